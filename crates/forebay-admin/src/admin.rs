@@ -25,7 +25,7 @@ mod mirrors;
 mod request;
 mod routes;
 
-pub use cache::{CacheRow, Purge, Purged};
+pub use cache::{CacheRow, DiskRow, Purge, Purged};
 pub use mirrors::{MirrorCounts, MirrorRow};
 use request::{AdminRequest, Method, PATIENCE};
 

@@ -4,6 +4,6 @@
 mod admin;
 
 pub use admin::{
-    Admin, AppStatus, BackendRow, BackendsOf, CacheRow, Control, MirrorCounts, MirrorRow, Purge,
-    Purged, Status, WorkerRow, open,
+    Admin, AppStatus, BackendRow, BackendsOf, CacheRow, Control, DiskRow, MirrorCounts, MirrorRow,
+    Purge, Purged, Status, WorkerRow, open,
 };

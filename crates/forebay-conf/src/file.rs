@@ -189,6 +189,12 @@ pub struct Server {
     pub dns_servers: Option<At<OneOrMany<String>>>,
     /// The memory for stored replies of all routes with `cache`. Default: "64MiB".
     pub cache_memory: Option<Size>,
+    /// The directory for stored replies that are not in memory. Forebay creates it if necessary, and
+    /// nothing else may use it. Stored replies then survive a restart. Default: replies are stored
+    /// only in memory.
+    pub cache_dir: Option<At<String>>,
+    /// The space for stored replies in `cache_dir`. Default: "1GiB".
+    pub cache_disk: Option<Size>,
     /// The time that open requests get to finish after a signal to stop. Default: "30s".
     pub grace: Option<Time>,
     /// Measures the time of each step of a request. Replies get a Server-Timing field, which

@@ -45,7 +45,7 @@ pub use app::{
     App, AppKind, AppProtocol, CgroupLimits, Listening, PerlMode, ProcessLimits, PythonMode,
     Workers,
 };
-pub use cache::{Cache, CookieName};
+pub use cache::{Cache, CacheDisk, CookieName};
 pub(crate) use compress::{ALGORITHMS, MIN_SIZE, TYPES};
 pub use compress::{Algorithm, Compress, ContentCoding, MediaPattern};
 pub use expect::{Expectation, ExpectedAnswer};
@@ -166,6 +166,8 @@ pub struct Server {
     pub dns_servers: Vec<SocketAddr>,
     /// The memory for stored replies, in bytes. Default 64 MiB.
     pub cache_memory: u64,
+    /// The place for stored replies on disk. `None`: replies are stored only in memory.
+    pub cache_disk: Option<CacheDisk>,
     /// The time that open requests get to finish after a signal to stop. Default 30 s.
     pub grace: Duration,
 }
@@ -187,6 +189,7 @@ impl Default for Server {
             spool_dir: None,
             dns_servers: Vec::new(),
             cache_memory: 64 * 1024 * 1024,
+            cache_disk: None,
             grace: Duration::from_secs(30),
         }
     }

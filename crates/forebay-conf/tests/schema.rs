@@ -261,7 +261,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("RateLimit", &["respond = 'x'\n[site.route.rate_limit]\nrate = '1/s'\n@"]),
     ("Route", &["files = 'htdocs'\n@", "proxy = 'http://127.0.0.1:1'\n@"]),
     ("Scgi", &["[site.route.scgi]\nto = '127.0.0.1:1'\n@"]),
-    ("Server", &["respond = 'x'\n[server]\n@"]),
+    ("Server", &["respond = 'x'\n[server]\n@", "respond = 'x'\n[server]\ncache_dir = '/c'\n@"]),
     (
         "Site",
         &[

@@ -3,6 +3,7 @@
 mod keys;
 mod labels;
 mod mirrors;
+mod replies;
 mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,8 +62,9 @@ use crate::start::start_all;
 use crate::tls::{AcmeService, SiteTls};
 use keys::token_keys;
 use labels::labels_of;
+pub(crate) use replies::places;
 pub(crate) use shared::launch_of;
-use shared::{Shared, SharedUpstream, checks, permits, shared_of_all};
+use shared::{Shared, SharedUpstream, checks, names, permits, shared_of_all};
 
 /// Idle limit of a connection to an HTTP backend. HTTP servers keep idle connections for 5 s or
 /// longer.
@@ -93,6 +95,8 @@ pub enum BuildError {
         /// Reason.
         error: StartError,
     },
+    /// The directory of stored replies cannot be used.
+    Cache(String),
     /// The thread for health checks cannot be started.
     Checks(std::io::Error),
     /// The thread for certificates cannot be started.
@@ -114,6 +118,7 @@ impl fmt::Display for BuildError {
                  Forebay as root",
                 error.what()
             ),
+            Self::Cache(error) => write!(f, "`cache_dir`: {error}"),
             Self::Checks(error) => write!(f, "cannot start health checks: {error}"),
             Self::Certificates(error) => {
                 write!(f, "cannot start the thread that renews certificates: {error}")
@@ -189,7 +194,7 @@ impl Origins {
         starts: Starts<'_>,
     ) -> Result<Self, BuildError> {
         let previous = starts.previous();
-        let names = names(&plan, errors, previous);
+        let names = names(&plan, errors, previous.map(|previous| &previous.names));
         let addresses = plan.sites.iter().flat_map(|site| &site.routes).flat_map(addresses);
         let of_streams = plan.relays.iter().flat_map(|relay| relay.upstream.addresses());
         let addresses = addresses.chain(of_streams);
@@ -231,7 +236,9 @@ impl Origins {
         let registry = plan.server.route_metrics.then(|| registry.unwrap_or_default());
         let limiters = limiters(&plan, previous.map(|previous| &previous.limiters[..]));
         let token_keys = token_keys(&plan, previous).map_err(BuildError::Keys)?;
-        let store = store(&plan, previous.and_then(|previous| previous.store.as_ref()));
+        let store =
+            replies::store(&plan, errors, previous.and_then(|previous| previous.store.as_ref()))
+                .map_err(BuildError::Cache)?;
         Ok(Self {
             plan,
             endpoints,
@@ -363,6 +370,9 @@ impl Origins {
             acme.stop();
         }
         stop(self.apps.values(), grace);
+        if let Some(disk) = self.store.as_ref().and_then(|store| store.disk()) {
+            disk.finish();
+        }
         self.reaper.close();
     }
 
@@ -671,7 +681,7 @@ impl Origins {
         let Some((settings, store)) = route.cache.as_ref().zip(self.store.as_ref()) else {
             return origin;
         };
-        let zone = zone(site, route);
+        let zone = replies::zone(site, route);
         let names_users = route.access.names_users_otherwise();
         let thread = thread.clone();
         Box::new(CachedOrigin::new(origin, settings, (store, &zone), thread, names_users))
@@ -738,15 +748,6 @@ fn stop<'a>(apps: impl IntoIterator<Item = &'a RunningApp>, grace: Duration) {
     });
 }
 
-/// Returns the resolver of backends' names: that of `previous`, unless the DNS servers changed.
-fn names(plan: &Plan, errors: &ErrorLog, previous: Option<&Origins>) -> Arc<Names> {
-    let servers = &plan.server.dns_servers;
-    match previous.map(|previous| &previous.names).filter(|names| names.uses(servers)) {
-        Some(names) => names.clone(),
-        None => Names::new(servers, errors),
-    }
-}
-
 fn addresses(route: &forebay_conf::Route) -> impl Iterator<Item = &Address> {
     route.upstreams().flat_map(|upstream| upstream.addresses())
 }
@@ -762,25 +763,6 @@ pub fn trust(site: &forebay_conf::Site) -> Trust {
         proxies.push(Clients::Unix);
     }
     Trust { proxies, fields: site.forwarded }
-}
-
-/// Returns the store, if a route uses it. A reload keeps it, unless its size changes.
-fn store(plan: &Plan, previous: Option<&Arc<Store>>) -> Option<Arc<Store>> {
-    let mut routes = plan.sites.iter().flat_map(|site| &site.routes);
-    let capacity = plan.server.cache_memory;
-    routes.any(|route| route.cache.is_some()).then(|| {
-        let kept = previous.filter(|store| store.capacity() == capacity);
-        kept.cloned().unwrap_or_else(|| Store::new(capacity))
-    })
-}
-
-/// Returns a text that is unique to a route and its settings. After a change of the route, its
-/// stored replies are not used any more.
-fn zone(site: &forebay_conf::Site, route: &forebay_conf::Route) -> String {
-    let unplaced = forebay_conf::Route { line: 0, inherited: Vec::new(), ..route.clone() };
-    let described = format!("{:?} {unplaced:?}", site.hosts);
-    let digest = forebay_origin::cache::digest(described.as_bytes());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn pages(pages: &ErrorPages) -> Option<Rc<ErrorPages>> {

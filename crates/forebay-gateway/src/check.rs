@@ -47,6 +47,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
         .chain(apps)
         .chain(routes)
         .chain(spool)
+        .chain(cache::unusable_dir(plan))
         .chain(plan.log.files().filter_map(|file| of_log(&file.access)))
         .chain(clients::unknown_owners(plan))
         .chain(unreadable_users)

@@ -28,7 +28,7 @@ use forebay_server::rewrite::{fallback_path, rewrite_request, target as rewritte
 use forebay_server::route::{Instead, best_site};
 use forebay_wire::http1::RequestFraming;
 
-use crate::build::{by_https, slashes, trust};
+use crate::build::{by_https, places, slashes, trust};
 use origin::{origin, redirection};
 use question::{Url, listener, request};
 
@@ -221,6 +221,7 @@ fn routes(
         }
         if route.cache.is_some() {
             text.item("cache", b"its replies may be stored, and later requests get them");
+            text.item("store", places(plan).as_bytes());
         }
         let is_by_segment = route.matcher.is_by_segment(&request.path);
         let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));

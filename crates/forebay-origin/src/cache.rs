@@ -10,7 +10,10 @@
 //! origin.
 
 mod answer;
+mod checksum;
+mod disk;
 mod key;
+mod large;
 mod recording;
 mod store;
 mod stored;
@@ -30,12 +33,13 @@ use forebay_wire::caching::{CacheControl, Circumstances};
 use tokio::time::Instant;
 
 use answer::{Handled, send, send_now};
+pub use disk::{Disk, examine};
 use key::{KeyOf, Use, asks_for_part, is_personal};
 use recording::{Invalidation, Recording, Verdict};
 use sha2::{Digest, Sha256};
 pub use store::Store;
 use store::{CacheLookup, Counts, Key, Lead, Role};
-use stored::Stored;
+use stored::{Stored, StoredBody};
 
 /// Returns a short digest, which serves as the name of a zone of the store.
 pub fn digest(described: &[u8]) -> [u8; 16] {
@@ -123,10 +127,11 @@ impl Parts {
         let deadline = Instant::now() + PATIENCE;
         let mut has_waited = false;
         let (lead, stale) = loop {
-            let stale = match self.find(&key, &exchange.request, circumstances) {
+            let stale = match self.find_all(&key, &exchange.request, circumstances).await {
                 CacheLookup::Reply(stored) if stored.is_fresh() => {
                     let handled = if has_waited { Handled::Collapsed } else { Handled::Hit };
                     Counts::add(&self.store.counts.hits);
+                    self.store.note_hit(&key, &stored);
                     return send(exchange, &stored, handled).await;
                 }
                 CacheLookup::Reply(stored) if stored.may_be_stale(self.allowed_while(&stored)) => {
@@ -163,10 +168,45 @@ impl Parts {
 
     /// Returns the reply for `request`, if the client may get it.
     fn find(&self, key: &[u8], request: &Request, circumstances: Circumstances) -> CacheLookup {
-        self.store.find(key, request, |stored| {
-            (!circumstances.is_authorized || stored.is_for_users())
-                && (!circumstances.is_personal || stored.freshness.is_explicit)
-        })
+        self.store.find(key, request, |stored| may_use(stored, circumstances))
+    }
+
+    /// Returns the reply for `request` from the memory or the disk, if the client may get it.
+    async fn find_all(
+        &self,
+        key: &[u8],
+        request: &Request,
+        circumstances: Circumstances,
+    ) -> CacheLookup {
+        let found = self.find(key, request, circumstances);
+        match self.store.disk() {
+            None => found,
+            // The future is boxed, because most requests do not need it.
+            Some(disk) => match &found {
+                CacheLookup::Reply(stored) if !matches!(stored.body, StoredBody::Named(_)) => found,
+                _ => Box::pin(self.find_on(disk, found, (key, request), circumstances)).await,
+            },
+        }
+    }
+
+    /// Returns the reply for `request` from the disk, if the memory has none, or no body.
+    async fn find_on(
+        &self,
+        disk: &Disk,
+        found: CacheLookup,
+        (key, request): (&[u8], &Request),
+        circumstances: Circumstances,
+    ) -> CacheLookup {
+        if let CacheLookup::Reply(stored) = &found {
+            let opened = disk.open_body(stored, key).await;
+            return opened
+                .map_or(CacheLookup::Nothing, |opened| CacheLookup::Reply(Arc::new(opened)));
+        }
+        let removals = self.store.removals();
+        let on_disk = disk.find(key, request, |stored| may_use(stored, circumstances)).await;
+        let Some(stored) = on_disk.map(Arc::new) else { return found };
+        self.store.promote(key, &stored, removals);
+        CacheLookup::Reply(stored)
     }
 
     /// Lets the origin answer, and stores nothing.
@@ -248,10 +288,20 @@ impl Parts {
             }
             Verdict::Stores => {
                 Counts::add(&counts.misses);
-                let Some(body) = captured.body else { return Ok(Fetched::Sent) };
+                let spill = recording.take_spill().filter(|_| captured.is_spilled);
+                if captured.body.is_none() && spill.is_none() {
+                    return Ok(Fetched::Sent);
+                }
                 let mut lines = captured.lines;
                 recording::complete(&mut lines, &self.thread);
+                let body = captured.body.unwrap_or_default();
                 let stored = recording.stored(captured.status, &lines, &exchange.request, body);
+                if let Some(spill) = spill {
+                    if let Some(lead) = lead {
+                        lead.store_large(spill, &stored, stale);
+                    }
+                    return Ok(Fetched::Sent);
+                }
                 let stored = store(lead, stored, stale);
                 if captured.is_withheld {
                     Ok(Fetched::Stored(stored, Handled::Fetched))
@@ -336,6 +386,7 @@ impl Parts {
                 let is_answered = send_now(&mut exchange.reply, &stored);
                 if is_answered {
                     Counts::add(&self.store.counts.hits);
+                    self.store.note_hit(&key, &stored);
                     exchange.request.cache = Some(Handled::Hit.name());
                 }
                 is_answered
@@ -343,6 +394,12 @@ impl Parts {
             _ => false,
         }
     }
+}
+
+/// Returns true if a request with these properties may get the reply.
+fn may_use(stored: &Stored, circumstances: Circumstances) -> bool {
+    (!circumstances.is_authorized || stored.is_for_users())
+        && (!circumstances.is_personal || stored.freshness.is_explicit)
 }
 
 /// Stores a reply if `lead` is given: if other requests for the resource still wait for this

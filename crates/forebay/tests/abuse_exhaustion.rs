@@ -313,3 +313,29 @@ fn an_access_log_that_takes_nothing_holds_nobody_up() {
     let (exit, _) = forebay.stop();
     assert_eq!(exit.output.matches("cannot be written").count(), 1, "{}", exit.output);
 }
+
+#[test]
+fn a_full_disk_below_the_cache_loses_stored_replies_and_no_request() {
+    let echo = Echo::start();
+    let configuration = format!(
+        "[server]\ncache_memory = \"1MiB\"\ncache_dir = \"{{tmp}}/disk/cache\"\n\
+         cache_disk = \"16MiB\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\n\
+         proxy = \"{}\"\ncache = {{ valid = \"1h\" }}\n",
+        echo.url()
+    );
+    let Some(mut forebay) = serve_on_small_disk(Folder::new(), 2048, &configuration) else {
+        return;
+    };
+    let mut client = forebay.connect();
+    let padding = "x".repeat(6000);
+    for round in 0..3 {
+        for page in 0..400 {
+            let reply = client.get(&format!("/{page}?{padding}"));
+            assert_eq!(reply.status, 200, "round {round}: {}", forebay.output());
+            assert!(reply.text().starts_with(&format!("GET /{page}?xxx")), "{}", reply.text());
+        }
+    }
+    forebay.wait_for_output("the cache cannot write a reply");
+    let (exit, _) = forebay.stop();
+    assert_eq!(exit.output.matches("the cache cannot").count(), 1, "{}", exit.output);
+}

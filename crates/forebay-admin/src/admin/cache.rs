@@ -27,6 +27,31 @@ pub struct CacheRow {
     pub stale: u64,
     /// Requests that could not use the store.
     pub passed: u64,
+    /// Counts of the store on disk, if there is one.
+    pub disk: Option<DiskRow>,
+}
+
+/// Counts of the store on disk at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskRow {
+    /// `ready`, `loading`, `waiting for another process` or `failed`.
+    pub state: &'static str,
+    /// Replies on disk.
+    pub replies: usize,
+    /// Bytes of their files.
+    pub bytes: u64,
+    /// Maximum number of bytes.
+    pub capacity: u64,
+    /// Replies that were read from the disk for a request.
+    pub hits: u64,
+    /// Replies that were written to the disk.
+    pub written: u64,
+    /// Replies that were not written, because too many others waited to be written.
+    pub skipped: u64,
+    /// Files that were removed, because a checksum was wrong.
+    pub broken: u64,
+    /// Errors of the disk.
+    pub errors: u64,
 }
 
 /// Replies to remove.
@@ -108,10 +133,18 @@ impl Purge {
 
 /// Returns the counts as JSON.
 pub(super) fn json(row: &CacheRow) -> Value {
-    json!({
+    let mut value = json!({
         "replies": row.replies, "bytes": row.bytes, "capacity": row.capacity, "hits": row.hits,
         "misses": row.misses, "confirmed": row.confirmed, "stale": row.stale, "passed": row.passed,
-    })
+    });
+    if let Some(disk) = &row.disk {
+        value["disk"] = json!({
+            "state": disk.state, "replies": disk.replies, "bytes": disk.bytes,
+            "capacity": disk.capacity, "hits": disk.hits, "written": disk.written,
+            "skipped": disk.skipped, "broken": disk.broken, "errors": disk.errors,
+        });
+    }
+    value
 }
 
 /// Appends the metrics of the store.
@@ -128,6 +161,21 @@ pub(super) fn append_metrics(out: &mut String, row: &CacheRow) {
     }
     family(out, "forebay_cache_bytes", "gauge", "Bytes of stored replies.");
     let _ = writeln!(out, "forebay_cache_bytes {}", row.bytes);
+    let Some(disk) = &row.disk else { return };
+    family(out, "forebay_cache_disk_bytes", "gauge", "Bytes of stored replies on disk.");
+    let _ = writeln!(out, "forebay_cache_disk_bytes {}", disk.bytes);
+    family(out, "forebay_cache_disk_replies", "gauge", "Stored replies on disk.");
+    let _ = writeln!(out, "forebay_cache_disk_replies {}", disk.replies);
+    family(out, "forebay_cache_disk_total", "counter", "Events of the store on disk.");
+    for (event, count) in [
+        ("hit", disk.hits),
+        ("written", disk.written),
+        ("skipped", disk.skipped),
+        ("broken", disk.broken),
+        ("error", disk.errors),
+    ] {
+        let _ = writeln!(out, "forebay_cache_disk_total{{event=\"{event}\"}} {count}");
+    }
 }
 
 /// Appends the counts to the page.
@@ -145,6 +193,22 @@ pub(super) fn append_page(page: &mut String, row: &CacheRow) {
         row.stale,
         row.passed,
     );
+    if let Some(disk) = &row.disk {
+        let _ = writeln!(
+            page,
+            "<p>On disk ({}): {} replies, {} of {} bytes. {} hits, {} written, {} skipped, {} \
+             broken, {} errors.</p>",
+            disk.state,
+            disk.replies,
+            disk.bytes,
+            disk.capacity,
+            disk.hits,
+            disk.written,
+            disk.skipped,
+            disk.broken,
+            disk.errors,
+        );
+    }
 }
 
 #[cfg(test)]

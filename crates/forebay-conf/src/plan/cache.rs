@@ -1,5 +1,6 @@
 //! Stored replies of a route.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Template;
@@ -24,6 +25,15 @@ pub struct Cache {
     pub private_cookies: Vec<CookieName>,
     /// Stores replies that set a cookie. Default: false.
     pub set_cookie: bool,
+}
+
+/// Stored replies on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheDisk {
+    /// The directory; an absolute path.
+    pub dir: PathBuf,
+    /// The maximum size of all files, in bytes.
+    pub size: u64,
 }
 
 /// Name of a cookie, or the beginning of names.

@@ -3,14 +3,15 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::effect::no_effect;
-use super::path::{directory, in_directory};
+use super::path::{directory, in_directory, path};
 use super::peer::{host, socket_address};
 use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, TextOr};
 use crate::plan::{
-    AccessLog, ErrorFormat, Format, HostPattern, Level, Limits, Log, LogFile, Server, Timeouts,
+    AccessLog, CacheDisk, ErrorFormat, Format, HostPattern, Level, Limits, Log, LogFile, Server,
+    Timeouts,
 };
 use crate::suggest;
 
@@ -36,6 +37,7 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<
         spool_dir: typed.spool_dir.as_ref().map(|at| directory(context, at)).transpose()?,
         dns_servers: dns_servers(&typed.dns_servers)?,
         cache_memory: cache_memory(&typed.cache_memory)?.unwrap_or(default.cache_memory),
+        cache_disk: cache_disk(context, typed)?,
         grace: time(&typed.grace, default.grace)?,
     })
 }
@@ -47,6 +49,28 @@ fn cache_memory(typed: &Option<file::Size>) -> Resolution<Option<u64>> {
     match (typed, size(typed)?) {
         (Some(at), Some(bytes)) => within(&at.with(bytes), LEAST..=1 << 50).map(Some),
         _ => Ok(None),
+    }
+}
+
+/// Returns the place for stored replies on disk. The smallest accepted size holds some replies of
+/// the largest usual size.
+fn cache_disk(context: &Context<'_>, typed: &file::Server) -> Resolution<Option<CacheDisk>> {
+    const LEAST: u64 = 16 * 1024 * 1024;
+    const DEFAULT: u64 = 1 << 30;
+    match (&typed.cache_dir, &typed.cache_disk) {
+        (None, None) => Ok(None),
+        (None, Some(size)) => {
+            let help = "add the directory: cache_dir = \"/var/cache/forebay\"";
+            Err(no_effect(&size.span, "cache_disk", "without `cache_dir`", help))
+        }
+        (Some(dir), typed) => {
+            let dir = path(context, dir)?;
+            let size = match (typed, size(typed)?) {
+                (Some(at), Some(bytes)) => within(&at.with(bytes), LEAST..=1 << 43)?,
+                _ => DEFAULT,
+            };
+            Ok(Some(CacheDisk { dir, size }))
+        }
     }
 }
 

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_conf::{Action, HttpVersion, Plan};
+use forebay_net::log::ErrorLog;
 use forebay_origin::apps::definition::limits;
 use forebay_origin::mirror::MirrorState;
-use forebay_upstream::{Endpoint, Group, HealthCheck, Permits, Tallies};
+use forebay_upstream::{Endpoint, Group, HealthCheck, Names, Permits, Tallies};
 use forebay_workers::{LaunchSpec, Launcher};
 use tokio::sync::Semaphore;
 
@@ -231,4 +232,13 @@ pub(super) fn permits(
         (name, kept.unwrap_or_else(|| (most, Permits::new(most))))
     };
     plan.max_connections().into_iter().map(permits).collect()
+}
+
+/// Returns the resolver of backends' names: that of `previous`, unless the DNS servers changed.
+pub(super) fn names(plan: &Plan, errors: &ErrorLog, previous: Option<&Arc<Names>>) -> Arc<Names> {
+    let servers = &plan.server.dns_servers;
+    match previous.filter(|names| names.uses(servers)) {
+        Some(names) => names.clone(),
+        None => Names::new(servers, errors),
+    }
 }

@@ -1,6 +1,7 @@
 //! Checks for routes whose stored replies may depend on more than their key.
 
 use forebay_conf::{Cache, Finding, Placeholder, Plan, RequestChange, Route};
+use forebay_origin::cache::examine;
 
 /// Returns warnings about routes that store replies for all clients, although a request field names
 /// the user to the application.
@@ -39,4 +40,17 @@ fn personal_field<'r>(route: &'r Route, cache: &Cache) -> Option<&'r str> {
         RequestChange::Remove => false,
     });
     field.map(|field| &*field.name)
+}
+
+/// Returns an error if a route stores replies, and something else uses `cache_dir`.
+pub fn unusable_dir(plan: &Plan) -> Option<Finding> {
+    let mut routes = plan.sites.iter().flat_map(|site| &site.routes);
+    let disk = plan.server.cache_disk.as_ref()?;
+    routes.any(|route| route.cache.is_some()).then_some(())?;
+    let message = examine(&disk.dir).err()?;
+    Some(Finding {
+        key: vec!["server".into(), "cache_dir".into()],
+        message,
+        help: "name an empty directory, or a new one in an existing directory".to_owned(),
+    })
 }

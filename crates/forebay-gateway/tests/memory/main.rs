@@ -19,6 +19,7 @@ mod balancing;
 mod bandwidth;
 mod bodies;
 mod buffering;
+mod cache_disk;
 mod caching;
 mod clients;
 mod compression;

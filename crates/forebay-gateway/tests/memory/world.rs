@@ -91,6 +91,11 @@ impl World {
         self.origins.borrow().status()
     }
 
+    /// Removes stored replies, as the administrator does.
+    pub fn purge(&self, purge: &forebay_admin::Purge) -> Option<usize> {
+        self.origins.borrow().purge(purge)
+    }
+
     /// Returns a new connection from a client.
     pub fn client(&self) -> Peer {
         self.client_from("192.0.2.7:4000")

@@ -9,7 +9,7 @@ use forebay_wire::caching::parse_date;
 use forebay_wire::http1::{KnownField, encode};
 use forebay_wire::range::{self, ByteRange, Ranges};
 
-use super::stored::{COMPRESSED_AT_ONCE, Stored};
+use super::stored::{COMPRESSED_AT_ONCE, Stored, StoredBody};
 
 /// Source of an answer, for `Cache-Status` (RFC 9211).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +65,8 @@ enum StoredAnswer {
 /// sent with [`send`].
 pub fn send_now(reply: &mut Reply, stored: &Stored) -> bool {
     let has_body = !matches!(stored.status, 204 | 304);
-    if !has_body {
-        return false;
-    }
-    reply.buffer_stored(stored.status, &stored.lines, &stored.body, |lines| {
+    let Some(body) = stored.body.in_memory().filter(|_| has_body) else { return false };
+    reply.buffer_stored(stored.status, &stored.lines, body, |lines| {
         append_own(lines, stored, Handled::Hit);
     })
 }
@@ -77,20 +75,20 @@ pub fn send_now(reply: &mut Reply, stored: &Stored) -> bool {
 pub async fn send(exchange: &mut Exchange, stored: &Stored, handled: Handled) -> Result<(), Fault> {
     let Exchange { request, reply, .. } = exchange;
     request.cache = Some(handled.name());
-    let length = stored.body.len() as u64;
+    let length = stored.body.len();
     match decide(request, stored) {
         StoredAnswer::Whole => {
             begin(reply, stored.status, &stored.lines);
             append_own(reply.field_lines(), stored, handled);
-            match stored.status {
-                204 => reply.end_head(Length::None, true),
-                _ if stored.body.len() <= COMPRESSED_AT_ONCE => {
-                    reply.end_head_of_whole(&stored.body, &stored.copies, true);
-                    reply.push_whole(&stored.body).await?;
+            match &stored.body {
+                _ if stored.status == 204 => reply.end_head(Length::None, true),
+                StoredBody::Memory(body) if body.len() <= COMPRESSED_AT_ONCE => {
+                    reply.end_head_of_whole(body, &stored.copies, true);
+                    reply.push_whole(body).await?;
                 }
-                _ => {
+                body => {
                     reply.end_head(Length::Known(length), true);
-                    reply.push(&stored.body).await?;
+                    push_part(reply, body, (0, length)).await?;
                 }
             }
         }
@@ -100,7 +98,7 @@ pub async fn send(exchange: &mut Exchange, stored: &Stored, handled: Handled) ->
             let range = format!("bytes {start}-{}/{length}", start + part - 1);
             reply.field("Content-Range", range.as_bytes());
             reply.end_head(Length::Known(part), true);
-            reply.push(&stored.body[start as usize..(start + part) as usize]).await?;
+            push_part(reply, &stored.body, (start, part)).await?;
         }
         StoredAnswer::NotModified => {
             begin(reply, 304, &not_modified(&stored.lines));
@@ -115,6 +113,21 @@ pub async fn send(exchange: &mut Exchange, stored: &Stored, handled: Handled) ->
         }
     }
     reply.finish().await
+}
+
+/// Sends `length` bytes of a body from `start` on.
+async fn push_part(
+    reply: &mut Reply,
+    body: &StoredBody,
+    (start, length): (u64, u64),
+) -> Result<(), Fault> {
+    match body {
+        StoredBody::Memory(bytes) => {
+            reply.push(&bytes[start as usize..(start + length) as usize]).await
+        }
+        StoredBody::File(body) => reply.send_file(&body.file, body.offset + start, length).await,
+        StoredBody::Named(_) => Err(Fault::us(500, "a stored body was not opened")),
+    }
 }
 
 fn begin(reply: &mut Reply, status: u16, lines: &[u8]) {
@@ -178,7 +191,7 @@ fn decide(request: &Request, stored: &Stored) -> StoredAnswer {
                 Some(validator) == strong
                     || stored.modified.is_some() && parse_date(validator) == stored.modified
             });
-            if applies { part(range, stored.body.len() as u64) } else { StoredAnswer::Whole }
+            if applies { part(range, stored.body.len()) } else { StoredAnswer::Whole }
         }
         _ => StoredAnswer::Whole,
     }

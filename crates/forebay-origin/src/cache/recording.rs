@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_conf as conf;
 use forebay_net::head::Request;
@@ -14,8 +13,10 @@ use forebay_wire::fields::of_lines;
 use forebay_wire::http1::encode;
 use forebay_wire::sendfile;
 
+use super::disk::{Disk, Spill};
+use super::large::LargeBody;
 use super::store::{Arriving, Lead};
-use super::stored::{Arrival, Stored};
+use super::stored::{Arrival, Stored, wall_clock};
 
 /// Decision about a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub struct Recording {
     most: usize,
     /// Memory of the body while it arrives.
     arriving: Arriving,
+    /// The body on disk, if it is too large for the memory.
+    large: Option<Box<LargeBody>>,
     asked: u64,
     judged: RefCell<Option<(Verdict, ReplyControl, Freshness)>>,
 }
@@ -59,6 +62,9 @@ impl Recording {
         (lead, most): (Lead, usize),
     ) -> Self {
         let arriving = lead.arriving();
+        let is_larger = |disk: &Disk| settings.max_size as u64 > disk.in_memory();
+        let disk = lead.disk().filter(|(disk, _)| is_larger(disk));
+        let large = disk.map(|disk| Box::new(LargeBody::new(disk, settings.max_size)));
         Self {
             settings: settings.clone(),
             circumstances,
@@ -67,6 +73,7 @@ impl Recording {
             on_error,
             lead: RefCell::new(Some(lead)),
             arriving,
+            large,
             most,
             asked: wall_clock(),
             judged: RefCell::new(None),
@@ -81,6 +88,11 @@ impl Recording {
     /// Takes the lead. Returns `None` if other requests no longer wait.
     pub fn take_lead(&self) -> Option<Lead> {
         self.lead.borrow_mut().take()
+    }
+
+    /// Takes the body that was written to disk.
+    pub fn take_spill(&self) -> Option<Spill> {
+        self.large.as_ref()?.take()
     }
 
     /// Ends the wait of other requests for this reply, so that they ask the origin themselves. If
@@ -116,10 +128,25 @@ impl Recording {
         (control, freshness)
     }
 
+    /// Begins to write a body to disk that is too large for the memory.
+    fn begin_large(&self, length: Length) -> bool {
+        let Length::Known(length) = length else { return false };
+        self.large.as_ref().is_some_and(|large| large.begin(length))
+    }
+
+    /// Returns true if the body is too large for the memory, and the next request for it stores it
+    /// on disk.
+    fn is_first_of_large(&self) -> bool {
+        self.large.as_ref().is_some_and(|large| large.is_first())
+    }
+
     fn keep(&self, verdict: Verdict, length: Length) -> Keep {
         match verdict {
             Verdict::Confirmed | Verdict::Failed => Keep::Drop,
             Verdict::Refused => Keep::No,
+            Verdict::Stores if self.large.as_ref().is_some_and(|large| large.has_begun()) => {
+                Keep::Spill
+            }
             // A body of unknown length may become too large to store, so send it to the client
             // while it arrives.
             Verdict::Stores if self.has_conditions && length != Length::Unknown => {
@@ -134,6 +161,8 @@ impl Recorder for Recording {
     fn decide(&self, status: u16, lines: &[u8], length: Length) -> Keep {
         let (control, freshness) = self.freshness(status, lines);
         let is_too_long = matches!(length, Length::Known(n) if n > self.most as u64);
+        // An earlier reply to this request was discarded.
+        drop(self.take_spill());
         let has_failed = matches!(status, 500 | 502 | 503 | 504);
         let verdict = if status == 304 && self.stale.is_some() {
             Verdict::Confirmed
@@ -142,9 +171,10 @@ impl Recorder for Recording {
         } else {
             let reply = (status, lines);
             let refusal = Refusal::of(&control, reply, &freshness, self.circumstances);
-            if is_too_long || refusal.is_some() {
+            let is_refused = refusal.is_some() || is_too_long && !self.begin_large(length);
+            if is_refused {
                 // The reply may be endless, so other requests must not wait for its end.
-                self.end_lead(is_lasting(refusal));
+                self.end_lead(is_lasting(refusal) && !self.is_first_of_large());
                 Verdict::Refused
             } else {
                 Verdict::Stores
@@ -164,8 +194,13 @@ impl Recorder for Recording {
         self.arriving.reserve(bytes)
     }
 
+    fn spill(&self, bytes: &[u8]) -> bool {
+        self.large.as_ref().is_some_and(|large| large.push(bytes))
+    }
+
     fn give_up(&self) {
-        self.end_lead(true);
+        drop(self.take_spill());
+        self.end_lead(!self.is_first_of_large());
     }
 }
 
@@ -211,8 +246,4 @@ impl Recorder for Invalidation {
     fn reserve(&self, _bytes: usize) -> bool {
         false
     }
-}
-
-fn wall_clock() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,9 +1,9 @@
 //! Stored replies of all routes, bounded by bytes.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use forebay_admin::{CacheRow, Purge};
@@ -13,12 +13,16 @@ use quick_cache::{OptionsBuilder, Weighter};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::stored::Stored;
+use super::disk::index::{EntryName, KeyHash};
+use super::disk::{Disk, Spill, key_hash};
+use super::stored::{Stored, StoredBody};
 
 /// Maximum number of variants of one resource. A further variant replaces the oldest.
 const VARIANTS: usize = 32;
 /// Time during which requests do not wait for each other after a reply that could not be stored.
 const PASSING: Duration = Duration::from_secs(10);
+/// Lifetime in seconds of replies that are not worth a file.
+const SHORT: i64 = 5;
 /// A reply may have at most the size of the store, divided by this number.
 const SHARE: usize = 16;
 /// Assumed average size of an entry, in bytes, for the size of the store's tables.
@@ -44,8 +48,10 @@ pub struct Resource {
 pub struct Store {
     resources: Cache<Key, Arc<Resource>, ByBytes>,
     /// Requests to origins whose replies may be stored.
-    fetches: Mutex<HashMap<Key, Arc<Fetch>>>,
+    fetches: Mutex<Fetches>,
     capacity: u64,
+    /// The level below the memory.
+    disk: Option<Arc<Disk>>,
     /// Bytes of bodies that are arriving.
     arriving: AtomicU64,
     /// Counters.
@@ -102,6 +108,18 @@ impl Counts {
     }
 }
 
+/// Requests to origins, and the order of removals. A reply moves between memory and disk only under
+/// the lock of this value, so that a removal does not miss it.
+#[derive(Debug, Default)]
+struct Fetches {
+    by_key: HashMap<Key, Arc<Fetch>>,
+    /// Number of removals. After a change, a reply that was read from the disk before is not put
+    /// into memory.
+    removals: u64,
+    /// Number of purges that are running.
+    purging: usize,
+}
+
 /// A request to an origin. Other requests wait for it.
 #[derive(Debug)]
 struct Fetch {
@@ -152,8 +170,8 @@ impl Weighter<Key, Arc<Resource>> for ByBytes {
 }
 
 impl Store {
-    /// Creates a store for at most this number of bytes.
-    pub fn new(capacity: u64) -> Arc<Self> {
+    /// Creates a store for at most this number of bytes in memory, and with this level below.
+    pub fn new(capacity: u64, disk: Option<Arc<Disk>>) -> Arc<Self> {
         // The tables are allocated at once, so their size is limited.
         let entries =
             (usize::try_from(capacity).unwrap_or(usize::MAX) / USUAL_SIZE).min(MOST_TABLED);
@@ -166,12 +184,27 @@ impl Store {
         let resources =
             Cache::with_options(options, ByBytes, Default::default(), Default::default());
         let (fetches, counts) = (Mutex::default(), Counts::default());
-        Arc::new(Self { resources, fetches, capacity, arriving: AtomicU64::new(0), counts })
+        let arriving = AtomicU64::new(0);
+        Arc::new(Self { resources, fetches, capacity, disk, arriving, counts })
     }
 
-    /// Returns the maximum size of a reply in bytes.
+    /// Returns the maximum size of a reply in memory, in bytes.
     pub fn most(&self) -> usize {
-        usize::try_from(self.capacity).unwrap_or(usize::MAX) / SHARE
+        Self::most_of(self.capacity)
+    }
+
+    /// Returns the maximum size of a reply in memory, in bytes, for a store of this size.
+    pub fn most_of(capacity: u64) -> usize {
+        usize::try_from(capacity).unwrap_or(usize::MAX) / SHARE
+    }
+
+    /// Returns the level below the memory.
+    pub fn disk(&self) -> Option<&Arc<Disk>> {
+        self.disk.as_ref()
+    }
+
+    fn fetches(&self) -> MutexGuard<'_, Fetches> {
+        self.fetches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the limit in bytes.
@@ -198,46 +231,120 @@ impl Store {
         }
     }
 
+    /// Gives a reply that a request has found in memory to the disk, if the disk does not have it.
+    pub fn note_hit(&self, key: &[u8], stored: &Arc<Stored>) {
+        if let Some(disk) = &self.disk
+            && stored.on_disk.set()
+        {
+            let _fetches = self.fetches();
+            let resource = self.resources.peek(key);
+            let is_stored = |other: &Arc<Stored>| Arc::ptr_eq(other, stored);
+            if resource.is_some_and(|resource| resource.variants.iter().any(is_stored)) {
+                give(disk, key, stored);
+            }
+        }
+    }
+
+    /// Returns the number of removals so far, for [`Self::promote`].
+    pub fn removals(&self) -> u64 {
+        self.fetches().removals
+    }
+
+    /// Puts a reply from the disk into memory, unless a reply was removed since `removals`.
+    pub fn promote(&self, key: &[u8], stored: &Arc<Stored>, removals: u64) {
+        if stored.body.in_memory().is_none() {
+            return;
+        }
+        let fetches = self.fetches();
+        if fetches.removals != removals || fetches.purging > 0 {
+            return;
+        }
+        let before = self.resources.peek(key);
+        let mut resource = before.map_or_else(Resource::default, |before| Resource::clone(&before));
+        // A reply in memory is at least as new.
+        if resource.variants.iter().any(|other| other.variant == stored.variant) {
+            return;
+        }
+        resource.add(stored.clone());
+        self.resources.insert(key.into(), Arc::new(resource));
+    }
+
     /// Returns the role of a request for `key`.
     pub fn role(self: &Arc<Self>, key: &Key) -> Role {
-        let mut fetches = self.fetches.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(fetch) = fetches.get(key) {
+        let mut fetches = self.fetches();
+        if let Some(fetch) = fetches.by_key.get(key) {
             return Role::Waits(Wait(fetch.clone()));
         }
         let fetch = Arc::new(Fetch { ended: Semaphore::new(0), is_outdated: false.into() });
-        fetches.insert(key.clone(), fetch.clone());
+        fetches.by_key.insert(key.clone(), fetch.clone());
         Role::Leads(Lead { store: self.clone(), key: key.clone(), fetch })
     }
 
     /// Removes the replies for `key`. A reply that is arriving now is not stored.
     pub fn invalidate(&self, key: &[u8]) {
-        if let Some(fetch) = self.fetches.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
-            fetch.is_outdated.store(true, Ordering::Relaxed);
+        {
+            let fetches = self.fetches();
+            if let Some(fetch) = fetches.by_key.get(key) {
+                fetch.is_outdated.store(true, Ordering::Relaxed);
+            }
+            self.resources.remove(key);
         }
+        let Some(disk) = &self.disk else { return };
+        disk.invalidate(&key_hash(key));
+        // A request may have read the entry before it was removed.
+        let mut fetches = self.fetches();
+        fetches.removals += 1;
         self.resources.remove(key);
     }
 
     /// Removes replies, or ends their lifetime. Returns their number.
     pub fn purge(&self, purge: &Purge) -> usize {
-        // The tags of replies that are now arriving are unknown, so none of these replies is
-        // stored.
-        for fetch in self.fetches.lock().unwrap_or_else(PoisonError::into_inner).values() {
-            fetch.is_outdated.store(true, Ordering::Relaxed);
+        {
+            let mut fetches = self.fetches();
+            fetches.purging += 1;
+            fetches.removals += 1;
+            // The tags of replies that are now arriving are unknown, so none of these replies is
+            // stored.
+            for fetch in fetches.by_key.values() {
+                fetch.is_outdated.store(true, Ordering::Relaxed);
+            }
         }
-        let mut count = 0;
+        let (mut count, names) = self.purge_memory(purge);
+        // A request that found a meant reply in memory has now given it to the disk.
+        drop(self.fetches());
+        if let Some(disk) = &self.disk {
+            count += disk.purge(purge, &names);
+        }
+        let mut fetches = self.fetches();
+        fetches.purging -= 1;
+        fetches.removals += 1;
+        count
+    }
+
+    /// Purges the memory. Returns the number of replies, and the names of those that may also be on
+    /// disk.
+    fn purge_memory(&self, purge: &Purge) -> (usize, HashSet<EntryName>) {
+        let (mut count, mut names) = (0, HashSet::new());
         for (key, resource) in self.resources.iter() {
             let mut left = Resource { variants: Vec::new(), ..Resource::clone(&resource) };
+            let mut purged = 0;
             for stored in &resource.variants {
                 if !stored.is_meant(&purge.what) {
                     left.variants.push(stored.clone());
-                } else if purge.is_soft {
+                    continue;
+                }
+                purged += 1;
+                if self.disk.is_some() {
+                    let variant = stored.variant.hash();
+                    names.insert(EntryName { key: key_hash(&key), variant });
+                }
+                if purge.is_soft {
                     left.variants.push(Arc::new(stored.expired()));
                 }
             }
-            let meant = resource.variants.iter().filter(|stored| stored.is_meant(&purge.what));
-            match meant.count() {
-                0 => continue,
-                purged => count += purged,
+            count += purged;
+            if purged == 0 {
+                continue;
             }
             if left.variants.is_empty() {
                 self.resources.remove(&key);
@@ -245,7 +352,7 @@ impl Store {
                 self.resources.insert(key, Arc::new(left));
             }
         }
-        count
+        (count, names)
     }
 
     /// Returns the counts for the administrator.
@@ -260,7 +367,26 @@ impl Store {
             confirmed: of(&self.counts.confirmed),
             stale: of(&self.counts.stale),
             passed: of(&self.counts.passed),
+            disk: self.disk.as_ref().map(|disk| disk.status()),
         }
+    }
+}
+
+impl Resource {
+    /// Adds the newest reply.
+    fn add(&mut self, stored: Arc<Stored>) {
+        if self.variants.len() == VARIANTS {
+            self.variants.remove(0);
+        }
+        self.variants.push(stored);
+    }
+}
+
+/// Gives a reply to the disk, if it lives long enough.
+fn give(disk: &Disk, key: &[u8], stored: &Arc<Stored>) {
+    if stored.outlives(SHORT) && !disk.write(key, stored) {
+        // The queue is full, so the next request tries again.
+        stored.on_disk.clear();
     }
 }
 
@@ -277,9 +403,48 @@ impl Lead {
     /// Stores the reply. The new reply replaces `replaced`, and a reply for the same request
     /// fields.
     pub fn store(&self, stored: &Arc<Stored>, replaced: Option<&Arc<Stored>>) {
+        let _fetches = self.store.fetches();
         if self.fetch.is_outdated.load(Ordering::Relaxed) {
             return;
         }
+        let mut resource = self.resource_without(stored, replaced);
+        let kept = match stored.body {
+            StoredBody::File(_) => Arc::new(Stored::clone(stored).for_memory()),
+            StoredBody::Memory(_) | StoredBody::Named(_) => stored.clone(),
+        };
+        resource.add(kept);
+        self.store.resources.insert(self.key.clone(), Arc::new(resource));
+        let Some(disk) = &self.store.disk else { return };
+        match replaced {
+            Some(replaced) if replaced.body.is_same(&stored.body) => {
+                // The origin has confirmed the reply, so the disk has the right body. The head on
+                // disk is stale, and will be confirmed again if the memory forgets the reply.
+                if replaced.on_disk.get() {
+                    stored.on_disk.set();
+                }
+            }
+            _ => self.replace_on_disk(disk, stored, replaced),
+        }
+    }
+
+    /// Completes a large reply on disk, which replaces `replaced`.
+    pub fn store_large(&self, spill: Spill, stored: &Stored, replaced: Option<&Arc<Stored>>) {
+        let _fetches = self.store.fetches();
+        if self.fetch.is_outdated.load(Ordering::Relaxed) {
+            return;
+        }
+        let resource = self.resource_without(stored, replaced);
+        self.store.resources.insert(self.key.clone(), Arc::new(resource));
+        spill.finish(&self.key, stored);
+    }
+
+    /// Returns the store on disk and the hash of the key.
+    pub fn disk(&self) -> Option<(Arc<Disk>, KeyHash)> {
+        Some((self.store.disk.clone()?, key_hash(&self.key)))
+    }
+
+    /// Returns the resource in memory without the replies that `stored` replaces.
+    fn resource_without(&self, stored: &Stored, replaced: Option<&Arc<Stored>>) -> Resource {
         let before = self.store.resources.get(&self.key);
         let mut resource = before.map_or_else(Resource::default, |before| Resource::clone(&before));
         resource.passes_until = None;
@@ -287,11 +452,22 @@ impl Lead {
             let is_replaced = replaced.is_some_and(|replaced| Arc::ptr_eq(replaced, other));
             !is_replaced && other.variant != stored.variant
         });
-        if resource.variants.len() == VARIANTS {
-            resource.variants.remove(0);
+        resource
+    }
+
+    /// Removes the replaced replies from the disk, and gives the new one to the disk if a recent
+    /// request was for the same resource.
+    fn replace_on_disk(&self, disk: &Disk, stored: &Arc<Stored>, replaced: Option<&Arc<Stored>>) {
+        let key = key_hash(&self.key);
+        let variant = stored.variant.hash();
+        disk.supersede(&EntryName { key, variant });
+        let other = replaced.map(|replaced| replaced.variant.hash());
+        if let Some(variant) = other.filter(|other| *other != variant) {
+            disk.supersede(&EntryName { key, variant });
         }
-        resource.variants.push(stored.clone());
-        self.store.resources.insert(self.key.clone(), Arc::new(resource));
+        if disk.admits(&key) && stored.on_disk.set() {
+            give(disk, &self.key, stored);
+        }
     }
 
     /// Records that the reply could not be stored.
@@ -305,7 +481,7 @@ impl Lead {
 
 impl Drop for Lead {
     fn drop(&mut self) {
-        self.store.fetches.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.store.fetches().by_key.remove(&self.key);
         self.fetch.ended.close();
     }
 }

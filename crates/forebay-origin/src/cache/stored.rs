@@ -1,6 +1,9 @@
 //! A stored reply.
 
+use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_admin::Purged;
 use forebay_net::head::Request;
@@ -9,6 +12,9 @@ use forebay_wire::caching::{CacheControl, Freshness, ReplyControl, parse_date};
 use forebay_wire::fields::of_lines;
 use tokio::time::Instant;
 
+use super::checksum::Checksum;
+use super::disk::entry::EntryHead;
+use super::disk::index::EntryName;
 use super::vary::Variant;
 
 /// Maximum size in bytes of a body that is compressed as a whole, and only once. A larger body is
@@ -36,6 +42,99 @@ const NOT_STORED: [&[u8]; 12] = [
 const NOT_UPDATED: [&[u8]; 5] =
     [b"content-encoding", b"content-length", b"content-md5", b"content-range", b"etag"];
 
+/// Body of a stored reply.
+#[derive(Clone, Debug)]
+pub enum StoredBody {
+    /// In memory.
+    Memory(Arc<Vec<u8>>),
+    /// In an open file of the store on disk.
+    File(Arc<BodyFile>),
+    /// On disk. The file is opened for each request, because open files are limited.
+    Named(BodyName),
+}
+
+/// An open file with a body.
+#[derive(Debug)]
+pub struct BodyFile {
+    /// The file.
+    pub file: File,
+    /// Position of the body.
+    pub offset: u64,
+    /// Name of the body.
+    pub name: BodyName,
+}
+
+/// Names a body on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyName {
+    /// Name of the entry.
+    pub name: EntryName,
+    /// Checksum of the body.
+    pub sum: Checksum,
+    /// Length of the body.
+    pub length: u64,
+}
+
+impl StoredBody {
+    /// Returns the length in bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::File(file) => file.name.length,
+            Self::Named(name) => name.length,
+        }
+    }
+
+    /// Returns true if both are the same body, without a comparison of bytes.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let name = |body: &Self| match body {
+            Self::Memory(_) => None,
+            Self::File(file) => Some(file.name),
+            Self::Named(name) => Some(*name),
+        };
+        match (self, other) {
+            (Self::Memory(one), Self::Memory(other)) => Arc::ptr_eq(one, other),
+            _ => name(self).is_some() && name(self) == name(other),
+        }
+    }
+
+    /// Returns the bytes, if they are in memory.
+    pub fn in_memory(&self) -> Option<&[u8]> {
+        match self {
+            Self::Memory(bytes) => Some(bytes),
+            Self::File(_) | Self::Named(_) => None,
+        }
+    }
+}
+
+/// Flag of a reply in memory that the store on disk has, too. A copy of a reply begins without it.
+#[derive(Debug, Default)]
+pub struct OnDisk(AtomicBool);
+
+impl Clone for OnDisk {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl OnDisk {
+    /// Sets the flag. Returns true if it was not set before.
+    pub fn set(&self) -> bool {
+        // A load alone does not take the cache line from other processors.
+        !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
+    }
+
+    /// Clears the flag.
+    pub fn clear(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns the flag.
+    pub fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// A reply in the store.
 #[derive(Clone, Debug)]
 pub struct Stored {
@@ -46,7 +145,7 @@ pub struct Stored {
     /// Field lines, without those of [`NOT_STORED`].
     pub lines: Vec<u8>,
     /// Body.
-    pub body: Arc<Vec<u8>>,
+    pub body: StoredBody,
     /// Compressed forms of the body.
     pub copies: Arc<CompressedCopies>,
     /// Age on arrival, and lifetime.
@@ -61,6 +160,8 @@ pub struct Stored {
     pub etag: Option<Vec<u8>>,
     /// `Last-Modified`, in seconds since 1970.
     pub modified: Option<u64>,
+    /// Set if the reply was also given to the store on disk.
+    pub on_disk: OnDisk,
 }
 
 /// A reply that arrived, with its lifetime.
@@ -90,7 +191,8 @@ impl Stored {
         let scheme: &[u8] = if request.https { b"https://" } else { b"http://" };
         let url = [scheme, &authority, request.target()].concat();
         let variant = Variant::of(arrival.lines, request);
-        Self::of_lines(arrival, lines, (url, variant), (Arc::new(body), Arc::default()))
+        let body = StoredBody::Memory(Arc::new(body));
+        Self::of_lines(arrival, lines, (url, variant), (body, Arc::default()))
     }
 
     /// Creates a stored reply from its final field lines.
@@ -98,7 +200,7 @@ impl Stored {
         arrival: &Arrival<'_>,
         lines: Vec<u8>,
         (url, variant): (Vec<u8>, Variant),
-        (body, copies): (Arc<Vec<u8>>, Arc<CompressedCopies>),
+        (body, copies): (StoredBody, Arc<CompressedCopies>),
     ) -> Self {
         let value = |name: &[u8]| {
             let mut fields = of_lines(&lines);
@@ -118,7 +220,47 @@ impl Stored {
             etag,
             modified,
             lines,
+            on_disk: OnDisk::default(),
         }
+    }
+
+    /// Creates a stored reply from an entry on disk, which is read at the time `now`.
+    pub fn of_entry(entry: EntryHead, is_expired: bool, body: StoredBody, now: u64) -> Self {
+        let mut freshness = entry.freshness;
+        let resident = now.saturating_sub(entry.arrived);
+        freshness.initial_age = freshness.initial_age.saturating_add(resident);
+        // After the clock was set back, the age is unknown.
+        if is_expired || now + 1 < entry.arrived {
+            freshness.lifetime = 0;
+        }
+        let control = ReplyControl { directives: entry.control, ..ReplyControl::default() };
+        let arrival = Arrival { status: entry.status, lines: &[], control, freshness };
+        let of_request = (entry.url, entry.variant);
+        let stored = Self::of_lines(&arrival, entry.lines, of_request, (body, Arc::default()));
+        stored.on_disk.set();
+        stored
+    }
+
+    /// Returns the entry for the disk.
+    pub fn to_entry(&self, key: &[u8]) -> EntryHead {
+        EntryHead {
+            key: key.to_vec(),
+            url: self.url.clone(),
+            status: self.status,
+            lines: self.lines.clone(),
+            variant: self.variant.clone(),
+            control: self.control.clone(),
+            freshness: self.freshness,
+            arrived: wall_clock().saturating_sub(self.resident()),
+        }
+    }
+
+    /// Returns the form for the memory: without an open file.
+    pub fn for_memory(mut self) -> Self {
+        if let StoredBody::File(file) = &self.body {
+            self.body = StoredBody::Named(file.name);
+        }
+        self
     }
 
     /// Returns the field lines of the reply after a 304 with the lines `confirmed`.
@@ -147,23 +289,7 @@ impl Stored {
 
     /// Returns true if `purged` includes this reply.
     pub fn is_meant(&self, purged: &Purged) -> bool {
-        let has_tag = |tag: &[u8]| {
-            of_lines(&self.lines).any(|field| {
-                let divider = match () {
-                    () if field.name.eq_ignore_ascii_case(b"cache-tag") => b',',
-                    () if field.name.eq_ignore_ascii_case(b"surrogate-key") => b' ',
-                    () => return false,
-                };
-                let mut tags = field.value.split(|&b| b == divider);
-                tags.any(|other| other.trim_ascii() == tag)
-            })
-        };
-        match purged {
-            Purged::Url(url) => self.url == *url,
-            Purged::Prefix(prefix) => self.url.starts_with(prefix),
-            Purged::Tag(tag) => has_tag(tag),
-            Purged::All => true,
-        }
+        is_meant(&self.url, &self.lines, purged)
     }
 
     /// Returns the age and the remaining lifetime in seconds.
@@ -179,6 +305,11 @@ impl Stored {
 
     fn resident(&self) -> u64 {
         self.arrived.elapsed().as_secs()
+    }
+
+    /// Returns true if the reply can be used after `seconds`, perhaps after a confirmation.
+    pub fn outlives(&self, seconds: i64) -> bool {
+        self.etag.is_some() || self.modified.is_some() || self.remaining() > seconds
     }
 
     /// Returns true if the reply may be used without asking the origin.
@@ -212,14 +343,10 @@ impl Stored {
     /// Returns the size in memory in bytes, approximately. Assumes three compressed forms, each
     /// with half the size of the body.
     pub fn size(&self) -> usize {
-        let may_have_copies = self.body.len() <= COMPRESSED_AT_ONCE && self.is_text();
-        let copies = if may_have_copies { self.body.len() * 3 / 2 } else { 0 };
-        copies
-            + size_of::<Self>()
-            + self.url.len()
-            + self.lines.len()
-            + self.body.len()
-            + self.variant.size()
+        let body = self.body.in_memory().map_or(0, <[u8]>::len);
+        let may_have_copies = body <= COMPRESSED_AT_ONCE && self.is_text();
+        let copies = if may_have_copies { body * 3 / 2 } else { 0 };
+        copies + size_of::<Self>() + self.url.len() + self.lines.len() + body + self.variant.size()
     }
 }
 
@@ -247,6 +374,27 @@ impl Clone for Arrival<'_> {
     }
 }
 
+/// Returns true if `purged` includes the reply for `url` with these field lines.
+pub fn is_meant(url: &[u8], lines: &[u8], purged: &Purged) -> bool {
+    let has_tag = |tag: &[u8]| {
+        of_lines(lines).any(|field| {
+            let divider = match () {
+                () if field.name.eq_ignore_ascii_case(b"cache-tag") => b',',
+                () if field.name.eq_ignore_ascii_case(b"surrogate-key") => b' ',
+                () => return false,
+            };
+            let mut tags = field.value.split(|&b| b == divider);
+            tags.any(|other| other.trim_ascii() == tag)
+        })
+    };
+    match purged {
+        Purged::Url(asked) => url == asked,
+        Purged::Prefix(prefix) => url.starts_with(prefix),
+        Purged::Tag(tag) => has_tag(tag),
+        Purged::All => true,
+    }
+}
+
 fn name_of(line: &[u8]) -> &[u8] {
     line.split(|&b| b == b':').next().unwrap_or_default()
 }
@@ -257,4 +405,9 @@ fn same_name(one: &[u8], other: &[u8]) -> bool {
 
 fn is_named(line: &[u8], names: &[&[u8]]) -> bool {
     names.iter().any(|name| name_of(line).eq_ignore_ascii_case(name))
+}
+
+/// Returns the time in seconds since 1970.
+pub fn wall_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -4,6 +4,8 @@ use forebay_net::head::Request;
 use forebay_wire::accept::weighted;
 use forebay_wire::fields::of_lines;
 
+use super::checksum::Checker;
+
 /// Content codings that applications use. Clients that accept the same codings share a reply.
 const CODINGS: [&[u8]; 4] = [b"br", b"deflate", b"gzip", b"zstd"];
 
@@ -33,9 +35,50 @@ impl Variant {
         self.0.iter().all(|(name, value)| normalized(name, request) == *value)
     }
 
+    /// Creates a list of these names and values.
+    pub fn from_fields(fields: Vec<(String, Vec<u8>)>) -> Self {
+        Self(fields)
+    }
+
+    /// Returns the names and values.
+    pub fn fields(&self) -> &[(String, Vec<u8>)] {
+        &self.0
+    }
+
+    /// Returns the names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| &**name)
+    }
+
+    /// Returns a hash of names and values; 0 if there are none.
+    pub fn hash(&self) -> u64 {
+        hash_of(self.0.iter().map(|(name, value)| (&**name, &value[..])))
+    }
+
+    /// Returns the hash that a list of these names has if its values are those of `request`.
+    pub fn hash_for(names: &[String], request: &Request) -> u64 {
+        let values: Vec<_> = names.iter().map(|name| normalized(name, request)).collect();
+        hash_of(names.iter().zip(&values).map(|(name, value)| (&**name, &value[..])))
+    }
+
     pub fn size(&self) -> usize {
         self.0.iter().map(|(name, value)| name.len() + value.len() + 64).sum()
     }
+}
+
+fn hash_of<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> u64 {
+    let mut checker = None;
+    for (name, value) in fields {
+        let checker = checker.get_or_insert_with(Checker::default);
+        for text in [name.as_bytes(), value] {
+            checker.update(&(text.len() as u64).to_le_bytes());
+            checker.update(text);
+        }
+    }
+    checker.map_or(0, |checker| {
+        let [a, b, c, d, e, f, g, h, ..] = checker.finish();
+        u64::from_le_bytes([a, b, c, d, e, f, g, h]).max(1)
+    })
 }
 
 /// Returns the value of a field in a form that is equal for equal preferences.

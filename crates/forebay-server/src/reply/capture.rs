@@ -22,6 +22,12 @@ pub trait Recorder {
     /// reached.
     fn reserve(&self, bytes: usize) -> bool;
 
+    /// Takes bytes of a body that is too large for the memory, in order from the first byte on.
+    /// Returns false if the recorder cannot store them.
+    fn spill(&self, _bytes: &[u8]) -> bool {
+        false
+    }
+
     /// Reports that the body can no longer be recorded.
     fn give_up(&self) {}
 
@@ -34,8 +40,11 @@ pub trait Recorder {
 pub enum Keep {
     /// The client gets the reply, and no copy is made.
     No,
-    /// The client gets the reply. The cache gets a copy if the body has at most this many bytes.
+    /// The client gets the reply. The cache gets a copy if the body has at most this many bytes. A
+    /// longer body goes to [`Recorder::spill`].
     Copy(usize),
+    /// The client gets the reply. All bytes of the body go to [`Recorder::spill`].
+    Spill,
     /// The cache gets the reply instead of the client, and then answers the client. If the body has
     /// more than this many bytes, it is discarded.
     Instead(usize),
@@ -52,6 +61,8 @@ pub struct Captured {
     pub lines: Vec<u8>,
     /// Body. `None` if it was not recorded, was too long, or did not arrive completely.
     pub body: Option<Vec<u8>>,
+    /// True if the recorder has the complete body.
+    pub is_spilled: bool,
     /// True if the reply was not sent to the client.
     pub is_withheld: bool,
 }
@@ -64,6 +75,9 @@ pub(super) struct Capture {
     lines: Vec<u8>,
     body: Vec<u8>,
     length: Length,
+    /// Number of body bytes that the recorder has.
+    spilled: u64,
+    is_spilled: bool,
     /// True as long as all body bytes could be recorded.
     is_kept: bool,
     is_whole: bool,
@@ -74,7 +88,9 @@ pub(super) struct Capture {
 impl Capture {
     fn limit(&self) -> Option<usize> {
         match self.keep {
-            Some(Keep::Copy(most) | Keep::Instead(most)) if self.is_kept => Some(most),
+            Some(Keep::Copy(most) | Keep::Instead(most)) if self.is_kept && !self.is_spilled => {
+                Some(most)
+            }
             _ => None,
         }
     }
@@ -83,14 +99,31 @@ impl Capture {
         if self.keep == Some(Keep::Drop) {
             return self.recorder.dropped(data.len());
         }
+        if self.is_spilled && self.is_kept {
+            return self.spill(data);
+        }
         let Some(most) = self.limit() else { return };
         let is_reserved = matches!(self.length, Length::Known(_));
         let fits = self.body.len() + data.len() <= most;
         if !fits || !is_reserved && !self.recorder.reserve(data.len()) {
-            self.lose_body();
+            self.is_spilled = true;
+            let body = std::mem::take(&mut self.body);
+            self.spill(&body);
+            self.spill(data);
             return;
         }
         self.body.extend_from_slice(data);
+    }
+
+    /// Gives bytes to the recorder.
+    fn spill(&mut self, data: &[u8]) {
+        if self.is_kept {
+            if self.recorder.spill(data) {
+                self.spilled += data.len() as u64;
+            } else {
+                self.lose_body();
+            }
+        }
     }
 
     pub(super) fn lose_body(&mut self) {
@@ -105,14 +138,15 @@ impl Capture {
 
     fn is_withheld(&self) -> bool {
         matches!(self.keep, Some(Keep::Instead(_) | Keep::Drop))
+            || self.is_silent && self.keep == Some(Keep::Spill)
     }
 
     /// Returns a fault if the body of a reply that the client does not get is shorter or longer
     /// than announced.
     fn check_length(&self) -> Result<(), Fault> {
         let Length::Known(length) = self.length else { return Ok(()) };
-        let is_kept = self.is_kept && matches!(self.keep, Some(Keep::Instead(_)));
-        match length.checked_sub(self.body.len() as u64) {
+        let is_kept = self.is_kept && matches!(self.keep, Some(Keep::Instead(_) | Keep::Spill));
+        match length.checked_sub(self.body.len() as u64 + self.spilled) {
             _ if !is_kept => Ok(()),
             Some(0) => Ok(()),
             Some(left) => Err(Fault::shorter_than_announced(left)),
@@ -132,6 +166,8 @@ impl Reply {
             lines: Vec::new(),
             body: Vec::new(),
             length: Length::None,
+            spilled: 0,
+            is_spilled: false,
             is_kept: true,
             is_whole: false,
             is_silent,
@@ -153,6 +189,7 @@ impl Reply {
             status: capture.status,
             lines: capture.lines,
             body: has_body.then_some(std::mem::take(&mut capture.body)),
+            is_spilled: capture.is_spilled && capture.is_kept && capture.is_whole,
             is_withheld,
         })
     }
@@ -179,6 +216,7 @@ impl Reply {
             (keep, _) => keep,
         };
         (capture.keep, capture.status, capture.length) = (Some(keep), self.status, length);
+        capture.is_spilled = keep == Keep::Spill;
         capture.lines.extend_from_slice(lines);
         if capture.is_withheld() {
             self.withhold();
@@ -207,6 +245,7 @@ impl Reply {
             capture.lines.clear();
             capture.body.clear();
             (capture.is_kept, capture.is_whole) = (true, false);
+            (capture.is_spilled, capture.spilled) = (false, 0);
         }
     }
 }

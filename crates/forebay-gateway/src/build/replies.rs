@@ -1,0 +1,57 @@
+//! The store of replies, and the part of it that a route uses.
+
+use std::sync::Arc;
+
+use forebay_conf::{CacheDisk, Plan};
+use forebay_net::log::ErrorLog;
+use forebay_origin::cache::{Disk, Store};
+
+/// Returns the store, if a route uses it. A reload keeps it, unless its size changes.
+pub fn store(
+    plan: &Plan,
+    errors: &ErrorLog,
+    previous: Option<&Arc<Store>>,
+) -> Result<Option<Arc<Store>>, String> {
+    let mut routes = plan.sites.iter().flat_map(|site| &site.routes);
+    if !routes.any(|route| route.cache.is_some()) {
+        return Ok(None);
+    }
+    let capacity = plan.server.cache_memory;
+    let most = Store::most_of(capacity) as u64;
+    let before = previous.and_then(|store| store.disk());
+    let disk = match &plan.server.cache_disk {
+        None => None,
+        Some(CacheDisk { dir, size }) => match before.filter(|disk| disk.is_at(dir, *size, most)) {
+            Some(disk) => Some(disk.clone()),
+            None => Some(Disk::open(dir, *size, most, errors)?),
+        },
+    };
+    let has_disk = |store: &&Arc<Store>| match (store.disk(), &disk) {
+        (None, None) => true,
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        _ => false,
+    };
+    let kept = previous.filter(|store| store.capacity() == capacity).filter(has_disk);
+    Ok(Some(kept.cloned().unwrap_or_else(|| Store::new(capacity, disk))))
+}
+
+/// Returns a text that is unique to a route and its settings. After a change of the route, its
+/// stored replies are not used any more.
+pub fn zone(site: &forebay_conf::Site, route: &forebay_conf::Route) -> String {
+    let unplaced = forebay_conf::Route { line: 0, inherited: Vec::new(), ..route.clone() };
+    let described = format!("{:?} {unplaced:?}", site.hosts);
+    let digest = forebay_origin::cache::digest(described.as_bytes());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns a text that says in what places replies are stored, for `explain`.
+pub fn places(plan: &Plan) -> String {
+    let memory = format!("in memory ({} bytes)", plan.server.cache_memory);
+    match &plan.server.cache_disk {
+        None => format!("{memory} until Forebay ends"),
+        Some(CacheDisk { dir, size }) => {
+            let dir = dir.display();
+            format!("{memory}; after the second request also in {dir} ({size} bytes)")
+        }
+    }
+}

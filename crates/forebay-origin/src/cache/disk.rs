@@ -1,0 +1,474 @@
+//! Stored replies on disk, the level below the memory.
+//!
+//! Each reply is one file (`disk/entry.rs`). Its name is the hash of its key and its variant, so a
+//! restart needs only the names in the directory. A file gets its name after it is complete, by
+//! `rename`. Forebay does not wait until a file has reached the disk: after a power failure,
+//! checksums find incomplete files. Each read compares the checksums and the key.
+//!
+//! One thread loads the index and writes small replies. The event loops read files, as the origin of
+//! files does; large files are checked on threads for blocking work. One lock orders the publication
+//! of files and their removal, so a reply that is removed while it is written does not return.
+//!
+//! One process at a time uses a directory. A process that waits for the lock notes what it would
+//! have removed, and removes it before it uses the first entry.
+
+mod directory;
+mod doorkeeper;
+pub mod entry;
+pub mod index;
+mod purge;
+mod read;
+mod spill;
+mod write;
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_admin::{DiskRow, Purge};
+use forebay_net::log::ErrorLog;
+
+use super::checksum::checksum;
+use super::stored::Stored;
+pub use directory::examine;
+use directory::{Directory, UnlockedDirectory};
+use doorkeeper::Doorkeeper;
+use index::{EntryFacts, EntryName, Index, KeyHash, blocks};
+pub use spill::Spill;
+
+/// Maximum number of replies that wait for the writing thread.
+const QUEUE: usize = 256;
+/// Replies that wait for the writing thread have at most this multiple of the largest reply in memory.
+const QUEUED: u64 = 4;
+/// Time between two attempts to lock the directory.
+const LOCK_AGAIN: Duration = Duration::from_millis(250);
+/// Time between two log lines about errors of the disk.
+const REPORT_AGAIN: Duration = Duration::from_secs(600);
+/// A reply may have at most the size of the disk store, divided by this number.
+const SHARE: u64 = 8;
+/// Maximum number of changes that are noted while another process uses the directory.
+const MOST_MISSED: usize = 100_000;
+
+/// The store on disk.
+pub struct Disk {
+    shared: Arc<DiskShared>,
+    jobs: SyncSender<Job>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// State that the event loops share with the writing thread.
+struct DiskShared {
+    path: PathBuf,
+    capacity: u64,
+    /// Maximum size in bytes of a body that is read into memory.
+    in_memory: u64,
+    directory: OnceLock<Directory>,
+    state: Mutex<DiskState>,
+    door: Doorkeeper,
+    /// Bytes of replies that wait for the writing thread.
+    queued: AtomicU64,
+    counts: DiskCounts,
+    errors: ErrorLog,
+}
+
+#[derive(Default)]
+struct DiskState {
+    phase: DiskPhase,
+    index: Index,
+    /// Entries that are being written, by the number of the job. A removal also removes them here,
+    /// so that they are not published.
+    writing: HashMap<u64, EntryName>,
+    next_job: u64,
+    missed: Missed,
+    /// Lists of names in `Vary`.
+    vary: Vec<Arc<[String]>>,
+    reported: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum DiskPhase {
+    /// Another process uses the directory.
+    #[default]
+    Waiting,
+    Loading,
+    Ready,
+    Failed,
+}
+
+/// Removals during [`DiskPhase::Waiting`].
+#[derive(Debug, Default)]
+struct Missed {
+    keys: HashSet<KeyHash>,
+    purges: Vec<Purge>,
+    is_all: bool,
+}
+
+#[derive(Debug, Default)]
+struct DiskCounts {
+    hits: AtomicU64,
+    written: AtomicU64,
+    skipped: AtomicU64,
+    broken: AtomicU64,
+    errors: AtomicU64,
+}
+
+enum Job {
+    Write {
+        job: u64,
+        name: EntryName,
+        key: Box<[u8]>,
+        stored: Arc<Stored>,
+    },
+    /// Deletes a file that was hidden.
+    Delete(String),
+    End,
+}
+
+/// Returns the hash of a key.
+pub fn key_hash(key: &[u8]) -> KeyHash {
+    checksum(key)
+}
+
+fn add(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Disk {
+    /// Opens the directory, and loads its index on another thread. Bodies of at most `in_memory`
+    /// bytes are read into memory.
+    pub fn open(
+        path: &Path,
+        capacity: u64,
+        in_memory: u64,
+        errors: &ErrorLog,
+    ) -> Result<Arc<Self>, String> {
+        let unlocked = UnlockedDirectory::open(path)?;
+        let shared = Arc::new(DiskShared {
+            path: path.to_owned(),
+            capacity,
+            in_memory,
+            directory: OnceLock::new(),
+            state: Mutex::new(DiskState { index: Index::new(capacity), ..DiskState::default() }),
+            door: Doorkeeper::new(capacity),
+            queued: AtomicU64::new(0),
+            counts: DiskCounts::default(),
+            errors: errors.clone(),
+        });
+        let (jobs, queue) = sync_channel(QUEUE);
+        let worker = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("cache-disk".to_owned())
+            .spawn(move || worker.run(unlocked, &queue))
+            .map_err(|error| format!("cannot start the thread of the cache: {error}"))?;
+        Ok(Arc::new(Self { shared, jobs, thread: Mutex::new(Some(thread)) }))
+    }
+
+    /// Returns true if this store has the same settings.
+    pub fn is_at(&self, path: &Path, capacity: u64, in_memory: u64) -> bool {
+        let shared = &self.shared;
+        shared.path == path && shared.capacity == capacity && shared.in_memory == in_memory
+    }
+
+    /// Returns the maximum size of a body in bytes.
+    pub fn most(&self) -> u64 {
+        self.shared.capacity / SHARE
+    }
+
+    /// Returns the maximum size in bytes of a body that is read into memory.
+    pub fn in_memory(&self) -> u64 {
+        self.shared.in_memory
+    }
+
+    /// Records a request for a reply that could be stored. Returns true if a recent request was for
+    /// the same resource, so that the reply is worth a place on disk.
+    pub fn admits(&self, key: &KeyHash) -> bool {
+        self.shared.door.is_known(key)
+    }
+
+    /// Queues a reply for the disk. Returns false if the queue is full, or if the disk cannot be
+    /// used now.
+    pub fn write(&self, key: &[u8], stored: &Arc<Stored>) -> bool {
+        if stored.body.in_memory().is_none() {
+            return true;
+        }
+        let name = EntryName { key: key_hash(key), variant: stored.variant.hash() };
+        let Some(job) = self.shared.begin_job(name) else { return false };
+        let (key, stored) = (key.into(), stored.clone());
+        let size = stored.size() as u64;
+        let has_space = self.shared.queue(size);
+        let is_queued =
+            has_space && self.jobs.try_send(Job::Write { job, name, key, stored }).is_ok();
+        if !is_queued {
+            if has_space {
+                self.shared.unqueue(size);
+            }
+            add(&self.shared.counts.skipped);
+            self.shared.lock().writing.remove(&job);
+        }
+        is_queued
+    }
+
+    /// Removes the entry that a new reply replaces.
+    pub fn supersede(&self, name: &EntryName) {
+        let mut state = self.shared.lock();
+        match state.phase {
+            DiskPhase::Waiting => state.missed.note(name.key),
+            DiskPhase::Failed => {}
+            DiskPhase::Loading => self.remove(&mut state, name),
+            DiskPhase::Ready => {
+                state.writing.retain(|_, other| other != name);
+                if state.index.facts(name).is_some() {
+                    self.remove(&mut state, name);
+                }
+            }
+        }
+    }
+
+    /// Removes all entries of a resource. They do not return after a restart.
+    pub fn invalidate(&self, key: &KeyHash) {
+        let mut state = self.shared.lock();
+        let names = match state.phase {
+            DiskPhase::Waiting => return state.missed.note(*key),
+            DiskPhase::Failed => return,
+            // The index does not list all files yet.
+            DiskPhase::Loading => {
+                let directory = self.shared.directory.get();
+                directory.map(|directory| directory.entries_of(key)).unwrap_or_default()
+            }
+            DiskPhase::Ready => {
+                state.index.variants(key).into_iter().map(|(name, _)| name).collect()
+            }
+        };
+        state.writing.retain(|_, other| other.key != *key);
+        names.iter().for_each(|name| self.remove(&mut state, name));
+    }
+
+    /// Removes an entry. A large file is only renamed here, because its deletion may take long.
+    fn remove(&self, state: &mut DiskState, name: &EntryName) {
+        const LARGE: u32 = 256;
+        let Some(directory) = self.shared.directory.get() else { return };
+        state.writing.retain(|_, other| other != name);
+        let is_large = state.index.facts(name).is_some_and(|facts| facts.blocks > LARGE);
+        state.index.remove(name);
+        if !is_large {
+            return directory.remove(name);
+        }
+        if let Some(hidden) = directory.hide(name)
+            && self.jobs.try_send(Job::Delete(hidden.clone())).is_err()
+        {
+            directory.delete_hidden(&hidden);
+        }
+    }
+
+    /// Writes the queued replies, and ends the thread.
+    pub fn finish(&self) {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && self.jobs.send(Job::End).is_ok()
+        {
+            let _ = thread.join();
+        }
+    }
+
+    /// Returns the counts for the administrator.
+    pub fn status(&self) -> DiskRow {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counts = &self.shared.counts;
+        let state = self.shared.lock();
+        DiskRow {
+            state: match state.phase {
+                DiskPhase::Waiting => "waiting for another process",
+                DiskPhase::Loading => "loading",
+                DiskPhase::Ready => "ready",
+                DiskPhase::Failed => "failed",
+            },
+            replies: state.index.len(),
+            bytes: state.index.bytes(),
+            capacity: self.shared.capacity,
+            hits: of(&counts.hits),
+            written: of(&counts.written),
+            skipped: of(&counts.skipped),
+            broken: of(&counts.broken),
+            errors: of(&counts.errors),
+        }
+    }
+}
+
+impl Missed {
+    fn note(&mut self, key: KeyHash) {
+        if self.keys.len() < MOST_MISSED {
+            self.keys.insert(key);
+        } else {
+            self.is_all = true;
+        }
+    }
+}
+
+impl DiskShared {
+    fn lock(&self) -> MutexGuard<'_, DiskState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves memory for a reply that will wait for the writing thread. All waiting replies take
+    /// at most a quarter of the memory of the cache. Returns false if there is no space.
+    fn queue(&self, size: u64) -> bool {
+        let before = self.queued.fetch_add(size, Ordering::Relaxed);
+        let has_space = before == 0 || before + size <= self.in_memory * QUEUED;
+        if !has_space {
+            self.unqueue(size);
+        }
+        has_space
+    }
+
+    fn unqueue(&self, size: u64) {
+        self.queued.fetch_sub(size, Ordering::Relaxed);
+    }
+
+    /// Counts an error, and logs it if none was logged recently.
+    fn report(&self, what: &str, error: &io::Error) {
+        add(&self.counts.errors);
+        let mut state = self.lock();
+        if state.reported.is_none_or(|reported| reported.elapsed() >= REPORT_AGAIN) {
+            state.reported = Some(Instant::now());
+            drop(state);
+            self.errors.warn(&format!(
+                "the cache cannot {what} in {}: {error}; replies that are not stored there come \
+                 from their applications (further errors are counted in /status, and logged every \
+                 10 minutes)",
+                self.path.display()
+            ));
+        }
+    }
+
+    /// Registers an entry that will be written. `None` if the disk cannot be used now.
+    fn begin_job(&self, name: EntryName) -> Option<u64> {
+        let mut state = self.lock();
+        if !matches!(state.phase, DiskPhase::Loading | DiskPhase::Ready) {
+            return None;
+        }
+        state.next_job += 1;
+        let job = state.next_job;
+        state.writing.insert(job, name);
+        Some(job)
+    }
+
+    /// Locks the directory, loads the index and then writes replies.
+    fn run(&self, unlocked: UnlockedDirectory, queue: &Receiver<Job>) {
+        match self.wait_for_lock(unlocked, queue) {
+            None => return,
+            Some(Ok(directory)) => {
+                let _ = self.directory.set(directory);
+                self.load();
+            }
+            Some(Err(error)) => {
+                self.report("use its directory", &error);
+                self.lock().phase = DiskPhase::Failed;
+            }
+        }
+        let Some(directory) = self.directory.get() else { return };
+        for job in queue {
+            match job {
+                Job::Write { job, name, key, stored } => {
+                    self.write(directory, (job, name), &key, &stored);
+                    self.unqueue(stored.size() as u64);
+                }
+                Job::Delete(hidden) => directory.delete_hidden(&hidden),
+                Job::End => return,
+            }
+        }
+    }
+
+    /// Waits until no other process uses the directory. Returns `None` if the store ends before.
+    fn wait_for_lock(
+        &self,
+        mut unlocked: UnlockedDirectory,
+        queue: &Receiver<Job>,
+    ) -> Option<io::Result<Directory>> {
+        let mut is_logged = false;
+        loop {
+            unlocked = match unlocked.lock() {
+                Ok(locked) => return Some(locked),
+                Err(unlocked) => unlocked,
+            };
+            if !is_logged {
+                is_logged = true;
+                self.errors.info(&format!(
+                    "another process uses {}: until it ends, the cache stores replies only in \
+                     memory",
+                    self.path.display()
+                ));
+            }
+            match queue.recv_timeout(LOCK_AGAIN) {
+                Ok(Job::End) | Err(RecvTimeoutError::Disconnected) => return None,
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Lists the files of the directory. First makes up for removals while another process used the
+    /// directory.
+    fn load(&self) {
+        let Some(directory) = self.directory.get() else { return };
+        let missed = {
+            let mut state = self.lock();
+            state.phase = DiskPhase::Loading;
+            std::mem::take(&mut state.missed)
+        };
+        for purge in &missed.purges {
+            self.walk(directory, purge, &HashSet::new());
+        }
+        let mut foreign = 0;
+        for part in directory.entries() {
+            let names = match part {
+                Ok((names, others)) => {
+                    foreign += others;
+                    names
+                }
+                Err(error) => {
+                    self.report("list files", &error);
+                    continue;
+                }
+            };
+            for name in names {
+                if missed.is_all || missed.keys.contains(&name.key) {
+                    directory.remove(&name);
+                } else {
+                    self.load_entry(directory, name);
+                }
+            }
+            let displaced = self.lock().index.shrink();
+            displaced.iter().for_each(|name| directory.remove(name));
+        }
+        if foreign > 0 {
+            self.errors.warn(&format!(
+                "{} contains {foreign} files that are not of the cache: the cache ignores them",
+                self.path.display()
+            ));
+        }
+        self.lock().phase = DiskPhase::Ready;
+    }
+
+    fn load_entry(&self, directory: &Directory, name: EntryName) {
+        let mut state = self.lock();
+        if state.index.facts(&name).is_some() {
+            return;
+        }
+        match directory.length(&name) {
+            Some(length) if length <= self.capacity => {
+                let facts = EntryFacts { blocks: blocks(length), ..EntryFacts::default() };
+                if let Some(oldest) = state.index.insert(name, facts) {
+                    directory.remove(&oldest);
+                }
+            }
+            _ => directory.remove(&name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Purges entries: reads the head of each file that may be meant.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use forebay_admin::{Purge, Purged};
+
+use super::super::stored::is_meant;
+use super::directory::Directory;
+use super::entry::{EXPIRED, EntryHead, MARK_AT, PREAMBLE, Preamble};
+use super::index::EntryName;
+use super::read::{open, read_head};
+use super::write::url_hash;
+use super::{Disk, DiskPhase, DiskShared};
+
+impl Disk {
+    /// Purges entries, also those that the index does not list yet. Returns their number, without
+    /// those that `counted` contains. The changes are on disk when the function returns, so a power
+    /// failure does not undo them.
+    pub fn purge(&self, purge: &Purge, counted: &HashSet<EntryName>) -> usize {
+        let mut state = self.shared.lock();
+        if state.phase == DiskPhase::Waiting {
+            state.missed.is_all |= state.missed.purges.len() >= 1000;
+            state.missed.purges.push(purge.clone());
+            return 0;
+        }
+        state.writing.clear();
+        drop(state);
+        let Some(directory) = self.shared.directory.get() else { return 0 };
+        let count = self.shared.walk(directory, purge, counted);
+        if let Err(error) = directory.sync() {
+            self.shared.report("write a purge to the disk", &error);
+        }
+        count
+    }
+}
+
+impl DiskShared {
+    pub(super) fn walk(
+        &self,
+        directory: &Directory,
+        purge: &Purge,
+        counted: &HashSet<EntryName>,
+    ) -> usize {
+        let mut count = 0;
+        let url = match &purge.what {
+            Purged::Url(url) => Some(url_hash(url)),
+            _ => None,
+        };
+        for part in directory.entries() {
+            let names = match part {
+                Ok((names, _)) => names,
+                Err(error) => {
+                    self.report("list files", &error);
+                    continue;
+                }
+            };
+            for name in names {
+                let known = self.lock().index.facts(&name).map_or(0, |facts| facts.url);
+                let is_other = url.is_some_and(|url| known != 0 && known != url);
+                if !is_other && self.purge_entry(directory, purge, &name) {
+                    count += usize::from(!counted.contains(&name));
+                }
+            }
+        }
+        count
+    }
+
+    /// Purges an entry. Returns true if `purge` means it.
+    fn purge_entry(&self, directory: &Directory, purge: &Purge, name: &EntryName) -> bool {
+        if purge.what == Purged::All && !purge.is_soft {
+            self.remove(directory, name);
+            return true;
+        }
+        match self.purge_file(directory, purge, name) {
+            Ok(outcome) => outcome,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => {
+                // The entry may be meant, so it must not be used any more.
+                self.remove(directory, name);
+                self.report("purge a reply", &error);
+                false
+            }
+        }
+    }
+
+    fn purge_file(
+        &self,
+        directory: &Directory,
+        purge: &Purge,
+        name: &EntryName,
+    ) -> io::Result<bool> {
+        let Some((file, found)) = open(directory, name, purge.is_soft)? else {
+            self.remove_broken(directory, name);
+            return Ok(false);
+        };
+        let mut bytes = [0; PREAMBLE];
+        let length = u64::try_from(found.st_size).unwrap_or(0);
+        let is_read = length >= PREAMBLE as u64;
+        if is_read {
+            file.read_exact_at(&mut bytes, 0)?;
+        }
+        let preamble = Preamble::decode(&bytes, length);
+        let head = preamble.map_or(Ok(None), |preamble| read_head(&file, &preamble))?;
+        let Some(EntryHead { url, lines, .. }) = head else {
+            self.remove_broken(directory, name);
+            return Ok(false);
+        };
+        {
+            let mut state = self.lock();
+            if let Some(mut facts) = state.index.facts(name) {
+                facts.url = url_hash(&url);
+                state.index.learn(name, facts);
+            }
+        }
+        if !is_meant(&url, &lines, &purge.what) {
+            return Ok(false);
+        }
+        if purge.is_soft {
+            file.write_all_at(&[EXPIRED], MARK_AT)?;
+        } else {
+            self.remove(directory, name);
+        }
+        Ok(true)
+    }
+
+    fn remove(&self, directory: &Directory, name: &EntryName) {
+        let mut state = self.lock();
+        state.index.remove(name);
+        directory.remove(name);
+    }
+}

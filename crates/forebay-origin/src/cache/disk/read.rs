@@ -1,0 +1,291 @@
+//! Finds and reads entries. A file with an error is removed, and the request goes to the origin.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use forebay_net::head::Request;
+use rustix::fs::Stat;
+
+use super::super::checksum::{Checker, Checksum, checksum};
+use super::super::stored::{BodyFile, BodyName, Stored, StoredBody, wall_clock};
+use super::super::vary::Variant;
+use super::directory::Directory;
+use super::entry::{EntryHead, PREAMBLE, Preamble};
+use super::index::{BLOCK, EntryFacts, EntryName};
+use super::write::{identity, url_hash};
+use super::{Disk, DiskPhase, DiskShared, DiskState, key_hash};
+
+/// Maximum length in bytes of a file that is read on the event loop, as files of the file cache
+/// are. A larger file is read on a thread for blocking work.
+const READ_AT_ONCE: u64 = 256 * 1024;
+/// Length of the pieces in which a body is checked, in bytes.
+const PIECE: usize = 128 * 1024;
+/// Maximum number of lists of names in `Vary` that are numbered.
+const MOST_LISTS: usize = 1000;
+
+/// Content of a file.
+enum EntryFile {
+    Entry(Box<Stored>, EntryFacts),
+    /// The file belongs to another key with the same hash.
+    OtherKey,
+    Broken,
+}
+
+impl Disk {
+    /// Returns the newest entry for `request`, if `may_use` allows it.
+    pub async fn find(
+        &self,
+        key: &[u8],
+        request: &Request,
+        may_use: impl Fn(&Stored) -> bool,
+    ) -> Option<Stored> {
+        let directory = self.shared.directory.get()?;
+        for (name, facts) in self.candidates(key, request) {
+            let stored = if u64::from(facts.blocks) * BLOCK <= READ_AT_ONCE {
+                self.shared.read(directory, &name, key)
+            } else {
+                let (shared, key) = (self.shared.clone(), key.to_vec());
+                let read = move || shared.read(shared.directory.get()?, &name, &key);
+                tokio::task::spawn_blocking(read).await.ok()?
+            };
+            let is_usable = |stored: &Stored| may_use(stored) && stored.variant.matches(request);
+            if let Some(stored) = stored.filter(is_usable) {
+                self.shared.counts.hits.fetch_add(1, Ordering::Relaxed);
+                return Some(stored);
+            }
+        }
+        None
+    }
+
+    /// Returns a reply whose head is in memory with its body, or `None` if the body is not on disk
+    /// any more.
+    pub async fn open_body(&self, stored: &Stored, key: &[u8]) -> Option<Stored> {
+        let StoredBody::Named(body) = &stored.body else { return Some(stored.clone()) };
+        let (shared, name, key) = (self.shared.clone(), body.name, key.to_vec());
+        let read = move || shared.read(shared.directory.get()?, &name, &key);
+        let found = tokio::task::spawn_blocking(read).await.ok()??;
+        let is_same = matches!(&found.body, StoredBody::File(file) if file.name == *body);
+        is_same.then(|| Stored { body: found.body, ..stored.clone() })
+    }
+
+    /// Returns the entries of a resource that may match the request.
+    fn candidates(&self, key: &[u8], request: &Request) -> Vec<(EntryName, EntryFacts)> {
+        let state = self.shared.lock();
+        if !matches!(state.phase, DiskPhase::Loading | DiskPhase::Ready) {
+            return Vec::new();
+        }
+        let mut found = state.index.variants(&key_hash(key));
+        found.retain(|(name, facts)| match (name.variant, facts.vary) {
+            (0, _) | (_, 0) => true,
+            (variant, list) => {
+                let names = state.vary.get(usize::from(list) - 1);
+                names.is_none_or(|names| Variant::hash_for(names, request) == variant)
+            }
+        });
+        found
+    }
+}
+
+impl DiskState {
+    /// Returns the number of a list of names in `Vary`; 0 for lists without a number.
+    fn number_of_list(&mut self, variant: &Variant) -> u16 {
+        if variant.names().next().is_none() {
+            return 0;
+        }
+        let is_same = |list: &Arc<[String]>| list.iter().map(|name| &**name).eq(variant.names());
+        let at = self.vary.iter().position(is_same).or_else(|| {
+            let is_full = self.vary.len() == MOST_LISTS;
+            let list = variant.names().map(str::to_owned).collect();
+            (!is_full).then(|| self.vary.push(list))?;
+            Some(self.vary.len() - 1)
+        });
+        at.and_then(|at| u16::try_from(at + 1).ok()).unwrap_or(0)
+    }
+}
+
+impl DiskShared {
+    /// Reads an entry. Returns `None` if it cannot be used.
+    pub(super) fn read(
+        &self,
+        directory: &Directory,
+        name: &EntryName,
+        key: &[u8],
+    ) -> Option<Stored> {
+        let facts = self.lock().index.facts(name).unwrap_or_default();
+        match self.try_read(directory, name, key, &facts) {
+            Ok(EntryFile::Entry(stored, found)) => {
+                let mut state = self.lock();
+                let vary = state.number_of_list(&stored.variant);
+                let EntryFacts { url, verified, .. } = found;
+                state.index.update(name, |facts| {
+                    *facts = EntryFacts { url, verified, vary, ..*facts };
+                });
+                Some(*stored)
+            }
+            Ok(EntryFile::OtherKey) => None,
+            Ok(EntryFile::Broken) => {
+                self.remove_broken(directory, name);
+                None
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.lock().index.remove(name);
+                None
+            }
+            Err(error) => {
+                self.report("read a reply", &error);
+                None
+            }
+        }
+    }
+
+    /// Removes an entry whose file has an error.
+    pub(super) fn remove_broken(&self, directory: &Directory, name: &EntryName) {
+        self.counts.broken.fetch_add(1, Ordering::Relaxed);
+        self.lock().index.remove(name);
+        directory.remove(name);
+    }
+
+    fn try_read(
+        &self,
+        directory: &Directory,
+        name: &EntryName,
+        key: &[u8],
+        facts: &EntryFacts,
+    ) -> io::Result<EntryFile> {
+        let Some((file, found)) = open(directory, name, false)? else {
+            return Ok(EntryFile::Broken);
+        };
+        let length = u64::try_from(found.st_size).unwrap_or(0);
+        let Some(content) = self.content(file, length, &found, facts)? else {
+            return Ok(EntryFile::Broken);
+        };
+        let Content { head, is_expired, body, verified } = content;
+        if head.key != key {
+            return Ok(EntryFile::OtherKey);
+        }
+        let facts = EntryFacts { url: url_hash(&head.url), verified, ..*facts };
+        let body = match body {
+            ContentBody::Memory(body) => StoredBody::Memory(Arc::new(body)),
+            ContentBody::File(file, length, sum) => {
+                let name = BodyName { name: *name, sum, length };
+                StoredBody::File(Arc::new(BodyFile { file, offset: PREAMBLE as u64, name }))
+            }
+        };
+        let stored = Stored::of_entry(head, is_expired, body, wall_clock());
+        Ok(EntryFile::Entry(Box::new(stored), facts))
+    }
+
+    /// Returns the content of a file; `None` if a checksum is wrong.
+    fn content(
+        &self,
+        file: File,
+        length: u64,
+        found: &Stat,
+        facts: &EntryFacts,
+    ) -> io::Result<Option<Content>> {
+        let is_small = length <= self.in_memory;
+        let at_first = if is_small { length } else { PREAMBLE as u64 };
+        let mut bytes = vec![0; usize::try_from(at_first).unwrap_or(usize::MAX)];
+        if !is_whole(file.read_exact_at(&mut bytes, 0))? {
+            return Ok(None);
+        }
+        let Some(preamble) = Preamble::decode(&bytes, length) else { return Ok(None) };
+        if is_small {
+            let head_at = usize::try_from(preamble.body).unwrap_or(usize::MAX) + PREAMBLE;
+            let head = EntryHead::decode(&bytes[head_at..]);
+            let is_right = preamble.matches(&bytes[head_at..])
+                && checksum(&bytes[PREAMBLE..head_at]) == preamble.body_sum;
+            bytes.truncate(head_at);
+            bytes.drain(..PREAMBLE);
+            bytes.shrink_to_fit();
+            return Ok(head.filter(|_| is_right).map(|head| Content {
+                head,
+                is_expired: preamble.is_expired,
+                body: ContentBody::Memory(bytes),
+                verified: 0,
+            }));
+        }
+        let Some(head) = read_head(&file, &preamble)? else { return Ok(None) };
+        let time = (found.st_ctime, found.st_ctime_nsec.cast_signed());
+        let identity = identity(found.st_ino, length, time);
+        if facts.verified != identity && body_sum(&file, preamble.body)? != Some(preamble.body_sum)
+        {
+            return Ok(None);
+        }
+        let body = ContentBody::File(file, preamble.body, preamble.body_sum);
+        let is_expired = preamble.is_expired;
+        Ok(Some(Content { head, is_expired, body, verified: identity }))
+    }
+}
+
+struct Content {
+    head: EntryHead,
+    is_expired: bool,
+    body: ContentBody,
+    verified: u64,
+}
+
+enum ContentBody {
+    Memory(Vec<u8>),
+    File(File, u64, Checksum),
+}
+
+/// Opens the file of an entry. Returns `None` if it is a link or no regular file.
+pub fn open(
+    directory: &Directory,
+    name: &EntryName,
+    is_writable: bool,
+) -> io::Result<Option<(File, Stat)>> {
+    match directory.open(name, is_writable) {
+        Ok(opened) => Ok(Some(opened)),
+        Err(error)
+            if error.kind() == io::ErrorKind::InvalidData
+                || error.raw_os_error().is_some_and(is_of_other_kind) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns true for the errors of `open` for a symbolic link, a socket and a directory.
+fn is_of_other_kind(error: i32) -> bool {
+    use rustix::io::Errno;
+    [Errno::LOOP, Errno::NXIO, Errno::ISDIR].map(Errno::raw_os_error).contains(&error)
+}
+
+/// Reads the head of an entry; `None` if its checksum is wrong.
+pub fn read_head(file: &File, preamble: &Preamble) -> io::Result<Option<EntryHead>> {
+    let mut head = vec![0; usize::try_from(preamble.head).unwrap_or(usize::MAX)];
+    if !is_whole(file.read_exact_at(&mut head, PREAMBLE as u64 + preamble.body))? {
+        return Ok(None);
+    }
+    Ok(preamble.matches(&head).then(|| EntryHead::decode(&head)).flatten())
+}
+
+/// Returns the checksum of a body of this length; `None` if the file is shorter.
+fn body_sum(file: &File, length: u64) -> io::Result<Option<Checksum>> {
+    let mut piece = vec![0; PIECE];
+    let (mut checker, mut done) = (Checker::default(), 0);
+    while done < length {
+        let wanted = PIECE.min(usize::try_from(length - done).unwrap_or(PIECE));
+        if !is_whole(file.read_exact_at(&mut piece[..wanted], PREAMBLE as u64 + done))? {
+            return Ok(None);
+        }
+        checker.update(&piece[..wanted]);
+        done += wanted as u64;
+    }
+    Ok(Some(checker.finish()))
+}
+
+/// Returns false if the file is shorter than the bytes to read.
+fn is_whole(read: io::Result<()>) -> io::Result<bool> {
+    match read {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}

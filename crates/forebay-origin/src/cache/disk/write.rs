@@ -1,0 +1,137 @@
+//! Writes entries.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use super::super::checksum::checksum;
+use super::super::stored::Stored;
+use super::directory::{Directory, TemporaryFile};
+use super::entry::Preamble;
+use super::index::{EntryFacts, EntryName, blocks};
+use super::{DiskShared, add};
+
+/// Returns a hash of a URL; never 0.
+pub fn url_hash(url: &[u8]) -> u32 {
+    let [a, b, c, d, ..] = checksum(url);
+    u32::from_le_bytes([a, b, c, d]).max(1)
+}
+
+/// Returns a number that changes if the file or its content changes. A program cannot set the time
+/// of the last change of an inode (`ctime`).
+pub fn identity(inode: u64, length: u64, (seconds, nanoseconds): (i64, i64)) -> u64 {
+    let numbers = [inode, length, seconds.cast_unsigned(), nanoseconds.cast_unsigned()];
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let [a, b, c, d, e, f, g, h, ..] = checksum(&bytes);
+    u64::from_le_bytes([a, b, c, d, e, f, g, h]).max(1)
+}
+
+impl DiskShared {
+    /// Writes a reply whose body is in memory.
+    pub(super) fn write(
+        &self,
+        directory: &Directory,
+        (job, name): (u64, EntryName),
+        key: &[u8],
+        stored: &Stored,
+    ) {
+        let Some(body) = stored.body.in_memory() else { return };
+        let head = stored.to_entry(key).encode();
+        let preamble = Preamble::of(&head, body.len() as u64, checksum(body));
+        let blocks = blocks(preamble.file_length());
+        if !self.reserve(directory, job, blocks) {
+            return;
+        }
+        let written = directory.create().and_then(|mut temporary| {
+            let parts = [&preamble.encode()[..], body, &head];
+            match write_all(&mut temporary.file, &parts) {
+                Ok(()) => Ok(temporary),
+                Err(error) => {
+                    directory.discard(&temporary);
+                    Err(error)
+                }
+            }
+        });
+        match written {
+            Ok(temporary) => {
+                let facts = EntryFacts { url: url_hash(&stored.url), ..EntryFacts::default() };
+                let facts = EntryFacts { blocks, ..facts };
+                self.publish(directory, (job, name), facts, &temporary);
+            }
+            Err(error) => {
+                self.abandon(job, blocks);
+                self.report("write a reply", &error);
+            }
+        }
+    }
+
+    /// Reserves space for an entry, and removes the entries that it displaces. Returns false if the
+    /// entry is not to be written.
+    pub(super) fn reserve(&self, directory: &Directory, job: u64, blocks: u32) -> bool {
+        let mut state = self.lock();
+        if !state.writing.contains_key(&job) {
+            return false;
+        }
+        let Some(displaced) = state.index.reserve(blocks) else {
+            state.writing.remove(&job);
+            return false;
+        };
+        drop(state);
+        displaced.iter().for_each(|name| directory.remove(name));
+        true
+    }
+
+    /// Returns the space of an entry that was not published.
+    pub(super) fn abandon(&self, job: u64, blocks: u32) {
+        let mut state = self.lock();
+        state.writing.remove(&job);
+        state.index.release(blocks);
+    }
+
+    /// Gives a complete file its name, unless its reply was removed in the meantime.
+    pub(super) fn publish(
+        &self,
+        directory: &Directory,
+        (job, name): (u64, EntryName),
+        facts: EntryFacts,
+        temporary: &TemporaryFile,
+    ) {
+        let mut state = self.lock();
+        state.index.release(facts.blocks);
+        if state.writing.remove(&job).is_none() {
+            drop(state);
+            return directory.discard(temporary);
+        }
+        if let Err(error) = directory.publish(temporary, &name) {
+            drop(state);
+            directory.discard(temporary);
+            return self.report("name a file", &error);
+        }
+        // The name is part of the file's state, so the identity is known only now.
+        let verified = if facts.verified == 0 { 0 } else { identity_of(&temporary.file) };
+        let displaced = state.index.insert(name, EntryFacts { verified, ..facts });
+        drop(state);
+        if let Some(displaced) = displaced {
+            directory.remove(&displaced);
+        }
+        add(&self.counts.written);
+    }
+}
+
+fn identity_of(file: &File) -> u64 {
+    file.metadata()
+        .map_or(0, |found| identity(found.ino(), found.len(), (found.ctime(), found.ctime_nsec())))
+}
+
+fn write_all(file: &mut File, parts: &[&[u8]]) -> io::Result<()> {
+    const SMALL: usize = 64 * 1024;
+    if parts.iter().map(|part| part.len()).sum::<usize>() <= SMALL {
+        return file.write_all(&parts.concat());
+    }
+    parts.iter().try_for_each(|part| file.write_all(part))
+}
+
+/// Writes the preamble of a file whose body and head are written.
+pub fn write_preamble(file: &File, preamble: &Preamble) -> io::Result<()> {
+    file.write_all_at(&preamble.encode(), 0)
+}
