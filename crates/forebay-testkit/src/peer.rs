@@ -172,6 +172,20 @@ pub fn built_from_go(program: &str) -> Option<PathBuf> {
     has(&[program]).then(|| PeerEntry::of_package(program).go_program())
 }
 
+/// Returns the folder of a package of npm in `scripts/peers`. If it is not installed, reports the
+/// test as skipped.
+///
+/// # Panics
+/// Panics if `scripts/peers` lacks the package.
+pub fn npm_package(package: &str) -> Option<PathBuf> {
+    let entry = PeerEntry::of_package(package);
+    let is_installed = entry.is_installed() && has(&["nodejs"]);
+    if !is_installed {
+        skip_without(&entry);
+    }
+    is_installed.then(|| entry.npm_folder())
+}
+
 /// Returns true if Perl can load `module`, which `package` contains. Otherwise, reports the test as
 /// skipped.
 ///
@@ -192,6 +206,12 @@ fn skip_without(entry: &PeerEntry) {
         Sign::Perl(module) => format!("Perl's module {module}"),
         Sign::Python(module) => format!("Python's module {module}"),
         Sign::File(path) => path.to_owned(),
+        Sign::Npm(_) => {
+            return skip(&format!(
+                "the package {} of npm is not installed (scripts/install-peers does)",
+                entry.package
+            ));
+        }
         Sign::Go(_) => {
             return skip(&format!(
                 "the program {} has not been built (scripts/install-peers does)",

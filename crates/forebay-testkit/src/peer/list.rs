@@ -18,7 +18,7 @@ const PYTHON: &str = "/usr/bin/python3";
 /// Line of the list: one package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PeerEntry {
-    /// Name of the Debian package, or of the Go program.
+    /// Name of the package of Debian or npm, or of the Go program.
     pub(super) package: &'static str,
     /// Sign that the package is installed.
     pub(super) sign: Sign,
@@ -37,6 +37,8 @@ pub(super) enum Sign {
     File(&'static str),
     /// Go package from which the program is built.
     Go(&'static str),
+    /// Version of a package of npm.
+    Npm(&'static str),
 }
 
 impl PeerEntry {
@@ -67,12 +69,18 @@ impl PeerEntry {
             Sign::Python(module) => runs(PYTHON, &["-c", &format!("import {module}")]),
             Sign::File(pattern) => !matches(pattern).is_empty(),
             Sign::Go(_) => self.go_program().exists(),
+            Sign::Npm(_) => self.npm_folder().join("package.json").exists(),
         }
     }
 
     /// Returns the path that a Go program has after its build.
     pub(super) fn go_program(self) -> PathBuf {
         Path::new(TOOLS).join(self.package)
+    }
+
+    /// Returns the folder of a package of npm after its installation.
+    pub(super) fn npm_folder(self) -> PathBuf {
+        Path::new(TOOLS).join("../npm/node_modules").join(self.package)
     }
 
     fn find(what: &str, is_it: impl Fn(&Self) -> bool) -> Self {
@@ -117,6 +125,7 @@ fn parse(line: &'static str) -> PeerEntry {
         "python" => Sign::Python(what),
         "file" => Sign::File(what),
         "go" => Sign::Go(what),
+        "npm" => Sign::Npm(what),
         _ => panic!("scripts/peers: {line:?}: {kind} is no way to recognise a package"),
     };
     assert_eq!(words.next(), None, "scripts/peers: {line:?} has a word too many");
