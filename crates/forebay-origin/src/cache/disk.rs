@@ -24,7 +24,7 @@ mod write;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -38,7 +38,7 @@ use super::stored::Stored;
 pub use directory::examine;
 use directory::{Directory, UnlockedDirectory};
 use doorkeeper::Doorkeeper;
-use index::{EntryFacts, EntryName, Index, KeyHash, blocks};
+use index::{EntryFacts, EntryName, FIRST_EPOCH, Index, KeyHash, blocks};
 pub use spill::Spill;
 
 /// Maximum number of replies that wait for the writing thread.
@@ -72,6 +72,8 @@ struct DiskShared {
     door: Doorkeeper,
     /// Bytes of replies that wait for the writing thread.
     queued: AtomicU64,
+    /// Epoch of the index.
+    epoch: AtomicU32,
     counts: DiskCounts,
     errors: ErrorLog,
 }
@@ -156,6 +158,7 @@ impl Disk {
             state: Mutex::new(DiskState { index: Index::new(capacity), ..DiskState::default() }),
             door: Doorkeeper::new(capacity),
             queued: AtomicU64::new(0),
+            epoch: AtomicU32::new(FIRST_EPOCH),
             counts: DiskCounts::default(),
             errors: errors.clone(),
         });
@@ -188,6 +191,20 @@ impl Disk {
     /// the same resource, so that the reply is worth a place on disk.
     pub fn admits(&self, key: &KeyHash) -> bool {
         self.shared.door.is_known(key)
+    }
+
+    /// Returns the epoch: see [`Index::epoch`].
+    pub fn epoch(&self) -> u32 {
+        self.shared.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Marks the entry of a reply as used. Returns false if the disk has none.
+    pub fn touch(&self, key: &[u8], stored: &Stored) -> bool {
+        let name = EntryName { key: key_hash(key), variant: stored.variant.hash() };
+        let mut state = self.shared.lock();
+        let has_entry = state.index.facts(&name).is_some();
+        state.index.update(&name, |_| {});
+        has_entry
     }
 
     /// Queues a reply for the disk. Returns false if the queue is full, or if the disk cannot be

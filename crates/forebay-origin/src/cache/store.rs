@@ -13,7 +13,7 @@ use quick_cache::{OptionsBuilder, Weighter};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::disk::index::{EntryName, KeyHash};
+use super::disk::index::{EntryName, FIRST_EPOCH, KeyHash};
 use super::disk::{Disk, Spill, key_hash};
 use super::stored::{Stored, StoredBody};
 
@@ -232,9 +232,10 @@ impl Store {
     }
 
     /// Gives a reply that a request has found in memory to the disk, if the disk does not have it.
+    /// Otherwise marks it as used there, once in each epoch.
     pub fn note_hit(&self, key: &[u8], stored: &Arc<Stored>) {
         if let Some(disk) = &self.disk
-            && stored.on_disk.set()
+            && stored.on_disk.renew(disk.epoch())
         {
             let _fetches = self.fetches();
             let resource = self.resources.peek(key);
@@ -384,7 +385,7 @@ impl Resource {
 
 /// Gives a reply to the disk, if it lives long enough.
 fn give(disk: &Disk, key: &[u8], stored: &Arc<Stored>) {
-    if stored.outlives(SHORT) && !disk.write(key, stored) {
+    if stored.outlives(SHORT) && !disk.touch(key, stored) && !disk.write(key, stored) {
         // The queue is full, so the next request tries again.
         stored.on_disk.clear();
     }
@@ -420,7 +421,7 @@ impl Lead {
                 // The origin has confirmed the reply, so the disk has the right body. The head on
                 // disk is stale, and will be confirmed again if the memory forgets the reply.
                 if replaced.on_disk.get() {
-                    stored.on_disk.set();
+                    stored.on_disk.renew(FIRST_EPOCH);
                 }
             }
             _ => self.replace_on_disk(disk, stored, replaced),
@@ -465,7 +466,7 @@ impl Lead {
         if let Some(variant) = other.filter(|other| *other != variant) {
             disk.supersede(&EntryName { key, variant });
         }
-        if disk.admits(&key) && stored.on_disk.set() {
+        if disk.admits(&key) && stored.on_disk.renew(disk.epoch()) {
             give(disk, &self.key, stored);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_admin::Purged;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::checksum::Checksum;
 use super::disk::entry::EntryHead;
-use super::disk::index::EntryName;
+use super::disk::index::{EntryName, FIRST_EPOCH};
 use super::vary::Variant;
 
 /// Maximum size in bytes of a body that is compressed as a whole, and only once. A larger body is
@@ -107,9 +107,10 @@ impl StoredBody {
     }
 }
 
-/// Flag of a reply in memory that the store on disk has, too. A copy of a reply begins without it.
+/// Epoch of the disk when a reply in memory was last given to the disk; 0 for none. A copy of a reply
+/// begins with 0.
 #[derive(Debug, Default)]
-pub struct OnDisk(AtomicBool);
+pub struct OnDisk(AtomicU32);
 
 impl Clone for OnDisk {
     fn clone(&self) -> Self {
@@ -118,20 +119,20 @@ impl Clone for OnDisk {
 }
 
 impl OnDisk {
-    /// Sets the flag. Returns true if it was not set before.
-    pub fn set(&self) -> bool {
+    /// Records the epoch. Returns true if it is a new one for this reply.
+    pub fn renew(&self, epoch: u32) -> bool {
         // A load alone does not take the cache line from other processors.
-        !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) != epoch && self.0.swap(epoch, Ordering::Relaxed) != epoch
     }
 
-    /// Clears the flag.
+    /// Records that the disk does not have the reply.
     pub fn clear(&self) {
-        self.0.store(false, Ordering::Relaxed);
+        self.0.store(0, Ordering::Relaxed);
     }
 
-    /// Returns the flag.
+    /// Returns true if the reply was given to the disk.
     pub fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) != 0
     }
 }
 
@@ -160,7 +161,7 @@ pub struct Stored {
     pub etag: Option<Vec<u8>>,
     /// `Last-Modified`, in seconds since 1970.
     pub modified: Option<u64>,
-    /// Set if the reply was also given to the store on disk.
+    /// Says if the reply was also given to the store on disk.
     pub on_disk: OnDisk,
 }
 
@@ -237,7 +238,7 @@ impl Stored {
         let arrival = Arrival { status: entry.status, lines: &[], control, freshness };
         let of_request = (entry.url, entry.variant);
         let stored = Self::of_lines(&arrival, entry.lines, of_request, (body, Arc::default()));
-        stored.on_disk.set();
+        stored.on_disk.renew(FIRST_EPOCH);
         stored
     }
 

@@ -6,12 +6,14 @@
 
 use std::collections::HashMap;
 
-/// Unit in which files take space on disk, in bytes.
+/// Unit of space on disk, in bytes.
 pub const BLOCK: u64 = 4096;
 /// Maximum number of variants of one resource.
 const VARIANTS: usize = 32;
 /// Maximum number of used entries that one eviction spares, so that it holds the lock only shortly.
 const SPARED: usize = 4096;
+/// First epoch: see [`Index::epoch`].
+pub const FIRST_EPOCH: u32 = 1;
 /// End of a chain.
 const NONE: u32 = u32::MAX;
 
@@ -58,6 +60,8 @@ pub struct Index {
     free: Vec<u32>,
     newest: HashMap<KeyHash, u32>,
     hand: usize,
+    /// Number of circles that the hand has completed.
+    circles: u32,
     blocks: u64,
     reserved: u64,
     capacity: u64,
@@ -94,6 +98,14 @@ impl Index {
             at = slot.next;
         }
         found
+    }
+
+    /// Returns a number that grows by 4 while the hand completes a circle. Replies that the memory
+    /// serves are marked as used once in each epoch. Otherwise the hand would remove them.
+    pub fn epoch(&self) -> u32 {
+        let quarter = (self.hand * 4).checked_div(self.slots.len()).unwrap_or(0);
+        let quarter = u32::try_from(quarter).unwrap_or(0);
+        FIRST_EPOCH.wrapping_add(self.circles.wrapping_mul(4)).wrapping_add(quarter).max(1)
     }
 
     /// Returns the properties of an entry.
@@ -221,6 +233,7 @@ impl Index {
         let mut spared = 0;
         loop {
             self.hand = (self.hand + 1) % self.slots.len();
+            self.circles = self.circles.wrapping_add(u32::from(self.hand == 0));
             let slot = &mut self.slots[self.hand];
             if !slot.is_taken {
                 continue;

@@ -21,7 +21,7 @@ use super::{Disk, DiskPhase, DiskShared, DiskState, key_hash};
 /// Maximum length in bytes of a file that is read on the event loop, as files of the file cache
 /// are. A larger file is read on a thread for blocking work.
 const READ_AT_ONCE: u64 = 256 * 1024;
-/// Length of the pieces in which a body is checked, in bytes.
+/// Number of bytes of a body that are read at once for its checksum.
 const PIECE: usize = 128 * 1024;
 /// Maximum number of lists of names in `Vary` that are numbered.
 const MOST_LISTS: usize = 1000;

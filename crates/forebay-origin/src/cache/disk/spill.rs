@@ -11,7 +11,7 @@ use super::index::{EntryFacts, EntryName, blocks};
 use super::write::{url_hash, write_preamble};
 use super::{Disk, DiskPhase, DiskShared};
 
-/// Largest step in which space is reserved for a body that arrives, in blocks.
+/// Maximum number of blocks that an arriving body reserves ahead.
 const STEP: u32 = 256;
 
 /// A reply that is being written. If it is dropped before [`Spill::finish`], nothing remains.

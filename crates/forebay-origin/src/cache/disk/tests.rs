@@ -334,6 +334,24 @@ fn waiting_replies_take_a_bounded_memory() {
 }
 
 #[test]
+fn a_reply_that_the_memory_serves_stays_on_disk() {
+    let place = Place::new();
+    let disk = place.open();
+    let hot = small("/hot");
+    write(&disk, &[hot.clone(), small("/cold")]);
+    let mut marked = 0;
+    for round in 0..2000 {
+        write(&disk, &[small(&format!("/{round}"))]);
+        if hot.on_disk.renew(disk.epoch()) {
+            assert!(disk.touch(b"/hot", &hot), "round {round}");
+            marked += 1;
+        }
+    }
+    assert!(read(&disk, "/hot").is_some() && read(&disk, "/cold").is_none());
+    assert!((8..100).contains(&marked), "marked {marked} times");
+}
+
+#[test]
 fn leftovers_of_a_crash_are_removed() {
     let place = Place::new();
     drop(place.open());

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::Ordering;
 
 use super::super::checksum::checksum;
 use super::super::stored::Stored;
@@ -76,6 +77,7 @@ impl DiskShared {
             state.writing.remove(&job);
             return false;
         };
+        self.epoch.store(state.index.epoch(), Ordering::Relaxed);
         drop(state);
         displaced.iter().for_each(|name| directory.remove(name));
         true
