@@ -38,6 +38,14 @@ pub fn name(directory: &Path, experiment: &str, site: &str) -> (String, String) 
     (experiment.replacen("[load]\n", &format!("{note}[load]\n"), 1), site)
 }
 
+/// Returns the names of all scripts in `directory`.
+pub fn all(directory: &Path) -> Vec<String> {
+    let Scripts { perl, python } = find(directory);
+    let mut all = [perl, python].concat();
+    all.sort();
+    all
+}
+
 fn find(directory: &Path) -> Scripts {
     let mut scripts = Scripts::default();
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();

@@ -1,0 +1,305 @@
+//! Finds out which application a directory contains.
+
+use super::look::Look;
+use super::python;
+use super::quote;
+use super::scripts;
+
+/// An application, with what its configuration needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum App {
+    /// A PSGI application in this file.
+    Psgi {
+        file: String,
+    },
+    Wsgi {
+        module: String,
+        interpreter: Option<String>,
+        is_django: bool,
+    },
+    Asgi {
+        module: String,
+        interpreter: Option<String>,
+    },
+    Rack {
+        is_rails: bool,
+    },
+    /// PHP below `root`. If `entry` is true, `index.php` answers all paths without a file.
+    Php {
+        root: &'static str,
+        entry: bool,
+        is_wordpress: bool,
+    },
+    Mono,
+    /// A program in Go: its package, relative to the directory.
+    Go {
+        package: String,
+        reads_port: bool,
+    },
+    Node {
+        start: String,
+        is_installed: bool,
+    },
+    /// A web application for a servlet container.
+    Servlet {
+        tomcat: Option<&'static str>,
+    },
+    /// A directory of CGI scripts.
+    CgiBin {
+        scripts: Vec<String>,
+    },
+    /// Files only. `entry`: a single-page application, whose index answers all other paths.
+    Files {
+        root: &'static str,
+        listing: bool,
+        entry: bool,
+    },
+}
+
+/// An application and the reason for its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub app: App,
+    /// File or directory that identifies the application.
+    pub mark: String,
+    pub why: String,
+}
+
+/// All marks, for a message.
+pub const MARKS: &str = "manage.py, app.psgi, wsgi.py, asgi.py, main.py or app.py with Flask or \
+    FastAPI, config.ru, index.php, artisan, package.json with a start script, go.mod, WEB-INF, \
+    *.aspx, web.config, cgi-bin, index.html";
+
+/// Returns everything that the directory contains, the most likely application first. Frameworks
+/// come before languages, because a Rails or Django application may also have a `package.json`.
+pub fn all(look: &Look<'_>) -> Vec<Found> {
+    let one = [servlet, mono, python::django, laravel, wordpress, rack, psgi];
+    let mut found: Vec<Found> = one.iter().filter_map(|find| find(look)).collect();
+    found.extend(python::modules(look));
+    found.extend([php, go, node, cgi_bin, files].iter().filter_map(|find| find(look)));
+    found
+}
+
+fn found(app: App, mark: &str, why: impl Into<String>) -> Option<Found> {
+    Some(Found { app, mark: mark.to_owned(), why: why.into() })
+}
+
+/// Returns true if a configuration file may contain the name. Control characters are refused there.
+fn is_configurable(name: &str) -> bool {
+    !name.contains(char::is_control)
+}
+
+fn servlet(look: &Look<'_>) -> Option<Found> {
+    if !look.is_dir("WEB-INF") {
+        return None;
+    }
+    let root = Look::at("/".as_ref());
+    let homes = ["/usr/share/tomcat11", "/usr/share/tomcat10", "/usr/share/tomcat9"];
+    let tomcat = homes.into_iter().find(|home| root.is_file(&format!("{home}/bin/catalina.sh")));
+    let why = match tomcat {
+        Some(home) => format!("a web application in Java; {home} runs it"),
+        None => "a web application in Java; this machine has no Tomcat in /usr/share, so the site \
+                 passes requests to the port 8080 of a container that you start"
+            .to_owned(),
+    };
+    found(App::Servlet { tomcat }, "WEB-INF", why)
+}
+
+fn mono(look: &Look<'_>) -> Option<Found> {
+    const ENDS: [&str; 4] = [".aspx", ".ashx", ".asmx", ".asax"];
+    let ends = |name: &String| {
+        let name = name.to_ascii_lowercase();
+        ENDS.iter().any(|end| name.ends_with(end))
+    };
+    let names = look.names("");
+    if let Some(name) = names.iter().find(|name| ends(name)) {
+        return found(App::Mono, name, "an ASP.NET application, which Mono runs");
+    }
+    // Applications of PHP and Node have a web.config for IIS, too.
+    let config = names.iter().find(|name| name.eq_ignore_ascii_case("web.config"))?;
+    let is_net = look.text(config).contains("<system.web>");
+    is_net.then(|| found(App::Mono, config, "it has <system.web>: an ASP.NET application"))?
+}
+
+fn laravel(look: &Look<'_>) -> Option<Found> {
+    if !look.is_file("public/index.php") {
+        return None;
+    }
+    let (mark, why) = if look.is_file("artisan") {
+        ("artisan", "a Laravel application, whose files for clients are in public")
+    } else {
+        ("public/index.php", "PHP with one entry script; only public is for clients")
+    };
+    found(App::Php { root: "public", entry: true, is_wordpress: false }, mark, why)
+}
+
+fn wordpress(look: &Look<'_>) -> Option<Found> {
+    let mark = look.first_file(&["wp-login.php", "wp-load.php"])?;
+    let why = "WordPress, whose index.php answers all paths without a file";
+    found(App::Php { root: ".", entry: true, is_wordpress: true }, mark, why)
+}
+
+fn php(look: &Look<'_>) -> Option<Found> {
+    if look.is_file("index.php") {
+        let entry = look.text(".htaccess").to_ascii_lowercase().contains("rewriterule");
+        let why = if entry {
+            "a PHP site; its .htaccess has a RewriteRule, so index.php answers paths without a file"
+        } else {
+            "a PHP site with a script for each path"
+        };
+        return found(App::Php { root: ".", entry, is_wordpress: false }, "index.php", why);
+    }
+    let script = look.names("").into_iter().find(|name| name.ends_with(".php"))?;
+    found(App::Php { root: ".", entry: false, is_wordpress: false }, &script, "PHP scripts")
+}
+
+fn rack(look: &Look<'_>) -> Option<Found> {
+    if !look.is_file("config.ru") {
+        return None;
+    }
+    let is_rails = look.is_file("config/application.rb");
+    let why = if is_rails { "a Rails application" } else { "a Rack application in Ruby" };
+    found(App::Rack { is_rails }, "config.ru", why)
+}
+
+fn psgi(look: &Look<'_>) -> Option<Found> {
+    let names = look.names("");
+    let is_fit = |name: &str| name.ends_with(".psgi") && is_configurable(name);
+    let named = || names.iter().find(|name| is_fit(name) && look.is_file(name));
+    let usual = names.iter().find(|name| *name == "app.psgi");
+    let file = usual.or_else(named)?.clone();
+    let mark = file.clone();
+    found(App::Psgi { file }, &mark, "a PSGI application in Perl")
+}
+
+fn go(look: &Look<'_>) -> Option<Found> {
+    if !look.is_file("go.mod") {
+        return None;
+    }
+    let sources = |dir: &str| -> String {
+        let names = look.names(dir);
+        let sources =
+            names.iter().filter(|name| name.ends_with(".go") && !name.ends_with("_test.go"));
+        sources.take(100).map(|name| look.text(&format!("{dir}/{name}"))).collect()
+    };
+    let is_main = |text: &str| text.lines().any(|line| line.trim_end() == "package main");
+    let commands = look.names("cmd").into_iter().filter(|name| is_configurable(name));
+    let commands = commands.map(|name| format!("cmd/{name}"));
+    let mut packages = std::iter::once(".".to_owned()).chain(commands.take(20));
+    let (package, text) = packages
+        .find_map(|dir| Some((dir.clone(), sources(&dir))).filter(|(_, text)| is_main(text)))?;
+    let reads_port = text.contains("\"PORT\"");
+    let package = if package == "." { package } else { format!("./{package}") };
+    let why = format!("a program in Go; `go run` builds its package {}", quote::line(&package));
+    found(App::Go { package, reads_port }, "go.mod", why)
+}
+
+fn node(look: &Look<'_>) -> Option<Found> {
+    let package: serde_json::Value = serde_json::from_str(&look.text("package.json")).ok()?;
+    let start = package["scripts"]["start"].as_str()?;
+    let needs = package["dependencies"].as_object().is_some_and(|list| !list.is_empty());
+    let start: String = start.chars().take(80).collect();
+    let why = format!("its start script is `{}`", quote::line(&start));
+    let is_installed = !needs || look.is_dir("node_modules");
+    found(App::Node { start, is_installed }, "package.json", why)
+}
+
+fn cgi_bin(look: &Look<'_>) -> Option<Found> {
+    if !look.is_dir("cgi-bin") {
+        return None;
+    }
+    let scripts = scripts::all(&look.path("cgi-bin"));
+    let shown: Vec<String> = scripts.iter().take(5).map(|name| quote::line(name)).collect();
+    let why = match scripts.len() {
+        0 => "a directory for CGI scripts, without a script in Perl or Python".to_owned(),
+        1..=5 => format!("CGI scripts: {}", shown.join(", ")),
+        count => format!("{count} CGI scripts, such as {}", shown.join(", ")),
+    };
+    found(App::CgiBin { scripts }, "cgi-bin", why)
+}
+
+/// Directories that may contain a site of files, most likely first.
+const ROOTS: [&str; 11] = [
+    "dist",
+    "build",
+    "public",
+    "htdocs",
+    "public_html",
+    "html",
+    "www",
+    "_site",
+    "site",
+    "out",
+    "static",
+];
+
+fn files(look: &Look<'_>) -> Option<Found> {
+    let files = |root, listing, entry| App::Files { root, listing, entry };
+    if look.is_file("package.json") {
+        let built = ["dist", "build"];
+        let root = built.into_iter().find(|root| look.is_file(&format!("{root}/index.html")));
+        if let Some(root) = root {
+            let why = "the built pages of a single-page application";
+            return found(files(root, false, true), &format!("{root}/index.html"), why);
+        }
+    }
+    if let Some(mark) = look.first_file(&["index.html", "index.shtml"]) {
+        return found(files(".", false, false), mark, "a site of files");
+    }
+    let root = ROOTS.into_iter().find(|root| look.is_file(&format!("{root}/index.html")));
+    if let Some(root) = root {
+        let why = format!("a site of files; only those in {root} are for clients");
+        return found(files(root, false, false), &format!("{root}/index.html"), why);
+    }
+    let is_file = |name: &String| !name.starts_with('.') && look.is_file(name);
+    let name =
+        look.names("").into_iter().find(|name| is_file(name) && name != super::site::FILE)?;
+    found(files(".", true, false), &name, "files without an index, so clients get a listing")
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_testkit::folder::Folder;
+
+    use super::*;
+
+    fn first(files: &[(&str, &str)]) -> Found {
+        let folder = Folder::new();
+        for (name, text) in files {
+            folder.write(name, text);
+        }
+        all(&Look::at(folder.path())).remove(0)
+    }
+
+    #[test]
+    fn frameworks_come_before_languages() {
+        let node = ("package.json", r#"{"scripts": {"start": "node a.js"}}"#);
+        let php = App::Php { root: "public", entry: true, is_wordpress: false };
+        let files = [("artisan", ""), ("public/index.php", ""), ("server.php", ""), node];
+        assert_eq!(first(&files).app, php);
+        let rails = [("config.ru", ""), ("config/application.rb", ""), node];
+        assert_eq!(first(&rails).app, App::Rack { is_rails: true });
+        let django = [
+            ("manage.py", "os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'mill.settings.local')"),
+            ("mill/wsgi.py", "application = get_wsgi_application()"),
+            ("mill/asgi.py", "application = get_asgi_application()"),
+            node,
+        ];
+        let module = "mill.wsgi:application".to_owned();
+        let app = App::Wsgi { module, interpreter: None, is_django: true };
+        assert_eq!(first(&django).app, app);
+    }
+
+    #[test]
+    fn a_mark_that_belongs_to_another_server_is_not_taken() {
+        let iis = ("web.config", "<configuration><system.webServer/></configuration>");
+        let page = ("index.html", "");
+        let only_files = App::Files { root: ".", listing: false, entry: false };
+        assert_eq!(first(&[iis, page]).app, only_files);
+        assert_eq!(first(&[("package.json", "{\"scripts\": 1}"), page]).app, only_files);
+        assert_eq!(first(&[("package.json", "not json"), page]).app, only_files);
+        assert_eq!(first(&[("go.mod", ""), ("a.go", "package shop\n"), page]).app, only_files);
+        assert_eq!(first(&[("manage.py", "DJANGO_SETTINGS_MODULE"), page]).app, only_files);
+        assert_eq!(first(&[("main.py", "print(1)"), page]).app, only_files);
+    }
+}

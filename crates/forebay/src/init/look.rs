@@ -1,0 +1,65 @@
+//! Looks at the files of a directory, with limits, because they can be of any size and type.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Largest part of a file that is read.
+const LIMIT: u64 = 256 * 1024;
+/// Largest number of names that are read of a directory.
+const NAMES: usize = 10_000;
+
+/// Directory of an application.
+pub struct Look<'a> {
+    dir: &'a Path,
+}
+
+impl<'a> Look<'a> {
+    pub fn at(dir: &'a Path) -> Self {
+        Self { dir }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub fn is_file(&self, name: &str) -> bool {
+        self.path(name).is_file()
+    }
+
+    pub fn is_dir(&self, name: &str) -> bool {
+        self.path(name).is_dir()
+    }
+
+    /// Returns the beginning of a file; empty if it cannot be read. Never opens a device or a pipe,
+    /// which could block.
+    pub fn text(&self, name: &str) -> String {
+        let path = self.path(name);
+        let mut bytes = Vec::new();
+        if path.is_file() {
+            let file = File::open(&path);
+            let _ = file.and_then(|file| file.take(LIMIT).read_to_end(&mut bytes));
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Returns the names in the directory `name`, sorted, except those that are not UTF-8. The
+    /// empty name is the directory itself.
+    pub fn names(&self, name: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(name)).into_iter().flatten().flatten();
+        let mut names: Vec<String> =
+            entries.take(NAMES).filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    }
+
+    /// Returns the first of these names that is a directory.
+    pub fn first_dir<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        names.iter().copied().find(|name| self.is_dir(name))
+    }
+
+    /// Returns the first of these names that is a file.
+    pub fn first_file<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
+        names.iter().copied().find(|name| self.is_file(name))
+    }
+}

@@ -1,0 +1,268 @@
+//! Writes `site.toml` for the application of a directory: `forebay init site`.
+
+mod text;
+
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use super::detect::{self, App, Found};
+use super::look::Look;
+use super::quote;
+
+pub const FILE: &str = "site.toml";
+
+/// Writes the site for what `dir` contains. Returns a report. Replaces an existing file only with
+/// `force`.
+pub fn write(dir: &Path, force: bool) -> Result<String, String> {
+    let shown = quote::line(&dir.to_string_lossy());
+    if !dir.is_dir() {
+        return Err(format!("{shown} is not a directory"));
+    }
+    let look = Look::at(dir);
+    let all = detect::all(&look);
+    let Some((main, others)) = all.split_first() else {
+        return Err(format!("{shown}: found nothing to serve; looked for {}", detect::MARKS));
+    };
+    let chosen = Chosen::of(main, others, &look);
+    let file = dir.join(FILE);
+    let existed = file.symlink_metadata().is_ok();
+    save(dir, &file, &text::site(&chosen), force)
+        .map_err(|error| not_saved(&file, &error, existed))?;
+    Ok(report(&chosen, others, &file, existed))
+}
+
+/// What the site consists of.
+struct Chosen<'a> {
+    main: &'a Found,
+    /// A cgi-bin directory beside another application.
+    has_cgi_bin: bool,
+    /// Files beside CGI scripts: their directory.
+    files: Option<&'static str>,
+    /// A directory of files that the server sends without asking the application, and its path.
+    statics: Option<(&'static str, &'static str)>,
+    /// True if the directory has packages of Composer.
+    has_vendor: bool,
+    /// The user of the application's processes.
+    user: Option<String>,
+}
+
+impl<'a> Chosen<'a> {
+    fn of(main: &'a Found, others: &[Found], look: &Look<'_>) -> Self {
+        let files = others.iter().find_map(|found| match &found.app {
+            App::Files { root, .. } => Some(*root),
+            _ => None,
+        });
+        let is_cgi = matches!(main.app, App::CgiBin { .. });
+        let statics = match main.app {
+            App::Rack { .. } => look.first_dir(&["public"]).map(|dir| (dir, "/*")),
+            App::Wsgi { .. } | App::Asgi { .. } => {
+                look.first_dir(&["staticfiles", "static"]).map(|dir| (dir, "/static/*"))
+            }
+            _ => None,
+        };
+        Self {
+            main,
+            has_cgi_bin: others.iter().any(|found| matches!(found.app, App::CgiBin { .. })),
+            files: files.filter(|_| is_cgi),
+            statics,
+            has_vendor: look.is_dir("vendor"),
+            user: user(look, &main.app),
+        }
+    }
+}
+
+/// Returns the user of the application if Forebay runs as root: the owner of the directory. PHP
+/// does not run as root at all.
+fn user(look: &Look<'_>, app: &App) -> Option<String> {
+    if !rustix::process::geteuid().is_root() || matches!(app, App::Files { .. }) {
+        return None;
+    }
+    let owner = look.path("").metadata().map_or(0, |metadata| metadata.uid());
+    let users = Look::at("/etc".as_ref()).text("passwd");
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let id: u32 = fields.nth(1)?.parse().ok()?;
+        (id == owner && id != 0).then(|| name.to_owned())
+    });
+    let php = || matches!(app, App::Php { .. }).then(|| "www-data".to_owned());
+    name.or_else(php)
+}
+
+/// Writes the file in one step, so that no half of a file is left after an error. A symbolic link
+/// is replaced and not followed.
+fn save(dir: &Path, file: &Path, text: &str, force: bool) -> std::io::Result<()> {
+    let permissions = Permissions::from_mode(0o666);
+    let mut new =
+        tempfile::Builder::new().prefix(".site-").permissions(permissions).tempfile_in(dir)?;
+    new.write_all(text.as_bytes())?;
+    let saved = if force { new.persist(file) } else { new.persist_noclobber(file) };
+    saved.map(drop).map_err(|error| error.error)
+}
+
+fn not_saved(file: &Path, error: &std::io::Error, existed: bool) -> String {
+    let shown = quote::line(&file.to_string_lossy());
+    if existed && error.kind() == std::io::ErrorKind::AlreadyExists {
+        return format!("{shown} exists already; nothing was written. --force replaces it");
+    }
+    format!("cannot write {shown}: {error}")
+}
+
+fn report(chosen: &Chosen<'_>, others: &[Found], file: &Path, existed: bool) -> String {
+    let mut lines = Vec::new();
+    let found = |found: &Found| format!("found {}: {}", quote::line(&found.mark), found.why);
+    lines.push(found(chosen.main));
+    let is_part = |other: &&Found| match &other.app {
+        App::CgiBin { .. } => chosen.has_cgi_bin,
+        App::Files { .. } => chosen.files.is_some(),
+        _ => false,
+    };
+    lines.extend(others.iter().filter(is_part).map(found));
+    // A listing is only for directories without anything else.
+    let is_rival = |other: &&Found| {
+        let is_listing = matches!(other.app, App::Files { listing: true, .. });
+        !is_part(other) && !is_listing && other.mark != chosen.main.mark
+    };
+    let rest: Vec<String> =
+        others.iter().filter(is_rival).map(|other| quote::line(&other.mark)).collect();
+    if !rest.is_empty() {
+        let first = quote::line(&chosen.main.mark);
+        lines.push(format!("not used, because {first} comes first: {}", rest.join(", ")));
+    }
+    lines.extend(notes(chosen).map(|note| format!("note: {note}")));
+    let verb = if existed { "replaced" } else { "wrote" };
+    lines.push(format!("{verb} {}", quote::line(&file.to_string_lossy())));
+    lines.push(format!("next: forebay serve {}", quote::shell(file)));
+    lines.join("\n")
+}
+
+/// Returns steps that the application may still need.
+fn notes(chosen: &Chosen<'_>) -> impl Iterator<Item = String> {
+    let of_app = match &chosen.main.app {
+        App::Node { is_installed: false, .. } => {
+            Some("there is no node_modules; run `npm install` first".to_owned())
+        }
+        App::Go { reads_port: false, .. } => Some(
+            "the program does not mention the variable PORT; it must listen on that port, or get \
+             {port} in `run`"
+                .to_owned(),
+        ),
+        App::Wsgi { is_django: true, .. } if chosen.statics.is_none() => Some(
+            "`manage.py collectstatic` copies style sheets to STATIC_ROOT; with the directory \
+             staticfiles, `init site` adds a route for them"
+                .to_owned(),
+        ),
+        App::Files { listing: true, .. } => {
+            Some("every client can list and read these files".to_owned())
+        }
+        _ => None,
+    };
+    let user = chosen.user.as_ref().map(|user| {
+        format!("the application runs as {}, who must be able to read it", quote::line(user))
+    });
+    of_app.into_iter().chain(user)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use forebay_testkit::folder::Folder;
+
+    use super::*;
+
+    const DJANGO: &str = "os.environ.setdefault(\"DJANGO_SETTINGS_MODULE\", \"mill.settings\")";
+    const WSGI: &str = "application = get_wsgi_application()";
+    const NODE: &str =
+        r#"{"scripts": {"start": "node 'a\"\n\u001b[31m.js'"}, "dependencies": {"a": "1"}}"#;
+
+    /// Directories, each with the word that its report has.
+    const KINDS: [(&str, &[(&str, &str)]); 21] = [
+        ("a site of files", &[("index.html", "")]),
+        ("only those in htdocs", &[("htdocs/index.html", "")]),
+        ("clients get a listing", &[("it's \"quoted\"\n.txt", "")]),
+        ("single-page", &[("package.json", "{}"), ("dist/index.html", "")]),
+        (
+            "CGI scripts: a.pl, b.py",
+            &[("cgi-bin/a.pl", ""), ("cgi-bin/b.py", ""), ("index.html", "")],
+        ),
+        ("PSGI", &[("app.psgi", "")]),
+        ("PSGI", &[("it's \"my\" \\.psgi", ""), ("a\n\u{1b}[31m.psgi", "")]),
+        ("mill.wsgi", &[("manage.py", DJANGO), ("mill/wsgi.py", WSGI), ("static/a.css", "")]),
+        ("mill.asgi", &[("manage.py", DJANGO), ("mill/asgi.py", "import channels")]),
+        ("`application` in", &[("wsgi.py", WSGI), ("cgi-bin/a.pl", "")]),
+        ("`app` in", &[("asgi.py", "app = x")]),
+        ("FastAPI", &[("main.py", "api = FastAPI()")]),
+        ("Flask", &[("app.py", "def create_app():\n    return Flask(__name__)\n")]),
+        ("Rails", &[("config.ru", ""), ("config/application.rb", ""), ("public/404.html", "")]),
+        ("WordPress", &[("wp-login.php", ""), ("index.php", "")]),
+        ("Laravel", &[("artisan", ""), ("public/index.php", "")]),
+        (
+            "RewriteRule",
+            &[("index.php", ""), (".htaccess", "rewriterule . index.php"), ("vendor/a", "")],
+        ),
+        ("npm install", &[("package.json", NODE)]),
+        ("./cmd/it's \"x\"", &[("go.mod", ""), ("cmd/it's \"x\"/main.go", "package main\n")]),
+        ("in Java", &[("WEB-INF/web.xml", "")]),
+        ("ASP.NET", &[("Default.aspx", ""), ("web.config", "")]),
+    ];
+
+    #[test]
+    fn what_is_written_for_each_kind_is_a_site() {
+        for (holds, files) in KINDS {
+            let folder = Folder::new();
+            for (name, text) in files {
+                folder.write(name, text);
+            }
+            let report = write(folder.path(), false).unwrap();
+            assert!(report.contains(holds), "{holds}: {report}");
+            let is_odd = |c: char| c.is_control() && c != '\n';
+            assert!(!report.contains(is_odd), "{report:?}");
+            let file = folder.path().join(FILE);
+            let text = fs::read_to_string(&file).unwrap();
+            let plan = forebay_conf::load(&file).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            assert!(!plan.sites[0].routes.is_empty(), "{text}");
+            assert!(report.ends_with(&format!("next: forebay serve {}", file.display())));
+        }
+    }
+
+    #[test]
+    fn an_existing_file_is_replaced_only_by_force() {
+        let folder = Folder::new();
+        let other = folder.write("other", "kept");
+        folder.write("index.html", "");
+        let file = folder.path().join(FILE);
+        symlink("other", &file).unwrap();
+        let error = write(folder.path(), false).unwrap_err();
+        assert!(error.contains("exists already"), "{error}");
+        assert!(write(folder.path(), true).unwrap().contains("replaced "));
+        assert!(!file.is_symlink());
+        assert_eq!(fs::read_to_string(other).unwrap(), "kept");
+        assert!(write(folder.path(), false).is_err());
+        let names = fs::read_dir(folder.path()).unwrap();
+        assert_eq!(names.count(), 3, "no other file is left");
+    }
+
+    #[test]
+    fn nothing_is_written_for_an_empty_directory() {
+        let folder = Folder::new();
+        let error = write(folder.path(), false).unwrap_err();
+        assert!(error.contains("found nothing to serve; looked for manage.py"), "{error}");
+        assert!(write(&folder.path().join("none"), false).unwrap_err().contains("not a directory"));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_pipe_in_place_of_a_file_is_not_opened() {
+        let folder = Folder::new();
+        for name in ["manage.py", "package.json", "main.py", "web.config"] {
+            let path = folder.path().join(name);
+            let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+            assert!(made.success());
+        }
+        assert!(write(folder.path(), false).unwrap_err().contains("nothing to serve"));
+    }
+}

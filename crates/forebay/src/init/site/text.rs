@@ -1,0 +1,225 @@
+//! The text of `site.toml`.
+
+use super::{App, Chosen};
+use crate::init::quote;
+
+const HEAD: &str = "\
+# A site for Forebay, written by `forebay init site`. Paths are relative to this file.
+#   Serve it:                    forebay serve site.toml
+#   Look for mistakes:           forebay check site.toml
+#   See what answers a request:  forebay explain site.toml http://127.0.0.1:8080/
+
+[[site]]
+listen = [\"127.0.0.1:8080\"]            # only for this machine; \":80\" is for all clients
+# hosts = [\"example.org\"]              # the names of the site; without them, every name
+# compress = true                      # compress replies
+";
+
+/// Tomcat in a private directory that Forebay removes afterwards.
+const TOMCAT: &str = r#"
+set -e
+base=$(dirname "$2")/tomcat
+mkdir -p "$base/conf" "$base/logs" "$base/temp" "$base/work" "$base/webapps"
+ln -s "$1" "$base/webapps/ROOT"
+cp "$3/etc/web.xml" "$base/conf/" 2>/dev/null || cp "$3/conf/web.xml" "$base/conf/"
+cat >"$base/conf/server.xml" <<END
+<Server port="-1"><Service name="Catalina">
+<Connector unixDomainSocketPath="$2"/>
+<Engine name="Catalina" defaultHost="localhost"><Host name="localhost" appBase="webapps"/></Engine>
+</Service></Server>
+END
+export CATALINA_HOME="$3" CATALINA_BASE="$base" CATALINA_TMPDIR="$base/temp"
+exec "$3/bin/catalina.sh" run
+"#;
+
+/// Returns the whole file.
+pub fn site(chosen: &Chosen<'_>) -> String {
+    let mut text = HEAD.to_owned();
+    if chosen.has_cgi_bin {
+        text += &cgi_route();
+    }
+    text += &match &chosen.main.app {
+        App::CgiBin { .. } => {
+            cgi_route() + &chosen.files.map(files_beside_scripts).unwrap_or_default()
+        }
+        App::Files { root, listing, entry } => files(root, *listing, *entry),
+        App::Php { root, entry, is_wordpress } => php(chosen, root, *entry, *is_wordpress),
+        App::Servlet { tomcat: None } => route(
+            "A servlet container that you start. Its connector listens on this port.",
+            "path = \"/*\"\nproxy = \"http://127.0.0.1:8080\"",
+        ),
+        App::Mono => {
+            private(&[])
+                + &route("Style sheets, pictures and other files.", &from_files("."))
+                + &all()
+        }
+        _ => statics(chosen) + &all(),
+    };
+    let app = app(&chosen.main.app);
+    if !app.is_empty() {
+        text += "\n[app.app]\n";
+        text += &app;
+        text += &user(chosen);
+    }
+    if chosen.has_cgi_bin || matches!(chosen.main.app, App::CgiBin { .. }) {
+        text += "\n[app.scripts]\n\
+            kind = \"cgi-bin\"                       # the first line of each script selects what runs it\n\
+            dir = \"cgi-bin\"\nworkers = 4\n";
+        text += &user(chosen);
+    }
+    text
+}
+
+/// Returns a route with a comment.
+fn route(comment: &str, keys: &str) -> String {
+    let lines: String = keys.lines().map(|line| format!("  {line}\n")).collect();
+    format!("\n  # {comment}\n  [[site.route]]\n{lines}")
+}
+
+/// Returns the route of the application, which takes all paths.
+fn all() -> String {
+    route("The application answers all other paths.", "path = \"/*\"\napp = \"app\"")
+}
+
+fn from_files(root: &str) -> String {
+    format!("path = \"/*\"\nfiles = {}\nfallback = true", quote::toml(root))
+}
+
+fn cgi_route() -> String {
+    route(
+        "CGI scripts: /cgi-bin/NAME runs cgi-bin/NAME.",
+        "path = \"/cgi-bin/*\"\napp = \"scripts\"",
+    )
+}
+
+fn files_beside_scripts(root: &str) -> String {
+    files(root, false, false)
+}
+
+/// Returns a route that answers 404 for files that are not for clients, and for `paths`.
+fn private(paths: &[&str]) -> String {
+    let mut text = route(
+        "The configuration, logs and data are not for clients.",
+        "suffix = [\".toml\", \".log\", \".sql\", \".sqlite\", \".db\", \".lock\"]\n\
+         respond = { status = 404 }",
+    );
+    if !paths.is_empty() {
+        let paths: Vec<String> = paths.iter().map(|path| quote::toml(path)).collect();
+        let keys = format!("paths = [{}]\nrespond = {{ status = 404 }}", paths.join(", "));
+        text += &route("Code of packages is not for clients.", &keys);
+    }
+    text
+}
+
+fn files(root: &str, listing: bool, entry: bool) -> String {
+    let mut text = String::new();
+    if root == "." {
+        text += &route(
+            "This file is not for clients.",
+            "path = \"/site.toml\"\nrespond = { status = 404 }",
+        );
+    }
+    let listing = if listing { ", listing = true" } else { "" };
+    let mut keys = format!("path = \"/*\"\nfiles = {{ root = {}{listing} }}", quote::toml(root));
+    if entry {
+        keys += "\nfallback_to = \"/index.html\"          # the page answers paths without a file";
+    }
+    text + &route("Files. Names that begin with a dot are not sent.", &keys)
+}
+
+fn php(chosen: &Chosen<'_>, root: &str, entry: bool, is_wordpress: bool) -> String {
+    let mut text = String::new();
+    if root == "." {
+        let vendor: &[&str] = if chosen.has_vendor { &["/vendor/*"] } else { &[] };
+        text += &private(vendor);
+    }
+    if is_wordpress {
+        text += &route(
+            "Uploaded files are never run.",
+            "path = \"/wp-content/uploads/*\"\nsuffix = [\".php\"]\nrespond = { status = 404 }",
+        );
+    }
+    text += &route("Scripts.", "suffix = [\".php\"]\napp = \"app\"");
+    let mut keys = format!(
+        "path = \"/*\"\nfiles = {{ root = {}, index = [\"index.php\", \"index.html\"] }}",
+        quote::toml(root)
+    );
+    if entry {
+        keys +=
+            "\nfallback_to = \"/index.php\"           # this script answers paths without a file";
+    }
+    text + &route("Files. Names that begin with a dot are not sent.", &keys)
+}
+
+/// Returns the route for files that need no application.
+fn statics(chosen: &Chosen<'_>) -> String {
+    let Some((dir, path)) = chosen.statics else { return String::new() };
+    let keys = format!("path = \"{path}\"\nfiles = {}\nfallback = true", quote::toml(dir));
+    route("Files that need no application.", &keys)
+}
+
+/// Returns the keys of the application's table. Empty for files.
+fn app(app: &App) -> String {
+    let python = |module: &str, interpreter: &Option<String>| {
+        let mut keys = format!("module = {}\n", quote::toml(module));
+        if let Some(interpreter) = interpreter {
+            keys += &format!("python = {}\n", quote::toml(interpreter));
+        }
+        keys
+    };
+    match app {
+        App::Psgi { file } => {
+            format!("kind = \"psgi\"\nfile = {}\n{}", quote::toml(file), workers(4))
+        }
+        App::Wsgi { module, interpreter, .. } => {
+            format!("kind = \"wsgi\"\n{}{}", python(module, interpreter), workers(4))
+        }
+        App::Asgi { module, interpreter } => {
+            let keys = python(module, interpreter);
+            format!("kind = \"asgi\"\n{keys}{}", workers(2))
+        }
+        App::Rack { .. } => format!(
+            "kind = \"rack\"\nfile = \"config.ru\"\n{}threads = 1                            # more only if the application is thread-safe\n\
+             # env = {{ RACK_ENV = \"production\", RAILS_ENV = \"production\" }}\n",
+            workers(2)
+        ),
+        App::Php { root, .. } => format!(
+            "kind = \"php\"                           # php-fpm, which Forebay starts; else php-cgi\nroot = {}\nworkers = 4\n\
+             # ini = {{ upload_max_filesize = \"64M\", post_max_size = \"64M\" }}\n",
+            quote::toml(root)
+        ),
+        App::Mono => "kind = \"mono\"\ndir = \".\"\n".to_owned(),
+        App::Go { package, .. } => format!(
+            "kind = \"command\"\nrun = [\"go\", \"run\", {}]             # builds and runs it; or name the built program\n{}\
+             start_timeout = \"5m\"                   # the first build can take long\n",
+            quote::toml(package),
+            by_port()
+        ),
+        App::Node { .. } => {
+            format!("kind = \"command\"\nrun = [\"npm\", \"start\"]\n{}", by_port())
+        }
+        App::Servlet { tomcat: Some(home) } => format!(
+            "kind = \"command\"\n\
+             # Starts Tomcat with a private base directory, which Forebay removes afterwards.\n\
+             run = [\"sh\", \"-c\", '''{TOMCAT}''', \"tomcat\", \"{{dir}}\", \"{{socket}}\", \"{home}\"]\n\
+             speaks = \"http\"\nconnections = 100\nstart_timeout = \"2m\"\n",
+        ),
+        App::Servlet { tomcat: None } | App::CgiBin { .. } | App::Files { .. } => String::new(),
+    }
+}
+
+fn workers(count: usize) -> String {
+    format!(
+        "workers = {count}\n# watch = [\".\"]                        # replace the workers after a change\n"
+    )
+}
+
+/// Returns the keys of a program that listens on a port of our choice.
+fn by_port() -> &'static str {
+    "speaks = \"http\"\nlisten = \"port\"\nenv = { PORT = \"{port}\", HOST = \"127.0.0.1\" }   # the program must listen on this port\n"
+}
+
+fn user(chosen: &Chosen<'_>) -> String {
+    let Some(user) = &chosen.user else { return String::new() };
+    format!("user = {}                      # of the processes\n", quote::toml(user))
+}
