@@ -4,6 +4,7 @@
 
 mod cgi_bin;
 mod harness;
+mod packages;
 mod perl;
 mod perl_traps;
 mod php;
