@@ -33,7 +33,7 @@ pub fn write(dir: &Path, force: bool) -> Result<String, String> {
     Ok(report(&chosen, others, &file, existed))
 }
 
-/// What the site consists of.
+/// The parts of a site.
 struct Chosen<'a> {
     main: &'a Found,
     /// A cgi-bin directory beside another application.
