@@ -17,8 +17,18 @@ use crate::suggest;
 use crate::tree::{self, Tree};
 
 /// Keys that no table of defaults may have, because each route has its own values.
-const OWN: [&str; 9] =
-    ["path", "paths", "path_regex", "suffix", "methods", "when", "name", "app", "rewrite"];
+const OWN: [&str; 10] = [
+    "path",
+    "paths",
+    "path_regex",
+    "suffix",
+    "suffix_ignore_case",
+    "methods",
+    "when",
+    "name",
+    "app",
+    "rewrite",
+];
 
 /// Keys of a table that exclude each other: the name of the table, then its keys. A key is not
 /// added to a table that already has one of the other keys.

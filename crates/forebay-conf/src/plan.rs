@@ -59,7 +59,7 @@ pub use log::{AccessLog, ErrorFormat, Format, Level, Log, LogFile};
 pub use mirror::Mirror;
 pub use moved::{Moved, MovedEntries, MovedPages};
 pub use pages::{Cors, ErrorPages, Maintenance, OriginPattern, Page, PageKind, Statuses};
-pub use pattern::{HostPattern, Match, Matcher, PathPattern};
+pub use pattern::{HostPattern, Match, Matcher, PathPattern, ends_in_any_case};
 pub use peer::{Address, Clients, Listen, Network, Scheme, SocketAccess};
 pub use proxy::{HostField, Proxy, Redirects};
 pub use regex::Regex;

@@ -388,6 +388,7 @@ fn conditions(matcher: &Matcher) -> String {
     let given = [
         list("path", paths.collect()),
         list("suffix", matcher.suffixes.clone()),
+        matcher.suffix_ignores_case.then(|| "suffix_ignore_case = true".to_owned()),
         list("path_regex", matcher.regex.iter().map(|regex| regex.pattern().to_owned()).collect()),
         list("methods", matcher.methods.clone()),
         matcher.when.as_ref().map(|_| "the conditions of `when`".to_owned()),

@@ -2,6 +2,7 @@
 
 mod cache;
 mod conditional;
+mod languages;
 mod listing;
 mod negotiate;
 pub mod open;
@@ -25,6 +26,8 @@ use forebay_wire::path::merge_slashes;
 pub use cache::fault;
 use cache::{Cache, CachedFile, Content, PathEntry};
 use conditional::{ByteRange, Outcome, decide};
+use languages::Languages;
+pub use languages::split as split_language;
 use listing::percent_encode;
 pub use scripts::{RouteId, ScriptRoutes, runs_scripts};
 
@@ -33,6 +36,7 @@ pub struct Files {
     thread: Rc<Thread>,
     settings: conf::Files,
     cache: Cache,
+    languages: Option<Box<Languages>>,
     scripts: ScriptRoutes,
     /// True if later routes answer requests for missing files.
     fallback: bool,
@@ -52,8 +56,10 @@ impl Files {
         let cache = Cache::new(settings.root.clone(), settings.follow_symlinks)
             .with_siblings(!settings.precompressed.is_empty())
             .with_ranges(settings.max_ranges > 0)
+            .with_languages(settings.languages.clone())
             .with_scripts(scripts.clone());
-        Self { thread, settings, cache, scripts, fallback, kept_from: Vec::new() }
+        let languages = Languages::new(&settings.languages).map(Box::new);
+        Self { thread, settings, cache, languages, scripts, fallback, kept_from: Vec::new() }
     }
 
     /// Prevents the later script routes `routes` from running files of the directory.
@@ -107,12 +113,12 @@ impl Files {
         if wants_directory && !path.is_empty() && !path.ends_with(b"/") {
             path.push(b'/');
         }
-        match self.cache.find(&path, self.thread.second()) {
+        match self.find(&exchange.request, &mut path) {
             Ok(PathEntry::File(entry)) if !wants_directory && entry.run_by.is_some() => {
                 Err(self.not_sent(&entry))
             }
             Ok(PathEntry::Directory(opened)) if wants_directory => {
-                let index = self.find_index(&path);
+                let index = self.find_index(&exchange.request, &path);
                 self.send_index(exchange, &opened, index, is_read).await
             }
             Ok(PathEntry::File(_)) if wants_directory => {
@@ -128,7 +134,7 @@ impl Files {
             Ok(PathEntry::Directory(_)) => {
                 if self.fallback {
                     path.push(b'/');
-                    self.find_index(&path)?;
+                    self.find_index(&exchange.request, &path)?;
                 }
                 add_slash(exchange).await
             }
@@ -137,6 +143,31 @@ impl Files {
                 Err(fault)
             }
         }
+    }
+
+    /// Returns the file or directory at `path`, or its variant in the language that the client
+    /// prefers. `path` is then the path of the variant.
+    fn find(&self, request: &Request, path: &mut Vec<u8>) -> Result<PathEntry, Fault> {
+        let second = self.thread.second();
+        let plain = self.cache.find(path, second);
+        let Some(languages) = &self.languages else { return plain };
+        let (may_vary, is_plain) = match &plain {
+            Ok(PathEntry::File(entry)) => (entry.run_by.is_none(), true),
+            Ok(PathEntry::Directory(_)) => (false, false),
+            Err(fault) => (fault.status == 404 && !path.ends_with(b"/"), false),
+        };
+        if !may_vary || languages.are_in(path) {
+            return plain;
+        }
+        // The source of a script is no variant.
+        let exists = |path: &[u8]| {
+            let found = self.cache.find_variant(path, second);
+            matches!(found, Ok(PathEntry::File(entry)) if entry.run_by.is_none())
+        };
+        let variant = languages.preferred(request, path, (is_plain, second), exists);
+        let Some(variant) = variant else { return plain };
+        *path = variant;
+        self.cache.find_variant(path, second)
     }
 
     /// Logs a request for a file that must not be sent, because the owner of the file may expect
@@ -156,7 +187,8 @@ impl Files {
         // would do the same.
         let Exchange { request, reply, .. } = exchange;
         let is_read = matches!(request.method(), b"GET" | b"HEAD");
-        if !is_read || request.path.ends_with(b"/") || !self.settings.precompressed.is_empty() {
+        let is_chosen = !self.settings.precompressed.is_empty() || self.languages.is_some();
+        if !is_read || request.path.ends_with(b"/") || is_chosen {
             return false;
         }
         let path = request.rest();
@@ -234,10 +266,10 @@ impl Files {
 
     /// Returns the answer for a directory: its first existing index file, else a listing if
     /// permitted. The route's own index names come before those of script routes.
-    fn find_index(&self, directory: &[u8]) -> Result<Index, Fault> {
+    fn find_index(&self, request: &Request, directory: &[u8]) -> Result<Index, Fault> {
         for name in self.settings.index.iter().map(String::as_str).chain(self.scripts.indexes()) {
-            let path = [directory, name.as_bytes()].concat();
-            match self.cache.find(&path, self.thread.second()) {
+            let mut path = [directory, name.as_bytes()].concat();
+            match self.find(request, &mut path) {
                 Ok(PathEntry::File(entry)) if entry.run_by.is_some() => {
                     return Ok(Index::Script(name.to_owned()));
                 }

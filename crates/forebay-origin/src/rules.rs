@@ -25,7 +25,7 @@ use forebay_wire::path::{merge_slashes, without_parameters};
 
 use crate::apps::program::{PathMapping, Protocol};
 use crate::apps::running;
-use crate::files::runs_scripts;
+use crate::files::{runs_scripts, split_language};
 
 pub use around::{incomparable, paths_below, rules_beside, ways_around};
 
@@ -203,6 +203,9 @@ impl OtherPaths for Others {
                     path.strip_suffix(end.as_bytes())?.strip_suffix(b".").map(<[u8]>::to_vec)
                 });
                 plain.for_each(&mut certain);
+                if !files.languages.is_empty() {
+                    add_languages(files, request, &mut found);
+                }
             }
             Named::Scripts(scripts) => {
                 if let Ok(script) = scripts.find(request.rest(), second) {
@@ -299,13 +302,39 @@ fn refused_parameter() -> Fault {
     Fault::client(404, "a path parameter, which `path_parameters = \"refuse\"` keeps out")
 }
 
+/// Adds the paths of the file's variants in other languages. `/a.html.de` has the content of
+/// `/a.html`, if the client prefers this language.
+fn add_languages(files: &conf::Files, request: &Request, found: &mut Vec<OtherPath>) {
+    let other = |path, is_certain| OtherPath { path, is_certain, ignores_case: false };
+    let paths = || found.iter().map(|other| &other.path[..]).chain([&request.path[..]]);
+    let plain = |path| split_language(path, &files.languages).map(|(base, _)| base.to_vec());
+    let mut more: Vec<_> = paths().filter_map(plain).map(|path| other(path, true)).collect();
+    let before = request.path.len() - request.rest().len();
+    for path in paths() {
+        let file = files.root.join(OsStr::from_bytes(path.get(before..).unwrap_or_default()));
+        let variants = files.languages.iter().filter(|tag| {
+            let mut name = file.clone().into_os_string();
+            name.push(format!(".{tag}"));
+            Path::new(&name).is_file()
+        });
+        // Only gates and refusals hold for a variant that may be sent instead.
+        let variants = variants.map(|tag| [path, b".", tag.as_bytes()].concat());
+        more.extend(variants.map(|path| other(path, false)));
+    }
+    found.append(&mut more);
+}
+
 /// Returns the path of the index file that answers for the requested directory.
 fn found_index(files: &conf::Files, request: &Request) -> Option<Vec<u8>> {
     if !request.path.ends_with(b"/") {
         return None;
     }
     let dir = files.root.join(OsStr::from_bytes(request.rest()));
-    let name = files.index.iter().find(|name| dir.join(name).is_file())?;
+    let has = |name: &String| {
+        let in_language = |tag: &String| dir.join(format!("{name}.{tag}")).is_file();
+        dir.join(name).is_file() || files.languages.iter().any(in_language)
+    };
+    let name = files.index.iter().find(|name| has(name))?;
     Some([&request.path, name.as_bytes()].concat())
 }
 

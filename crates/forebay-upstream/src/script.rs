@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use forebay_conf::{PathPattern, Route};
+use forebay_conf::{Matcher, PathPattern, Route};
 use forebay_net::head::Request;
 use forebay_wire::cgi;
 
@@ -73,8 +73,9 @@ pub struct Scripts {
     dir: PathBuf,
     /// True if a file must look like a script.
     only_scripts: bool,
-    /// Permitted endings of a script's name. If there are none, a name may have any ending.
-    ends: Vec<String>,
+    /// Permitted endings of a script's name (`suffixes`). If there are none, a name may have any
+    /// ending.
+    ends: Matcher,
     known: RefCell<HashMap<Vec<u8>, Cached>>,
 }
 
@@ -84,7 +85,7 @@ type Cached = (u64, Rc<Script>);
 impl Scripts {
     /// Creates the finder for scripts below `dir`.
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, only_scripts: false, ends: Vec::new(), known: RefCell::default() }
+        Self { dir, only_scripts: false, ends: Matcher::default(), known: RefCell::default() }
     }
 
     /// Returns a finder that refuses data files if `only_scripts` is true.
@@ -92,10 +93,10 @@ impl Scripts {
         Self { only_scripts, ..self }
     }
 
-    /// Returns a finder that accepts only scripts whose name has one of the endings `ends`. If
-    /// `ends` is empty, it accepts all names. The route has checked only that some part of the path
+    /// Returns a finder that accepts only scripts whose name has one of the suffixes of `ends`. If
+    /// there are none, it accepts all names. The route has checked only that some part of the path
     /// has such an ending.
-    pub fn ending_in(self, ends: Vec<String>) -> Self {
+    fn ending_in(self, ends: Matcher) -> Self {
         Self { ends, ..self }
     }
 
@@ -118,7 +119,7 @@ impl Scripts {
             return Err(NoScript::Data);
         }
         let name = script.file.file_name().unwrap_or_default().as_bytes();
-        if !self.ends.is_empty() && !self.ends.iter().any(|end| name.ends_with(end.as_bytes())) {
+        if !self.ends.suffixes.is_empty() && !self.ends.ends(name) {
             return Err(NoScript::NotFound);
         }
         if known.len() >= REMEMBERED {
@@ -164,7 +165,8 @@ pub fn exact_paths(route: &Route) -> Vec<Vec<u8>> {
 
 /// Returns the finder for the scripts in `dir`, with the rules of `route`.
 pub fn scripts_of(dir: &Path, route: &Route) -> Scripts {
-    let ends = route.matcher.suffixes.clone();
+    let Matcher { suffixes, suffix_ignores_case, .. } = route.matcher.clone();
+    let ends = Matcher { suffixes, suffix_ignores_case, ..Matcher::default() };
     Scripts::new(dir.to_owned()).only_scripts(skips_non_scripts(route)).ending_in(ends)
 }
 

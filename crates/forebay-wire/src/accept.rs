@@ -1,6 +1,8 @@
 //! Parser of lists with weights, such as `Accept-Encoding` (RFC 9110 section 12.4.2), and of lists
 //! of entity tags (section 13.1).
 
+use std::cmp::Reverse;
+
 /// Element of a list and its weight in thousandths.
 pub type Accepted<'a> = (&'a [u8], u16);
 
@@ -33,8 +35,45 @@ pub fn rank_codings(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
         })
         .filter(|&(weight, _)| weight > 0 && weight >= identity)
         .collect();
-    found.sort_by_key(|&(weight, _)| std::cmp::Reverse(weight));
+    found.sort_by_key(|&(weight, _)| Reverse(weight));
     found.into_iter().map(|(_, index)| index).collect()
+}
+
+/// Returns the numbers of all languages in `offered`, those that a client prefers first (RFC 4647
+/// section 3.4). Tags are compared without regard to case.
+///
+/// The range `de` accepts the tag `de-ch`, and the range `de-ch` also accepts the tag `de`. The
+/// client's weights determine the order, then the client's order. Languages that the client does not
+/// mention follow in the order of `offered`. Languages with the weight 0 come last.
+pub fn rank_languages(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
+    let place = |tag: &str| {
+        let fits = |(at, &(range, weight)): (usize, &Accepted<'_>)| {
+            let (tag, length) = (tag.as_bytes(), range.len().min(tag.len()));
+            let is_start = range[..length].eq_ignore_ascii_case(&tag[..length]);
+            let follows = |text: &[u8]| matches!(text.get(length), None | Some(b'-'));
+            let is_like = is_start && follows(range) && follows(tag);
+            // The most specific range decides about a tag.
+            let rank = match () {
+                () if range == b"*" => 0,
+                () if is_like && range.len() > tag.len() => 1,
+                () if is_like => 1 + range.len(),
+                () => return None,
+            };
+            Some((rank, Reverse(at), weight))
+        };
+        accepted.iter().enumerate().filter_map(fits).max()
+    };
+    let mut found: Vec<_> = offered
+        .iter()
+        .enumerate()
+        .map(|(index, tag)| match place(tag) {
+            Some((_, _, 0)) => (2, Reverse(0), 0, Reverse(0), index),
+            Some((rank, Reverse(at), weight)) => (0, Reverse(weight), at, Reverse(rank), index),
+            None => (1, Reverse(0), 0, Reverse(0), index),
+        })
+        .collect();
+    found.sort_unstable();
+    found.into_iter().map(|(.., index)| index).collect()
 }
 
 /// Returns true if a list of entity tags is `*` or contains the strong tag `etag`. If `weak` is
@@ -121,6 +160,29 @@ mod tests {
             let accepted: Vec<_> = weighted(value.as_bytes()).collect();
             let offered = ["br", "zstd", "gzip"];
             let found = rank_codings(&accepted, &offered).into_iter().map(|index| offered[index]);
+            assert_eq!(found.collect::<Vec<_>>().join(" "), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn languages_are_ranked_as_the_client_prefers() {
+        for (value, expected) in [
+            ("", "en de de-ch pt-br"),
+            ("de", "de de-ch en pt-br"),
+            ("de-CH", "de-ch de en pt-br"),
+            ("de-AT, en;q=0.9", "de en de-ch pt-br"),
+            ("fr, de;q=0.3, en;q=0.5", "en de de-ch pt-br"),
+            ("de, en", "de de-ch en pt-br"),
+            ("*", "en de de-ch pt-br"),
+            ("*;q=0.1, PT-BR", "pt-br en de de-ch"),
+            ("en;q=0", "de de-ch pt-br en"),
+            ("de;q=0, *", "en pt-br de de-ch"),
+            ("pt", "pt-br en de de-ch"),
+            ("d, e, -, en;q=9, de;q=-1", "en de de-ch pt-br"),
+        ] {
+            let accepted: Vec<_> = weighted(value.as_bytes()).collect();
+            let offered = ["en", "de", "de-ch", "pt-br"];
+            let found = rank_languages(&accepted, &offered).into_iter().map(|i| offered[i]);
             assert_eq!(found.collect::<Vec<_>>().join(" "), expected, "{value}");
         }
     }

@@ -65,6 +65,9 @@ pub struct Route {
     /// Ends of paths, such as ".php". The route matches if the path ends in one of them. For scripts,
     /// path info may follow: "/a.php/b".
     pub suffix: Option<At<OneOrMany<String>>>,
+    /// Compares `suffix` without the case of ASCII letters: ".php" also matches "/x.PHP". `files`
+    /// routes then send no file with such an end that this route runs. Default: false.
+    pub suffix_ignore_case: Option<At<bool>>,
     /// A regular expression that the decoded path must match, in addition to `path` and `suffix`,
     /// such as `^/wiki/(?<title>.+)$`. A named group is a placeholder: `{title}`. With "~*" before
     /// the expression, case is ignored. Default: none.
@@ -272,6 +275,10 @@ pub struct Files {
     /// Sends FILE.br, FILE.zst or FILE.gz instead of FILE to clients that accept the coding: true,
     /// or a list of endings such as ["br", "gz"]. The preferred ending comes first. Default: false.
     pub precompressed: Option<At<AllOrList<Precompressed>>>,
+    /// Languages that may end names of files, as in index.html.de: tags such as ["en", "de",
+    /// "pt-br"], at most 64. For /index.html, Forebay sends the variant that the client prefers
+    /// (`Accept-Language`). The first language is the default. Default: none.
+    pub languages: Option<At<OneOrMany<String>>>,
     /// Allows later routes to run the scripts in this directory: "below" all of them, "refuse" none
     /// (scripts get 404). Default: only script routes that would otherwise never run, because this
     /// route matches all their requests first.

@@ -69,9 +69,10 @@ impl PathPattern {
 pub struct Matcher {
     /// The path must match one of these patterns. If empty, any path is accepted.
     pub paths: Vec<PathPattern>,
-    /// The path must end in one of these texts, compared byte by byte. If empty, any path is
-    /// accepted.
+    /// The path must end in one of these texts. If empty, any path is accepted.
     pub suffixes: Vec<String>,
+    /// True if the case of ASCII letters in `suffixes` does not matter.
+    pub suffix_ignores_case: bool,
     /// True if a suffix may also end a segment within the path. The rest of the path is then
     /// PATH_INFO. Only for actions that run scripts.
     pub allows_path_info: bool,
@@ -144,10 +145,7 @@ impl Matcher {
             return self.matches(method, path).is_some();
         }
         let is_alike = |typed: &str, path: &[u8]| path.eq_ignore_ascii_case(typed.as_bytes());
-        let ends = |suffix: &String| {
-            let start = path.len().checked_sub(suffix.len());
-            start.is_some_and(|start| is_alike(suffix, &path[start..]))
-        };
+        let ends = |suffix: &String| ends_in_any_case(path, suffix);
         let takes = |pattern: &PathPattern| match pattern {
             PathPattern::Exact(typed) => is_alike(typed, path),
             PathPattern::Prefix(typed) => {
@@ -167,9 +165,13 @@ impl Matcher {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
                 && other.methods.iter().all(|m| self.takes_method(m.as_bytes())));
-        let suffixes = self.suffixes.is_empty()
-            || (!other.suffixes.is_empty()
-                && other.suffixes.iter().all(|s| self.takes_suffix(s.as_bytes())));
+        let has_letter = |suffix: &String| suffix.bytes().any(|b| b.is_ascii_alphabetic());
+        let is_wider = other.suffix_ignores_case
+            && !self.suffix_ignores_case
+            && other.suffixes.iter().any(has_letter);
+        let takes_all = !other.suffixes.is_empty()
+            && other.suffixes.iter().all(|s| self.takes_suffix(s.as_bytes()));
+        let suffixes = self.suffixes.is_empty() || takes_all && !is_wider;
         let paths = self.paths.is_empty()
             || self.paths.iter().any(|p| *p == PathPattern::Prefix("/".into()))
             || (!other.paths.is_empty()
@@ -200,12 +202,8 @@ impl Matcher {
             || self.paths.iter().any(|ours| other.paths.iter().any(|o| ours.shares_paths(o)));
         let by_suffix = self.suffixes.is_empty()
             || other.suffixes.is_empty()
-            || self.suffixes.iter().any(|ours| {
-                other
-                    .suffixes
-                    .iter()
-                    .any(|o| ours.ends_with(o.as_str()) || o.ends_with(ours.as_str()))
-            });
+            || self.suffixes.iter().any(|own| other.ends(own.as_bytes()))
+            || other.suffixes.iter().any(|theirs| self.ends(theirs.as_bytes()));
         by_path && by_suffix
     }
 
@@ -238,14 +236,23 @@ impl Matcher {
         self.suffixes.is_empty() || self.ends(path) || self.allows_path_info && self.has(path)
     }
 
-    fn ends(&self, path: &[u8]) -> bool {
-        self.suffixes.iter().any(|suffix| path.ends_with(suffix.as_bytes()))
+    /// Returns true if the text ends in one of the suffixes.
+    pub fn ends(&self, text: &[u8]) -> bool {
+        self.suffixes.iter().any(|suffix| text.ends_with(suffix.as_bytes()))
+            || self.suffix_ignores_case
+                && self.suffixes.iter().any(|suffix| ends_in_any_case(text, suffix))
     }
 
     /// Returns true if a segment of the path ends in one of the suffixes.
     fn has(&self, path: &[u8]) -> bool {
         path.split(|&b| b == b'/').any(|segment| self.ends(segment))
     }
+}
+
+/// Returns true if `text` ends in `suffix`, compared without the case of ASCII letters.
+pub fn ends_in_any_case(text: &[u8], suffix: &str) -> bool {
+    let start = text.len().checked_sub(suffix.len());
+    start.is_some_and(|start| text[start..].eq_ignore_ascii_case(suffix.as_bytes()))
 }
 
 #[cfg(test)]
@@ -285,6 +292,24 @@ mod tests {
         let found = matcher(&["/cgi-bin/*"], &[], &[]).matches(b"GET", b"/cgi-bin/a/x.pl");
         assert_eq!(found, Some(Match { rest: b"a/x.pl", by_suffix: false }));
         assert_eq!(matcher(&["/cgi-bin/*"], &[], &[]).matches(b"GET", b"/cgi-bin"), None);
+    }
+
+    #[test]
+    fn suffixes_can_ignore_case() {
+        let exact = Matcher { allows_path_info: true, ..matcher(&[], &[".pl"], &[]) };
+        let any = Matcher { suffix_ignores_case: true, ..exact.clone() };
+        for path in ["/a.PL", "/a.Pl/x", "/.pL"] {
+            assert!(exact.matches(b"GET", path.as_bytes()).is_none(), "{path}");
+            assert!(any.matches(b"GET", path.as_bytes()).is_some(), "{path}");
+        }
+        for path in ["/a.p", "/PL", "/a.PLx", "/a.\u{212a}"] {
+            assert!(any.matches(b"GET", path.as_bytes()).is_none(), "{path}");
+        }
+        assert!(any.covers(&exact) && !exact.covers(&any));
+        let upper = matcher(&[], &[".PL"], &[]);
+        assert!(any.shares_paths(&upper) && upper.shares_paths(&any) && any.covers(&upper));
+        let digits = matcher(&[], &[".1"], &[]);
+        assert!(digits.covers(&Matcher { suffix_ignores_case: true, ..digits.clone() }));
     }
 
     #[test]

@@ -268,6 +268,9 @@ pub struct Files {
     /// Codings of compressed siblings that may replace a file. The preferred coding comes first.
     /// Default: none.
     pub precompressed: Vec<ContentCoding>,
+    /// Tags of languages in lower case, which may end the names of files. The first one is the
+    /// default language. Default: none.
+    pub languages: Vec<String>,
     /// The largest number of ranges in one request, at most 1000. Default 16. 0: ranges are
     /// ignored.
     pub max_ranges: usize,

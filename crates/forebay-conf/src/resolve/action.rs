@@ -132,6 +132,7 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Resolution<F
         hidden: table.hidden.unwrap_or(false),
         follow_symlinks,
         precompressed: precompressed(table)?,
+        languages: languages(table)?,
         max_ranges: match &table.max_ranges {
             Some(at) => within(at, 0..=1000)?,
             None => default.max_ranges,
@@ -165,6 +166,32 @@ fn precompressed(typed: &file::Files) -> Resolution<Vec<ContentCoding>> {
             return Err(Problem::new(&at.span, message).help("leave one out"));
         }
         found.push(kind);
+    }
+    Ok(found)
+}
+
+/// Checks `languages`. Returns the tags in lower case.
+fn languages(typed: &file::Files) -> Resolution<Vec<String>> {
+    const MOST: usize = 64;
+    let Some(list) = &typed.languages else { return Ok(Vec::new()) };
+    let mut found: Vec<String> = Vec::new();
+    for at in list.items() {
+        let tag = text(&at)?.to_ascii_lowercase();
+        let is_part = |part: &str| {
+            matches!(part.len(), 1..=8) && part.bytes().all(|b| b.is_ascii_alphanumeric())
+        };
+        let wrong = |message: String| Problem::new(&at.span, message);
+        if !tag.split('-').all(is_part) || tag.len() > 35 {
+            return Err(wrong(format!("\"{tag}\" is not the tag of a language"))
+                .help("write a tag such as \"de\" or \"pt-br\""));
+        }
+        if found.contains(&tag) {
+            return Err(wrong(format!("\"{tag}\" is given twice")).help("leave one out"));
+        }
+        if found.len() == MOST {
+            return Err(wrong(format!("more than {MOST} languages")).help("leave some out"));
+        }
+        found.push(tag);
     }
     Ok(found)
 }

@@ -122,6 +122,7 @@ impl Files {
             hidden: false,
             follow_symlinks: Symlinks::default(),
             precompressed: Vec::new(),
+            languages: Vec::new(),
             max_ranges: 16,
             scripts: ScriptsBelow::default(),
         }

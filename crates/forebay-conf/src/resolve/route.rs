@@ -423,6 +423,18 @@ fn matcher(typed: &file::Route) -> Resolution<Matcher> {
         not_empty(at)?;
         matcher.suffixes = at.items().iter().map(suffix).collect::<Resolution<_>>()?;
     }
+    if let Some(at) = &typed.suffix_ignore_case {
+        if typed.suffix.is_none() {
+            return Err(Problem::new(
+                &at.span,
+                "`suffix_ignore_case` has no effect without `suffix`",
+            )
+            .help(
+                "add suffix = \".php\"; for a regular expression, write path_regex = \"~*...\"",
+            ));
+        }
+        matcher.suffix_ignores_case = at.value;
+    }
     if let Some(at) = &typed.methods {
         not_empty(at)?;
         matcher.methods = at.items().iter().map(method).collect::<Resolution<_>>()?;

@@ -17,6 +17,7 @@ use forebay_server::compress::CompressedCopies;
 use forebay_wire::http1::encode;
 use rustix::io::Errno;
 
+use super::languages::split;
 use super::scripts::{RouteId, ScriptRoutes};
 use super::{not_found, open::open};
 
@@ -58,6 +59,8 @@ pub struct CachedFile {
     checked: Cell<u64>,
     /// Script route that would run the file. Such a file is not sent.
     pub run_by: Option<RouteId>,
+    /// True if the client's languages have selected the file.
+    varies: bool,
     /// Second of the last search for siblings, and a bit for each missing sibling.
     missing: Cell<(u64, u8)>,
 }
@@ -107,6 +110,8 @@ pub struct Cache {
     varies: bool,
     /// True if replies announce support for ranges.
     has_ranges: bool,
+    /// Tags of languages that may end the names of files.
+    languages: Vec<String>,
     scripts: ScriptRoutes,
     entries: RefCell<HashMap<Vec<u8>, Rc<CachedFile>>>,
     kept: Cell<usize>,
@@ -120,6 +125,7 @@ impl Cache {
             symlinks,
             varies: false,
             has_ranges: true,
+            languages: Vec::new(),
             scripts: ScriptRoutes::default(),
             entries: RefCell::default(),
             kept: Cell::new(0),
@@ -129,6 +135,11 @@ impl Cache {
     /// Returns the cache. If `varies` is true, its files may have compressed siblings.
     pub fn with_siblings(self, varies: bool) -> Self {
         Self { varies, ..self }
+    }
+
+    /// Returns the cache. Names of its files may end in these languages.
+    pub fn with_languages(self, languages: Vec<String>) -> Self {
+        Self { languages, ..self }
     }
 
     /// Returns the cache, which then marks the files that these script routes run.
@@ -144,7 +155,14 @@ impl Cache {
     /// Returns the file or directory at `path`. `second` is the current time. The cache checks a
     /// file on the disk at most once per second.
     pub fn find(&self, path: &[u8], second: u64) -> Result<PathEntry, Fault> {
-        self.look_up(Name { key: path, path, base: path, coding: None }, second)
+        self.look_up(Name { key: path, path, base: path, coding: None, varies: false }, second)
+    }
+
+    /// Returns the file at `path`, which was chosen by the client's languages.
+    pub fn find_variant(&self, path: &[u8], second: u64) -> Result<PathEntry, Fault> {
+        // The reply to a request for this very path has no `Vary`.
+        let key = [path, b"\0l"].concat();
+        self.look_up(Name { key: &key, path, base: path, coding: None, varies: true }, second)
     }
 
     /// Returns the file at `path` if the cache has checked it in this second.
@@ -170,8 +188,9 @@ impl Cache {
         let sibling = [path, b".", coding.extension().as_bytes()].concat();
         // The key differs from the sibling's path, because a request for that path gets another
         // reply. No path contains NUL.
-        let key = [&sibling[..], b"\0"].concat();
-        let name = Name { key: &key, path: &sibling, base: path, coding: Some(coding) };
+        let varies = entry.varies;
+        let key = [&sibling[..], if varies { b"\0c" } else { b"\0" }].concat();
+        let name = Name { key: &key, path: &sibling, base: path, coding: Some(coding), varies };
         match self.look_up(name, second) {
             Ok(PathEntry::File(sibling)) => Some(sibling),
             _ => {
@@ -247,23 +266,33 @@ impl Cache {
         let run_by = self.run_by(name, &file, &content)?;
         let modified = u64::try_from(metadata.mtime()).unwrap_or(0);
         let mut etag = format!("\"{modified:x}-{:x}-{length:x}", metadata.mtime_nsec());
-        if let Some(coding) = name.coding {
+        let language = split(name.base, &self.languages);
+        let endings = [language.map(|(_, tag)| tag), name.coding.map(ContentCoding::extension)];
+        for ending in endings.into_iter().flatten() {
             etag.push('-');
-            etag.push_str(coding.extension());
+            etag.push_str(ending);
         }
         etag.push('"');
         let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(modified));
         let mut validators = Vec::new();
         encode::field(&mut validators, "Last-Modified", date.as_bytes());
         encode::field(&mut validators, "ETag", etag.as_bytes());
-        if self.varies {
-            encode::field(&mut validators, "Vary", b"Accept-Encoding");
+        match (self.varies, name.varies) {
+            (true, true) => {
+                encode::field(&mut validators, "Vary", b"Accept-Encoding, Accept-Language");
+            }
+            (true, false) => encode::field(&mut validators, "Vary", b"Accept-Encoding"),
+            (false, true) => encode::field(&mut validators, "Vary", b"Accept-Language"),
+            (false, false) => {}
         }
-        let content_type = content_type(name.base);
+        let content_type = content_type(language.map_or(name.base, |(base, _)| base));
         let mut fields = Vec::new();
         encode::field(&mut fields, "Content-Type", content_type.as_bytes());
         if let Some(coding) = name.coding {
             encode::field(&mut fields, "Content-Encoding", coding.coding().as_bytes());
+        }
+        if let Some((_, tag)) = language {
+            encode::field(&mut fields, "Content-Language", tag.as_bytes());
         }
         fields.extend_from_slice(&validators);
         if self.has_ranges {
@@ -282,6 +311,7 @@ impl Cache {
             is_young: u64::try_from(metadata.ctime()).unwrap_or(0) + 1 >= second,
             checked: Cell::new(second),
             run_by,
+            varies: name.varies,
             missing: Cell::new((0, 0)),
         })
     }
@@ -319,6 +349,8 @@ struct Name<'a> {
     base: &'a [u8],
     /// Compression of the content.
     coding: Option<ContentCoding>,
+    /// True if the client's languages have selected the file.
+    varies: bool,
 }
 
 fn content_type(path: &[u8]) -> &'static str {

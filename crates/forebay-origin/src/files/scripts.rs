@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use forebay_conf::{self as conf, Action, AppKind, PathPattern, Plan, Site};
+use forebay_conf::{self as conf, Action, AppKind, PathPattern, Plan, Site, ends_in_any_case};
 use forebay_upstream::script::looks_like_script;
 use rustix::fs::{CWD, readlinkat};
 
@@ -49,6 +49,8 @@ struct ScriptRoute {
     /// Endings of script names. If there are none, every file that looks like a script counts as a
     /// script.
     ends: Vec<String>,
+    /// True if the case of `ends` does not matter.
+    ignores_case: bool,
     /// Subdirectories of `dir` that belong to the application, with all their files.
     own: &'static [&'static str],
     /// Index script of a directory.
@@ -144,6 +146,7 @@ impl ScriptRoute {
             looks_like_script(below, start)
         } else {
             self.ends.iter().any(|end| below.ends_with(end.as_bytes()))
+                || self.ignores_case && self.ends.iter().any(|end| ends_in_any_case(below, end))
         }
     }
 }
@@ -269,6 +272,7 @@ fn script_route(site: &Site, number: usize, plan: &Plan) -> Option<ScriptRoute> 
         dir,
         only,
         ends,
+        ignores_case: route.matcher.suffix_ignores_case,
         own,
         index,
     })

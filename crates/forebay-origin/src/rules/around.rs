@@ -130,8 +130,7 @@ pub fn rules_beside(site: &Site, plan: &Plan, at: usize, path: &[u8]) -> Vec<usi
     let Some(place) = place(&site.routes[at], plan, path) else { return Vec::new() };
     let protects_it = |rule: &usize| {
         let matcher = &site.routes[*rule].matcher;
-        let is_alike = matcher.suffixes.is_empty()
-            || matcher.suffixes.iter().any(|suffix| place.path.ends_with(suffix.as_bytes()));
+        let is_alike = matcher.suffixes.is_empty() || matcher.ends(&place.path);
         matcher.matches(method(matcher), path).is_none()
             && is_alike
             && regions(site, plan, *rule).iter().any(|region| region.has(&place))
@@ -305,7 +304,7 @@ fn ends<'m>(ours: &'m Matcher, theirs: &'m Matcher) -> Vec<&'m str> {
         (false, false) => ours
             .suffixes
             .iter()
-            .filter(|end| theirs.suffixes.contains(end))
+            .filter(|end| theirs.ends(end.as_bytes()))
             .map(String::as_str)
             .collect(),
     }
