@@ -2,6 +2,7 @@
 
 mod compare;
 mod detect;
+mod found;
 mod look;
 mod python;
 mod quote;

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::detect::{self, App, Found};
+use super::detect;
+use super::found::{Detected, FoundApp};
 use super::look::Look;
 use super::{quote, scripts};
 
@@ -69,19 +70,19 @@ pub fn write(dir: &Path) -> Result<String, String> {
 }
 
 /// Returns the texts of the experiment and of the site; `None` if there is no template.
-fn texts(found: &Found, dir: &Path) -> Option<(String, Option<String>)> {
+fn texts(found: &Detected, dir: &Path) -> Option<(String, Option<String>)> {
     let own = |template: Template, from: &str, to: &str| {
         let named = |text: &str| text.replace(from, to);
         (named(template.experiment), template.site.map(named))
     };
     Some(match &found.app {
         // The template's commands name the file without quotes.
-        App::Psgi { file } if file == "app.psgi" => own(PSGI, "", ""),
-        App::Wsgi { module, .. } => own(WSGI, "wsgi:application", module),
-        App::Asgi { module, .. } => own(ASGI, "asgi:application", module),
-        App::Php { root: ".", .. } => own(PHP, "", ""),
-        App::Node { .. } => own(NODE, "", ""),
-        App::CgiBin { .. } => {
+        FoundApp::Psgi { file } if file == "app.psgi" => own(PSGI, "", ""),
+        FoundApp::Wsgi { module, .. } => own(WSGI, "wsgi:application", module),
+        FoundApp::Asgi { module, .. } => own(ASGI, "asgi:application", module),
+        FoundApp::Php { root: ".", .. } => own(PHP, "", ""),
+        FoundApp::Node { .. } => own(NODE, "", ""),
+        FoundApp::CgiBin { .. } => {
             let site = CGI.site.unwrap_or_default();
             let (experiment, site) = scripts::name(&dir.join("cgi-bin"), CGI.experiment, site);
             (experiment, Some(site))

@@ -1,69 +1,10 @@
 //! Finds out which application a directory contains.
 
+use super::found::{Detected, FoundApp, SITE_FILE};
 use super::look::Look;
 use super::python;
 use super::quote;
 use super::scripts;
-
-/// An application, with what its configuration needs to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum App {
-    /// A PSGI application in this file.
-    Psgi {
-        file: String,
-    },
-    Wsgi {
-        module: String,
-        interpreter: Option<String>,
-        is_django: bool,
-    },
-    Asgi {
-        module: String,
-        interpreter: Option<String>,
-    },
-    Rack {
-        is_rails: bool,
-    },
-    /// PHP below `root`. If `entry` is true, `index.php` answers all paths without a file.
-    Php {
-        root: &'static str,
-        entry: bool,
-        is_wordpress: bool,
-    },
-    Mono,
-    /// A program in Go: its package, relative to the directory.
-    Go {
-        package: String,
-        reads_port: bool,
-    },
-    Node {
-        start: String,
-        is_installed: bool,
-    },
-    /// A web application for a servlet container.
-    Servlet {
-        tomcat: Option<&'static str>,
-    },
-    /// A directory of CGI scripts.
-    CgiBin {
-        scripts: Vec<String>,
-    },
-    /// Files only. `entry`: a single-page application, whose index answers all other paths.
-    Files {
-        root: &'static str,
-        listing: bool,
-        entry: bool,
-    },
-}
-
-/// An application and the reason for its kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    pub app: App,
-    /// File or directory that identifies the application.
-    pub mark: String,
-    pub why: String,
-}
 
 /// All marks, for a message.
 pub const MARKS: &str = "manage.py, app.psgi, wsgi.py, asgi.py, main.py or app.py with Flask or \
@@ -72,16 +13,16 @@ pub const MARKS: &str = "manage.py, app.psgi, wsgi.py, asgi.py, main.py or app.p
 
 /// Returns everything that the directory contains, the most likely application first. Frameworks
 /// come before languages, because a Rails or Django application may also have a `package.json`.
-pub fn all(look: &Look<'_>) -> Vec<Found> {
+pub fn all(look: &Look<'_>) -> Vec<Detected> {
     let one = [servlet, mono, python::django, laravel, wordpress, rack, psgi];
-    let mut found: Vec<Found> = one.iter().filter_map(|find| find(look)).collect();
+    let mut found: Vec<Detected> = one.iter().filter_map(|find| find(look)).collect();
     found.extend(python::modules(look));
     found.extend([php, go, node, cgi_bin, files].iter().filter_map(|find| find(look)));
     found
 }
 
-fn found(app: App, mark: &str, why: impl Into<String>) -> Option<Found> {
-    Some(Found { app, mark: mark.to_owned(), why: why.into() })
+fn found(app: FoundApp, mark: &str, why: impl Into<String>) -> Option<Detected> {
+    Some(Detected { app, mark: mark.to_owned(), why: why.into() })
 }
 
 /// Returns true if a configuration file may contain the name. Control characters are refused there.
@@ -89,7 +30,7 @@ fn is_configurable(name: &str) -> bool {
     !name.contains(char::is_control)
 }
 
-fn servlet(look: &Look<'_>) -> Option<Found> {
+fn servlet(look: &Look<'_>) -> Option<Detected> {
     if !look.is_dir("WEB-INF") {
         return None;
     }
@@ -102,10 +43,10 @@ fn servlet(look: &Look<'_>) -> Option<Found> {
                  passes requests to the port 8080 of a container that you start"
             .to_owned(),
     };
-    found(App::Servlet { tomcat }, "WEB-INF", why)
+    found(FoundApp::Servlet { tomcat }, "WEB-INF", why)
 }
 
-fn mono(look: &Look<'_>) -> Option<Found> {
+fn mono(look: &Look<'_>) -> Option<Detected> {
     const ENDS: [&str; 4] = [".aspx", ".ashx", ".asmx", ".asax"];
     let ends = |name: &String| {
         let name = name.to_ascii_lowercase();
@@ -113,15 +54,15 @@ fn mono(look: &Look<'_>) -> Option<Found> {
     };
     let names = look.names("");
     if let Some(name) = names.iter().find(|name| ends(name)) {
-        return found(App::Mono, name, "an ASP.NET application, which Mono runs");
+        return found(FoundApp::Mono, name, "an ASP.NET application, which Mono runs");
     }
     // Applications of PHP and Node have a web.config for IIS, too.
     let config = names.iter().find(|name| name.eq_ignore_ascii_case("web.config"))?;
     let is_net = look.text(config).contains("<system.web>");
-    is_net.then(|| found(App::Mono, config, "it has <system.web>: an ASP.NET application"))?
+    is_net.then(|| found(FoundApp::Mono, config, "it has <system.web>: an ASP.NET application"))?
 }
 
-fn laravel(look: &Look<'_>) -> Option<Found> {
+fn laravel(look: &Look<'_>) -> Option<Detected> {
     if !look.is_file("public/index.php") {
         return None;
     }
@@ -130,16 +71,16 @@ fn laravel(look: &Look<'_>) -> Option<Found> {
     } else {
         ("public/index.php", "PHP with one entry script; only public is for clients")
     };
-    found(App::Php { root: "public", entry: true, is_wordpress: false }, mark, why)
+    found(FoundApp::Php { root: "public", entry: true, is_wordpress: false }, mark, why)
 }
 
-fn wordpress(look: &Look<'_>) -> Option<Found> {
+fn wordpress(look: &Look<'_>) -> Option<Detected> {
     let mark = look.first_file(&["wp-login.php", "wp-load.php"])?;
     let why = "WordPress, whose index.php answers all paths without a file";
-    found(App::Php { root: ".", entry: true, is_wordpress: true }, mark, why)
+    found(FoundApp::Php { root: ".", entry: true, is_wordpress: true }, mark, why)
 }
 
-fn php(look: &Look<'_>) -> Option<Found> {
+fn php(look: &Look<'_>) -> Option<Detected> {
     if look.is_file("index.php") {
         let entry = look.text(".htaccess").to_ascii_lowercase().contains("rewriterule");
         let why = if entry {
@@ -147,32 +88,32 @@ fn php(look: &Look<'_>) -> Option<Found> {
         } else {
             "a PHP site with a script for each path"
         };
-        return found(App::Php { root: ".", entry, is_wordpress: false }, "index.php", why);
+        return found(FoundApp::Php { root: ".", entry, is_wordpress: false }, "index.php", why);
     }
     let script = look.names("").into_iter().find(|name| name.ends_with(".php"))?;
-    found(App::Php { root: ".", entry: false, is_wordpress: false }, &script, "PHP scripts")
+    found(FoundApp::Php { root: ".", entry: false, is_wordpress: false }, &script, "PHP scripts")
 }
 
-fn rack(look: &Look<'_>) -> Option<Found> {
+fn rack(look: &Look<'_>) -> Option<Detected> {
     if !look.is_file("config.ru") {
         return None;
     }
     let is_rails = look.is_file("config/application.rb");
     let why = if is_rails { "a Rails application" } else { "a Rack application in Ruby" };
-    found(App::Rack { is_rails }, "config.ru", why)
+    found(FoundApp::Rack { is_rails }, "config.ru", why)
 }
 
-fn psgi(look: &Look<'_>) -> Option<Found> {
+fn psgi(look: &Look<'_>) -> Option<Detected> {
     let names = look.names("");
     let is_fit = |name: &str| name.ends_with(".psgi") && is_configurable(name);
     let named = || names.iter().find(|name| is_fit(name) && look.is_file(name));
     let usual = names.iter().find(|name| *name == "app.psgi");
     let file = usual.or_else(named)?.clone();
     let mark = file.clone();
-    found(App::Psgi { file }, &mark, "a PSGI application in Perl")
+    found(FoundApp::Psgi { file }, &mark, "a PSGI application in Perl")
 }
 
-fn go(look: &Look<'_>) -> Option<Found> {
+fn go(look: &Look<'_>) -> Option<Detected> {
     if !look.is_file("go.mod") {
         return None;
     }
@@ -191,20 +132,20 @@ fn go(look: &Look<'_>) -> Option<Found> {
     let reads_port = text.contains("\"PORT\"");
     let package = if package == "." { package } else { format!("./{package}") };
     let why = format!("a program in Go; `go run` builds its package {}", quote::line(&package));
-    found(App::Go { package, reads_port }, "go.mod", why)
+    found(FoundApp::Go { package, reads_port }, "go.mod", why)
 }
 
-fn node(look: &Look<'_>) -> Option<Found> {
+fn node(look: &Look<'_>) -> Option<Detected> {
     let package: serde_json::Value = serde_json::from_str(&look.text("package.json")).ok()?;
     let start = package["scripts"]["start"].as_str()?;
     let needs = package["dependencies"].as_object().is_some_and(|list| !list.is_empty());
     let start: String = start.chars().take(80).collect();
     let why = format!("its start script is `{}`", quote::line(&start));
     let is_installed = !needs || look.is_dir("node_modules");
-    found(App::Node { start, is_installed }, "package.json", why)
+    found(FoundApp::Node { start, is_installed }, "package.json", why)
 }
 
-fn cgi_bin(look: &Look<'_>) -> Option<Found> {
+fn cgi_bin(look: &Look<'_>) -> Option<Detected> {
     if !look.is_dir("cgi-bin") {
         return None;
     }
@@ -215,7 +156,7 @@ fn cgi_bin(look: &Look<'_>) -> Option<Found> {
         1..=5 => format!("CGI scripts: {}", shown.join(", ")),
         count => format!("{count} CGI scripts, such as {}", shown.join(", ")),
     };
-    found(App::CgiBin { scripts }, "cgi-bin", why)
+    found(FoundApp::CgiBin { scripts }, "cgi-bin", why)
 }
 
 /// Directories that may contain a site of files, most likely first.
@@ -233,8 +174,8 @@ const ROOTS: [&str; 11] = [
     "static",
 ];
 
-fn files(look: &Look<'_>) -> Option<Found> {
-    let files = |root, listing, entry| App::Files { root, listing, entry };
+fn files(look: &Look<'_>) -> Option<Detected> {
+    let files = |root, listing, entry| FoundApp::Files { root, listing, entry };
     if look.is_file("package.json") {
         let built = ["dist", "build"];
         let root = built.into_iter().find(|root| look.is_file(&format!("{root}/index.html")));
@@ -252,8 +193,7 @@ fn files(look: &Look<'_>) -> Option<Found> {
         return found(files(root, false, false), &format!("{root}/index.html"), why);
     }
     let is_file = |name: &String| !name.starts_with('.') && look.is_file(name);
-    let name =
-        look.names("").into_iter().find(|name| is_file(name) && name != super::site::FILE)?;
+    let name = look.names("").into_iter().find(|name| is_file(name) && name != SITE_FILE)?;
     found(files(".", true, false), &name, "files without an index, so clients get a listing")
 }
 
@@ -263,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    fn first(files: &[(&str, &str)]) -> Found {
+    fn first(files: &[(&str, &str)]) -> Detected {
         let folder = Folder::new();
         for (name, text) in files {
             folder.write(name, text);
@@ -274,11 +214,11 @@ mod tests {
     #[test]
     fn frameworks_come_before_languages() {
         let node = ("package.json", r#"{"scripts": {"start": "node a.js"}}"#);
-        let php = App::Php { root: "public", entry: true, is_wordpress: false };
+        let php = FoundApp::Php { root: "public", entry: true, is_wordpress: false };
         let files = [("artisan", ""), ("public/index.php", ""), ("server.php", ""), node];
         assert_eq!(first(&files).app, php);
         let rails = [("config.ru", ""), ("config/application.rb", ""), node];
-        assert_eq!(first(&rails).app, App::Rack { is_rails: true });
+        assert_eq!(first(&rails).app, FoundApp::Rack { is_rails: true });
         let django = [
             ("manage.py", "os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'mill.settings.local')"),
             ("mill/wsgi.py", "application = get_wsgi_application()"),
@@ -286,7 +226,7 @@ mod tests {
             node,
         ];
         let module = "mill.wsgi:application".to_owned();
-        let app = App::Wsgi { module, interpreter: None, is_django: true };
+        let app = FoundApp::Wsgi { module, interpreter: None, is_django: true };
         assert_eq!(first(&django).app, app);
     }
 
@@ -294,7 +234,7 @@ mod tests {
     fn a_mark_that_belongs_to_another_server_is_not_taken() {
         let iis = ("web.config", "<configuration><system.webServer/></configuration>");
         let page = ("index.html", "");
-        let only_files = App::Files { root: ".", listing: false, entry: false };
+        let only_files = FoundApp::Files { root: ".", listing: false, entry: false };
         assert_eq!(first(&[iis, page]).app, only_files);
         assert_eq!(first(&[("package.json", "{\"scripts\": 1}"), page]).app, only_files);
         assert_eq!(first(&[("package.json", "not json"), page]).app, only_files);

@@ -1,6 +1,6 @@
 //! Finds Python applications: Django, ASGI and WSGI.
 
-use super::detect::{App, Found};
+use super::found::{Detected, FoundApp};
 use super::look::Look;
 
 /// Frameworks whose applications speak ASGI, as their constructors.
@@ -25,11 +25,11 @@ pub fn interpreter(look: &Look<'_>) -> Option<&'static str> {
 }
 
 /// Returns the application of a Django project, which `manage.py` identifies.
-pub fn django(look: &Look<'_>) -> Option<Found> {
+pub fn django(look: &Look<'_>) -> Option<Detected> {
     let manage = look.text("manage.py");
     let (_, rest) = manage.split_once("DJANGO_SETTINGS_MODULE")?;
     let settings = rest.split(['"', '\'']).find(|text| is_dotted(text))?;
-    let found = |package: &str, module: &str, app| Found {
+    let found = |package: &str, module: &str, app| Detected {
         app,
         mark: "manage.py".into(),
         why: format!("its settings are {settings}, so the application is {package}.{module}"),
@@ -41,7 +41,7 @@ pub fn django(look: &Look<'_>) -> Option<Found> {
         let asgi = look.text(&file("asgi"));
         if asgi.contains("channels") || !asgi.is_empty() && !look.is_file(&file("wsgi")) {
             let module = format!("{package}.asgi:{}", callable(&asgi));
-            return Some(found(package, "asgi", App::Asgi { module, interpreter }));
+            return Some(found(package, "asgi", FoundApp::Asgi { module, interpreter }));
         }
         let wsgi = look.text(&file("wsgi"));
         if !wsgi.is_empty() {
@@ -49,7 +49,7 @@ pub fn django(look: &Look<'_>) -> Option<Found> {
             return Some(found(
                 package,
                 "wsgi",
-                App::Wsgi { module, interpreter, is_django: true },
+                FoundApp::Wsgi { module, interpreter, is_django: true },
             ));
         }
     }
@@ -66,7 +66,7 @@ fn packages_of(settings: &str) -> Vec<&str> {
 }
 
 /// Returns the application in `asgi.py` or `wsgi.py`, or in a file that names a framework.
-pub fn modules(look: &Look<'_>) -> Vec<Found> {
+pub fn modules(look: &Look<'_>) -> Vec<Detected> {
     let mut found = Vec::new();
     for (file, is_asgi) in [("asgi.py", true), ("wsgi.py", false)] {
         if look.is_file(file) {
@@ -90,18 +90,18 @@ pub fn modules(look: &Look<'_>) -> Vec<Found> {
     found
 }
 
-fn of(look: &Look<'_>, file: &str, callable: &str, is_asgi: bool, why: String) -> Found {
+fn of(look: &Look<'_>, file: &str, callable: &str, is_asgi: bool, why: String) -> Detected {
     let path = file.strip_suffix(".py").unwrap_or(file);
     let path = path.strip_suffix("/__init__").unwrap_or(path);
     // A directory `src` without `__init__.py` works, too: as a namespace package.
     let module = format!("{}:{callable}", path.replace('/', "."));
     let interpreter = interpreter(look).map(str::to_owned);
     let app = if is_asgi {
-        App::Asgi { module, interpreter }
+        FoundApp::Asgi { module, interpreter }
     } else {
-        App::Wsgi { module, interpreter, is_django: false }
+        FoundApp::Wsgi { module, interpreter, is_django: false }
     };
-    Found { app, mark: file.to_owned(), why }
+    Detected { app, mark: file.to_owned(), why }
 }
 
 /// Returns the variable that a framework's constructor is assigned to, or a factory function.

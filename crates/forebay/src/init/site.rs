@@ -7,11 +7,10 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use super::detect::{self, App, Found};
+use super::detect;
+use super::found::{Detected, FoundApp, SITE_FILE};
 use super::look::Look;
 use super::quote;
-
-pub const FILE: &str = "site.toml";
 
 /// Writes the site for what `dir` contains. Returns a report. Replaces an existing file only with
 /// `force`.
@@ -26,7 +25,7 @@ pub fn write(dir: &Path, force: bool) -> Result<String, String> {
         return Err(format!("{shown}: found nothing to serve; looked for {}", detect::MARKS));
     };
     let chosen = Chosen::of(main, others, &look);
-    let file = dir.join(FILE);
+    let file = dir.join(SITE_FILE);
     let existed = file.symlink_metadata().is_ok();
     save(dir, &file, &text::site(&chosen), force)
         .map_err(|error| not_saved(&file, &error, existed))?;
@@ -35,7 +34,7 @@ pub fn write(dir: &Path, force: bool) -> Result<String, String> {
 
 /// The parts of a site.
 struct Chosen<'a> {
-    main: &'a Found,
+    main: &'a Detected,
     /// A cgi-bin directory beside another application.
     has_cgi_bin: bool,
     /// Files beside CGI scripts: their directory.
@@ -49,22 +48,22 @@ struct Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    fn of(main: &'a Found, others: &[Found], look: &Look<'_>) -> Self {
+    fn of(main: &'a Detected, others: &[Detected], look: &Look<'_>) -> Self {
         let files = others.iter().find_map(|found| match &found.app {
-            App::Files { root, .. } => Some(*root),
+            FoundApp::Files { root, .. } => Some(*root),
             _ => None,
         });
-        let is_cgi = matches!(main.app, App::CgiBin { .. });
+        let is_cgi = matches!(main.app, FoundApp::CgiBin { .. });
         let statics = match main.app {
-            App::Rack { .. } => look.first_dir(&["public"]).map(|dir| (dir, "/*")),
-            App::Wsgi { .. } | App::Asgi { .. } => {
+            FoundApp::Rack { .. } => look.first_dir(&["public"]).map(|dir| (dir, "/*")),
+            FoundApp::Wsgi { .. } | FoundApp::Asgi { .. } => {
                 look.first_dir(&["staticfiles", "static"]).map(|dir| (dir, "/static/*"))
             }
             _ => None,
         };
         Self {
             main,
-            has_cgi_bin: others.iter().any(|found| matches!(found.app, App::CgiBin { .. })),
+            has_cgi_bin: others.iter().any(|found| matches!(found.app, FoundApp::CgiBin { .. })),
             files: files.filter(|_| is_cgi),
             statics,
             has_vendor: look.is_dir("vendor"),
@@ -75,8 +74,8 @@ impl<'a> Chosen<'a> {
 
 /// Returns the user of the application if Forebay runs as root: the owner of the directory. PHP
 /// does not run as root at all.
-fn user(look: &Look<'_>, app: &App) -> Option<String> {
-    if !rustix::process::geteuid().is_root() || matches!(app, App::Files { .. }) {
+fn user(look: &Look<'_>, app: &FoundApp) -> Option<String> {
+    if !rustix::process::geteuid().is_root() || matches!(app, FoundApp::Files { .. }) {
         return None;
     }
     let owner = look.path("").metadata().map_or(0, |metadata| metadata.uid());
@@ -87,7 +86,7 @@ fn user(look: &Look<'_>, app: &App) -> Option<String> {
         let id: u32 = fields.nth(1)?.parse().ok()?;
         (id == owner && id != 0).then(|| name.to_owned())
     });
-    let php = || matches!(app, App::Php { .. }).then(|| "www-data".to_owned());
+    let php = || matches!(app, FoundApp::Php { .. }).then(|| "www-data".to_owned());
     name.or_else(php)
 }
 
@@ -110,19 +109,19 @@ fn not_saved(file: &Path, error: &std::io::Error, existed: bool) -> String {
     format!("cannot write {shown}: {error}")
 }
 
-fn report(chosen: &Chosen<'_>, others: &[Found], file: &Path, existed: bool) -> String {
+fn report(chosen: &Chosen<'_>, others: &[Detected], file: &Path, existed: bool) -> String {
     let mut lines = Vec::new();
-    let found = |found: &Found| format!("found {}: {}", quote::line(&found.mark), found.why);
+    let found = |found: &Detected| format!("found {}: {}", quote::line(&found.mark), found.why);
     lines.push(found(chosen.main));
-    let is_part = |other: &&Found| match &other.app {
-        App::CgiBin { .. } => chosen.has_cgi_bin,
-        App::Files { .. } => chosen.files.is_some(),
+    let is_part = |other: &&Detected| match &other.app {
+        FoundApp::CgiBin { .. } => chosen.has_cgi_bin,
+        FoundApp::Files { .. } => chosen.files.is_some(),
         _ => false,
     };
     lines.extend(others.iter().filter(is_part).map(found));
     // A listing is only for directories without anything else.
-    let is_rival = |other: &&Found| {
-        let is_listing = matches!(other.app, App::Files { listing: true, .. });
+    let is_rival = |other: &&Detected| {
+        let is_listing = matches!(other.app, FoundApp::Files { listing: true, .. });
         !is_part(other) && !is_listing && other.mark != chosen.main.mark
     };
     let rest: Vec<String> =
@@ -141,20 +140,20 @@ fn report(chosen: &Chosen<'_>, others: &[Found], file: &Path, existed: bool) -> 
 /// Returns steps that the application may still need.
 fn notes(chosen: &Chosen<'_>) -> impl Iterator<Item = String> {
     let of_app = match &chosen.main.app {
-        App::Node { is_installed: false, .. } => {
+        FoundApp::Node { is_installed: false, .. } => {
             Some("there is no node_modules; run `npm install` first".to_owned())
         }
-        App::Go { reads_port: false, .. } => Some(
+        FoundApp::Go { reads_port: false, .. } => Some(
             "the program does not mention the variable PORT; it must listen on that port, or get \
              {port} in `run`"
                 .to_owned(),
         ),
-        App::Wsgi { is_django: true, .. } if chosen.statics.is_none() => Some(
+        FoundApp::Wsgi { is_django: true, .. } if chosen.statics.is_none() => Some(
             "`manage.py collectstatic` copies style sheets to STATIC_ROOT; with the directory \
              staticfiles, `init site` adds a route for them"
                 .to_owned(),
         ),
-        App::Files { listing: true, .. } => {
+        FoundApp::Files { listing: true, .. } => {
             Some("every client can list and read these files".to_owned())
         }
         _ => None,
@@ -221,7 +220,7 @@ mod tests {
             assert!(report.contains(holds), "{holds}: {report}");
             let is_odd = |c: char| c.is_control() && c != '\n';
             assert!(!report.contains(is_odd), "{report:?}");
-            let file = folder.path().join(FILE);
+            let file = folder.path().join(SITE_FILE);
             let text = fs::read_to_string(&file).unwrap();
             let plan = forebay_conf::load(&file).unwrap_or_else(|error| panic!("{error}\n{text}"));
             assert!(!plan.sites[0].routes.is_empty(), "{text}");
@@ -234,7 +233,7 @@ mod tests {
         let folder = Folder::new();
         let other = folder.write("other", "kept");
         folder.write("index.html", "");
-        let file = folder.path().join(FILE);
+        let file = folder.path().join(SITE_FILE);
         symlink("other", &file).unwrap();
         let error = write(folder.path(), false).unwrap_err();
         assert!(error.contains("exists already"), "{error}");

@@ -1,6 +1,6 @@
 //! The text of `site.toml`.
 
-use super::{App, Chosen};
+use super::{Chosen, FoundApp};
 use crate::init::quote;
 
 const HEAD: &str = "\
@@ -39,16 +39,16 @@ pub fn site(chosen: &Chosen<'_>) -> String {
         text += &cgi_route();
     }
     text += &match &chosen.main.app {
-        App::CgiBin { .. } => {
+        FoundApp::CgiBin { .. } => {
             cgi_route() + &chosen.files.map(files_beside_scripts).unwrap_or_default()
         }
-        App::Files { root, listing, entry } => files(root, *listing, *entry),
-        App::Php { root, entry, is_wordpress } => php(chosen, root, *entry, *is_wordpress),
-        App::Servlet { tomcat: None } => route(
+        FoundApp::Files { root, listing, entry } => files(root, *listing, *entry),
+        FoundApp::Php { root, entry, is_wordpress } => php(chosen, root, *entry, *is_wordpress),
+        FoundApp::Servlet { tomcat: None } => route(
             "A servlet container that you start. Its connector listens on this port.",
             "path = \"/*\"\nproxy = \"http://127.0.0.1:8080\"",
         ),
-        App::Mono => {
+        FoundApp::Mono => {
             private(&[])
                 + &route("Style sheets, pictures and other files.", &from_files("."))
                 + &all()
@@ -61,7 +61,7 @@ pub fn site(chosen: &Chosen<'_>) -> String {
         text += &app;
         text += &user(chosen);
     }
-    if chosen.has_cgi_bin || matches!(chosen.main.app, App::CgiBin { .. }) {
+    if chosen.has_cgi_bin || matches!(chosen.main.app, FoundApp::CgiBin { .. }) {
         text += "\n[app.scripts]\n\
             kind = \"cgi-bin\"                       # the first line of each script selects what runs it\n\
             dir = \"cgi-bin\"\nworkers = 4\n";
@@ -159,7 +159,7 @@ fn statics(chosen: &Chosen<'_>) -> String {
 }
 
 /// Returns the keys of the application's table. Empty for files.
-fn app(app: &App) -> String {
+fn app(app: &FoundApp) -> String {
     let python = |module: &str, interpreter: &Option<String>| {
         let mut keys = format!("module = {}\n", quote::toml(module));
         if let Some(interpreter) = interpreter {
@@ -168,43 +168,45 @@ fn app(app: &App) -> String {
         keys
     };
     match app {
-        App::Psgi { file } => {
+        FoundApp::Psgi { file } => {
             format!("kind = \"psgi\"\nfile = {}\n{}", quote::toml(file), workers(4))
         }
-        App::Wsgi { module, interpreter, .. } => {
+        FoundApp::Wsgi { module, interpreter, .. } => {
             format!("kind = \"wsgi\"\n{}{}", python(module, interpreter), workers(4))
         }
-        App::Asgi { module, interpreter } => {
+        FoundApp::Asgi { module, interpreter } => {
             let keys = python(module, interpreter);
             format!("kind = \"asgi\"\n{keys}{}", workers(2))
         }
-        App::Rack { .. } => format!(
+        FoundApp::Rack { .. } => format!(
             "kind = \"rack\"\nfile = \"config.ru\"\n{}threads = 1                            # more only if the application is thread-safe\n\
              # env = {{ RACK_ENV = \"production\", RAILS_ENV = \"production\" }}\n",
             workers(2)
         ),
-        App::Php { root, .. } => format!(
+        FoundApp::Php { root, .. } => format!(
             "kind = \"php\"                           # php-fpm, which Forebay starts; else php-cgi\nroot = {}\nworkers = 4\n\
              # ini = {{ upload_max_filesize = \"64M\", post_max_size = \"64M\" }}\n",
             quote::toml(root)
         ),
-        App::Mono => "kind = \"mono\"\ndir = \".\"\n".to_owned(),
-        App::Go { package, .. } => format!(
+        FoundApp::Mono => "kind = \"mono\"\ndir = \".\"\n".to_owned(),
+        FoundApp::Go { package, .. } => format!(
             "kind = \"command\"\nrun = [\"go\", \"run\", {}]             # builds and runs it; or name the built program\n{}\
              start_timeout = \"5m\"                   # the first build can take long\n",
             quote::toml(package),
             by_port()
         ),
-        App::Node { .. } => {
+        FoundApp::Node { .. } => {
             format!("kind = \"command\"\nrun = [\"npm\", \"start\"]\n{}", by_port())
         }
-        App::Servlet { tomcat: Some(home) } => format!(
+        FoundApp::Servlet { tomcat: Some(home) } => format!(
             "kind = \"command\"\n\
              # Starts Tomcat with a private base directory, which Forebay removes afterwards.\n\
              run = [\"sh\", \"-c\", '''{TOMCAT}''', \"tomcat\", \"{{dir}}\", \"{{socket}}\", \"{home}\"]\n\
              speaks = \"http\"\nconnections = 100\nstart_timeout = \"2m\"\n",
         ),
-        App::Servlet { tomcat: None } | App::CgiBin { .. } | App::Files { .. } => String::new(),
+        FoundApp::Servlet { tomcat: None } | FoundApp::CgiBin { .. } | FoundApp::Files { .. } => {
+            String::new()
+        }
     }
 }
 
