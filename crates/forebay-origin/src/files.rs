@@ -26,8 +26,7 @@ use forebay_wire::path::merge_slashes;
 pub use cache::fault;
 use cache::{Cache, CachedFile, Content, PathEntry};
 use conditional::{ByteRange, Outcome, decide};
-use languages::Languages;
-pub use languages::split as split_language;
+pub use languages::{FileLanguages, split as split_language};
 use listing::percent_encode;
 pub use scripts::{RouteId, ScriptRoutes, runs_scripts};
 
@@ -36,7 +35,7 @@ pub struct Files {
     thread: Rc<Thread>,
     settings: conf::Files,
     cache: Cache,
-    languages: Option<Box<Languages>>,
+    languages: Option<Box<FileLanguages>>,
     scripts: ScriptRoutes,
     /// True if later routes answer requests for missing files.
     fallback: bool,
@@ -58,7 +57,7 @@ impl Files {
             .with_ranges(settings.max_ranges > 0)
             .with_languages(settings.languages.clone())
             .with_scripts(scripts.clone());
-        let languages = Languages::new(&settings.languages).map(Box::new);
+        let languages = FileLanguages::new(&settings.languages).map(Box::new);
         Self { thread, settings, cache, languages, scripts, fallback, kept_from: Vec::new() }
     }
 

@@ -660,3 +660,28 @@ fn routes_on_one_line_are_told_apart() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("no file \"only.pl/x\"") && !text.contains("a script of"), "{text}");
 }
+
+#[test]
+fn the_variant_in_the_clients_language_is_named() {
+    let folder = Folder::new();
+    folder.write("htdocs/index.html.en", "x");
+    folder.write("htdocs/index.html.de", "x");
+    folder.write(
+        "site.toml",
+        "[[site]]\nlisten = \"127.0.0.1:8080\"\nexpect = [\"/ -> 200\", \"/index.html -> 200\", \
+         \"/none.html -> 404\"]\n[[site.route]]\nfiles = { root = \"htdocs\", languages = [\"en\", \
+         \"de\"] }\n",
+    );
+    let url = "http://127.0.0.1:8080/";
+    for (arguments, name) in [
+        (&[url, "-H", "Accept-Language: de-AT"][..], "index.html.de"),
+        (&[url, "-H", "Accept-Language: fr"], "index.html.en"),
+        (&["http://127.0.0.1:8080/index.html.de"], "index.html.de"),
+    ] {
+        assert_says(&folder, arguments, &[&format!("file      {{tmp}}/htdocs/{name}")]);
+    }
+    let mut check = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let output = check.arg("check").arg(folder.path().join("site.toml")).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("3 tests hold"), "{output:?}");
+}

@@ -20,7 +20,7 @@ use forebay_origin::apps::running;
 use forebay_origin::apps::scripts::unmarked;
 use forebay_origin::apps::worker::Target;
 use forebay_origin::files::open::open;
-use forebay_origin::files::{RouteId, ScriptRoutes, fault, is_hidden};
+use forebay_origin::files::{FileLanguages, RouteId, ScriptRoutes, fault, is_hidden};
 use forebay_origin::moved::new_address;
 use forebay_origin::respond::location;
 use forebay_origin::rules::keeps_from;
@@ -183,7 +183,7 @@ fn files(
         let why = format!("{name:?} begins with a dot, and `hidden` is false");
         return Err(Fault::client(404, why).decline(Decline::IfFallback));
     }
-    let found = look_at(settings, rest);
+    let found = look_for(settings, scripts, request, rest);
     if !is_read && found.is_err() {
         return Err(refused());
     }
@@ -211,7 +211,7 @@ fn files(
     let index = own.chain(scripts.indexes()).find_map(|name| {
         let below = [rest.strip_suffix(b"/").unwrap_or(rest), b"/", name.as_bytes()].concat();
         let below = below.strip_prefix(b"/").unwrap_or(&below);
-        let (file, path) = look_at(settings, below).ok()?;
+        let (file, path) = look_for(settings, scripts, request, below).ok()?;
         let is_script = run_by(scripts, &file, &path).is_some();
         let is_own = settings.index.iter().any(|own| own == name);
         (is_script || is_own).then_some((name, path, is_script))
@@ -271,6 +271,29 @@ fn look_at(settings: &Files, below: &[u8]) -> Result<(File, PathBuf), Option<Fau
         (fault.status != 404).then_some(fault)
     })?;
     Ok((file, settings.root.join(Path::new(std::ffi::OsStr::from_bytes(below)))))
+}
+
+/// Opens a file as [`look_at`] does, or its variant in the language that the client prefers.
+fn look_for(
+    settings: &Files,
+    scripts: &ScriptRoutes,
+    request: &Request,
+    below: &[u8],
+) -> Result<(File, PathBuf), Option<Fault>> {
+    let plain = look_at(settings, below);
+    let Some(languages) = FileLanguages::new(&settings.languages) else { return plain };
+    let is_sent = |(file, path): &(File, PathBuf)| {
+        let is_file = file.metadata().is_ok_and(|found| found.is_file());
+        is_file && run_by(scripts, file, path).is_none()
+    };
+    let is_plain = plain.as_ref().is_ok_and(is_sent);
+    let is_missing = matches!(plain, Err(None)) && !below.ends_with(b"/");
+    if languages.are_in(below) || !is_plain && !is_missing {
+        return plain;
+    }
+    let exists = |path: &[u8]| look_at(settings, path).is_ok_and(|found| is_sent(&found));
+    let variant = languages.preferred(request, below, (is_plain, 0), exists);
+    variant.map_or(plain, |variant| look_at(settings, &variant))
 }
 
 fn run_by(scripts: &ScriptRoutes, file: &File, path: &Path) -> Option<RouteId> {

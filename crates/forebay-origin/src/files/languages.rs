@@ -17,14 +17,14 @@ const REMEMBERED: usize = 10_000;
 const READ: usize = 64;
 
 /// The languages of a route.
-pub struct Languages {
+pub struct FileLanguages {
     /// Language tags in lower case. The first one is the default.
     tags: Vec<String>,
     /// For each path, the second of the last search, and a bit for each language that exists.
     known: RefCell<HashMap<Vec<u8>, (u64, u64)>>,
 }
 
-impl Languages {
+impl FileLanguages {
     /// Returns the languages with these tags; `None` if there are none.
     pub fn new(tags: &[String]) -> Option<Self> {
         (!tags.is_empty()).then(|| Self { tags: tags.to_vec(), known: RefCell::default() })
