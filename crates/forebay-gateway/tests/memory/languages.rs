@@ -44,7 +44,7 @@ fn the_client_gets_the_language_that_it_prefers() {
             ("/a.html", "de", "a.html", ""),
         ] {
             let reply = get(world, target, &format!("Accept-Language: {accepts}\r\n")).await;
-            assert_eq!((reply.status(), reply.text()), (200, name.into()), "{target} {accepts}");
+            assert_eq!((reply.status(), reply.text()), (200, name), "{target} {accepts}");
             assert_eq!(reply.field("content-language").unwrap_or_default(), language);
             assert_eq!(reply.values("vary"), ["Accept-Language"], "{target} {accepts}");
             assert_eq!(reply.field("content-type").unwrap_or_default(), "text/html");
