@@ -142,6 +142,7 @@ class Server:
         self.none_runs = None             # while stopping: event that no request runs
         self.listener = None
         self.state = {}                   # state of the lifespan; each request gets a copy
+        self.requests = {}                # parsed heads and scopes by the bytes of both
         self.heads = {}                   # parsed heads by their bytes
         self.lines = {}                   # parsed scope lines by their bytes
 

@@ -28,6 +28,7 @@ import gc
 import io
 import os
 import select
+import struct
 from _frozen_importlib_external import SourceFileLoader
 from _thread import _count as count_threads
 from _weakref import ref as reference_to

@@ -2,6 +2,10 @@
 # imports.
 
 
+# Lengths of the environment block and of the body, and the mark, which begin each request.
+unpack_head = struct.Struct('>IQ16s').unpack_from
+
+
 class Inbox:
     def __init__(self):
         self.control, self.prefetch = os.dup(0), os.dup(3)
@@ -18,29 +22,28 @@ class Inbox:
     def receive(self):
         """Returns the next request: environment block, length of the body, received part of the
         body. Returns None at the end."""
-        message = self.next()
-        if message is None:
-            return None
-        want = HEAD + int.from_bytes(message[:4], 'big')
-        while len(message) < want:
-            more = self.read(CHUNK)
-            if not more:
-                return None
-            message += more
-        self.mark = message[12:HEAD]
-        return message[HEAD:want], int.from_bytes(message[4:12], 'big'), message[want:]
-
-    def next(self):
-        """Returns a request from the prefetch queue, or the start of one from the control socket.
-        Returns None at the end."""
         # Under load a request is already in the queue. While a request is on the control socket,
         # Forebay puts no other request into the queue.
         try:
             message = os.read(self.prefetch, CHUNK)
             self.was_prefetched = LAY_THERE
-            return message or None
         except BlockingIOError:
             self.was_prefetched = 0
+            message = self.next()
+        if not message:
+            return None
+        block, length, self.mark = unpack_head(message)
+        end = HEAD + block
+        while len(message) < end:
+            more = self.read(CHUNK)
+            if not more:
+                return None
+            message += more
+        return message[HEAD:end], length, message[end:]
+
+    def next(self):
+        """Waits for a request. Returns it from the prefetch queue, or its start from the control
+        socket. Returns nothing at the end."""
         if self.mark:
             self.say_waiting()
         while True:
@@ -49,9 +52,9 @@ class Inbox:
                     message = self.read(HEAD)
                     while message and len(message) < HEAD:
                         message += self.read(HEAD - len(message)) or os._exit(0)
-                    return message or None
+                    return message
                 try:
-                    return os.read(self.prefetch, CHUNK) or None
+                    return os.read(self.prefetch, CHUNK)
                 except BlockingIOError:
                     pass    # Forebay has taken the request back
 

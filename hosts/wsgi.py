@@ -15,6 +15,7 @@ import importlib
 import io
 import os
 import select
+import struct
 import sys
 
 HEAD = 28
@@ -27,9 +28,14 @@ MADV_WIPEONFORK = 18
 HOP_BY_HOP = frozenset(
     'connection keep-alive proxy-authenticate proxy-authorization te trailer trailers '
     'transfer-encoding upgrade'.split())
-# Names of header fields that have passed the check.
-PLAIN_NAMES = set()
+# Names of header fields that have passed the check; true for Content-Length.
+FIELD_NAMES = {}
+# Statuses that have passed the check; true if the reply has no body.
+STATUSES = {}
 MOST_NAMES = 256
+# Environments that are kept, by their bytes. Clients that poll send the same request each time.
+MOST_KEPT = 256
+LONGEST_KEPT = 2048
 
 
 def serve(name, parent):
@@ -155,7 +161,7 @@ class Worker:
             'wsgi.run_once': False, 'wsgi.file_wrapper': FileWrapper,
             'wsgi.input_terminated': True,
         }
-        self.block, self.known = None, {}    # of the last request
+        self.known = {}    # environments by their bytes
 
     def answer(self):
         """Answers one request. Returns false if this process has to end."""
@@ -177,7 +183,7 @@ class Worker:
             if reply.is_begun:
                 self.give_up()
             log_error('the application ended itself (%s)' % exit)
-            return self.finish(b'', 500, True)
+            return self.finish((), 500, True)
         except BaseException as error:
             report(error, 2)
             self.end_fork()
@@ -198,7 +204,7 @@ class Worker:
     def finish(self, held, status, ends):
         """Sends the end of the request, after the part of the reply that was held back."""
         marker = self.inbox.end_marker(b'S' if status else b'E', ends, status)
-        send(self.output, held + marker)
+        send(self.output, b''.join((*held, marker)))
         return not ends
 
     def give_up(self):
@@ -236,15 +242,18 @@ class Worker:
     def environ(self, block):
         """Returns the environment that PEP 3333 requires. Bytes appear as the characters of the
         same numbers."""
-        if block == self.block:
-            environ = dict(self.known)
-        else:
+        environ = self.known.get(block)
+        if environ is None:
             fields = block.decode('latin-1').split('\0')
             environ = dict(zip(fields[0:-1:2], fields[1::2]))
             environ.setdefault('PATH_INFO', '')
             environ.update(self.base)
             environ['wsgi.url_scheme'] = 'https' if environ.get('HTTPS') == 'on' else 'http'
-            self.block, self.known = block, dict(environ)
+            if len(block) <= LONGEST_KEPT:
+                if len(self.known) >= MOST_KEPT:
+                    self.known.clear()
+                self.known[block] = environ
+        environ = environ.copy()
         environ['wsgi.errors'] = sys.stderr
         return environ
 
@@ -308,19 +317,23 @@ class FileWrapper:
 
 
 class Reply:
-    __slots__ = ('worker', 'output', 'head', 'held', 'size', 'has_length', 'sent', 'unsaid',
-                 'is_begun', 'is_over', 'has_body')
+    # Defaults in the class cost less than attributes that each reply sets.
+    head = None             # header lines without the end, after start_response
+    held = ()               # parts of a whole reply, which is sent together with the end marker
+    size = None             # of the body, if known
+    has_length = False      # the application has set Content-Length
+    sent = 0
+    unsaid = 0              # bytes written; after MUCH bytes Forebay watches the socket
+    is_begun = False
+    is_over = False         # later output would go to the next client
+    # True after `write` was called, perhaps by another thread. Without a GIL, threads may see stores
+    # in another order, so `close` always takes the lock.
+    is_written = not getattr(sys, '_is_gil_enabled', lambda: True)()
+    has_body = True
+    is_bare = False         # the status has no body
 
     def __init__(self, worker):
         self.worker, self.output = worker, worker.output
-        self.head = None        # header lines without the end, after start_response
-        self.held = b''         # a whole reply, which is sent together with the end marker
-        self.size = None        # of the body, if known
-        self.sent = 0
-        self.unsaid = 0         # bytes written; after MUCH bytes Forebay watches the socket
-        self.is_begun = False
-        self.is_over = False    # later output would go to the next client
-        self.has_body = True
 
     def start(self, status, headers, exc_info=None):
         """start_response."""
@@ -332,34 +345,36 @@ class Reply:
                 exc_info = None
         elif self.head is not None:
             raise AssertionError('start_response was called twice, without exc_info')
-        if type(status) is not str or not status[:3].isdigit() or status[3:4] not in (' ', ''):
-            raise AssertionError('%r is no status such as "200 OK"' % (status,))
-        if status[:1] == '1':
-            raise AssertionError('%r is no final status' % status)
+        is_bare = STATUSES.get(status) if type(status) is str else None
+        if is_bare is None:
+            is_bare = check_status(status)
         self.size = None
-        lines = ['Status: ', status]
+        head, known = 'Status: ' + status, FIELD_NAMES
         for name, value in headers:
-            lines += '\r\n', name, ': ', value
-            if name not in PLAIN_NAMES and is_content_length(name):
+            head += '\r\n' + name + ': ' + value
+            is_length = known.get(name)
+            if is_length is None:
+                is_length = check_name(name)
+            if is_length:
                 self.size = int(value)
-        head = ''.join(lines)
-        if head.count('\n') != len(headers) or head.count('\r') != len(headers) or '\0' in head:
+        breaks = len(headers)
+        if head.count('\n') != breaks or head.count('\r') != breaks or '\0' in head:
             raise AssertionError('a line break in the status or in a header field')
         self.has_length = self.size is not None
         self.head = head.encode('latin-1')
-        if status[:3] in ('204', '304'):
+        self.is_bare = is_bare
+        if is_bare:
             self.has_body = False
         return self.write
-
-    def is_empty(self):
-        """Returns true for a reply that never has a body."""
-        return self.head[8:11] in (b'204', b'304')
 
     def write(self, data):
         """Sends a piece of the body, preceded by the head if it was not sent yet."""
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise AssertionError('%r is not bytes' % type(data))
         self.check_process()
+        # Set first: `close` reads this after it has set `is_over`, and `write_piece` reads `is_over`
+        # after this. So either `close` waits for the lock, or `write_piece` refuses.
+        self.is_written = True
         with self.worker.lock:
             self.write_piece(data)
 
@@ -367,17 +382,19 @@ class Reply:
         """Refuses later writes, and waits for one that is under way in another thread. That write
         lasts as long as the client needs to read it, at most until `request_timeout`."""
         self.is_over = True    # first, because a thread that writes on and on keeps the lock
-        with self.worker.lock:
-            pass
+        if self.is_written:
+            with self.worker.lock:
+                pass
 
     def hold(self, data):
         """Holds back a whole reply, until the end of the request. Returns false if `data` is not
         all of it, or is large."""
-        if (self.is_begun or self.head is None or type(data) is not bytes or len(data) > MUCH // 2
-                or self.size not in (None, len(data)) or self.is_empty()):
+        size = len(data) if type(data) is bytes else MUCH
+        if (self.is_begun or self.head is None or size > MUCH // 2 or self.is_bare
+                or self.size is not None and self.size != size):
             return False
-        self.size = self.sent = len(data)
-        self.held = self.take_head() + data if self.has_body else self.take_head()
+        self.size = self.sent = size
+        self.held = self.take_head(), data if self.has_body else b''
         return True
 
     def write_piece(self, data):
@@ -420,10 +437,9 @@ class Reply:
         if self.head is None:
             raise AssertionError('start_response was not called before the body')
         self.is_begun = True
-        length = b''
-        if self.size is not None and not self.has_length:
-            length = b'\r\nContent-Length: %d' % self.size
-        return self.head + length + b'\r\n\r\n'
+        if self.size is None or self.has_length:
+            return self.head + b'\r\n\r\n'
+        return b'%b\r\nContent-Length: %d\r\n\r\n' % (self.head, self.size)
 
     def send_file(self, wrapper):
         """Sends the rest of a file. Returns false if the kernel cannot."""
@@ -472,19 +488,31 @@ class Reply:
                 'a body of %d bytes, but a Content-Length of %d' % (self.sent, self.size))
 
 
-def is_content_length(name):
+def check_status(status):
+    """Returns true for a status without a body. Refuses what is no status, and remembers all
+    others."""
+    if type(status) is not str or not status[:3].isdigit() or status[3:4] not in (' ', ''):
+        raise AssertionError('%r is no status such as "200 OK"' % (status,))
+    if status[:1] == '1':
+        raise AssertionError('%r is no final status' % status)
+    return remember(STATUSES, status, status[:3] in ('204', '304'))
+
+
+def check_name(name):
     """Returns true for Content-Length. Refuses names that are no name of an application's field, and
     remembers all others."""
     lowered = name.lower()
-    if lowered == 'content-length':
-        return True
     if lowered in HOP_BY_HOP:
         raise AssertionError('%s is for the server to send, not the application' % name)
     if not name or ':' in name or lowered == 'status':
         raise AssertionError('%r is no name of a header field' % name)
-    if len(PLAIN_NAMES) < MOST_NAMES:
-        PLAIN_NAMES.add(name)
-    return False
+    return remember(FIELD_NAMES, name, lowered == 'content-length')
+
+
+def remember(known, key, value):
+    if len(known) < MOST_NAMES:
+        known[key] = value
+    return value
 
 
 def send(output, data):

@@ -5,6 +5,9 @@ HTTP_EXTENSIONS = {'http.response.trailers': {}, 'http.response.early_hint': {}}
 # Fields about the connection between Forebay and the client, which Forebay sends itself.
 HOP_BY_HOP = frozenset((
     b'connection', b'keep-alive', b'proxy-connection', b'te', b'transfer-encoding', b'upgrade'))
+# Kinds of fields of replies, by the names that applications have used.
+PLAIN, LENGTH, IGNORED = 1, 2, 3
+FIELD_KINDS = {}
 CHUNKED = -1
 # Parsed heads and scope lines that are kept. Clients that poll send the same head each time.
 MOST_KEPT = 256
@@ -80,10 +83,23 @@ def kept(known, key, make):
     if found is None:
         found = make(key)
         if len(key) <= LONGEST_KEPT:
-            if len(known) >= MOST_KEPT:
-                known.clear()
-            known[key] = found
+            keep(known, key, found)
     return found
+
+
+def keep(known, key, value):
+    if len(known) >= MOST_KEPT:
+        known.clear()
+    known[key] = value
+
+
+def field_kind(name):
+    """Returns the kind of a reply's field, and remembers it."""
+    lowered = name.lower()
+    kind = IGNORED if lowered in HOP_BY_HOP else LENGTH if lowered == b'content-length' else PLAIN
+    if type(name) is bytes and len(FIELD_KINDS) < MOST_KEPT:
+        FIELD_KINDS[name] = kind
+    return kind
 
 
 class Connection(asyncio.Protocol):
@@ -120,7 +136,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data):
         if self.pending:
             data, self.pending = self.pending + data, b''
-        if self.is_body_left():
+        if self.left > 0 or self.is_chunked:
             data = self.take_body(data)
         elif self.request is not None:
             return self.request.feed(data)    # a WebSocket
@@ -178,11 +194,12 @@ class Connection(asyncio.Protocol):
             if len(data) > LONGEST_HEAD or self.request is not None:
                 self.transport.abort()
             return
-        server, cut = self.server, data.index(b'\n') + 1
-        line = kept(server.lines, data[:cut - 2], read_line)
-        head = kept(server.heads, data[cut:end], Head)
-        scope = head.scope.copy()
-        scope.update(line)
+        server = self.server
+        known = server.requests.get(data)
+        if known is None:
+            known = self.parse(data, end)
+        head, scope = known
+        scope = scope.copy()
         scope['headers'] = scope['headers'].copy()
         scope['state'] = server.state.copy()
         data = data[end + 4:]
@@ -199,6 +216,16 @@ class Connection(asyncio.Protocol):
             self.take_body(data)
         server.running.add(request)
         request.task = server.loop.create_task(request.run(server.application, scope))
+
+    def parse(self, data, end):
+        """Returns the head that ends at `end`, and the scope of its request."""
+        server, cut = self.server, data.index(b'\n') + 1
+        line = kept(server.lines, data[:cut - 2], read_line)
+        head = kept(server.heads, data[cut:end], Head)
+        known = head, {**head.scope, **line}
+        if end + 4 == len(data) <= LONGEST_KEPT:    # nothing follows the head
+            keep(server.requests, data, known)
+        return known
 
     def refuse_version(self):
         """Refuses a WebSocket of another version (RFC 6455 section 4.4)."""

@@ -31,13 +31,13 @@ class Reply:
         self.has_trailers = bool(message.get('trailers')) and self.has_body
         lines = [STATUS_LINES.get(status) or b'HTTP/1.1 %d ' % status]
         for name, value in message.get('headers', ()):
-            lowered = name.lower()
-            if lowered in HOP_BY_HOP:
-                continue    # as ASGI specifies for Transfer-Encoding
-            if lowered == b'content-length':
+            kind = type(name) is bytes and FIELD_KINDS.get(name) or field_kind(name)
+            if kind == LENGTH:
                 if self.has_trailers or status == 204:
                     continue
                 self.size = int(value)
+            elif kind == IGNORED:
+                continue    # as ASGI specifies for Transfer-Encoding
             lines.append(name + b': ' + value)
         self.head = checked(lines)
 
@@ -51,8 +51,15 @@ class Reply:
                 raise TypeError('the body is %r, not bytes' % type(data))
             data = bytes(data)
         is_last = not message.get('more_body', False)
+        size = len(data)
         if self.size is not None and self.has_body:
-            self.check_size(len(data), is_last)
+            self.check_size(size, is_last)
+        if is_last and not self.is_begun and size <= HIGH_WATER and not self.has_trailers:
+            # Most replies: a head and the whole body.
+            self.is_begun = True
+            head = self.head + self.framing(size, True)
+            self.connection.transport.write(head + data if self.has_body else head)
+            return self.complete()
         head = b''
         if not self.is_begun:
             head = self.head + self.framing(len(data), is_last)
