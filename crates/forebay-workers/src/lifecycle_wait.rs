@@ -18,7 +18,7 @@ pub(crate) async fn await_ready(
     control: OwnedFd,
     output: OwnedFd,
 ) -> io::Result<Worker> {
-    let mut worker = Worker::new(shared, Link::new(control)?, Output::new(output));
+    let mut worker = Worker::new(shared, Link::new(control)?, Output::new(output)?);
     match worker.heard().await? {
         Heard::Said(Reply::Ready) => Ok(worker),
         _ => Err(io::ErrorKind::InvalidData.into()),

@@ -1,13 +1,14 @@
-//! The sockets to a worker. The control socket is registered with the runtime of the thread that
-//! uses the worker. The output socket is registered only if a reply takes long.
+//! The connections to a worker. The control socket is registered with the runtime of the thread that
+//! uses the worker. The output, a socket or a pipe, is registered only if a reply takes long.
 //!
 //! Most reads and writes call the kernel directly; the runtime is used only to wait. Sockets are
 //! not registered for writing, because the gateway would then wake each time a worker reads a
 //! request.
 
 use crate::sys;
-use rustix::buffer::Buffer;
-use rustix::io::Errno;
+use rustix::buffer::{Buffer, spare_capacity};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionbio, ioctl_fionread, read};
 use rustix::net::{RecvFlags, recv};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,8 +24,9 @@ pub(crate) struct Link {
     home: ThreadId,
 }
 
-/// The output socket. Most output does not wake the gateway through this socket, because the worker
-/// announces output on the control socket (`control::Reply::Waiting`).
+/// The gateway's end of the output, a socket or a pipe. Most output does not wake the gateway through
+/// this descriptor, because the worker announces output on the control socket
+/// (`control::Reply::Waiting`).
 #[derive(Debug)]
 pub(crate) struct Output {
     fd: Arc<OwnedFd>,
@@ -69,7 +71,15 @@ impl Link {
     /// Returns `None` if no bytes are available now; the next
     /// [`poll_readable`](Link::poll_readable) then waits.
     pub(crate) fn receive(&self, buf: impl Buffer<u8>) -> Result<Option<usize>, Errno> {
-        receive(&self.fd, buf, || self.forget_readiness())
+        // A signal never interrupts this call, because the call does not wait.
+        match recv(&self.fd, buf, RecvFlags::DONTWAIT) {
+            Ok((_, read)) => Ok(Some(read)),
+            Err(Errno::AGAIN) => {
+                self.forget_readiness();
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns true if the runtime has recorded readiness.
@@ -80,8 +90,10 @@ impl Link {
 }
 
 impl Output {
-    pub(crate) fn new(fd: OwnedFd) -> Output {
-        Output { fd: Arc::new(fd), watched: None }
+    /// Sets the gateway's end to non-blocking mode. The worker's end keeps its mode.
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<Output> {
+        ioctl_fionbio(&fd, true)?;
+        Ok(Output { fd: Arc::new(fd), watched: None })
     }
 
     /// Registers the socket with the runtime of the calling thread. The runtime also reports input
@@ -110,9 +122,16 @@ impl Output {
         }
     }
 
-    /// Reads as [`Link::receive`] does.
-    pub(crate) fn receive(&self, buf: impl Buffer<u8>) -> Result<Option<usize>, Errno> {
-        receive(&self.fd, buf, || self.forget_readiness())
+    /// Appends available bytes to `buf`, up to its capacity. Returns as [`Link::receive`] does.
+    pub(crate) fn receive(&self, buf: &mut Vec<u8>) -> Result<Option<usize>, Errno> {
+        match read(&self.fd, spare_capacity(buf)) {
+            Ok(read) => Ok(Some(read)),
+            Err(Errno::AGAIN) => {
+                self.forget_readiness();
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Clears readiness as [`Link::forget_readiness`] does.
@@ -124,23 +143,12 @@ impl Output {
 
     /// Returns the kind of unexpected input, if any.
     pub(crate) fn noise(&self) -> Option<Noise> {
-        noise(self)
-    }
-}
-
-fn receive(
-    socket: impl AsFd,
-    buf: impl Buffer<u8>,
-    forget_readiness: impl FnOnce(),
-) -> Result<Option<usize>, Errno> {
-    // A signal never interrupts this call, because the call does not wait.
-    match recv(socket, buf, RecvFlags::DONTWAIT) {
-        Ok((_, read)) => Ok(Some(read)),
-        Err(Errno::AGAIN) => {
-            forget_readiness();
-            Ok(None)
+        let mut fds = [PollFd::new(self, PollFlags::IN)];
+        match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+            Ok(0) | Err(Errno::INTR) => None,
+            _ if ioctl_fionread(self).is_ok_and(|bytes| bytes > 0) => Some(Noise::Bytes),
+            _ => Some(Noise::HungUp),
         }
-        Err(error) => Err(error),
     }
 }
 
@@ -148,15 +156,6 @@ fn forget_readiness(fd: &AsyncFd<Arc<OwnedFd>>) {
     let mut context = Context::from_waker(Waker::noop());
     if let Poll::Ready(Ok(mut guard)) = fd.poll_read_ready(&mut context) {
         guard.clear_ready();
-    }
-}
-
-fn noise(socket: impl AsFd) -> Option<Noise> {
-    let mut byte = [0; 1];
-    match recv(socket, &mut byte, RecvFlags::DONTWAIT | RecvFlags::PEEK) {
-        Ok((1.., _)) => Some(Noise::Bytes),
-        Err(Errno::AGAIN | Errno::INTR) => None,
-        Ok(_) | Err(_) => Some(Noise::HungUp),
     }
 }
 
@@ -169,5 +168,31 @@ impl AsFd for Output {
 impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    #[test]
+    fn output_reports_bytes_and_its_end_on_a_socket_and_on_a_pipe() {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        for (ours, theirs) in [socket, pipe_with(PipeFlags::CLOEXEC).unwrap()] {
+            let output = Output::new(ours).unwrap();
+            let mut bytes = Vec::with_capacity(8);
+            assert_eq!(output.noise(), None);
+            assert_eq!(output.receive(&mut bytes), Ok(None));
+            rustix::io::write(&theirs, b"abc").unwrap();
+            assert_eq!(output.noise(), Some(Noise::Bytes));
+            drop(theirs);
+            assert_eq!(output.noise(), Some(Noise::Bytes));
+            assert_eq!(output.receive(&mut bytes), Ok(Some(3)));
+            assert_eq!(output.noise(), Some(Noise::HungUp));
+            assert_eq!(output.receive(&mut bytes), Ok(Some(0)));
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! Waits for messages and output of a worker, and reads the output.
 
 use crate::worker::Worker;
-use rustix::buffer::spare_capacity;
 use std::io;
 use std::task::Poll;
 use std::time::Duration;
@@ -61,5 +60,5 @@ pub(super) fn receive_output(worker: &Worker, buf: &mut Vec<u8>) -> Option<usize
     if buf.capacity() - buf.len() < LEAST_ROOM {
         buf.reserve(READ_AT_ONCE);
     }
-    worker.output.receive(spare_capacity(buf)).unwrap_or(Some(0))
+    worker.output.receive(buf).unwrap_or(Some(0))
 }

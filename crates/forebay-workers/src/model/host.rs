@@ -55,7 +55,7 @@ impl Host {
         let ((control, its_control), (output, its_output)) = (pair(), pair());
         let (prefetch, its_prefetch) = PrefetchQueue::pair().unwrap();
         let shared = Arc::new(WorkerShared::without_process(id, prefetch, limit));
-        let (control, output) = (Link::new(control).unwrap(), Output::new(output));
+        let (control, output) = (Link::new(control).unwrap(), Output::new(output).unwrap());
         let worker = Worker::new(shared.clone(), control, output);
         Host {
             shared,

@@ -376,7 +376,7 @@ mod tests {
             let (mut request, _turn) = waiting(Instant::now(), None);
             request.hurries = hurries;
             state.waiters.requests.extend([first, request]);
-            let (control, output) = (Link::new(socket()).unwrap(), Output::new(socket()));
+            let (control, output) = (Link::new(socket()).unwrap(), Output::new(socket()).unwrap());
             let worker = Worker::new(busy(9).shared, control, output);
             state.assign_next(worker);
             assert_eq!(state.idle.len() == 1, rests, "{at_work} {hurries} {is_pinned}");
