@@ -145,9 +145,11 @@ impl Output {
     pub(crate) fn noise(&self) -> Option<Noise> {
         let mut fds = [PollFd::new(self, PollFlags::IN)];
         match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
-            Ok(0) | Err(Errno::INTR) => None,
+            Ok(0) => None,
             _ if ioctl_fionread(self).is_ok_and(|bytes| bytes > 0) => Some(Noise::Bytes),
-            _ => Some(Noise::HungUp),
+            // `poll` fails if the limit on open files is below the number of its arguments.
+            Err(_) => None,
+            Ok(_) => Some(Noise::HungUp),
         }
     }
 }
