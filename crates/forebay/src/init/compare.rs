@@ -10,23 +10,34 @@ use super::look::Look;
 use super::{quote, scripts};
 
 /// Files to write for a type of application.
-struct Template {
+struct ExperimentTemplate {
     experiment: &'static str,
     /// Configuration for `forebay serve`, if the type of application needs one.
     site: Option<&'static str>,
 }
 
-const PSGI: Template =
-    Template { experiment: include_str!("psgi.toml"), site: Some(include_str!("psgi-site.toml")) };
-const WSGI: Template =
-    Template { experiment: include_str!("wsgi.toml"), site: Some(include_str!("wsgi-site.toml")) };
-const ASGI: Template =
-    Template { experiment: include_str!("asgi.toml"), site: Some(include_str!("asgi-site.toml")) };
-const CGI: Template =
-    Template { experiment: include_str!("cgi.toml"), site: Some(include_str!("cgi-site.toml")) };
-const PHP: Template =
-    Template { experiment: include_str!("php.toml"), site: Some(include_str!("php-site.toml")) };
-const NODE: Template = Template { experiment: include_str!("node.toml"), site: None };
+const PSGI: ExperimentTemplate = ExperimentTemplate {
+    experiment: include_str!("psgi.toml"),
+    site: Some(include_str!("psgi-site.toml")),
+};
+const WSGI: ExperimentTemplate = ExperimentTemplate {
+    experiment: include_str!("wsgi.toml"),
+    site: Some(include_str!("wsgi-site.toml")),
+};
+const ASGI: ExperimentTemplate = ExperimentTemplate {
+    experiment: include_str!("asgi.toml"),
+    site: Some(include_str!("asgi-site.toml")),
+};
+const CGI: ExperimentTemplate = ExperimentTemplate {
+    experiment: include_str!("cgi.toml"),
+    site: Some(include_str!("cgi-site.toml")),
+};
+const PHP: ExperimentTemplate = ExperimentTemplate {
+    experiment: include_str!("php.toml"),
+    site: Some(include_str!("php-site.toml")),
+};
+const NODE: ExperimentTemplate =
+    ExperimentTemplate { experiment: include_str!("node.toml"), site: None };
 
 /// Kinds of applications that there are templates for.
 const MARKS: &str = "app.psgi, wsgi.py, asgi.py, manage.py, cgi-bin, index.php, package.json with a \
@@ -71,7 +82,7 @@ pub fn write(dir: &Path) -> Result<String, String> {
 
 /// Returns the texts of the experiment and of the site; `None` if there is no template.
 fn texts(found: &Detected, dir: &Path) -> Option<(String, Option<String>)> {
-    let own = |template: Template, from: &str, to: &str| {
+    let own = |template: ExperimentTemplate, from: &str, to: &str| {
         let named = |text: &str| text.replace(from, to);
         (named(template.experiment), template.site.map(named))
     };
