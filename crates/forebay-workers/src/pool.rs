@@ -112,7 +112,7 @@ impl Pool {
             return idle.ok_or(Unavailable::QueueFull);
         }
         let (sender, turn) = oneshot::channel();
-        let reserved = state.queue(
+        state.queue(
             Waiting {
                 sender,
                 thread,
@@ -125,13 +125,6 @@ impl Pool {
             },
             now,
         );
-        drop(state);
-        // Without the lock, because the system call can wake the worker. While the lock was held,
-        // other threads waited for it: 16 % of the gateway's CPU time.
-        if let Some(reserved) = reserved {
-            let is_put = reserved.send();
-            self.lock().settle(reserved, is_put);
-        }
         Ok(Taken::Wait { turn, soon: holds })
     }
 

@@ -27,21 +27,6 @@ const RESPITE: Duration = Duration::from_millis(100);
 /// thread.
 const NEARBY: usize = 256;
 
-/// A place in a worker's prefetch queue for a request whose message is not sent yet.
-#[derive(Debug)]
-pub(super) struct Reserved {
-    worker: Arc<WorkerShared>,
-    mark: Mark,
-    message: Vec<u8>,
-}
-
-impl Reserved {
-    /// Sends the message. Returns false if the queue is full.
-    pub(super) fn send(&self) -> bool {
-        self.worker.prefetch.put(&[&self.message])
-    }
-}
-
 #[derive(Debug, Default)]
 pub(super) struct PoolState {
     /// The most recently used worker is last.
@@ -85,39 +70,18 @@ impl PoolState {
             && !self.has_at_work(first.thread, now)
     }
 
-    /// If requests only compute, reserves a place in the prefetch queue of a worker that should finish
-    /// soon. The caller then sends the message without holding the lock, and calls
-    /// [`settle`](Self::settle). Otherwise puts the request into the pool's queue.
-    pub(super) fn queue(&mut self, mut request: Waiting, now: Instant) -> Option<Reserved> {
+    /// If requests only compute, puts a request into the prefetch queue of a worker that should
+    /// finish soon. Otherwise puts the request into the pool's queue.
+    pub(super) fn queue(&mut self, request: Waiting, now: Instant) {
         let may_queue = self.waiters.requests.is_empty() && self.may_prefetch(now);
         let soonest = self
             .busy
             .iter_mut()
             .filter(|busy| may_queue && busy.may_take(&request, now))
             .min_by_key(|busy| (busy.queued.len(), busy.shared.since()));
-        let Some((busy, message)) = soonest.zip(request.message.take()) else {
-            self.waiters.requests.push_back(request);
-            return None;
-        };
-        let reserved = Reserved { worker: busy.shared.clone(), mark: request.mark, message };
-        busy.queued.push_back(request);
-        Some(reserved)
-    }
-
-    /// Completes a reservation. If the message could not be sent, the request goes to the pool's
-    /// queue. Only the thread of the request puts messages into this prefetch queue or takes them
-    /// back, so their order is the order of `queued`.
-    pub(super) fn settle(&mut self, reserved: Reserved, is_put: bool) {
-        let Reserved { worker, mark, message } = reserved;
-        // If the worker has died meanwhile, `rescue` has removed the request.
-        let Some(busy) = self.busy.iter_mut().find(|busy| busy.shared.id == worker.id) else {
-            return;
-        };
-        let Some(at) = busy.queued.iter().position(|request| request.mark == mark) else { return };
-        busy.queued[at].message = Some(message);
-        busy.queued[at].put.set(is_put.then(Instant::now));
-        if !is_put && let Some(request) = busy.queued.remove(at) {
-            self.requeue(request);
+        match soonest {
+            Some(busy) if request.put_to(&busy.shared) => busy.queued.push_back(request),
+            _ => self.waiters.requests.push_back(request),
         }
     }
 
@@ -277,9 +241,8 @@ impl PoolState {
         let Some(at) = self.busy.iter().position(|busy| busy.shared.id == id) else { return };
         let Busy { shared, thread, queued, .. } = self.busy.swap_remove(at);
         let prefetch = &shared.prefetch;
-        let (unread, read): (VecDeque<_>, VecDeque<_>) = queued.into_iter().partition(|request| {
-            request.put.get().is_none() || prefetch.had_not_read(request.mark)
-        });
+        let (unread, read): (VecDeque<_>, VecDeque<_>) =
+            queued.into_iter().partition(|request| prefetch.had_not_read(request.mark));
         if gives_up {
             for request in read {
                 let _ = request.sender.send(Err(Unavailable::WorkerLost));
@@ -459,46 +422,6 @@ mod tests {
         assert!(rustix::io::read(&its_end, &mut [0; 64]).is_err(), "nothing is left to read");
         assert!(state.leave(first).is_none());
         assert_eq!(state.leave(second).map(|request| request.mark), Some(second));
-    }
-
-    /// Returns the state of a pool with one busy worker, for requests that only compute.
-    fn computing() -> PoolState {
-        let mut state = PoolState { pace: Pace::known(1, true), ..PoolState::default() };
-        state.busy.push(busy(1));
-        state.busy[0].shared.open.store(true, Ordering::Relaxed);
-        state
-    }
-
-    #[test]
-    fn a_reservation_ends_in_the_prefetch_queue_or_in_the_queue_of_the_pool() {
-        for is_put in [true, false] {
-            let mut state = computing();
-            let (request, _turn) = waiting(Instant::now(), Some(vec![0; 64]));
-            let reserved =
-                state.queue(request, Instant::now()).expect("the worker is near its end");
-            assert!(reserved.send());
-            state.settle(reserved, is_put);
-            assert_eq!(
-                (state.busy[0].queued.len(), state.waiters.count()),
-                if is_put { (1, 0) } else { (0, 1) }
-            );
-            let request = state.busy[0].queued.pop_front();
-            let request = request.or_else(|| state.waiters.requests.pop_front()).unwrap();
-            assert_eq!(request.message, Some(vec![0; 64]));
-        }
-    }
-
-    #[test]
-    fn a_request_whose_worker_dies_before_its_message_is_sent_is_for_another() {
-        let mut state = computing();
-        let (request, mut turn) = waiting(Instant::now(), Some(vec![0; 64]));
-        let mark = request.mark;
-        let reserved = state.queue(request, Instant::now()).expect("the worker is near its end");
-        state.rescue(1, true);
-        assert_eq!(marks(&state.waiters.requests), [mark]);
-        state.settle(reserved, true);
-        assert_eq!(marks(&state.waiters.requests), [mark]);
-        assert!(matches!(turn.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
     }
 
     #[test]
