@@ -195,7 +195,7 @@ class Connection(asyncio.Protocol):
                 self.transport.abort()
             return
         server = self.server
-        known = server.requests.get(data)
+        known = server.requests.get(data) if len(data) <= LONGEST_KEPT else None
         if known is None:
             known = self.parse(data, end)
         head, scope = known

@@ -27,8 +27,9 @@ use nix::sys::signal::SigSet;
 use rustix::fs::fstat;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_type};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+    sendmsg, socketpair,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -48,6 +49,8 @@ const GO: &str = "go";
 
 /// Maximum number of descriptors in a message. The kernel's limit is 253.
 const DESCRIPTORS: usize = 128;
+/// Maximum number of listeners that a process accepts from the former one.
+const MOST_LISTENERS: usize = 10_000;
 /// Maximum length of a message.
 const LENGTH: usize = 8192;
 /// Time limit for the old process's messages. They are short, and the old process has nothing else
@@ -305,13 +308,18 @@ fn receive_listeners(socket: &OwnedFd) -> io::Result<Vec<SocketCopies>> {
     let unknown = || io::Error::other("its version does not fit this one; restart Forebay instead");
     let (text, _) = receive(socket)?;
     let soft = text.strip_prefix(GREETING).map(str::trim).ok_or_else(unknown)?;
-    restore_limit(soft.parse().ok());
     let mut listeners: Vec<SocketCopies> = Vec::new();
     let mut last = String::new();
     loop {
         let (head, sockets) = receive(socket)?;
         if head == END {
+            // Before this, the higher limit that this process has inherited leaves room for all
+            // sockets.
+            restore_limit(soft.parse().ok());
             return Ok(listeners);
+        }
+        if listeners.len() > MOST_LISTENERS {
+            return Err(io::Error::other("too many listeners came"));
         }
         if let Some(listener) = listeners.last_mut().filter(|_| head == last) {
             listener.sockets.extend(sockets);
@@ -355,6 +363,11 @@ fn receive(socket: &OwnedFd) -> io::Result<(String, Vec<OwnedFd>)> {
     };
     if received.bytes == 0 {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the other process has ended"));
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(io::Error::other(
+            "the limit on open files is too low for all sockets; raise it (LimitNOFILE of systemd)",
+        ));
     }
     bytes.truncate(received.bytes);
     let mut descriptors = Vec::new();

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_conf::{Listen, SocketAccess};
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::mpsc::error::SendError;
@@ -328,6 +328,9 @@ fn set_access(path: &Path, access: &SocketAccess) -> io::Result<()> {
         io::Error::other(format!("cannot set the {what} of the socket: {error}"))
     };
     let file = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?;
+    if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_socket() {
+        return Err(io::Error::other("another program has replaced the socket file"));
+    }
     let (user, group) = owner(access).map_err(io::Error::other)?;
     if user.is_some() || group.is_some() {
         let outcome = rustix::fs::chownat(&file, "", user, group, AtFlags::EMPTY_PATH);

@@ -6,13 +6,15 @@
 //! The directory may belong to the server's unprivileged user or to another user. Therefore root
 //! follows only symbolic links that root owns, and refuses files with a second hard link.
 
+use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, fchown};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, fcntl_setfl, openat};
+use rustix::fs::{FileType, Mode, OFlags, fcntl_setfl, openat, readlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -80,11 +82,58 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     Err(Errno::LOOP.into())
 }
 
-/// Opens the directory of the log as an `O_PATH` descriptor.
+/// Opens the directory of the log as an `O_PATH` descriptor. Root follows only links that root owns
+/// on the way to the directory.
 pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?)
+    let parent = parent.unwrap_or(Path::new("."));
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    if !geteuid().is_root() {
+        return Ok(rustix::fs::open(parent, flags | OFlags::DIRECTORY, Mode::empty())?);
+    }
+    let mut left = Vec::new();
+    push_parts(&mut left, parent);
+    let start = if parent.is_absolute() { "/" } else { "." };
+    let mut dir = rustix::fs::open(start, flags | OFlags::DIRECTORY, Mode::empty())?;
+    let mut links = 0;
+    while let Some(part) = left.pop() {
+        let next = openat(&dir, &part, flags | OFlags::NOFOLLOW, Mode::empty())?;
+        let found = rustix::fs::fstat(&next)?;
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::Directory => dir = next,
+            FileType::Symlink if links == LINKS => return Err(Errno::LOOP.into()),
+            FileType::Symlink if found.st_uid != 0 => {
+                let message = format!(
+                    "the directory is reached through {}, a symbolic link that belongs to user {}; \
+                     make it root's (chown -h root), or name what it leads to",
+                    part.display(),
+                    found.st_uid
+                );
+                return Err(io::Error::other(message));
+            }
+            FileType::Symlink => {
+                links += 1;
+                let to = readlinkat(&next, "", Vec::new())?;
+                let to = Path::new(OsStr::from_bytes(to.as_bytes()));
+                if to.is_absolute() {
+                    dir = rustix::fs::open("/", flags | OFlags::DIRECTORY, Mode::empty())?;
+                }
+                push_parts(&mut left, to);
+            }
+            _ => return Err(Errno::NOTDIR.into()),
+        }
+    }
+    Ok(dir)
+}
+
+/// Puts the parts of a path on a stack, the first one on top.
+fn push_parts(stack: &mut Vec<PathBuf>, path: &Path) {
+    let parts = path.components().rev().filter_map(|part| match part {
+        Component::Normal(name) => Some(PathBuf::from(name)),
+        Component::ParentDir => Some(PathBuf::from("..")),
+        _ => None,
+    });
+    stack.extend(parts);
 }
 
 /// Opens or creates the log `name` in the open directory `dir` for root. Follows no symbolic link.
@@ -152,4 +201,30 @@ fn explain(error: io::Error) -> io::Error {
 fn blocking(file: File) -> io::Result<File> {
     fcntl_setfl(&file, OFlags::APPEND)?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{lchown, symlink};
+
+    #[test]
+    fn root_follows_only_its_own_links_to_the_directory_of_a_log() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        std::fs::create_dir_all(at("real/logs")).unwrap();
+        symlink("real", at("link")).unwrap();
+        symlink(at("real"), at("absolute")).unwrap();
+        symlink("loop", at("loop")).unwrap();
+        for dir in ["real/logs", "link/logs", "absolute/logs", "real/../link/logs"] {
+            assert!(open_dir(&at(dir).join("a.log")).is_ok(), "{dir}");
+        }
+        assert!(open_dir(&at("loop/logs/a.log")).is_err());
+        assert!(open_dir(Path::new("a.log")).is_ok());
+        if geteuid().is_root() {
+            lchown(at("link"), Some(65534), None).unwrap();
+            let refused = open_dir(&at("link/logs/a.log")).unwrap_err().to_string();
+            assert!(refused.contains("belongs to user 65534"), "{refused}");
+        }
+    }
 }

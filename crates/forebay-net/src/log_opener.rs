@@ -146,7 +146,8 @@ pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     // A control group or a terminal signals all its processes. Block the signals, because this
     // process must outlive its server.
     let mut signals = SigSet::empty();
-    let others = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1];
+    let others =
+        [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
     others.into_iter().for_each(|signal| signals.add(signal));
     if signals.thread_block().is_err() {
         return ExitCode::FAILURE;

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::admission::{Counted, make_room};
-use crate::close_order::CloseOrder;
+use crate::close_order::{CloseOrder, Closing};
 use crate::context::FrontContext;
 use crate::front::{Protocol, serve_connection};
 use crate::handshake::accept_tls;
@@ -44,8 +44,7 @@ pub struct Accepting {
 /// The task of a listener.
 struct OpenListener {
     task: JoinHandle<()>,
-    close: oneshot::Sender<()>,
-    is_quic: bool,
+    close: oneshot::Sender<Closing>,
 }
 
 impl Accepting {
@@ -61,27 +60,23 @@ impl Accepting {
     pub fn open(&mut self, index: usize, listener: Listener) {
         let (close, closed) = oneshot::channel();
         let closed = CloseOrder::new(closed);
-        let is_quic = matches!(listener, Listener::Udp(_));
         let task = spawn_local(accept_all(self.context.clone(), listener, index, closed));
-        self.listeners.insert(index, OpenListener { task, close, is_quic });
+        self.listeners.insert(index, OpenListener { task, close });
     }
 
     /// Closes a listener after the connections in its queue have been accepted.
     pub fn close(&mut self, index: usize) {
         if let Some(OpenListener { close, .. }) = self.listeners.remove(&index) {
-            let _ = close.send(());
+            let _ = close.send(Closing::Empty);
         }
     }
 
     /// Accepts no more connections, because another process accepts those of the queues. Only QUIC
     /// connections in the middle of their handshake belong to this process.
     pub async fn leave(self) {
-        for OpenListener { task, close, is_quic } in self.listeners.into_values() {
-            if is_quic {
-                let _ = close.send(());
-            } else {
-                task.abort();
-            }
+        for OpenListener { close, .. } in self.listeners.into_values() {
+            // A task may hold a connection that waits for room. It serves this connection first.
+            let _ = close.send(Closing::Leave);
         }
         let _ = self.close_inbox.send(());
         tokio::task::yield_now().await;
@@ -93,7 +88,7 @@ impl Accepting {
         let deadline = tokio::time::Instant::now() + EMPTYING;
         let mut tasks = Vec::new();
         for OpenListener { task, close, .. } in self.listeners.into_values() {
-            let _ = close.send(());
+            let _ = close.send(Closing::Empty);
             tasks.push(task);
         }
         for mut task in tasks {
@@ -141,7 +136,7 @@ async fn accept_tcp(
 ) -> io::Result<()> {
     let own = listener.local_addr()?;
     let mut pauses = Pauses::default();
-    loop {
+    while !closed.is_left() {
         tokio::select! {
             // Accept queued connections before the listener closes.
             biased;
@@ -156,6 +151,7 @@ async fn accept_tcp(
             () = closed.wait() => return Ok(()),
         }
     }
+    Ok(())
 }
 
 /// Serves the connection on this thread, or passes it to a thread with fewer connections.
@@ -246,7 +242,7 @@ async fn accept_unix(
 ) -> io::Result<()> {
     let local = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
     let mut pauses = Pauses::default();
-    loop {
+    while !closed.is_left() {
         tokio::select! {
             biased;
             accepted = listener.accept() => match accepted {
@@ -261,6 +257,7 @@ async fn accept_unix(
             () = closed.wait() => return Ok(()),
         }
     }
+    Ok(())
 }
 
 /// State of a listener while connections cannot be accepted.

@@ -2,24 +2,40 @@
 
 use tokio::sync::oneshot;
 
+/// Treatment of the connections in the queue of a listener that closes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// They are accepted.
+    Empty,
+    /// Another process accepts them.
+    Leave,
+}
+
 /// The order to close a listener, which takes effect after the event loop has reported the
 /// connections in the listener's queue.
 pub struct CloseOrder {
-    order: oneshot::Receiver<()>,
-    is_given: bool,
+    order: oneshot::Receiver<Closing>,
+    given: Option<Closing>,
 }
 
 impl CloseOrder {
-    pub fn new(order: oneshot::Receiver<()>) -> Self {
-        Self { order, is_given: false }
+    pub fn new(order: oneshot::Receiver<Closing>) -> Self {
+        Self { order, given: None }
     }
 
     /// Waits for the order.
     pub async fn given(&mut self) {
-        if !self.is_given {
-            let _ = (&mut self.order).await;
-            self.is_given = true;
+        if self.given.is_none() {
+            self.given = Some((&mut self.order).await.unwrap_or(Closing::Empty));
         }
+    }
+
+    /// Returns true if the listener must not accept another connection.
+    pub fn is_left(&mut self) -> bool {
+        if self.given.is_none() {
+            self.given = self.order.try_recv().ok();
+        }
+        self.given == Some(Closing::Leave)
     }
 
     /// Waits for the order, and then for the event loop's next report about sockets. The caller

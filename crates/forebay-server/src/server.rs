@@ -113,6 +113,8 @@ impl Server {
         mut inherited: Inherited,
         identity: Option<&Identity>,
     ) -> Result<Self, StartError> {
+        // Each thread has a socket of each listener, and an upgrade needs a copy of each.
+        raise_descriptors();
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         let mut listens = Vec::new();

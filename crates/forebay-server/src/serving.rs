@@ -105,8 +105,11 @@ impl ThreadStart {
             // after a reload.
             drop(self.tables);
             let mut accepting = Accepting::new(&context, self.handed);
-            // A process that another one must let in does not accept connections before.
-            let _ = self.stage.wait_for(|stage| *stage != Stage::Opening).await;
+            // A process that another one must let in does not accept connections before. If the
+            // takeover fails, this process ends without accepting any.
+            if self.stage.wait_for(|stage| *stage != Stage::Opening).await.is_err() {
+                return;
+            }
             for (index, listener) in self.listeners.into_iter().enumerate() {
                 accepting.open(index, listener);
             }

@@ -424,7 +424,7 @@ fn matcher(typed: &file::Route) -> Resolution<Matcher> {
         matcher.suffixes = at.items().iter().map(suffix).collect::<Resolution<_>>()?;
     }
     if let Some(at) = &typed.suffix_ignore_case {
-        if typed.suffix.is_none() {
+        if at.value && typed.suffix.is_none() {
             return Err(Problem::new(
                 &at.span,
                 "`suffix_ignore_case` has no effect without `suffix`",

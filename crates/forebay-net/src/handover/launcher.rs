@@ -199,6 +199,10 @@ pub fn launch_successors(mut arguments: impl Iterator<Item = OsString>) -> ExitC
     // A successor outlives this process, which ends with its server.
     while let Ok(Some((order, descriptor))) = receive_order(&socket) {
         let outcome = match (order, descriptor) {
+            // A server that has been taken over by an attacker must not start many of them.
+            (START, Some(_)) if child.as_mut().is_some_and(is_running) => {
+                Err(io::Error::other("the last successor still runs"))
+            }
             (START, Some(descriptor)) => program.start(descriptor).map(|started| {
                 child = Some(started);
                 String::new()
@@ -211,6 +215,10 @@ pub fn launch_successors(mut arguments: impl Iterator<Item = OsString>) -> ExitC
         }
     }
     ExitCode::SUCCESS
+}
+
+fn is_running(child: &mut Child) -> bool {
+    matches!(child.try_wait(), Ok(None))
 }
 
 /// Receives an order and a descriptor. Returns `None` at the end of the server.

@@ -9,6 +9,7 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_net::handover::launcher::{Launcher, Program};
@@ -112,6 +113,10 @@ impl Succession {
         }
         self.launcher.is_none().then_some("this process cannot start another one")
     }
+}
+
+fn take(place: &Mutex<Option<Attempt>>) -> Option<Attempt> {
+    place.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// The state of an attempt to start a successor.
@@ -246,14 +251,23 @@ impl Server {
             }
         };
         let (copies, admin) = (std::mem::take(&mut self.copies), self.succession.admin.take());
-        let mut attempt = Attempt { launcher, handover, copies, admin };
+        // If the thread cannot start, the attempt is still in the shared place.
+        let shared = Arc::new(Mutex::new(Some(Attempt { launcher, handover, copies, admin })));
+        let theirs_and_place = (theirs, shared.clone());
         let (sender, mut outcome) = oneshot::channel();
         let thread = std::thread::Builder::new().name("upgrade".into()).spawn(move || {
-            let outcome = attempt.run(theirs);
-            let _ = sender.send((attempt, outcome));
+            let (theirs, place) = theirs_and_place;
+            if let Some(mut attempt) = take(&place) {
+                let outcome = attempt.run(theirs);
+                let _ = sender.send((attempt, outcome));
+            }
         });
         if let Err(error) = thread {
-            return (Err(format!("cannot start a thread: {error}; restart Forebay")), None);
+            if let Some(Attempt { launcher, copies, admin, .. }) = take(&shared) {
+                self.succession.launcher = Some(launcher);
+                (self.copies, self.succession.admin) = (copies, admin);
+            }
+            return (Err(format!("cannot start a thread: {error}")), None);
         }
         let mut left = None;
         let outcome = loop {
