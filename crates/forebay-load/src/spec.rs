@@ -147,7 +147,7 @@ pub struct Second {
     /// Number of failed requests.
     pub failed: u64,
     /// Latencies of the completed requests: the encoding of a coarse
-    /// [`Latency`](forebay_stat::Latency). Empty if there are none.
+    /// [`Latency`]. Empty if there are none.
     // An encoded histogram takes a few hundred bytes, and a decoded one 30 kB.
     pub histogram: String,
 }

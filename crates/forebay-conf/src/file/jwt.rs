@@ -23,7 +23,7 @@ pub struct Jwt {
     /// 32 bytes. Write it into a separate file: "{file.jwt-secret}".
     pub secret: Option<At<String>>,
     /// The public keys of the issuer (JWK Set, RFC 7517): a file, which Forebay reads at the start
-    /// and at a reload. Or a URL: "https://login.example.org/keys", or "@NAME/keys" for the group
+    /// and at a reload. Or a URL: `https://login.example.org/keys`, or `@NAME/keys` for the group
     /// [upstream.NAME]. Forebay reads a URL at the start, then after each `refresh`, and when a
     /// token has an unknown key (`kid`), at most every 30 seconds. If the server does not answer,
     /// the old keys stay. http:// is for servers of this machine only.

@@ -193,7 +193,7 @@ impl Disk {
         self.shared.door.is_known(key)
     }
 
-    /// Returns the epoch: see [`Index::epoch`].
+    /// Returns the epoch: see `Index::epoch`.
     pub fn epoch(&self) -> u32 {
         self.shared.epoch.load(Ordering::Relaxed)
     }
