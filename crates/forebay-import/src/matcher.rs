@@ -89,6 +89,15 @@ impl Matcher {
         all_of(&self.when, &other.when).is_none()
     }
 
+    /// Returns true if some requests may meet both matchers although one route cannot have the
+    /// conditions of both.
+    pub fn conflicts_with(&self, other: &Self) -> bool {
+        let rest = |of: &Self| Self { regex: None, when: Table::default(), ..of.clone() };
+        self.and(other).is_none()
+            && rest(self).and(&rest(other)).is_some()
+            && !excludes(&self.when, &other.when)
+    }
+
     /// Returns true if the matcher takes every request that `other` takes. The result may be false
     /// although the matcher takes all of them.
     pub fn covers(&self, other: &Self) -> bool {
@@ -106,7 +115,7 @@ impl Matcher {
             || (!other.paths.is_empty()
                 && other.paths.iter().all(|p| self.paths.iter().any(|own| path_covers(own, p))));
         let regex = self.regex.is_none() || self.regex == other.regex;
-        let when = self.when.is_empty() || self.when == other.when;
+        let when = all_of(&other.when, &self.when).as_ref() == Some(&other.when);
         methods && suffixes && paths && regex && when
     }
 
@@ -164,6 +173,25 @@ fn all_of(ours: &Table, theirs: &Table) -> Option<Table> {
         both.set(key, merged);
     }
     Some(both)
+}
+
+/// Returns true if no request meets the conditions of both tables, because they want two values of
+/// one scheme, field, cookie or parameter.
+fn excludes(ours: &Table, theirs: &Table) -> bool {
+    let differ = |ours: Option<&Value>, theirs: Option<&Value>| match (ours, theirs) {
+        (Some(Value::Text(ours)), Some(Value::Text(theirs))) => {
+            ours != theirs && !ours.starts_with('~') && !theirs.starts_with('~')
+        }
+        _ => false,
+    };
+    let in_tables = |key: &str| match (ours.get(key), theirs.get(key)) {
+        (Some(Value::Table(ours)), Some(Value::Table(theirs))) => {
+            ours.0.iter().any(|(name, value)| differ(Some(value), theirs.get(name)))
+        }
+        _ => false,
+    };
+    differ(ours.get("scheme"), theirs.get("scheme"))
+        || ["header", "cookie", "query"].into_iter().any(in_tables)
 }
 
 /// Returns true if the path pattern `ours` matches every path that `theirs` matches.
@@ -236,6 +264,11 @@ mod tests {
         let other = of(Table::default().with("A", "2"));
         assert_eq!(of(header("A")).and(&other), None);
         assert!(of(header("A")).is_at_odds(&other) && !admin.is_at_odds(&other));
+        assert!(!of(header("A")).conflicts_with(&other));
+        let regex = of(Table::default().with("A", "~^2"));
+        assert!(of(header("A")).conflicts_with(&regex));
+        assert!(of(header("A")).covers(&of(header("B").with("A", "1"))));
+        assert!(!of(header("B").with("A", "1")).covers(&of(header("A"))));
         assert_eq!(Matcher::path("/a").and(&Matcher::path("/b")), None);
         assert_eq!(Matcher::prefix("/a").within("/ab").unwrap(), Matcher::prefix("/ab"));
     }

@@ -79,7 +79,8 @@ fn answer<'a>(
         }
     };
     let Some(matcher) = here.matcher.and(&of.matcher) else {
-        if !here.matcher.is_at_odds(&of.matcher) {
+        let is_at_odds = here.matcher.is_at_odds(&of.matcher);
+        if !is_at_odds && !here.matcher.conflicts_with(&of.matcher) {
             return Vec::new();
         }
         let comment = cx.note(directive, AT_ODDS);
@@ -126,7 +127,7 @@ fn answer<'a>(
         "error" | "respond" => vec![respond(cx, directive, args, route(matcher))],
         _ => servers::answer(cx, directive, args, route(matcher), here),
     };
-    routes.into_iter().flat_map(|route| layered(route, &here.layers)).collect()
+    routes.into_iter().flat_map(|route| layered(cx, directive, route, &here.layers)).collect()
 }
 
 /// Returns the routes of a block inside of this block.
@@ -145,33 +146,46 @@ fn inner<'a>(
     routes(cx, directive.inside(), &inside)
 }
 
+/// Maximum number of routes that access rules may make of one route.
+const MOST_PARTS: usize = 64;
+
 /// Applies layers to a route. If a layer applies to only a part of the requests, this part gets its
-/// own route.
-fn layered(route: DraftRoute, layers: &[Layer]) -> Vec<DraftRoute> {
-    let mut parts: Vec<Matcher> = Vec::new();
-    for layer in layers {
-        if !layer.matcher.covers(&route.matcher)
-            && let Some(part) = route.matcher.and(&layer.matcher)
-            && !parts.contains(&part)
-        {
-            parts.push(part);
-        }
-    }
-    let length = |matcher: &Matcher| matcher.paths.iter().map(String::len).max().unwrap_or(0);
-    parts.sort_by_key(|matcher| std::cmp::Reverse(length(matcher)));
-    parts.push(route.matcher.clone());
-    let part = |matcher: Matcher| {
+/// own route. A part is closed if an access rule may hold for some of its requests only.
+fn layered(
+    cx: &mut Cx<'_>,
+    directive: &Directive,
+    route: DraftRoute,
+    layers: &[Layer],
+) -> Vec<DraftRoute> {
+    // Redirects precede access rules.
+    let is_redirect = ["redirect", "rewrite"].iter().any(|key| route.keys.get(key).is_some());
+    let is_gate = |key: &str| crate::draft::GATES.contains(&key);
+    let restricts = |layer: &&Layer| {
+        let has_gate = layer.keys.0.iter().any(|(key, _)| is_gate(key));
+        layer.closed.is_some() || has_gate && !is_redirect
+    };
+    let parts = parts(&route.matcher, layers, restricts);
+    let is_whole = parts.len() > MOST_PARTS && layers.iter().any(|layer| restricts(&layer));
+    let parts = if is_whole { vec![route.matcher.clone()] } else { parts };
+    let mut out = Vec::new();
+    for matcher in parts {
         let mut part = DraftRoute { matcher, ..route.clone() };
+        let conflicts = |layer: &Layer| {
+            !layer.matcher.covers(&part.matcher) && part.matcher.conflicts_with(&layer.matcher)
+        };
         let mut closed = None;
+        if is_whole || layers.iter().filter(restricts).any(conflicts) {
+            closed = Some(cx.note(directive, AT_ODDS));
+        } else if layers.iter().any(conflicts) {
+            let next =
+                "a route cannot have the conditions of all lines: write their keys in routes";
+            part.comments.push(cx.note(directive, next));
+        }
         for layer in layers.iter().filter(|layer| layer.matcher.covers(&part.matcher)) {
             closed = layer.closed.clone().or(closed);
-            let is_redirect =
-                part.keys.get("redirect").is_some() || part.keys.get("rewrite").is_some();
             for (key, value) in &layer.keys.0 {
-                let is_gate = crate::draft::GATES.contains(&key.as_str());
                 match value {
-                    // Redirects precede access rules.
-                    _ if is_redirect && is_gate => {}
+                    _ if is_redirect && is_gate(key) => {}
                     Value::Table(table) if key.ends_with("_headers") => {
                         let merged = part.keys.table(key);
                         table.0.iter().for_each(|(name, value)| merged.set(name, value.clone()));
@@ -180,12 +194,44 @@ fn layered(route: DraftRoute, layers: &[Layer]) -> Vec<DraftRoute> {
                 }
             }
         }
-        match closed {
+        out.push(match closed {
             Some(comment) => part.closed(comment),
             None => part,
+        });
+    }
+    out
+}
+
+/// Returns the parts of a route's requests to which different layers apply. The first part that
+/// takes a request has all access rules of this request.
+fn parts(whole: &Matcher, layers: &[Layer], restricts: impl Fn(&&Layer) -> bool) -> Vec<Matcher> {
+    let mut parts = vec![whole.clone()];
+    let add = |parts: &mut Vec<Matcher>, layer: &Layer, of: usize, most: usize| {
+        for at in 0..of {
+            if !layer.matcher.covers(&parts[at])
+                && let Some(part) = parts[at].and(&layer.matcher)
+                && !parts.contains(&part)
+                && parts.len() <= most
+            {
+                parts.push(part);
+            }
         }
     };
-    parts.into_iter().map(part).collect()
+    layers.iter().for_each(|layer| add(&mut parts, layer, 1, usize::MAX));
+    // Access rules also apply to the parts of other layers.
+    for layer in layers.iter().filter(&restricts) {
+        let of = parts.len();
+        add(&mut parts, layer, of, MOST_PARTS);
+    }
+    let length = |matcher: &Matcher| matcher.paths.iter().map(String::len).max().unwrap_or(0);
+    let rules = |matcher: &Matcher| {
+        let rules = layers.iter().filter(&restricts);
+        rules.filter(|layer| layer.matcher.covers(matcher)).count()
+    };
+    let whole = parts.remove(0);
+    parts.sort_by_key(|part| std::cmp::Reverse((rules(part), length(part))));
+    parts.push(whole);
+    parts
 }
 
 /// Adds a layer for a directive that changes requests or replies, or that restricts access.
@@ -198,7 +244,9 @@ fn layer<'a>(
 ) {
     let args = split(directive).1;
     let gates = matches!(directive.name.as_str(), "basic_auth" | "basicauth" | "forward_auth");
-    let is_at_odds = of.as_ref().is_ok_and(|of| here.matcher.is_at_odds(&of.matcher));
+    let is_at_odds = of.as_ref().is_ok_and(|of| {
+        here.matcher.is_at_odds(&of.matcher) || here.matcher.conflicts_with(&of.matcher)
+    });
     let matcher = match of {
         Ok(of) => here.matcher.and(&of.matcher),
         Err(why) if gates || servers::is_gate(&directive.name) => {
@@ -322,4 +370,63 @@ fn respond(
         route.keys.set("respond", Table::default().with("status", status).with("body", body));
     }
     route
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Language, import};
+
+    /// Returns the routes of a site with these lines.
+    fn routes(lines: &str) -> Vec<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("Caddyfile");
+        std::fs::write(&file, format!("http://a.example {{\n{lines}\n}}\n")).unwrap();
+        let toml = import(Language::Caddy, &file).unwrap().toml;
+        toml.split("[[site.route]]").skip(1).map(str::to_owned).collect()
+    }
+
+    const OUTSIDE: &str = "@outside not remote_ip 10.0.0.0/8\nbasic_auth @outside {\na b\n}\n";
+
+    #[test]
+    fn a_rule_at_odds_with_a_route_closes_it() {
+        for lines in [
+            format!("{OUTSIDE}@nobot not header User-Agent bot\nreverse_proxy @nobot 127.0.0.1:9"),
+            "@a path_regexp ^/a[0-9]+$\n@b path_regexp 1$\nbasic_auth @a {\na b\n}\n\
+             reverse_proxy @b 127.0.0.1:9"
+                .into(),
+        ] {
+            let found = routes(&lines);
+            assert!(!found.is_empty(), "{lines}");
+            for route in found {
+                assert!(route.contains("403") && !route.contains("proxy ="), "{lines}:\n{route}");
+            }
+        }
+        // No request meets both of these.
+        let found = routes(
+            "@a header X-Api 1\n@b header X-Api 2\nbasic_auth @a {\na b\n}\n\
+             reverse_proxy @b 127.0.0.1:9",
+        );
+        assert!(found.iter().any(|route| route.contains("proxy =")), "{found:?}");
+    }
+
+    #[test]
+    fn a_rule_holds_for_its_part_of_a_narrow_route() {
+        let found =
+            routes(&format!("{OUTSIDE}@api header X-Api 1\nreverse_proxy @api 127.0.0.1:9"));
+        assert!(found[0].contains("not") && found[0].contains("403"), "{found:?}");
+        assert!(!found[1].contains("not =") && found[1].contains("proxy ="), "{found:?}");
+    }
+
+    #[test]
+    fn a_rule_holds_for_the_parts_of_other_lines() {
+        let found = routes(&format!("header /static/* X-A b\n{OUTSIDE}reverse_proxy 127.0.0.1:9"));
+        let first = found.iter().position(|route| route.contains("proxy =")).unwrap();
+        let closed = |path: bool| {
+            let is = |route: &String| {
+                route.contains("403") && route.contains("not") && route.contains("/static/") == path
+            };
+            found.iter().position(is).unwrap()
+        };
+        assert!(closed(true) < first && closed(false) < first, "{found:?}");
+    }
 }

@@ -113,7 +113,8 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
     if !cx.keys.route("when") {
         return None;
     }
-    let has_wildcard = |text: &str| text.contains(['*', '{']);
+    // `when` would read a text after `~` as an expression.
+    let has_wildcard = |text: &str| text.contains(['*', '{']) || text.starts_with('~');
     let mut when = Table::default();
     match line.name.as_str() {
         "header" if line.args.len() == 2 && !has_wildcard(line.arg(1)) => {
