@@ -187,19 +187,30 @@ fn content<'a>(
     phase: &mut Phase<'a>,
 ) -> Vec<DraftRoute> {
     let scope = &here.location.scope;
+    let internal = scope.of_own("internal");
+    let entry = internal.and_then(|_| entry(server, here));
+    let only_nginx = "Only nginx itself may ask for these paths.";
+    if let Some(matcher) = entry.as_ref().filter(|entry| !entry.covers(&here.matcher)) {
+        let (matcher, found) = (matcher.clone(), here.found.clone());
+        let script = Here { location: here.location, matcher, found, region: here.region };
+        let mut routes = content(cx, server, &script, phase);
+        let mut rest = here.route(server).respond(404);
+        rest.comments.push(only_nginx.into());
+        routes.push(rest);
+        return routes;
+    }
     let mut base = here.route(server);
     base.keys.set_some("rewrite", phase.rewrite.take());
     let rules = gate(cx, scope);
     if let Some(comment) = phase.closed.take().or_else(|| rules.closed.clone()) {
         return vec![base.closed(comment)];
     }
-    let internal = scope.of_own("internal");
-    if let Some(internal) = internal.filter(|_| is_entry(server, here)) {
+    if let Some(internal) = internal.filter(|_| entry.is_some()) {
         let next = "clients may also ask for this script by its own name, because a rule for the \
                     script would close all paths that it answers";
         base.comments.push(cx.note(internal, next));
     } else if internal.is_some() {
-        base.comments.push("Only nginx itself may ask for these paths.".into());
+        base.comments.push(only_nginx.into());
         return vec![base.respond(404)];
     }
     let variables = here.variables(server);
@@ -243,16 +254,24 @@ fn content<'a>(
     limit_except(cx, server, here, routes, &rules)
 }
 
-/// Returns true if a location runs the script that answers for missing files of the server.
-fn is_entry(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
-    let runs = here.location.scope.of_own("fastcgi_pass").is_some();
+/// Returns the requests for the scripts that answer for missing files of the server, if the location
+/// runs such scripts.
+fn entry(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> Option<Matcher> {
+    here.location.scope.of_own("fastcgi_pass")?;
     let scopes = server.locations.iter().map(|location| &location.scope);
-    let mut targets = scopes
+    let targets = scopes
         .chain([&server.scope])
         .filter_map(|scope| scope.of_own("try_files")?.args.last())
         .map(|target| target.split(['?', '$']).next().unwrap_or_default());
-    runs && targets
-        .any(|path| path.starts_with('/') && here.matcher.takes("GET", path) == Some(true))
+    let mut paths: Vec<String> = Vec::new();
+    for path in targets {
+        let is_new = !paths.iter().any(|known| known == path);
+        if path.starts_with('/') && is_new && here.matcher.takes("GET", path) == Some(true) {
+            paths.extend([path.to_owned(), format!("{path}/*")]);
+        }
+    }
+    let scripts = Matcher { paths, ..Matcher::default() };
+    if scripts.paths.is_empty() { None } else { here.matcher.and(&scripts) }
 }
 
 /// Adds access rules to a route.
@@ -409,4 +428,27 @@ pub fn rewritten_content<'a>(
 ) -> Vec<DraftRoute> {
     let mut phase = Phase { rewrite: Some(to), ..Phase::default() };
     content(cx, server, here, &mut phase)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Language, import};
+
+    #[test]
+    fn internal_scripts_answer_only_for_missing_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("nginx.conf");
+        let text = "events {}\nhttp { server { listen 8080; root /srv;\n\
+                    location / { try_files $uri /index.php?$args; }\n\
+                    location ~ \\.php$ { internal; fastcgi_pass 127.0.0.1:9; } } }\n";
+        std::fs::write(&file, text).unwrap();
+        let toml = import(Language::Nginx, &file).unwrap().toml;
+        let routes: Vec<&str> = toml.split("[[site.route]]").skip(1).collect();
+        let scripts: Vec<_> = routes.iter().filter(|route| route.contains("fastcgi =")).collect();
+        assert_eq!(scripts.len(), 1, "{toml}");
+        assert!(scripts[0].contains("\"/index.php\""), "{toml}");
+        let rest = routes.iter().position(|route| route.contains("404")).unwrap();
+        assert!(routes[rest].contains(".php") && !routes[rest].contains("index.php"), "{toml}");
+        assert!(routes[rest - 1].contains("fastcgi ="), "{toml}");
+    }
 }
