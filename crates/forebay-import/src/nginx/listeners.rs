@@ -1,6 +1,7 @@
 //! Translates `listen` and `server_name`.
 
 use super::Cx;
+use super::scope::Scope;
 use super::syntax::Directive;
 use crate::pattern::{Use, classify};
 
@@ -14,6 +15,14 @@ pub struct Listener {
     pub is_default: bool,
     pub is_quic: bool,
     pub has_proxy_protocol: bool,
+}
+
+/// Returns the oldest version of TLS that clients may use, unless it is Forebay's default.
+pub fn min_version(scope: &Scope<'_>) -> Option<&'static str> {
+    let older = ["TLSv1", "TLSv1.1", "TLSv1.2"];
+    let is_older = |name: &String| older.iter().any(|older| name.eq_ignore_ascii_case(older));
+    let protocols = scope.nearest("ssl_protocols")?;
+    (!protocols.args.iter().any(is_older)).then_some("1.3")
 }
 
 /// Returns the listeners of each server. A server without `listen` listens on port 80.

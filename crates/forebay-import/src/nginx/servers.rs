@@ -4,7 +4,7 @@ use super::answer;
 use super::conditions;
 use super::here::Here;
 use super::here::Phase;
-use super::listeners::{Listener, listeners, names};
+use super::listeners::{Listener, listeners, min_version, names};
 use super::locations::{Location, order};
 use super::pages::pages;
 use super::rewrites;
@@ -292,6 +292,7 @@ fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &SitePart) 
     if let Some(directive) = scope.all("ssl_certificate").get(1) {
         cx.note(directive, "a site has one certificate: the first one is used");
     }
+    tls.set_some("min_version", min_version(scope));
     client_certificates(cx, scope, &mut tls)?;
     Some(tls)
 }

@@ -4,7 +4,7 @@
 //! then does not listen there, so no client gets more than from nginx.
 
 use super::access::{Gate, addresses};
-use super::listeners::{address, is_host};
+use super::listeners::{address, is_host, min_version};
 use super::scope::Scope;
 use super::syntax::Directive;
 use super::upstreams::{BackendProtocol, to};
@@ -211,6 +211,7 @@ fn certificate(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Result<Table, String> {
         }
         tls.set(key, file);
     }
+    tls.set_some("min_version", min_version(scope));
     Ok(tls)
 }
 
@@ -373,4 +374,34 @@ fn group_with(cx: &mut Cx<'_>, name: &str, settings: &Table) -> String {
         cx.draft.upstreams.push((free.clone(), table));
     }
     free
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Language, import};
+
+    #[test]
+    fn tls_13_alone_stays_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["cert.pem", "key.pem"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        let file = dir.path().join("nginx.conf");
+        for (protocols, is_13_only) in
+            [("TLSv1.3", true), ("TLSv1.2 TLSv1.3", false), ("TLSv1 TLSv1.1", false)]
+        {
+            let tls = format!(
+                "ssl_certificate cert.pem; ssl_certificate_key key.pem; ssl_protocols {protocols};"
+            );
+            for text in [
+                format!("http {{ server {{ listen 8443 ssl; {tls} return 200 a; }} }}"),
+                format!("stream {{ server {{ listen 8444 ssl; {tls} proxy_pass 127.0.0.1:9; }} }}"),
+            ] {
+                std::fs::write(&file, format!("events {{}}\n{text}\n")).unwrap();
+                let toml = import(Language::Nginx, &file).unwrap().toml;
+                assert!(toml.contains("cert.pem"), "{toml}");
+                assert_eq!(toml.contains("min_version = \"1.3\""), is_13_only, "{toml}");
+            }
+        }
+    }
 }
