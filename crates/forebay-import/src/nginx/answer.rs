@@ -10,7 +10,7 @@ use super::rewrites;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
 use super::variables::Variables;
-use super::{Cx, backends, fields, files_of, maps, names};
+use super::{Cx, backends, fields, files_of, maintenance, maps, names};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
 use crate::pattern::{self, PatternConditions, Use, classify_with_exception};
@@ -152,7 +152,16 @@ pub fn of_here<'a>(
     }
     out.extend(phase.otherwise.take());
     if let Some(maintenance) = phase.maintenance {
-        out.iter_mut().for_each(|route| route.keys.set("maintenance", maintenance.clone()));
+        for route in &mut out {
+            match route.keys.get("maintenance") {
+                Some(Value::Table(own)) if !maintenance::is_same_file(own, &maintenance) => {
+                    let directive = here.location.directive.unwrap_or(server.directive);
+                    let comment = cx.note(directive, maintenance::TWO_FILES);
+                    *route = route.clone().closed(comment);
+                }
+                _ => route.keys.set("maintenance", maintenance.clone()),
+            }
+        }
     }
     if let Some(first) = out.first_mut() {
         first.comments.splice(0..0, comments);

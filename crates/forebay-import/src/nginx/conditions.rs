@@ -49,7 +49,13 @@ pub fn run<'a>(
                 let variables = here.variables(server);
                 let route =
                     DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
-                out.push(rewrites::returned(cx, &variables, directive, route));
+                let route = rewrites::returned(cx, &variables, directive, route);
+                // Redirects precede access rules.
+                let is_redirect = route.keys.get("redirect").is_some();
+                out.push(match phase.closed.take().filter(|_| !is_redirect) {
+                    Some(comment) => route.closed(comment),
+                    None => route,
+                });
                 phase.is_done = true;
             }
             "rewrite" => rewrites::rewrite(cx, server, here, directive, phase, out),
@@ -97,7 +103,15 @@ fn translate<'a>(
         Meaning::Missing => missing(cx, server, here, directive, phase),
         Meaning::WhileExists(file) if closes(block) => {
             match maintenance::table(cx, server, here, &file) {
-                Some(table) => phase.maintenance = Some(table),
+                Some(table) => {
+                    let mut known = phase.maintenance.iter().chain(&server.maintenance);
+                    if known.any(|known| !maintenance::is_same_file(known, &table)) {
+                        let comment = cx.note(directive, maintenance::TWO_FILES);
+                        phase.closed.get_or_insert(comment);
+                    } else {
+                        phase.maintenance = Some(table);
+                    }
+                }
                 None => {
                     let next = "write a page and this file in `maintenance`";
                     phase.closed.get_or_insert(cx.note(directive, next));

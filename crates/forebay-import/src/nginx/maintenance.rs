@@ -8,6 +8,14 @@ use super::server::TranslatedServer;
 use super::syntax::Directive;
 use crate::value::Table;
 
+/// The next step if two files close the same requests.
+pub const TWO_FILES: &str = "a route has one file in `maintenance`: let one file close all of them";
+
+/// Returns true if the same file closes the requests of both tables.
+pub fn is_same_file(ours: &Table, theirs: &Table) -> bool {
+    ours.get("while_exists") == theirs.get("while_exists")
+}
+
 /// Returns the key `maintenance` for the page of status 503 while a file exists. Returns `None` if
 /// there is no such page.
 pub fn table(
@@ -45,4 +53,51 @@ fn named(server: &TranslatedServer<'_>, name: &str) -> Option<(String, Option<St
     let delay = fields.iter().find(|field| field.arg(0).eq_ignore_ascii_case("retry-after"));
     let delay = delay.and_then(|field| field.arg(1).parse::<u32>().ok());
     Some((path.to_owned(), delay.map(|seconds| format!("{seconds}s"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Language, import};
+
+    /// Returns the translation of a server with these lines, and the number of its notes.
+    fn site(lines: &str) -> (String, usize) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("m.html"), "closed").unwrap();
+        let file = dir.path().join("nginx.conf");
+        let root = dir.path().display();
+        let text = format!(
+            "events {{}}\nhttp {{ server {{ listen 8080; root {root}; error_page 503 /m.html;\n\
+             {lines}\n}} }}\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        let imported = import(Language::Nginx, &file).unwrap();
+        (imported.toml, imported.notes.len())
+    }
+
+    #[test]
+    fn no_maintenance_is_lost() {
+        let (a, b) = ("if (-f /run/a) { return 503; }", "if (-f /run/b) { return 503; }");
+        let pass = "location / { proxy_pass http://127.0.0.1:9; }";
+        for lines in [
+            format!("{a}\n{b}\n{pass}"),
+            format!("{a}\nlocation / {{ {b} proxy_pass http://127.0.0.1:9; }}"),
+            format!("location / {{ {a} {b} proxy_pass http://127.0.0.1:9; }}"),
+            format!("{a}\n{b}\nreturn 200 text;"),
+            format!("location / {{ {a} try_files $uri @b; }} location @b {{ {b} return 200 a; }}"),
+        ] {
+            let (toml, notes) = site(&lines);
+            assert!(notes > 0 && toml.contains("status = 403"), "{lines}:\n{toml}");
+            assert!(!toml.contains("proxy =") && !toml.contains("\"text\""), "{lines}:\n{toml}");
+        }
+        for lines in [
+            format!("{a}\nreturn 301 https://b.example$request_uri;"),
+            format!("location / {{ {a} return 301 https://b.example$request_uri; }}"),
+            format!("{a}\n{a}\n{pass}"),
+            format!("{a}\nlocation / {{ {a} proxy_pass http://127.0.0.1:9; }}"),
+        ] {
+            let (toml, _) = site(&lines);
+            assert!(toml.contains("while_exists = \"/run/a\""), "{lines}:\n{toml}");
+            assert!(!toml.contains("status = 403"), "{lines}:\n{toml}");
+        }
+    }
 }

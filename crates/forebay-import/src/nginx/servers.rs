@@ -421,6 +421,7 @@ fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRo
     for route in &mut out {
         fields::decorate(cx, &variables, route);
     }
+    server.maintenance = phase.maintenance.take();
     if phase.is_done {
         return out;
     }
@@ -434,7 +435,6 @@ fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRo
         out.push(route);
     }
     server.fallback = phase.fallback.take();
-    server.maintenance = phase.maintenance.take();
     let mut rest = Vec::new();
     for slot in order(&server.locations) {
         rest.extend(answer::routes(cx, server, slot));
