@@ -265,6 +265,10 @@ fn layer<'a>(
     let Some(matcher) = matcher else {
         if is_at_odds {
             let comment = cx.note(directive, AT_ODDS);
+            let name = directive.name.as_str();
+            if matches!(name, "header" | "request_header" | "encode" | "log_skip" | "skip_log") {
+                return;
+            }
             out.push(
                 DraftRoute::new(&directive.place, line(directive), here.matcher.clone())
                     .closed(comment),
