@@ -236,6 +236,8 @@ fn check_counts(outcome: &Outcome) -> Result<(), String> {
     let counts = counts.chain(requests.failures.by_kind().map(|(_, count)| count));
     let counts = counts.chain(requests.status.values().copied());
     let counts = counts.chain(outcome.series.iter().flat_map(|s| [s.completed, s.failed]));
+    let handshakes = outcome.handshakes.iter().flat_map(|h| [h.full, h.resumed]);
+    let counts = counts.chain(handshakes);
     let parts = outcome.parts.iter().flat_map(|part| [part.completed, part.failed]);
     if counts.chain(parts).any(|count| count > HIGHEST_COUNT) {
         return Err("a count is too large".to_owned());
@@ -442,6 +444,11 @@ mod tests {
         wrong(|run| run.requests.completed = 999, "the histogram does not have");
         wrong(|run| run.requests.failures.read = 5, "do not add up");
         wrong(|run| run.bytes.read = u64::MAX, "a count is too large");
+        let too_many = |run: &mut Outcome| {
+            let many = crate::Handshakes { full: u64::MAX, ..Default::default() };
+            run.handshakes = Some(many);
+        };
+        wrong(too_many, "a count is too large");
         wrong(|run| run.duration = Duration::MAX, "more than a year");
         wrong(|run| run.started_at = SystemTime::UNIX_EPOCH, "more than a day apart");
         assert!(merge(Vec::new()).is_err());

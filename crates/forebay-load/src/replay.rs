@@ -23,6 +23,7 @@ type Skip = &'static str;
 /// Maximum number of requests. Each takes 24 bytes.
 const MOST_ENTRIES: usize = 20_000_000;
 
+const TOO_MANY: Skip = "it is after the first 20 million requests";
 const TARGET: Skip = "its target cannot be sent in a request";
 
 /// Reads an access log in the common or combined format, or a HAR file. Returns the different
@@ -71,7 +72,7 @@ impl Reading {
 
     fn push(&mut self, index: u32, time: Duration) -> Result<(), Skip> {
         if self.replay.entries.len() == MOST_ENTRIES {
-            return Err("it is after the first 20 million requests");
+            return Err(TOO_MANY);
         }
         self.replay.entries.push((index, time));
         Ok(())

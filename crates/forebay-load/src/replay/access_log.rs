@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::fmt::strtime;
 
-use super::{Reading, Skip, TARGET};
+use super::{MOST_ENTRIES, Reading, Skip, TARGET, TOO_MANY};
 use crate::Url;
 
 /// Maximum length of a line in bytes.
@@ -48,6 +48,7 @@ pub(super) fn read(
             continue;
         }
         match parse(&line) {
+            Ok(_) if entries.len() == MOST_ENTRIES => reading.skip(TOO_MANY, number),
             Ok(entry) => entries.push((number, entry)),
             Err(why) => reading.skip(why, number),
         }
