@@ -13,6 +13,8 @@ use forebay_wire::accept::{rank_languages, weighted};
 
 /// Maximum number of remembered paths. If it is reached, all are forgotten.
 const REMEMBERED: usize = 10_000;
+/// Maximum length of a remembered path without variants.
+const LONGEST_MISSING: usize = 256;
 /// Maximum number of languages that are read of a request.
 const READ: usize = 64;
 
@@ -66,6 +68,11 @@ impl FileLanguages {
         }
         let tags = self.tags.iter().enumerate();
         let found = tags.filter(|(_, tag)| exists(tag)).fold(0, |bits, (i, _)| bits | (1 << i));
+        // A client can ask for any number of long paths that do not exist.
+        if found == 0 && path.len() > LONGEST_MISSING {
+            known.remove(path);
+            return found;
+        }
         if known.len() >= REMEMBERED {
             known.clear();
         }
@@ -96,6 +103,16 @@ pub fn split<'p, 't>(path: &'p [u8], tags: &'t [String]) -> Option<(&'p [u8], &'
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_path_without_variants_is_not_remembered() {
+        let languages = FileLanguages::new(&["en".to_owned()]).unwrap();
+        assert_eq!(languages.found(&[b'a'; 257], 1, |_| false), 0);
+        assert!(languages.known.borrow().is_empty());
+        assert_eq!(languages.found(&[b'a'; 256], 1, |_| false), 0);
+        assert_eq!(languages.found(&[b'a'; 257], 1, |_| true), 1);
+        assert_eq!(languages.known.borrow().len(), 2);
+    }
 
     #[test]
     fn a_language_ends_the_name_of_a_variant() {
