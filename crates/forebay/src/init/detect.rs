@@ -40,7 +40,8 @@ fn servlet(look: &Look<'_>) -> Option<Detected> {
     let why = match tomcat {
         Some(home) => format!("a web application in Java; {home} runs it"),
         None => "a web application in Java; this machine has no Tomcat in /usr/share, so the site \
-                 passes requests to the port 8080 of a container that you start"
+                 listens on port 8000, and passes requests to port 8080 of a container that \
+                 you start"
             .to_owned(),
     };
     found(FoundApp::Servlet { tomcat }, "WEB-INF", why)

@@ -35,6 +35,10 @@ exec "$3/bin/catalina.sh" run
 /// Returns the whole file.
 pub fn site(chosen: &Chosen<'_>) -> String {
     let mut text = HEAD.to_owned();
+    if matches!(chosen.main.app, FoundApp::Servlet { tomcat: None }) {
+        // The container usually listens on port 8080.
+        text = text.replace("127.0.0.1:8080", "127.0.0.1:8000");
+    }
     if chosen.has_cgi_bin {
         text += &cgi_route();
     }
@@ -45,7 +49,7 @@ pub fn site(chosen: &Chosen<'_>) -> String {
         FoundApp::Files { root, listing, entry } => files(root, *listing, *entry),
         FoundApp::Php { root, entry, is_wordpress } => php(chosen, root, *entry, *is_wordpress),
         FoundApp::Servlet { tomcat: None } => route(
-            "A servlet container that you start. Its connector listens on this port.",
+            "A servlet container that you start. Its connector listens on port 8080.",
             "path = \"/*\"\nproxy = \"http://127.0.0.1:8080\"",
         ),
         FoundApp::Mono => {
@@ -53,6 +57,7 @@ pub fn site(chosen: &Chosen<'_>) -> String {
                 + &route("Style sheets, pictures and other files.", &from_files("."))
                 + &all()
         }
+        FoundApp::Servlet { .. } => private(&[]) + &statics(chosen) + &all(),
         _ => statics(chosen) + &all(),
     };
     let app = app(&chosen.main.app);
