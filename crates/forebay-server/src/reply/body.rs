@@ -128,7 +128,7 @@ impl Reply {
         let (mut offset, mut left) = (offset, length);
         loop {
             let count = match &mut self.pace {
-                Some(pace) => pace.wait(left).await,
+                Some(pace) => Box::pin(pace.wait(left)).await,
                 None => left,
             };
             left -= count;
