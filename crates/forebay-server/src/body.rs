@@ -185,19 +185,22 @@ impl Body {
     /// Goes back to the start of the body, so that the body can be resent. Returns false if a part
     /// of it is no longer in memory.
     pub fn rewind(&mut self) -> bool {
+        if !self.is_in_hand() {
+            // The rest of the body would look like a complete body.
+            self.tap = None;
+            return false;
+        }
         if let Some(tap) = &mut self.tap {
             tap.restart();
         }
         if let Some(whole) = &mut self.whole {
             whole.1 = 0;
-            return true;
-        }
-        if self.in_hand {
+        } else {
             self.start = 0;
             self.read = 0;
             self.decoder = self.stream().body_decoder(self.framing);
         }
-        self.in_hand
+        true
     }
 
     /// Returns true if [`Body::rewind`] would succeed now.
