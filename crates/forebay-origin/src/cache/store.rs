@@ -116,7 +116,7 @@ struct Fetches {
     /// Number of removals. After a change, a reply that was read from the disk before is not put
     /// into memory.
     removals: u64,
-    /// Number of purges that are running.
+    /// Number of removals that are running.
     purging: usize,
 }
 
@@ -284,16 +284,22 @@ impl Store {
     /// Removes the replies for `key`. A reply that is arriving now is not stored.
     pub fn invalidate(&self, key: &[u8]) {
         {
-            let fetches = self.fetches();
+            let mut fetches = self.fetches();
             if let Some(fetch) = fetches.by_key.get(key) {
                 fetch.is_outdated.store(true, Ordering::Relaxed);
             }
             self.resources.remove(key);
+            if self.disk.is_none() {
+                return;
+            }
+            // A request may read the entry before it is removed.
+            fetches.purging += 1;
         }
-        let Some(disk) = &self.disk else { return };
-        disk.invalidate(&key_hash(key));
-        // A request may have read the entry before it was removed.
+        if let Some(disk) = &self.disk {
+            disk.invalidate(&key_hash(key));
+        }
         let mut fetches = self.fetches();
+        fetches.purging -= 1;
         fetches.removals += 1;
         self.resources.remove(key);
     }
