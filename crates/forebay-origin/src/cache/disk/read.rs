@@ -131,7 +131,11 @@ impl DiskShared {
                 None
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.lock().index.remove(name);
+                let mut state = self.lock();
+                // A new reply may have got this name after the read.
+                if directory.length(name).is_none() {
+                    state.index.remove(name);
+                }
                 None
             }
             Err(error) => {
