@@ -4,8 +4,9 @@
 //! records the origin's reply (`forebay_server::reply::Recorder`) and stores it if this is
 //! permitted.
 //!
-//! Only one request for a resource asks the origin, and others wait for its reply. A reply from
-//! before a change therefore never replaces a newer one. The cache ignores the directives of
+//! Only one request for a resource asks the origin, and others wait for its reply. They pass
+//! if a reply arrives only as fast as its client reads, and their replies are not stored. A reply
+//! from before a change therefore never replaces a newer one. The cache ignores the directives of
 //! requests, except `only-if-cached`: otherwise a client could make each of its requests go to the
 //! origin.
 
@@ -161,6 +162,7 @@ impl Parts {
                     }
                     has_waited = true;
                 }
+                Role::Passes => return self.pass(exchange).await,
             }
         };
         self.ask(exchange, lead, stale, circumstances).await

@@ -179,3 +179,36 @@ fn an_unfinished_large_reply_is_not_stored() {
         assert!(asked >= 2, "{asked}");
     });
 }
+
+#[test]
+fn a_slow_download_of_a_large_reply_keeps_nobody_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = "x".repeat(900_000);
+    run(&dir, async |world| {
+        let answer = page.clone();
+        let application = Application::start(world, move |request, _| {
+            let fields = "Cache-Control: max-age=100\r\n";
+            if request.start.contains("/chunked") {
+                let head = format!("HTTP/1.1 200 OK\r\n{fields}Transfer-Encoding: chunked\r\n");
+                return format!("{head}\r\n{:x}\r\n{answer}\r\n0\r\n\r\n", answer.len());
+            }
+            reply(fields, &answer)
+        });
+        // The start of a body of unknown length may fit into memory, so that reply has a backlog.
+        for (target, asked) in [("/", 5), ("/chunked", 2)] {
+            // Only the second request puts the reply on disk.
+            get(world, target, "").await;
+            let mut slow = world.client();
+            slow.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n")).await;
+            slow.head().await.unwrap();
+            let began = tokio::time::Instant::now();
+            for _ in 0..3 {
+                let whole = get(world, target, "").await;
+                assert_eq!(whole.body.len(), page.len());
+            }
+            assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+            assert_eq!(application.asked(), asked, "{target}");
+            drop(slow);
+        }
+    });
+}

@@ -40,7 +40,8 @@ pub struct Recording {
     stale: Option<Arc<Stored>>,
     /// True if the stale reply may be used when the origin fails.
     on_error: bool,
-    /// While this value exists, other requests wait for the reply.
+    /// While this value exists, other requests do not store a reply. They wait for this one, or
+    /// pass.
     lead: RefCell<Option<Lead>>,
     /// Maximum size of a body that may be stored, in bytes.
     most: usize,
@@ -131,7 +132,18 @@ impl Recording {
     /// Begins to write a body to disk that is too large for the memory.
     fn begin_large(&self, length: Length) -> bool {
         let Length::Known(length) = length else { return false };
-        self.large.as_ref().is_some_and(|large| large.begin(length))
+        let has_begun = self.large.as_ref().is_some_and(|large| large.begin(length));
+        if has_begun {
+            self.let_others_pass();
+        }
+        has_begun
+    }
+
+    /// Ends the wait of other requests for this reply, which is still stored.
+    fn let_others_pass(&self) {
+        if let Some(lead) = &*self.lead.borrow() {
+            lead.let_others_pass();
+        }
     }
 
     /// Returns true if the body is too large for the memory, and the next request for it stores it
@@ -195,7 +207,14 @@ impl Recorder for Recording {
     }
 
     fn spill(&self, bytes: &[u8]) -> bool {
-        self.large.as_ref().is_some_and(|large| large.push(bytes))
+        let Some(large) = &self.large else { return false };
+        let had_begun = large.has_begun();
+        let is_stored = large.push(bytes);
+        if is_stored && !had_begun {
+            // The rest of the body arrives only as fast as the client reads.
+            self.let_others_pass();
+        }
+        is_stored
     }
 
     fn give_up(&self) {

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -126,7 +126,9 @@ struct Fetch {
     /// Closed when the request has ended.
     ended: Semaphore,
     /// True if the resource changed after the request was sent.
-    is_outdated: std::sync::atomic::AtomicBool,
+    is_outdated: AtomicBool,
+    /// True if its end depends on the client, so that other requests do not wait for it.
+    is_slow: AtomicBool,
 }
 
 /// Result of a lookup.
@@ -146,6 +148,9 @@ pub enum Role {
     Leads(Lead),
     /// Another request asks the origin, and this one waits.
     Waits(Wait),
+    /// Another request asks the origin, but its reply may take long. This one asks the origin, too,
+    /// and its reply is not stored.
+    Passes,
 }
 
 /// The role of the request that asks the origin. When this value is dropped, the waiting requests
@@ -274,9 +279,14 @@ impl Store {
     pub fn role(self: &Arc<Self>, key: &Key) -> Role {
         let mut fetches = self.fetches();
         if let Some(fetch) = fetches.by_key.get(key) {
-            return Role::Waits(Wait(fetch.clone()));
+            let is_slow = fetch.is_slow.load(Ordering::Relaxed);
+            return if is_slow { Role::Passes } else { Role::Waits(Wait(fetch.clone())) };
         }
-        let fetch = Arc::new(Fetch { ended: Semaphore::new(0), is_outdated: false.into() });
+        let fetch = Arc::new(Fetch {
+            ended: Semaphore::new(0),
+            is_outdated: false.into(),
+            is_slow: false.into(),
+        });
         fetches.by_key.insert(key.clone(), fetch.clone());
         Role::Leads(Lead { store: self.clone(), key: key.clone(), fetch })
     }
@@ -477,6 +487,16 @@ impl Lead {
         }
     }
 
+    /// Ends the wait of other requests. Those, and later ones, ask the origin at once, until this
+    /// request has ended.
+    pub fn let_others_pass(&self) {
+        {
+            let _fetches = self.store.fetches();
+            self.fetch.is_slow.store(true, Ordering::Relaxed);
+        }
+        self.fetch.ended.close();
+    }
+
     /// Records that the reply could not be stored.
     pub fn pass(&self) {
         let before = self.store.resources.get(&self.key);
@@ -494,7 +514,7 @@ impl Drop for Lead {
 }
 
 impl Wait {
-    /// Waits until the other request has ended. Returns false after `limit`.
+    /// Waits until the other request has ended, or is slow. Returns false after `limit`.
     pub async fn ended(self, limit: Duration) -> bool {
         // The semaphore never gets permits, so `acquire` returns only when it is closed.
         tokio::time::timeout(limit, self.0.ended.acquire()).await.is_ok()
