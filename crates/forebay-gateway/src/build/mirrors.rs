@@ -8,8 +8,9 @@ use forebay_net::thread::Thread;
 use forebay_origin::mirror::MirroredOrigin;
 use forebay_server::exchange::Origin;
 
+use super::Origins;
 use super::shared::Shared;
-use super::{Origins, Pools};
+use super::tables::Pools;
 
 impl Origins {
     /// Returns the numbers of copies of each route with `mirror`.

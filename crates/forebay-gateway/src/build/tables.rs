@@ -1,0 +1,390 @@
+//! Builds the routing table of one thread: sites, routes, streams and their origins.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_conf::{Action, Address, ErrorPages, HttpVersion, Jwt, Listen, Scheme};
+use forebay_net::request_fields::RequestFields;
+use forebay_net::thread::Thread;
+use forebay_net::tls::Alpn;
+use forebay_origin::access::{ForwardAuth, GateState, Guarded};
+use forebay_origin::cache::CachedOrigin;
+use forebay_origin::files::{Files, RouteId, ScriptRoutes};
+use forebay_origin::moved::MovedRedirects;
+use forebay_origin::respond::{FixedReply, Redirection, Rewriting};
+use forebay_origin::rules::{Others, has_gate, instead, kept_scripts};
+use forebay_origin::scripts::cgi::{Cgi, PASSED, Processes};
+use forebay_server::compress::Compression;
+use forebay_server::exchange::{Gate, Origin};
+use forebay_server::pages::Closed;
+use forebay_server::relay::Relay;
+use forebay_server::reply::Rules;
+use forebay_server::route::{OtherPaths, Route, Sendfile, Site, Table};
+use forebay_upstream::ajp::Ajp;
+use forebay_upstream::app_server::AppServer;
+use forebay_upstream::fastcgi::{FASTCGI_IDLE, Fastcgi};
+use forebay_upstream::http2::Http2Pools;
+use forebay_upstream::proxy::Proxy;
+use forebay_upstream::relay::RelayUpstream;
+use forebay_upstream::script::{exact_paths, scripts_of};
+use forebay_upstream::{Backend, BackendOptions, IdlePools, Upstream};
+use tokio::sync::Semaphore;
+
+use super::shared::{Shared, SharedUpstream};
+use super::{Origins, by_https, replies, slashes, trust};
+
+/// Idle limit of a connection to an HTTP backend. HTTP servers keep idle connections for 5 s or
+/// longer.
+const HTTP_IDLE: Duration = Duration::from_secs(60);
+/// Idle limit of a servlet container's connection.
+// By default, Tomcat keeps connections open forever. The value differs from HTTP's, so that an
+// address with both protocols has two pools.
+const AJP_IDLE: Duration = Duration::from_secs(59);
+
+impl Origins {
+    /// Returns the table that selects the site of a request on each listener. Each thread has a
+    /// table.
+    pub(super) fn table(&self, listen: &[Option<Listen>], thread: &Rc<Thread>) -> Table {
+        let pools = Pools::default();
+        let sites = 0..self.plan.sites.len();
+        let sites: Vec<_> = sites.map(|index| Rc::new(self.site(index, thread, &pools))).collect();
+        let listeners = listen.iter().map(|address| {
+            let here = self.plan.sites.iter().enumerate();
+            let here = here
+                .filter(|(_, site)| address.as_ref().is_some_and(|a| is_found_at(site, a)))
+                .map(|(index, _)| sites[index].clone())
+                .collect();
+            (here, address.as_ref())
+        });
+        let mut table = Table::new(listeners.collect());
+        let relays = 0..self.plan.relays.len();
+        let relays: Vec<_> =
+            relays.map(|index| Rc::new(self.relay(index, thread, &pools))).collect();
+        let relays_at = |address: &Option<Listen>| {
+            let here = self.plan.relays.iter().zip(&relays);
+            let here =
+                here.filter(|(plan, _)| address.as_ref().is_some_and(|a| plan.listen.contains(a)));
+            here.map(|(_, relay)| relay.clone()).collect()
+        };
+        table.relays = listen.iter().map(relays_at).collect();
+        table.challenges = self.acme.as_ref().map(|acme| acme.challenges.clone());
+        table
+    }
+
+    fn relay(&self, index: usize, thread: &Rc<Thread>, pools: &Pools) -> Relay {
+        let (plan, shared) = (&self.plan.relays[index], self.relays[index].clone());
+        let how = BackendOptions::default();
+        let upstream =
+            self.upstream((&plan.upstream, &Some(shared)), Some(0), how, (thread, pools));
+        Relay {
+            names: plan.sni.clone(),
+            tls: self.tls.relays[index].clone(),
+            needs_hello: plan.needs_hello(),
+            proxy_protocol: plan.proxy_protocol,
+            trusted_proxies: plan.trusted_proxies.clone(),
+            access: plan.access.clone(),
+            idle: plan.idle_timeout,
+            backends: Box::new(RelayUpstream::new(upstream, &plan.upstream)),
+        }
+    }
+
+    fn site(&self, index: usize, thread: &Rc<Thread>, pools: &Pools) -> Site {
+        let site = &self.plan.sites[index];
+        let scripts = ScriptRoutes::of(site, &self.plan);
+        let kept = kept_scripts(site, &self.plan);
+        let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
+            matcher: route.matcher.clone(),
+            gate: self.gate((index, at), route, (thread, pools)),
+            origin: {
+                let shared = &self.shared[index][at];
+                let answering =
+                    self.origin((site, at), (&scripts, &kept[at]), shared, (thread, pools));
+                let answering = self.cached((site, route), answering, thread);
+                self.mirrored(route, answering, shared, (thread, pools))
+            },
+            log: self.plan.log_of(site, Some(route)),
+            counters: self.route_counters(site, route, thread),
+            fields: RequestFields::new(&route.request_headers),
+            rules: rules(route),
+            pages: pages(&route.error_pages),
+            intercepts: route.error_pages.intercept && has_errors_of_its_own(&route.action),
+            closed: route.maintenance.clone().map(|settings| Box::new(Closed::new(settings))),
+            cors: route.cors.clone().map(Rc::new),
+            compression: route.compress.clone().map(|settings| Rc::new(Compression::new(settings))),
+            bandwidth_limit: route.bandwidth_limit,
+            max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
+            fallback: route.fallback,
+            fallback_to: route.fallback_to.clone(),
+            rewrite: route.rewrite.clone().filter(|_| route.action != Action::Rewrite),
+            rewrites: route.action == Action::Rewrite,
+            buffer: route.buffer,
+            request_buffering: route.request_buffering,
+            other_paths: Others::of_route(site, &self.plan, at, &kept)
+                .map(|others| Box::new(others) as Box<dyn OtherPaths>),
+            instead: instead(route),
+            keeps_from: kept[at].clone(),
+            sendfile: route.sendfile_root.as_ref().map(|root| Sendfile {
+                root: root.clone(),
+                files: Box::new(Files::new(
+                    thread.clone(),
+                    // Hidden files are included, because the application decides which files are
+                    // sent.
+                    forebay_conf::Files {
+                        index: Vec::new(),
+                        hidden: true,
+                        ..forebay_conf::Files::new(root.clone())
+                    },
+                    true,
+                    ScriptRoutes::default(),
+                )),
+            }),
+        });
+        Site {
+            log: self.plan.log_of(site, None),
+            hosts: site.hosts.clone(),
+            trust: trust(site),
+            proxy_protocol: site.proxy_protocol,
+            ajp: site.ajp.clone(),
+            http3: site.listen.iter().any(Listen::is_http3),
+            redirect_to_https: site
+                .redirect_to_https
+                .map(|port| Box::new(Redirection(by_https(port))) as Box<dyn Origin>),
+            tls: self.tls.sites[index].clone(),
+            encoded_slashes: site.encoded_slashes,
+            slashes: slashes(site),
+            held: self.held.clone(),
+            pages: pages(&site.error_pages),
+            routes: routes.collect(),
+        }
+    }
+
+    /// Returns the access control of a route, or `None` if every request may pass.
+    fn gate(
+        &self,
+        (site, at): (usize, usize),
+        route: &forebay_conf::Route,
+        (thread, pools): (&Rc<Thread>, &Pools),
+    ) -> Option<Box<dyn Gate>> {
+        if !has_gate(route) {
+            return None;
+        }
+        let shared = &self.shared[site][at].auth;
+        let forward = route.access.forward_auth.as_ref().map(|settings| {
+            let server = self.proxy(&settings.proxy, shared, (thread, pools));
+            ForwardAuth::new(Box::new(server), settings.clone())
+        });
+        let url = route.access.jwt.as_ref().and_then(Jwt::url);
+        let key_server = url.map(|url| {
+            let shared = &self.shared[site][at].keys;
+            Box::new(self.proxy(&url.proxy, shared, (thread, pools))) as Box<dyn Origin>
+        });
+        let state = GateState {
+            key_server,
+            checks: self.password_checks.clone(),
+            limiters: &self.limiters[site][at],
+            keys: self.token_keys[site][at].clone(),
+            forward,
+        };
+        Some(Box::new(Guarded::new(thread.clone(), route.access.clone(), state)))
+    }
+
+    /// Returns the connections of one thread to the backends of a group.
+    fn upstream(
+        &self,
+        (plan, shared): (&forebay_conf::Upstream, &Option<SharedUpstream>),
+        keep: Option<usize>,
+        how: BackendOptions,
+        (thread, pools): (&Rc<Thread>, &Pools),
+    ) -> Upstream {
+        let how = || BackendOptions {
+            pools: Some(pools.idle.clone()),
+            keep: if plan.send_proxy.is_some() { Some(0) } else { keep },
+            connect_timeout: plan.connect_timeout,
+            ..how.clone()
+        };
+        let backends = plan.to.iter().map(|to| {
+            let mut how = how();
+            if to.https {
+                // TLS connections are not shared, because another route may verify certificates
+                // differently.
+                how.pools = None;
+                how.tls = Some((self.tls.backends[&plan.tls].clone(), host_of_url(to)));
+                how.alpn = match to.version {
+                    _ if to.scheme == Scheme::Stream => Alpn::None,
+                    HttpVersion::Http11 => Alpn::Http11,
+                    HttpVersion::Http2 => Alpn::Http2,
+                    HttpVersion::Negotiated => Alpn::Any,
+                };
+            }
+            self.backend(&to.address, how, thread)
+        });
+        let backends = backends.collect();
+        let SharedUpstream { group, tallies, .. } =
+            shared.as_ref().expect("a route to backends has what they share");
+        let upstream = Upstream::new(thread.clone(), backends, group.clone(), tallies);
+        upstream.hashed_by(plan.hash_key.clone())
+    }
+
+    pub(super) fn proxy(
+        &self,
+        proxy: &forebay_conf::Proxy,
+        shared: &Option<SharedUpstream>,
+        (thread, pools): (&Rc<Thread>, &Pools),
+    ) -> Proxy {
+        let how = BackendOptions {
+            idle_time: HTTP_IDLE,
+            reply_timeout: proxy.reply_timeout,
+            ..BackendOptions::default()
+        };
+        let keep = proxy.upstream.keepalive;
+        let upstream = self.upstream((&proxy.upstream, shared), keep, how, (thread, pools));
+        Proxy::new(thread.clone(), upstream, proxy, &pools.http2)
+    }
+
+    /// Returns the origin of a route on one thread: the part that answers its requests.
+    fn origin(
+        &self,
+        (site, at): (&forebay_conf::Site, usize),
+        (scripts, kept_from): (&ScriptRoutes, &[usize]),
+        Shared { room, launcher, upstream: shared, .. }: &Shared,
+        (thread, pools): (&Rc<Thread>, &Pools),
+    ) -> Box<dyn Origin> {
+        let route = &site.routes[at];
+        let upstream = |plan: &forebay_conf::Upstream, keep: Option<usize>, how: BackendOptions| {
+            self.upstream((plan, shared), keep, how, (thread, pools))
+        };
+        let thread = thread.clone();
+        match &route.action {
+            Action::Files(files) => {
+                let passes_on = route.passes_on();
+                let kept_from = kept_from.iter().map(|&below| RouteId::of(site, below)).collect();
+                let files = Files::new(thread, files.clone(), passes_on, scripts.clone());
+                Box::new(files.kept_from(kept_from))
+            }
+            Action::Cgi(cgi) => {
+                let room = room.clone();
+                let room = room.unwrap_or_else(|| Arc::new(Semaphore::new(cgi.max_processes)));
+                let (reaper, launcher) = (self.reaper.clone(), launcher.clone());
+                let processes = Processes { room, reaper, launcher, passed: &PASSED };
+                let scripts = (scripts_of(&cgi.dir, route), exact_paths(route));
+                Box::new(Cgi::new(thread, cgi.clone(), processes, scripts))
+            }
+            Action::Fastcgi(fastcgi) => {
+                let how = BackendOptions {
+                    idle_time: FASTCGI_IDLE,
+                    violates_keep_alive: true,
+                    ..BackendOptions::default()
+                };
+                let keep = if fastcgi.keep_conn { fastcgi.upstream.keepalive } else { Some(0) };
+                let upstream = upstream(&fastcgi.upstream, keep, how);
+                Box::new(Fastcgi::new(thread, upstream, fastcgi.clone()))
+            }
+            Action::AppServer(settings) => {
+                let upstream = upstream(&settings.upstream, Some(0), BackendOptions::default());
+                Box::new(AppServer::new(thread, upstream, settings.clone()))
+            }
+            Action::Ajp(ajp) => {
+                let reply_timeout = ajp.reply_timeout;
+                let how = BackendOptions {
+                    idle_time: AJP_IDLE,
+                    reply_timeout,
+                    ..BackendOptions::default()
+                };
+                let keep = ajp.upstream.keepalive;
+                Box::new(Ajp::new(&thread, upstream(&ajp.upstream, keep, how), ajp.clone()))
+            }
+            Action::Proxy(proxy) => Box::new(self.proxy(proxy, shared, (&thread, pools))),
+            Action::App(name) => {
+                let app = &self.plan.apps[name];
+                self.apps[name].origin(name, app, route, thread)
+            }
+            Action::Respond(respond) => Box::new(FixedReply::new(respond.clone())),
+            Action::Redirect(redirect) => Box::new(Redirection(redirect.clone())),
+            Action::Moved(pages) => Box::new(MovedRedirects(pages.clone())),
+            Action::Rewrite => {
+                let to = route.rewrite.clone();
+                Box::new(Rewriting(to.expect("a route without another action has `rewrite`")))
+            }
+        }
+    }
+
+    /// Returns `origin`. If the route has `cache`, wraps it in an origin that stores replies.
+    fn cached(
+        &self,
+        (site, route): (&forebay_conf::Site, &forebay_conf::Route),
+        origin: Box<dyn Origin>,
+        thread: &Rc<Thread>,
+    ) -> Box<dyn Origin> {
+        let Some((settings, store)) = route.cache.as_ref().zip(self.store.as_ref()) else {
+            return origin;
+        };
+        let zone = replies::zone(site, route);
+        let names_users = route.access.names_users_otherwise();
+        let thread = thread.clone();
+        Box::new(CachedOrigin::new(origin, settings, (store, &zone), thread, names_users))
+    }
+
+    fn backend(&self, address: &Address, how: BackendOptions, thread: &Rc<Thread>) -> Backend {
+        let name = address.to_string();
+        let permits = self.permits.get(&name).map(|(_, permits)| permits.clone());
+        let endpoint = self.endpoints[&name].clone();
+        // No TLS connection is closed so that a new one is served. A TLS server usually handles
+        // many connections at once, and each costs a handshake.
+        let pending = self.pending_connections.get(&name).filter(|_| how.tls.is_none()).cloned();
+        let how = BackendOptions { name, permits, pending, ..how };
+        Backend::new(thread.clone(), endpoint, how)
+    }
+}
+
+/// Connection pools that the routes of one thread share.
+#[derive(Default)]
+pub(super) struct Pools {
+    idle: Rc<IdlePools>,
+    http2: Http2Pools,
+}
+
+/// Returns true if a listener selects the site by name. An HTTP/3 listener selects from all sites
+/// of the TLS listener on its address, so that both select the same site. A site without HTTP/3
+/// then refuses the request.
+fn is_found_at(site: &forebay_conf::Site, address: &Listen) -> bool {
+    let is_beside = |listen: &Listen| listen.beside_for_http3().as_ref() == Some(address);
+    site.listen.contains(address) || site.listen.iter().any(is_beside)
+}
+
+/// Returns the host name that a server's certificate must have.
+fn host_of_url(to: &forebay_conf::Backend) -> String {
+    let host = to.authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
+    host.map_or(&*to.authority, |(host, _)| host).to_owned()
+}
+
+fn pages(pages: &ErrorPages) -> Option<Rc<ErrorPages>> {
+    (!pages.pages.is_empty()).then(|| Rc::new(pages.clone()))
+}
+
+/// Returns true if an application or server may reply with an error.
+fn has_errors_of_its_own(action: &Action) -> bool {
+    !matches!(
+        action,
+        Action::Files(_)
+            | Action::Respond(_)
+            | Action::Redirect(_)
+            | Action::Moved(_)
+            | Action::Rewrite
+    )
+}
+
+fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
+    let sends_files = route.sendfile_root.is_some();
+    let changes_fields = !route.reply_headers.is_empty() || !route.remove_headers.is_empty();
+    let is_plain = !sends_files && !changes_fields && route.cors.is_none();
+    if is_plain && route.expires.is_none() {
+        return None;
+    }
+    Some(Rc::new(Rules {
+        expires: route.expires.map(|expires| expires.as_secs()),
+        sends_files,
+        cors: route.cors.clone().map(Rc::new),
+        ..Rules::new(&route.reply_headers, &route.remove_headers)
+    }))
+}
