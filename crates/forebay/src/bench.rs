@@ -131,7 +131,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME=VALUE", conflicts_with_all = ["body", "body_file", "form"])]
     data_urlencode: Vec<String>,
     /// CSV file of values. {COLUMN} in URLs, header fields and bodies is replaced by a value of the
-    /// next row for each request. {n} is the number of the request, {random:1-1000} a random number
+    /// next row for each request. The letter n in braces is the number of the request,
+    /// {random:1-1000} a random number
     #[arg(long, value_name = "FILE.csv")]
     values: Option<PathBuf>,
     /// Keep the cookies that the server sets, for each connection

@@ -20,8 +20,9 @@ use crate::bench::{export, report};
 /// late or missing.
 ///
 /// Exit codes: 0 success; 1 requests failed, replies had a status of 4xx or 5xx (unless
-/// --allow-failures is given), or a machine was saturated, late or missing; 2 wrong usage, or a file
-/// that is no result of this load; 3 a result file cannot be written; 4 inconclusive (--fail-if).
+/// --allow-failures is given), no request was completed, a condition of --fail-if holds, or a machine
+/// was saturated, late or missing, or missed its rate; 2 wrong usage, or a file that is no result of
+/// this load; 3 a result file cannot be written; 4 inconclusive (--fail-if).
 #[derive(clap::Args)]
 pub struct MergeArgs {
     /// Results of `forebay bench --json`
