@@ -9,7 +9,6 @@
 //! prevent copies of a client's request, because the client does not know the token.
 
 use std::cell::{Cell, OnceCell};
-use std::fmt::Write as _;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -389,10 +388,7 @@ fn token() -> &'static str {
     TOKEN.get_or_init(|| {
         let mut bytes = [0; 16];
         rand::fill(&mut bytes).expect("the system has random bytes");
-        bytes.iter().fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        format!("{:032x}", u128::from_be_bytes(bytes))
     })
 }
 

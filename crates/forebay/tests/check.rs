@@ -733,19 +733,27 @@ fn a_script_that_a_route_of_files_keeps_from_being_run_is_a_warning() {
     std::fs::create_dir(folder.path().join("up")).unwrap();
     std::fs::write(folder.path().join("up/x.php"), "<?php").unwrap();
     let root = folder.path().display();
-    for (keys, is_warned) in
-        [("", true), (", scripts = \"below\"", false), (", scripts = \"refuse\"", false)]
-    {
+    let upper = "suffix = \".PHP\"\n";
+    let any_case = "suffix = \".PHP\"\nsuffix_ignore_case = true\n";
+    for (ends, keys, is_warned) in [
+        ("", "", true),
+        ("", ", scripts = \"below\"", false),
+        ("", ", scripts = \"refuse\"", false),
+        (upper, "", false),
+        (any_case, "", true),
+    ] {
         let text = format!(
-            "[[site]]\nlisten = 8080\n[[site.route]]\npath = \"/up/*\"\n\
+            "[[site]]\nlisten = 8080\n[[site.route]]\npath = \"/up/*\"\n{ends}\
              files = {{ root = \"{root}/up\"{keys} }}\n[[site.route]]\nsuffix = \".php\"\n\
              fastcgi = {{ to = \"unix:php.sock\", root = \"{root}\" }}\n"
         );
         let output = check(&[&typed("kept.toml", &text)]);
         let error = but_root(output.stderr);
         assert_eq!(output.status.code(), Some(0), "{error}");
-        let warning = "x.php is not run: this route takes it first, and the route on line 6";
-        assert_eq!(error.contains(warning), is_warned, "{keys}\n{error}");
+        let line = 6 + ends.lines().count();
+        let warning =
+            format!("x.php is not run: this route takes it first, and the route on line {line}");
+        assert_eq!(error.contains(&warning), is_warned, "{ends}{keys}\n{error}");
     }
 }
 

@@ -91,10 +91,8 @@ fn kept_script(
     let entries = std::fs::read_dir(&files.root).into_iter().flatten().take(super::LOOKED_AT);
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     // A route with `suffix = ".css"` gets no request for a script that ends in .php.
-    let suffixes = &site.routes[at].matcher.suffixes;
-    let is_requested = |name: &String| {
-        suffixes.is_empty() || suffixes.iter().any(|suffix| name.ends_with(suffix.as_str()))
-    };
+    let matcher = &site.routes[at].matcher;
+    let is_requested = |name: &String| matcher.suffixes.is_empty() || matcher.ends(name.as_bytes());
     let mut run = names.filter(is_requested).filter_map(|name| {
         let path = files.root.join(&name);
         let id = path.is_file().then(|| scripts.route_of(&path))??;

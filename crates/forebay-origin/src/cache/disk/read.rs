@@ -73,11 +73,12 @@ impl Disk {
 
     /// Returns the entries of a resource that may match the request.
     fn candidates(&self, key: &[u8], request: &Request) -> Vec<(EntryName, EntryFacts)> {
+        let key = key_hash(key);
         let state = self.shared.lock();
         if !matches!(state.phase, DiskPhase::Loading | DiskPhase::Ready) {
             return Vec::new();
         }
-        let mut found = state.index.variants(&key_hash(key));
+        let mut found = state.index.variants(&key);
         found.retain(|(name, facts)| match (name.variant, facts.vary) {
             (0, _) | (_, 0) => true,
             (variant, list) => {
