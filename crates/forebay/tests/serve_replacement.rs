@@ -16,6 +16,7 @@ use forebay_testkit::http::Client;
 use forebay_testkit::process::{Process, eventually};
 use forebay_testkit::stream::Address;
 use rustix::process::{Pid, Signal, kill_process};
+use support::load::Stop;
 use support::{
     Forebay, command, http3, is_alive, program, serve, serve_command, write_configuration,
 };
@@ -102,6 +103,7 @@ fn no_request_fails_while_the_process_is_replaced() {
         [Address::from(forebay.address), Address::from(&forebay.folder.path().join("s"))];
     let url = format!("h2c://{}/", forebay.address);
     let last = thread::scope(|scope| {
+        let stopping = Stop(&over);
         for address in &addresses {
             scope.spawn(|| ask(address, &over, &asked));
         }
@@ -124,7 +126,7 @@ fn no_request_fails_while_the_process_is_replaced() {
         }
         let before = asked.load(Ordering::Relaxed);
         assert!(eventually(|| asked.load(Ordering::Relaxed) > before + 1500));
-        over.store(true, Ordering::Relaxed);
+        drop(stopping);
         let last = all.pop().unwrap();
         assert!(eventually(|| all.iter().all(|earlier| !earlier.is_alive())));
         last
@@ -132,9 +134,8 @@ fn no_request_fails_while_the_process_is_replaced() {
     stop(forebay, last);
 }
 
-#[test]
-fn a_request_under_way_and_an_application_end_with_the_old_process() {
-    let folder = Folder::new();
+/// Adds a script that waits for a line in a FIFO. Returns the path of the FIFO.
+fn slow_script(folder: &Folder) -> PathBuf {
     folder.script(
         "cgi/slow",
         "#!/bin/sh\necho $$ > \"$WHERE/pid\"\nread x < \"$WHERE/go\"\n\
@@ -142,6 +143,13 @@ fn a_request_under_way_and_an_application_end_with_the_old_process() {
     );
     let fifo = folder.path().join("go");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    fifo
+}
+
+#[test]
+fn a_request_under_way_and_an_application_end_with_the_old_process() {
+    let folder = Folder::new();
+    let fifo = slow_script(&folder);
     folder.write("app.psgi", "sub { [200, [], [\"pid $$\"]] };\n");
     let mut forebay = serve(
         folder,
@@ -289,13 +297,7 @@ async fn until(mut done: impl FnMut() -> bool) {
 #[test]
 fn http3_connections_of_both_processes_are_served() {
     let folder = Folder::new();
-    folder.script(
-        "cgi/slow",
-        "#!/bin/sh\necho $$ > \"$WHERE/pid\"\nread x < \"$WHERE/go\"\n\
-         printf 'Content-Type: text/plain\\n\\nfinished'\n",
-    );
-    let fifo = folder.path().join("go");
-    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let fifo = slow_script(&folder);
     let tmp: PathBuf = folder.path().to_owned();
     let routes = "[[site.route]]\npath = \"/cgi/*\"\n\
                   cgi = { dir = \"cgi\", env = { WHERE = \"{tmp}\" } }\n\

@@ -50,7 +50,8 @@ pub fn load(
     })
 }
 
-struct Stop<'a>(&'a AtomicBool);
+/// Sets the flag when it is dropped, also if an assertion has failed.
+pub struct Stop<'a>(pub &'a AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
