@@ -250,6 +250,11 @@ impl Outcome {
         problems
     }
 
+    /// Returns the time of the start according to RFC 3339, in UTC and with milliseconds.
+    pub fn started(&self) -> String {
+        timestamp(self.started_at)
+    }
+
     /// Returns true if requests were due at planned times: with a rate, or at the pace of a log.
     pub fn is_open_loop(&self) -> bool {
         self.rate.is_some() || self.replay.as_ref().is_some_and(|replay| replay.speed.is_some())

@@ -68,7 +68,7 @@ fn page<'a>(outcome: &'a Outcome, problems: &'a [String]) -> Page<'a> {
     Page {
         title: format!("{} {}", outcome.method, outcome.url),
         load: load(outcome),
-        started: outcome.to_json()["started_at"].as_str().unwrap_or_default().to_owned(),
+        started: outcome.started(),
         problems,
         first_failure: outcome.first_failure.as_deref(),
         figures: figures(outcome),

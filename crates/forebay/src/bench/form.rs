@@ -73,6 +73,9 @@ impl Form {
                 body.push('=');
             }
             encode(&content, &mut body);
+            if body.len() > LARGEST {
+                return Err("--data-urlencode: the form is larger than 64 MiB".to_owned());
+            }
         }
         let content_type = "application/x-www-form-urlencoded".to_owned();
         Ok(Self { content_type, body: body.into_bytes() })

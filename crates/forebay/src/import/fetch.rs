@@ -173,9 +173,11 @@ fn head(from: &mut impl BufRead) -> std::io::Result<Received> {
     let mut fields = Vec::new();
     loop {
         let line = line(&mut from)?;
-        let Some((name, value)) = line.split_once(':') else {
+        if line.is_empty() {
             return Ok(Received { status, fields, body: Vec::new() });
-        };
+        }
+        let no_field = || Error::new(ErrorKind::InvalidData, "a header field without a colon");
+        let (name, value) = line.split_once(':').ok_or_else(no_field)?;
         fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
 }
@@ -242,7 +244,10 @@ mod tests {
             let reply = read(bytes.as_bytes()).unwrap();
             assert_eq!((reply.status, reply.body), (200, body.as_bytes().to_vec()), "{bytes}");
         }
-        for bytes in ["", "x\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\n", "HTTP/1.1 x\r\n\r\n"] {
+        let no_colon = "HTTP/1.1 200 OK\r\nA b\r\n\r\n";
+        for bytes in
+            ["", "x\r\n\r\n", "HTTP/1.1 200 OK\r\nA: b\r\n", "HTTP/1.1 x\r\n\r\n", no_colon]
+        {
             assert!(read(bytes.as_bytes()).is_err(), "{bytes}");
         }
         let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
