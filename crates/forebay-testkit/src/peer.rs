@@ -186,6 +186,15 @@ pub fn npm_package(package: &str) -> Option<PathBuf> {
     is_installed.then(|| entry.npm_folder())
 }
 
+/// Returns the folder from which Python imports a package that pip has installed. If it is missing,
+/// reports the test as skipped.
+///
+/// # Panics
+/// Panics if `scripts/peers` lacks the package.
+pub fn pip_folder(package: &str) -> Option<PathBuf> {
+    has(&[package]).then(PeerEntry::pip_folder)
+}
+
 /// Returns true if Perl can load `module`, which `package` contains. Otherwise, reports the test as
 /// skipped.
 ///
@@ -206,9 +215,9 @@ fn skip_without(entry: &PeerEntry) {
         Sign::Perl(module) => format!("Perl's module {module}"),
         Sign::Python(module) => format!("Python's module {module}"),
         Sign::File(path) => path.to_owned(),
-        Sign::Npm(_) => {
+        Sign::Npm(_) | Sign::Pip(_) => {
             return skip(&format!(
-                "the package {} of npm is not installed (scripts/install-peers does)",
+                "the package {} is not installed (scripts/install-peers does)",
                 entry.package
             ));
         }

@@ -18,7 +18,7 @@ const PYTHON: &str = "/usr/bin/python3";
 /// Line of the list: one package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PeerEntry {
-    /// Name of the package of Debian or npm, or of the Go program.
+    /// Name of the package of Debian, npm or pip, or of the Go program.
     pub(super) package: &'static str,
     /// Sign that the package is installed.
     pub(super) sign: Sign,
@@ -39,6 +39,8 @@ pub(super) enum Sign {
     Go(&'static str),
     /// Version of a package of npm.
     Npm(&'static str),
+    /// Version of a package that pip installs.
+    Pip(&'static str),
 }
 
 impl PeerEntry {
@@ -70,6 +72,7 @@ impl PeerEntry {
             Sign::File(pattern) => !matches(pattern).is_empty(),
             Sign::Go(_) => self.go_program().exists(),
             Sign::Npm(_) => self.npm_folder().join("package.json").exists(),
+            Sign::Pip(_) => Self::pip_folder().join(self.package).exists(),
         }
     }
 
@@ -81,6 +84,11 @@ impl PeerEntry {
     /// Returns the folder of a package of npm after its installation.
     pub(super) fn npm_folder(self) -> PathBuf {
         Path::new(TOOLS).join("../npm/node_modules").join(self.package)
+    }
+
+    /// Returns the folder of all packages that pip has installed.
+    pub(super) fn pip_folder() -> PathBuf {
+        Path::new(TOOLS).join("../pip")
     }
 
     fn find(what: &str, is_it: impl Fn(&Self) -> bool) -> Self {
@@ -126,6 +134,7 @@ fn parse(line: &'static str) -> PeerEntry {
         "file" => Sign::File(what),
         "go" => Sign::Go(what),
         "npm" => Sign::Npm(what),
+        "pip" => Sign::Pip(what),
         _ => panic!("scripts/peers: {line:?}: {kind} is no way to recognise a package"),
     };
     assert_eq!(words.next(), None, "scripts/peers: {line:?} has a word too many");

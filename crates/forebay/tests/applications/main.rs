@@ -4,6 +4,8 @@
 
 mod cgi_bin;
 mod harness;
+mod larger;
+mod node;
 mod packages;
 mod perl;
 mod perl_traps;
