@@ -1,4 +1,4 @@
-//! What a container sends over AJP: no panic, and the same events however the bytes are split.
+//! Packets of a container over AJP: no panic, and the same events for any split of the bytes.
 #![no_main]
 
 use forebay_wire::ajp13::*;

@@ -1,5 +1,5 @@
-//! What a web server sends over AJP: no panic, no other reading of it when less or more has come,
-//! and a head that was read is written back to be read as the same.
+//! Packets of a web server over AJP: no panic, and the same result for any amount of input. A
+//! decoded head is encoded and decoded again.
 #![no_main]
 
 use forebay_wire::ajp13::*;

@@ -1,4 +1,4 @@
-//! Heads of CGI replies: no panic, and the same outcome however the bytes are split.
+//! Heads of CGI replies: no panic, and the same outcome for any split of the bytes.
 #![no_main]
 
 use forebay_wire::cgi::{ReplyHead, ReplyParser};

@@ -1,4 +1,4 @@
-//! ClientHello: no panic, and the same answer however the bytes come.
+//! ClientHello: no panic, and the same answer for any split of the bytes.
 #![no_main]
 
 use forebay_wire::client_hello::HelloReader;

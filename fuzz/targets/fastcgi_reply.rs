@@ -1,5 +1,5 @@
-//! Records of a FastCGI reply, or of several: no panic, and the same events however the bytes are
-//! split.
+//! Records of a FastCGI reply, or of several: no panic, and the same events for any split of the
+//! bytes.
 #![no_main]
 
 use forebay_wire::fastcgi::{Decoder, RecordEvent, FastcgiError, ProtocolStatus, pairs};

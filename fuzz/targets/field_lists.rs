@@ -1,5 +1,5 @@
 //! Lists in field values (weights, entity tags, `X-Forwarded-For`, `Cookie`, dates): no panic, and
-//! nothing that is not in the value.
+//! no result that is not in the value.
 #![no_main]
 
 use forebay_wire::accept::{lists_tag, weighted};
@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(weighted(data).all(|(element, weight)| !element.is_empty() && weight <= 1000));
     assert!(weighted(data).count() <= most && addresses(data).count() <= most);
     assert!(data == b"*" || !lists_tag(data, b"\"a tag, of commas\"", true));
-    // What counts strongly counts weakly.
+    // A strong match is also a weak match.
     assert!(!lists_tag(data, b"\"a\"", false) || lists_tag(data, b"\"a\"", true));
     assert!(!list_has(data, b"a, b"));
     for cookie in cookies(data) {

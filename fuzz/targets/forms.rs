@@ -1,4 +1,5 @@
-//! Forms: no panic, pairs that lie in the form, and what is read and written again reads the same.
+//! Forms: no panic, and pairs that are parts of the form. Encoding and decoding again gives the
+//! same pairs.
 #![no_main]
 
 use forebay_wire::forms::{Dialect, decode, encode, pairs, text};

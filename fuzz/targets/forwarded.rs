@@ -1,5 +1,5 @@
-//! `Forwarded`: reading never panics, and a list is the same whether it comes in one field or, split
-//! where a comma stands outside of quotes, in two.
+//! `Forwarded`: no panic, and the same list from one field or from two that were split at a comma
+//! outside of quotes.
 #![no_main]
 
 use forebay_wire::forwarded::decode;

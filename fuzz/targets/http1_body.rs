@@ -1,4 +1,4 @@
-//! Message bodies: no panic, and the same payload however the bytes are split.
+//! Message bodies: no panic, and the same payload for any split of the bytes.
 #![no_main]
 
 use forebay_wire::http1::{BodyDecoder, HttpError, RequestFraming, ResponseFraming};
@@ -35,7 +35,7 @@ fuzz_target!(|data: &[u8]| {
     let whole = decode(decoder.clone(), data, data.len().max(1));
     for step in [1, 2, 7] {
         let pieces = decode(decoder.clone(), data, step);
-        // In pieces an error may be seen before more payload comes; the verdict is the same.
+        // With pieces, an error may be found before more payload arrives. The verdict is the same.
         assert_eq!(whole.is_err(), pieces.is_err());
         if let (Ok(whole), Ok(pieces)) = (&whole, &pieces) {
             assert_eq!(whole, pieces);

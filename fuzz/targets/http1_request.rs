@@ -1,4 +1,4 @@
-//! Request heads: no panic, and the same outcome however the bytes are split.
+//! Request heads: no panic, and the same outcome for any split of the bytes.
 #![no_main]
 
 use forebay_wire::http1::{Progress, RequestHead, RequestParser};

@@ -1,4 +1,4 @@
-//! Response heads: no panic, and the same outcome however the bytes are split.
+//! Response heads: no panic, and the same outcome for any split of the bytes.
 #![no_main]
 
 use forebay_wire::http1::{Http1Limits, Progress, ResponseHead, ResponseParser, encode};

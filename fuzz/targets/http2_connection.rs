@@ -1,5 +1,5 @@
-//! An HTTP/2 connection, server and client: no panic, the same events however the bytes are split,
-//! bounded memory, and output that is whole frames.
+//! HTTP/2 connections, server and client: no panic, bounded memory, the same events for any split
+//! of the bytes, and output of complete frames.
 #![no_main]
 
 use std::fmt::Write;
@@ -29,7 +29,7 @@ fn start(is_server: bool) -> Connection {
     connection
 }
 
-/// The events in words, pieces of a body joined, with replies sent as they would be.
+/// Returns the events as text. Joins pieces of a body, and sends replies as a server does.
 fn read(is_server: bool, acts: bool, data: &[u8], step: usize) -> String {
     let mut connection = start(is_server);
     let now = Instant::now();
@@ -88,7 +88,7 @@ fn read(is_server: bool, acts: bool, data: &[u8], step: usize) -> String {
 fuzz_target!(|data: &[u8]| {
     let Some((&mode, data)) = data.split_first() else { return };
     let (is_server, acts) = (mode & 1 == 0, mode & 2 == 0);
-    // The preface and SETTINGS are there, so that what follows them is reached.
+    // The preface and SETTINGS come first, so that the connection processes the rest.
     let mut input = Vec::new();
     if is_server {
         input.extend_from_slice(PREFACE);

@@ -1,4 +1,4 @@
-//! HTTP/2 frames: no panic, and the same frames however the bytes are split.
+//! HTTP/2 frames: no panic, and the same frames for any split of the bytes.
 #![no_main]
 
 use forebay_wire::http2::frame::{Frame, decode};
@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 
 const LARGEST: usize = 1_024;
 
-/// The frames, and the error that ended them.
+/// Returns the frames, and the error that ended them.
 fn read(data: &[u8], step: usize) -> (Vec<String>, Option<String>) {
     let mut frames = Vec::new();
     let (mut start, mut end) = (0, 0);

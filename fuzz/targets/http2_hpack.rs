@@ -1,4 +1,4 @@
-//! HPACK: no panic, bounded memory, and what is decoded survives being encoded and decoded again.
+//! HPACK: no panic, bounded memory, and decoded fields that can be encoded and decoded again.
 #![no_main]
 
 use forebay_wire::fields::Fields;
@@ -14,7 +14,7 @@ fn lines(fields: &Fields) -> Vec<(Vec<u8>, Vec<u8>)> {
 fuzz_target!(|data: &[u8]| {
     let (mut decoder, mut encoder, mut again) = Default::default();
     let (mut fields, mut block) = (Fields::new(), Vec::new());
-    // Blocks of one connection, each behind its length.
+    // Blocks of one connection, each after its length.
     let mut rest = data;
     while let Some((&len, behind)) = rest.split_first() {
         let (input, behind) = behind.split_at(behind.len().min(len.into()));

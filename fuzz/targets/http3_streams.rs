@@ -1,4 +1,4 @@
-//! HTTP/3: no panic, bounded memory, and a stream that is the same whole and byte by byte.
+//! HTTP/3: no panic, bounded memory, and the same result from a whole stream and byte by byte.
 #![no_main]
 
 use forebay_wire::fields::Fields;
@@ -13,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 const LIMITS: ListLimits = ListLimits { size: 2_048, fields: 40 };
 const RULES: HeadLimits = HeadLimits { target: 1_000, get_body: false, extended_connect: true };
 
-/// Sections, data, and whether it ended well.
+/// Sections, data, and true if the stream ended well.
 fn read(pieces: &mut dyn Iterator<Item = &[u8]>) -> (Vec<Vec<u8>>, Vec<u8>, bool) {
     let mut decoder = RequestDecoder::new(1_000);
     let (mut sections, mut data) = (Vec::new(), Vec::new());
@@ -34,7 +34,7 @@ fn read(pieces: &mut dyn Iterator<Item = &[u8]>) -> (Vec<Vec<u8>>, Vec<u8>, bool
     (sections, data, ended)
 }
 
-/// Number of events of a reply, its data, and whether it ended well.
+/// Number of events of a reply, its data, and true if it ended well.
 fn read_reply(pieces: &mut dyn Iterator<Item = &[u8]>) -> (usize, Vec<u8>, bool) {
     let mut decoder = ReplyDecoder::new(LIMITS, false);
     let (mut events, mut data, mut head) = (0, Vec::new(), Head::default());

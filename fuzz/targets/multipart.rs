@@ -1,5 +1,5 @@
-//! Forms in parts: no panic, ranges that lie in what was shown, the same parts however the bytes
-//! come, and never more held back than the limit.
+//! Forms in parts: no panic, ranges within the input, the same parts for any split of the bytes,
+//! and never more buffered than the limit.
 #![no_main]
 
 use forebay_wire::multipart::{Boundary, FormDecoder, Event, FormLimits, MultipartError, plain};
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 
 const LIMITS: FormLimits = FormLimits { parts: 8, head: 256, content: 512 };
 
-/// Name, name of the file, type and content of each part.
+/// Field name, file name, type and content of each part.
 type Parts = Vec<[Vec<u8>; 4]>;
 
 fn read(boundary: &Boundary, data: &[u8], step: usize) -> Result<Parts, MultipartError> {

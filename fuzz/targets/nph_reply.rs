@@ -1,5 +1,5 @@
-//! Heads of scripts that speak HTTP themselves: no panic, lines that end in CRLF, and an end that
-//! does not move when more comes.
+//! Heads of scripts that speak HTTP themselves: no panic, lines with CRLF, and an end that does not
+//! depend on later bytes.
 #![no_main]
 
 use forebay_wire::cgi::http_head;

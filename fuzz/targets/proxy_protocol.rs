@@ -1,5 +1,5 @@
-//! PROXY headers: no panic, and the same answer however the bytes come; what is decoded can be
-//! written and read again.
+//! PROXY headers: no panic, and the same answer for any split of the bytes. A decoded header can be
+//! encoded and decoded again.
 #![no_main]
 
 use forebay_wire::proxy_protocol::{Announced, LARGEST, decode, encode_v1, encode_v2};

@@ -1,15 +1,15 @@
-//! `Range`: no panic, and parts that lie within the whole, do not overlap and are not many.
+//! `Range`: no panic, and few ranges that are within the file and do not overlap.
 #![no_main]
 
 use forebay_wire::range::{self, Ranges};
 use libfuzzer_sys::fuzz_target;
 
-/// Ranges in one request.
+/// Maximum number of ranges in one request.
 const MOST: usize = 16;
 
 fuzz_target!(|data: &[u8]| {
     let Some((length, value)) = data.split_first_chunk::<8>() else { return };
-    // Small files as often as huge ones.
+    // Small files are as frequent as large ones.
     let length = u64::from_le_bytes(*length) >> (length[0] % 64);
     let Ranges::Parts(mut parts) = range::parse(value, length, MOST) else { return };
     assert!(!parts.is_empty() && parts.len() <= MOST);

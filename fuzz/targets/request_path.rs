@@ -1,4 +1,4 @@
-//! Request paths: no panic, and what is clean stays clean.
+//! Request paths: no panic, and cleaning a clean path changes nothing.
 #![no_main]
 
 use forebay_wire::path::normalize;

@@ -1,5 +1,5 @@
-//! The head of an SCGI request: no panic, ranges within the input, and no other reading of it when
-//! less or more has come.
+//! The head of an SCGI request: no panic, ranges within the input, and the same result for any
+//! amount of input.
 #![no_main]
 
 use forebay_wire::scgi::parse;

@@ -1,4 +1,4 @@
-//! `X-Accel-Redirect` and `X-Sendfile`: no panic, and no path that leads out of the directory.
+//! `X-Accel-Redirect` and `X-Sendfile`: no panic, and no path outside of the directory.
 #![no_main]
 
 use std::path::Path;

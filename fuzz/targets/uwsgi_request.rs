@@ -1,4 +1,4 @@
-//! The packet of a uwsgi request: no panic, and what is read is what was written.
+//! The packet of a uwsgi request: no panic, and decoding returns the encoded values.
 #![no_main]
 
 use forebay_wire::cgi::Sink;

@@ -1,4 +1,4 @@
-//! WebSocket frames of a server: no panic, and the same messages however the bytes come.
+//! WebSocket frames of a server: no panic, and the same messages for any split of the bytes.
 #![no_main]
 
 use forebay_wire::websocket::{Decoder, FrameEvent, FrameError, DecodedPayload};

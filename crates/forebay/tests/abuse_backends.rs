@@ -1,5 +1,5 @@
-//! Backends that break the rules, between pipelined clients of backends that keep them: nobody gets
-//! another's reply, half a reply without noticing, or none.
+//! Backends that break the rules, with pipelined clients whose other backends keep them. No client
+//! gets the reply of another one, no reply at all, or half a reply that looks complete.
 
 mod support;
 
@@ -17,7 +17,8 @@ use support::{Forebay, serve};
 
 const CLIENTS: usize = 4;
 const ROUNDS: usize = 2;
-/// Bytes of log in which all of a test is told, as error output is cut for each request.
+/// Maximum bytes of a log that holds all messages of a test. The server cuts error output per
+/// request.
 const LOG: usize = 4 << 20;
 
 fn case(name: &'static str, sends: impl AsRef<[u8]>, then: Then, expect: Expect) -> Case {
@@ -215,7 +216,7 @@ fn fastcgi_cases() -> Vec<Case> {
     cases
 }
 
-/// What scripts do, as Perl: all of it holds for a process of its own and for a persistent worker.
+/// Perl code of each script. It does the same in its own process and in a persistent worker.
 fn scripts() -> Vec<(&'static str, &'static str, Expect)> {
     use Expect::{Body, Cut, CutOr, Status};
     const OK: &str = "print \"Content-Type: text/plain\\n\\nok\";";
@@ -316,8 +317,8 @@ fn an_upload_to_a_backend_that_breaks_the_rules_harms_nobody_else() {
     uploads_between_good_ones(fastcgi_to(&backend), &cases);
 }
 
-/// As [`between_good_ones`], with bodies that no backend reads: those that keep the connection
-/// nevertheless take what is left of it for requests, so they are not asked.
+/// As [`between_good_ones`], with bodies that no backend reads. Backends that keep the connection
+/// anyway would take the rest of the body for a request, so this leaves them out.
 fn uploads_between_good_ones(forebay: Forebay, cases: &[Case]) {
     const BODY: usize = 1 << 20;
     thread::scope(|scope| {
@@ -334,7 +335,7 @@ fn uploads_between_good_ones(forebay: Forebay, cases: &[Case]) {
                     client.send(format!(
                         "POST /{number} HTTP/1.1\r\nHost: h\r\nContent-Length: {BODY}\r\n\r\n"
                     ));
-                    // A refused upload may be refused in the middle.
+                    // The gateway may refuse an upload in the middle.
                     let _refused = client.try_send(&vec![b'x'; BODY]);
                     let name = case.name;
                     match client.try_reply() {
@@ -349,7 +350,7 @@ fn uploads_between_good_ones(forebay: Forebay, cases: &[Case]) {
     forebay.stop();
 }
 
-/// Several clients go through all cases, each between two requests that are answered by the rules.
+/// Several clients send all cases, each between two requests that get correct answers.
 fn between_good_ones(forebay: Forebay, cases: &[Case]) -> (Exit, Folder) {
     thread::scope(|scope| {
         for client in 0..CLIENTS {
@@ -357,7 +358,7 @@ fn between_good_ones(forebay: Forebay, cases: &[Case]) -> (Exit, Folder) {
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     for at in 0..cases.len() {
-                        // In another order for each, so that different cases meet.
+                        // Each client has another order, so that different cases meet.
                         let number = (at * (2 * client + 1) + round) % cases.len();
                         try_case(forebay, client, number, &cases[number]);
                     }
@@ -399,7 +400,7 @@ fn try_case(forebay: &Forebay, client: usize, number: usize, case: &Case) {
 fn fits(expect: Expect, outcome: Option<&Reply>) -> bool {
     match (expect, outcome) {
         (Expect::Cut | Expect::CutOr(_), None) => true,
-        // Where nothing had been passed on yet the client can be told.
+        // If nothing was passed on yet, the client can get an error status.
         (Expect::Cut, Some(reply)) => reply.status == 502,
         (Expect::CutOr(status) | Expect::Status(status), Some(reply)) => reply.status == status,
         (Expect::Body(body), Some(reply)) => reply.status == 200 && reply.body == body.as_bytes(),

@@ -1,6 +1,6 @@
-//! Many requests over each origin: none fails, and memory, that of workers included, stays as it
-//! was after a warm-up. A few thousand by default; `examples/abuse/endurance` has 100,000 of each
-//! made, of the release build.
+//! Many requests over each origin. None fails, and the memory of Forebay and its workers does not
+//! grow after a warm-up. The default is a few thousand requests; `examples/abuse/endurance` sends
+//! 100,000 of each kind to the release build.
 
 mod support;
 
@@ -15,12 +15,12 @@ use forebay_testkit::peer::{self, has_php_fpm, php_fpm};
 use serde_json::Value;
 use support::{Forebay, proc, program, serve, site};
 
-/// Requests over each origin, unless `FOREBAY_ENDURANCE` says otherwise.
+/// Requests over each origin, unless `FOREBAY_ENDURANCE` has another number.
 const REQUESTS: usize = 3000;
-/// Requests before memory is looked at first, at the least.
+/// Minimum number of requests before the first look at memory.
 const WARM_UP: usize = 2000;
 const CONNECTIONS: usize = 8;
-/// Of Forebay, and of each worker.
+/// Bytes that Forebay, and each worker, may grow.
 const GROWTH: u64 = 1 << 20;
 const WORKERS: usize = 2;
 
@@ -51,7 +51,7 @@ fn endure(forebay: Forebay, name: &str, requests: usize, run: impl Fn(&Forebay, 
     forebay.stop();
 }
 
-/// So many requests by `forebay bench`; none may fail, and each gets this status.
+/// Sends this many requests with `forebay bench`. None may fail, and each gets this status.
 fn bench(address: SocketAddr, target: &str, status: &str, more: &[&str], requests: usize) {
     let output = Command::new(program())
         .args(["bench", &format!("http://{address}{target}"), "--quiet", "--json", "-"])
@@ -84,7 +84,7 @@ fn folder() -> Folder {
     folder
 }
 
-/// It keeps nothing from one request to the next, and reads its body.
+/// An application that keeps nothing between requests, and reads each body.
 const WSGI: &str = "def application(environ, start_response):
     body = environ['wsgi.input'].read()
     start_response('200 OK', [('Content-Type', 'text/plain')])
@@ -126,7 +126,7 @@ fn fixed_replies() {
 
 #[test]
 fn new_connections() {
-    // Fewer: each leaves a port behind for a minute.
+    // Fewer requests, because each one occupies a port for a minute.
     let forebay = site(folder(), "[[site.route]]\nrespond = \"fixed\"\n");
     endure(forebay, "fixed reply, a connection each", requests(), |forebay, n| {
         bench(forebay.address, "/", "200", &["--no-keepalive"], n);
@@ -154,13 +154,13 @@ fn persistent_perl_scripts_with_bodies() {
     let forebay = app("kind = \"perl-cgi\"\ndir = \"scripts\"");
     let body = forebay.folder.write("body", vec![b'b'; 300_000]);
     let post = ["-X", "POST", "--body-file", body.to_str().expect("a plain name")];
-    // Each of them through a temporary file.
+    // Each upload goes through a temporary file.
     endure(forebay, "persistent Perl script, body of 300 kB", requests() / 5, |forebay, n| {
         bench(forebay.address, "/hello.pl", "200", &post, n);
     });
 }
 
-/// A site with one application that has every path.
+/// A site with one application for all paths.
 fn app(keys: &str) -> Forebay {
     let route = "[[site.route]]\npath = \"/*\"\napp = \"own\"\n[app.own]\n";
     site(folder(), &format!("{route}workers = {WORKERS}\n{keys}\n"))
@@ -168,7 +168,7 @@ fn app(keys: &str) -> Forebay {
 
 const PYTHON: &str = "/usr/bin/python3";
 
-/// As [`app`], with Debian's Python where it is installed.
+/// As [`app`], with Debian's Python if it is installed.
 fn python_app(keys: &str) -> Option<Forebay> {
     peer::has(&["python3"]).then(|| app(&format!("{keys}\npython = \"{PYTHON}\"")))
 }
@@ -294,7 +294,7 @@ fn tunnels() {
     });
 }
 
-/// An upgrade, a word that comes back, and the end.
+/// Upgrades a connection, sends a word, gets it back and ends.
 fn talk(forebay: &Forebay, turn: usize) {
     let mut client = Client::connect(forebay.address);
     client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n");
@@ -306,7 +306,7 @@ fn talk(forebay: &Forebay, turn: usize) {
     assert!(client.is_closed());
 }
 
-/// A backend that switches to a protocol in which everything comes back.
+/// A backend that switches to a protocol that returns all bytes.
 fn switching_echo() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let address = listener.local_addr().expect("it is bound");

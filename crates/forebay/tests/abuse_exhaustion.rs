@@ -1,5 +1,5 @@
-//! Descriptors and disks that run out: the server lives, says what is missing, and goes on as
-//! before once there is some again.
+//! Descriptors and disk space run out. The server keeps running and names the shortage. It works as
+//! before when the shortage has ended.
 
 mod support;
 
@@ -18,7 +18,7 @@ use support::echo::Echo;
 use support::{Forebay, command, proc, serve_command, site, write_configuration};
 
 const MANY: u64 = 1000;
-/// A second thread would spin as well as the first.
+/// CPU clock ticks that a waiting server may use. If it spun, its second thread would spin as well.
 const BUSY: u64 = 50;
 
 #[test]
@@ -33,7 +33,7 @@ fn without_descriptors_new_connections_wait_and_old_ones_go_on() {
         client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     }
     forebay.wait_for_output("raise the limit on open files");
-    // Not a wait for something, but a time over which the processor's is measured.
+    // This is not a wait for an event, but the period in which the test counts CPU time.
     let (started, ticks) = (Instant::now(), proc::processor_ticks(pid));
     while started.elapsed() < Duration::from_secs(1) {
         assert_eq!(kept.get("/").text(), "here");
@@ -96,13 +96,13 @@ fn what_needs_a_descriptor_is_a_503_that_says_why() {
     assert_eq!(kept.get("/run.pl").text(), "ran", "a worker that is there needs nothing new");
     forebay.signal(Signal::HUP);
     forebay.wait_for_output("not reloaded");
-    // The connection whose body was not read is closed; nothing has leaked.
+    // The connection with the unread body is closed, and nothing has leaked.
     drop(another);
     assert!(eventually(|| proc::descriptors(pid).len() == open - 1));
     proc::limit_descriptors(pid, MANY);
     assert_eq!(kept.get("/files/file.txt").text(), "a file");
     assert_eq!(kept.get("/run.cgi").text(), "ran");
-    // Neither backend was at fault, so neither is left out.
+    // Neither backend has failed, so neither is excluded.
     for _ in 0..4 {
         assert_eq!(forebay.get("/proxied").status, 200);
     }
@@ -131,7 +131,7 @@ fn idle_connections_to_backends_make_room_for_what_needs_a_descriptor() {
     assert_eq!(kept.get("/one").status, 200);
     proc::fill_descriptors(pid);
     assert_eq!(kept.get("/other").status, 200, "{}", forebay.output());
-    // What became idle now makes room for a client, and nothing for the one behind.
+    // The connection that is idle now makes room for a client, but for no second one.
     let (mut client, mut waiting) = (forebay.connect(), forebay.connect());
     assert_eq!(client.get("/").text(), "here");
     waiting.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -174,7 +174,7 @@ fn a_limit_on_file_sizes_is_a_500_and_not_the_end() {
     let configuration = "[log]\naccess = \"{tmp}/log\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
         [[site.route]]\npath = \"/*\"\ncgi = { dir = \"scripts\" }\n";
     let mut forebay = support::serve(folder, configuration);
-    // Enough for what it says on standard error, which is a file here.
+    // Enough for the messages on standard error, which is a file here.
     proc::limit_file_size(forebay.process.id(), 32 * 1024);
     let reply = post(&mut forebay.connect(), "/run.cgi", 300_000);
     assert_eq!(reply.status, 500, "{}", forebay.output());
@@ -193,19 +193,19 @@ fn a_limit_on_file_sizes_is_a_500_and_not_the_end() {
 fn post(client: &mut Client, target: &str, length: usize) -> Reply {
     let head = format!("POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n");
     client.send(head);
-    // A server that refuses it need not read it all.
+    // A server that refuses the body need not read all of it.
     let _ = client.try_send(&vec![b'x'; length]);
     client.reply()
 }
 
-/// Serves with a disk of its own at `{tmp}/disk`, of so many KiB, for temporary files and logs.
-/// `None`, with a word why, where that may not be mounted.
+/// Serves with an own disk of this many KiB at `{tmp}/disk`, for temporary files and logs. Returns
+/// `None`, with the reason in the output, if the test may not mount it.
 fn serve_on_small_disk(folder: Folder, kib: usize, configuration: &str) -> Option<Forebay> {
     let disk = folder.path().join("disk");
     fs::create_dir(&disk).expect("the folder is ours");
     let shell = |script: &str| {
         let mut unshare = Command::new("unshare");
-        // Without root's rights, in a user namespace.
+        // Works without root's rights, in a user namespace.
         let flags = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
         unshare.args([flags, "sh", "-c", script, "sh"]).arg(&disk);
         unshare
@@ -222,7 +222,7 @@ fn serve_on_small_disk(folder: Folder, kib: usize, configuration: &str) -> Optio
     Some(serve_command(folder, mounted))
 }
 
-/// The disk as the server sees it.
+/// The path of the disk in the server's mount namespace.
 fn disk(forebay: &Forebay) -> PathBuf {
     let inside = forebay.folder.path().join("disk");
     let root = PathBuf::from(format!("/proc/{}/root", forebay.process.id()));
@@ -253,7 +253,7 @@ fn a_full_disk_below_the_spool_is_a_500_that_says_so() {
             let reply = post(&mut forebay.connect(), target, 3 * 1024 * DISK);
             assert_eq!(reply.status, 500, "{target}: {}", forebay.output());
         }
-        // The space is free again, also for several at once.
+        // The space is free again, also for several clients at the same time.
         thread::scope(|scope| {
             for client in 0..2 {
                 let forebay = &forebay;

@@ -1,5 +1,5 @@
-//! Floods of connections that are closed again: the memory that they took is given back. Small by default;
-//! `examples/abuse/memory` opens thousands.
+//! Floods of connections that close again: Forebay returns the memory that they used. They are
+//! small by default; `examples/abuse/memory` opens thousands.
 
 mod support;
 
@@ -15,16 +15,16 @@ use forebay_testkit::tls::Authority;
 use rustix::process::{Resource, getrlimit};
 use support::{Forebay, http3, proc, site};
 
-/// Connections of each kind, unless `FOREBAY_FLOOD` says otherwise.
+/// Connections of each kind, unless `FOREBAY_FLOOD` has another number.
 const FLOOD: usize = 500;
 
-/// Serializes large floods.
+/// Lets large floods run one after the other.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The clients of a flood, for as long as it is to go on.
+/// The clients of a flood. Dropping them ends it.
 type Flood = Vec<Box<dyn std::any::Any>>;
 
-/// Clients over TCP that send the beginning of a request each.
+/// Clients over TCP that each send the beginning of a request.
 fn beginnings(address: SocketAddr, count: usize, sent: &[u8]) -> Flood {
     let begin = |_| -> Box<dyn std::any::Any> {
         let mut client = TcpStream::connect(address).unwrap();
@@ -84,12 +84,12 @@ fn posts_http3(address: SocketAddr, authority: &Authority, count: usize) -> Floo
     vec![Box::new(Http3Clients { runtime, endpoint, _streams: streams })]
 }
 
-/// Memory before a flood, at its peak, and what is left within a minute after it: less than 1.5 times what it was,
-/// and 3 MiB for what a debug build and its allocator take once.
+/// Compares memory before a flood with memory within a minute after it. It must fall below 1.5
+/// times the first value, plus 3 MiB that a debug build and its allocator use once.
 fn gives_memory_back(forebay: &Forebay, name: &str, flood: impl Fn(usize) -> Flood) {
     let wanted = std::env::var("FOREBAY_FLOOD").ok();
     let count = wanted.map_or(FLOOD, |text| text.parse().expect("FOREBAY_FLOOD is a number"));
-    // Thousands of sockets of several floods are more than this process may open.
+    // The sockets of several floods exceed this process's limit on open files.
     let _alone = (count > 2_000).then(|| ALONE.lock());
     let pid = forebay.process.id();
     drop(flood(20));
@@ -98,7 +98,7 @@ fn gives_memory_back(forebay: &Forebay, name: &str, flood: impl Fn(usize) -> Flo
     let most = before + before / 2 + (3 << 20);
     for round in 1..=2 {
         let clients = flood(count);
-        // Until all have been taken up, which shows by memory that grows no more.
+        // Waits until the server has accepted all of them: its memory then stops growing.
         let mut peak = 0;
         assert!(eventually(|| {
             thread::sleep(Duration::from_millis(200));

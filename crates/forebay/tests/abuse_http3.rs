@@ -1,4 +1,4 @@
-//! HTTP/3: clients that mean harm, or give no room, and what they must not reach.
+//! HTTP/3 clients that attack or that give no room, and the resources that they must not reach.
 
 mod support;
 
@@ -24,7 +24,7 @@ use support::{pattern, serve};
 
 const EXCESSIVE_LOAD: u64 = 0x107;
 
-/// How often a limit was reached, by /metrics.
+/// The number of times that a limit was reached, from /metrics.
 fn limit(admin: SocketAddr, name: &str) -> u64 {
     let reply = PlainClient::connect(admin).get("/metrics");
     let name = format!("forebay_limit_reached_total{{limit=\"{name}\"}} ");
@@ -72,7 +72,7 @@ fn trailers_right_behind_a_head_change_nothing_of_it() {
     assert_eq!(echo.whole(), 1);
 }
 
-/// A client does this with one connection until it is sent away, which is counted once.
+/// Runs `abuse` on one connection until the server closes it. The server counts this once.
 fn is_sent_away(abuse: impl AsyncFn(&quinn::Connection) -> bool) {
     let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let first = format!("[server]\nadmin = \"{admin}\"\n");
@@ -240,7 +240,7 @@ fn an_interim_head_arrives_though_the_client_gives_little_room_and_the_backend_i
 #[test]
 fn a_request_ends_when_it_is_reset_though_some_of_it_was_not_read() {
     let (end, wait) = mpsc::channel::<()>();
-    // It reads nothing of the body, so that the gateway does not either from some point on.
+    // The client reads nothing of the body, so the gateway stops reading at some point.
     let (route, serving) = backend(move |_, stream| {
         let _ = wait.recv();
         drop(stream);
@@ -263,11 +263,11 @@ fn a_request_ends_when_it_is_reset_though_some_of_it_was_not_read() {
         ];
         send.write_all(&raw::headers(&head)).await.unwrap();
         let data = raw::frame(0, &vec![7; 32 << 10]);
-        // Until nobody takes any more.
+        // Until nobody takes any more of it.
         let filling = async { while send.write_all(&data).await.is_ok() {} };
         assert!(tokio::time::timeout(DEADLINE / 10, filling).await.is_err());
         send.reset(0x10cu32.into()).unwrap();
-        // The connection goes on, which a task of its own sees to.
+        // The connection continues in a task of its own.
         let logged = async {
             while !is_logged() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -280,10 +280,10 @@ fn a_request_ends_when_it_is_reset_though_some_of_it_was_not_read() {
     forebay.stop();
 }
 
-/// The first byte of a Retry, beside four bits of no meaning (RFC 9000 section 17.2.5).
+/// The first byte of a Retry packet, next to four bits without meaning (RFC 9000 section 17.2.5).
 const RETRY: u8 = 0xf0;
 
-/// What a client says first, which is taken from it on the way.
+/// Returns the first datagram of a client, which does not reach the server.
 async fn first_datagram(authority: &Authority) -> Vec<u8> {
     let trap = tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let (endpoint, to) = (endpoint(), trap.local_addr().unwrap());
@@ -294,7 +294,8 @@ async fn first_datagram(authority: &Authority) -> Vec<u8> {
     first
 }
 
-/// What begins the reply to it where it comes from another address, and how long that is.
+/// Returns the first byte of the reply to this datagram from another address, and the reply's
+/// length.
 fn reply_to_forged(first: &[u8], to: SocketAddr) -> (u8, usize) {
     let forged = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     forged.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -328,7 +329,7 @@ fn addresses_that_were_made_up_use_up_no_connections() {
         let first = first_datagram(&authority).await;
         for _ in 0..5 {
             let (kind, count) = reply_to_forged(&first, forebay.address);
-            // Smaller than what it answers.
+            // Smaller than the request.
             assert!(kind == RETRY && count < 200, "{kind:x} {count}");
         }
         still_serves(&Client::connect(forebay.address, &authority).await).await;
@@ -388,7 +389,7 @@ fn nothing_is_taken_before_the_handshake_has_ended() {
         let again = || endpoint.connect_with(config.clone(), forebay.address, "localhost").unwrap();
         let first = again().await.unwrap();
         assert!(matches!(exchange_raw(&first, &with("/", &[]), true).await, End::Finished(1..)));
-        // The ticket is there; it does not allow early data.
+        // The ticket arrives, but does not allow early data.
         let second = again().into_0rtt().map(drop).unwrap_err().await.unwrap();
         assert!(matches!(exchange_raw(&second, &with("/", &[]), true).await, End::Finished(1..)));
     });

@@ -1,5 +1,5 @@
-//! Backends killed with SIGKILL under load, again and again: each client gets whole replies of its
-//! own, documented errors, or a connection that visibly ends.
+//! SIGKILL ends backends under load, again and again. Each client gets complete replies to its own
+//! requests, documented errors, or a connection that ends visibly.
 
 mod support;
 
@@ -19,12 +19,12 @@ const CLIENTS: usize = 4;
 const KILLS: usize = 20;
 /// Replies that clients get between two kills.
 const BETWEEN: usize = 30;
-/// Requests of one client at the most, whatever happens.
+/// Maximum number of requests of a client.
 const MOST: usize = 50_000;
 
 type Counts = BTreeMap<Outcome, usize>;
 
-/// Loads `path` while one of `victims` after the other is killed; what clients saw.
+/// Loads `path` and kills one of `victims` after the other. Returns the results of the clients.
 fn kill_under_load(forebay: &Forebay, path: &str, victims: impl Fn() -> Vec<u32>) -> Counts {
     let (stop, served) = (AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -71,16 +71,16 @@ fn load(asker: &mut Asker, path: &str, stop: &AtomicBool, served: &AtomicUsize) 
     counts
 }
 
-/// Kills under load; then all is well again, with `count` possible victims as before, and nothing
-/// was left behind.
+/// Kills processes under load. Afterwards, everything works again, there are `count` possible
+/// victims as before, and nothing is left.
 fn survives(mut forebay: Forebay, path: &str, count: usize, victims: impl Fn() -> Vec<u32>) {
     let open = proc::descriptors(forebay.process.id()).len();
     let counts = kill_under_load(&forebay, path, &victims);
     let whole = counts.get(&Outcome::Whole).copied().unwrap_or(0);
     let others: usize = counts.values().sum::<usize>() - whole;
     assert!(whole >= KILLS * BETWEEN, "{counts:?}");
-    // Each kill costs what was under way at the one victim, what was pipelined behind that, and
-    // what came before another was there.
+    // Each kill costs the requests that the victim had begun, those pipelined after them, and those
+    // that came before a new process ran.
     assert!(others < whole / 2, "{counts:?}: {}", forebay.output());
     let mut asker = Asker::new(forebay.address, CLIENTS);
     assert!(eventually(|| asker.ask(path) == Outcome::Whole), "{}", forebay.output());
@@ -163,8 +163,8 @@ fn processes_of_cgi_scripts() {
     survives(forebay, "/id.pl", 0, || proc::children_that_run(pid, "perl"));
 }
 
-/// A site with scripts that a program of its own runs, and the ids of the program's processes: the
-/// parents, each below a guard, or their children.
+/// Returns a site whose scripts a program of its own runs. Also returns functions for the process
+/// ids: parents, each below a guardian, or their children.
 fn of_a_program(keys: &str) -> (Forebay, impl Fn() -> Vec<u32>, impl Fn() -> Vec<u32>) {
     let user = if rustix::process::geteuid().is_root() { "user = \"www-data\"\n" } else { "" };
     let forebay = site(
@@ -214,8 +214,8 @@ fn children_of_php_cgi() {
     }
 }
 
-/// Answers by one of four protocols with its own number, each reply in one write, so that a reply is
-/// whole or not there. It keeps connections where the protocol can.
+/// Answers over one of four protocols with its own number. It writes each reply at once, so a reply
+/// is complete or missing. It keeps connections if the protocol can.
 const BACKEND: &str = r##"
 use strict; use warnings;
 use IO::Select; use IO::Socket::UNIX;
@@ -259,8 +259,8 @@ while (1) {
 }
 "##;
 
-/// Five backends, of which one after the other is killed under load until one is left: each request
-/// is answered all the same.
+/// Starts five backends and kills one after the other under load, until one is left. Each request
+/// gets an answer.
 fn costs_no_request(protocol: &str, keys: &str) {
     let folder = folder();
     let script = folder.write("backend.pl", BACKEND);
@@ -293,7 +293,8 @@ fn costs_no_request(protocol: &str, keys: &str) {
     thread::scope(|scope| {
         let clients: Vec<_> = served.iter().map(|served| scope.spawn(|| ask_on(served))).collect();
         loop {
-            // Of each client: what was under way at the kill before this one has its answer.
+            // At the time of the next kill, each client has got the answer that was pending at this
+            // kill.
             let before = served.each_ref().map(|served| served.load(Ordering::Relaxed));
             let is_time = || {
                 let mut all = served.iter().zip(before);

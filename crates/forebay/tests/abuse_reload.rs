@@ -1,4 +1,4 @@
-//! SIGHUP under load, for every kind of origin: nothing is lost, nothing is mixed.
+//! SIGHUP under load for every kind of origin: no request is lost, and no replies are mixed up.
 
 mod support;
 
@@ -16,13 +16,13 @@ use support::{Forebay, proc, serve, write_configuration};
 
 const CLIENTS: usize = 5;
 const RELOADS: usize = 10;
-/// Requests of one client at the most, whatever happens.
+/// Maximum number of requests of a client.
 const MOST: usize = 20_000;
 const DONE: &str = "serving by the configuration as it is now";
 const PATHS: [&str; 6] =
     ["/id.php", "/app/id.pl", "/cgi/id.pl", "/fastcgi", "/proxied", "/own/id.php"];
 
-/// Every other round the application changes, so that the old one has to be drained.
+/// Every second round changes the application, so the old one has to drain.
 fn configuration(round: usize, php: &str, fastcgi: &Hostile, http: &Hostile) -> String {
     let changed = round / 2;
     let user = if rustix::process::geteuid().is_root() { "user = \"www-data\"" } else { "" };
@@ -85,7 +85,7 @@ fn ten_reloads_lose_no_request_of_any_origin() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    // The workers of the last applications, and no others.
+    // Only the workers of the last applications are left.
     let pid = forebay.process.id();
     let workers = || proc::children_that_run(pid, "perl");
     assert!(eventually(|| workers().len() == 2), "{:?}", workers());

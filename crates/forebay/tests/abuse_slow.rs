@@ -1,5 +1,5 @@
-//! Slow clients, many at once: everybody else is served as if they were not there, and what they
-//! cost has a bound. The figures with 1,000 connections are in docs/src/operations/abuse.md.
+//! Many slow clients at the same time. All others are served normally, and the cost of the slow
+//! ones is bounded. Figures for 1,000 connections are in docs/src/operations/abuse.md.
 
 mod support;
 
@@ -21,11 +21,11 @@ use support::{Forebay, proc, site};
 
 const SLOW: &str = "200";
 
-/// Clients that do not read, unless `FOREBAY_UNREADING` says otherwise.
+/// Clients that do not read, unless `FOREBAY_UNREADING` has another number.
 const UNREADING: usize = 100;
-/// What each of them may cost at the most: the buffers that docs/src/operations/abuse.md names.
+/// Maximum cost of each client in bytes: the buffers in docs/src/operations/abuse.md.
 const PER_CLIENT: u64 = 192 * 1024;
-/// What a debug build's first requests cost besides.
+/// Additional bytes for the first requests of a debug build.
 const ROOM: u64 = 1 << 20;
 const LARGE: usize = 8 << 20;
 
@@ -59,7 +59,7 @@ fn ordinary_clients_are_served_while_slowhttptest_runs_in_each_of_its_modes() {
     forebay.stop();
 }
 
-/// Asks over a kept and over new connections until `ended`; how often.
+/// Sends requests over a kept connection and over new ones until `ended`. Returns their number.
 fn serve_until(forebay: &Forebay, mut ended: impl FnMut() -> bool) -> usize {
     let mut kept = forebay.connect();
     let mut served = 0;
@@ -78,7 +78,7 @@ fn serve_until(forebay: &Forebay, mut ended: impl FnMut() -> bool) -> usize {
     }
 }
 
-/// A client with a small window that asks and never reads.
+/// A client with a small window that sends a request and never reads.
 fn ask_without_reading(address: SocketAddr, path: &str) -> TestStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.set_recv_buffer_size(4096).expect("a small window");
@@ -94,8 +94,8 @@ fn unreading() -> usize {
     wanted.map_or(UNREADING, |text| text.parse().expect("FOREBAY_UNREADING is a number"))
 }
 
-/// Memory stays within the bound while nobody reads, and others are answered. Prints a row of the
-/// table.
+/// Asserts that memory stays within the bound while clients do not read, and that others get
+/// answers. Prints a row of the table.
 fn clients_that_do_not_read(forebay: Forebay, path: &str, name: &str) {
     let (pid, count) = (forebay.process.id(), unreading());
     let open = proc::descriptors(pid).len();
@@ -104,7 +104,7 @@ fn clients_that_do_not_read(forebay: Forebay, path: &str, name: &str) {
     (0..20).for_each(|_| small());
     let before = proc::resident(pid);
     let slow: Vec<_> = (0..count).map(|_| ask_without_reading(forebay.address, path)).collect();
-    // Each has a connection to a backend or a worker as well, as far as there are any.
+    // Each client also has a connection to a backend or a worker, if one is free.
     assert!(eventually(|| proc::descriptors(pid).len() >= open + count * 9 / 10));
     let mut most = before;
     for _ in 0..200 {

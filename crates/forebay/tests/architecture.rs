@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-/// The places that the table of steps names: file and function.
+/// Returns the files and functions in the table of steps.
 fn places(table: &str) -> Vec<(String, String)> {
     let quoted = table.split('`').skip(1).step_by(2);
     let place = |text: &str| {
@@ -13,7 +13,7 @@ fn places(table: &str) -> Vec<(String, String)> {
     quoted.map(|text| place(text).unwrap_or_else(|| panic!("{text} names no function"))).collect()
 }
 
-/// The rows of the table whose first line begins so.
+/// Returns the rows of the table that begins with this line.
 fn rows<'a>(text: &'a str, head: &str) -> Vec<&'a str> {
     let lines = text.lines().skip_while(|line| !line.starts_with(head));
     lines.take_while(|line| line.starts_with('|')).skip(2).collect()
@@ -44,7 +44,8 @@ fn every_step_of_a_request_is_found_where_its_table_says() {
     }
 }
 
-/// More than this nobody reads before the first change; reasons that belong to a few lines stand there.
+/// Maximum words. Nobody reads more before the first change. Reasons for a few lines belong into
+/// the code.
 const MOST_WORDS: usize = 2_500;
 
 #[test]

@@ -14,7 +14,7 @@ use serde_json::Value;
 const HELLO: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 const ABSENT: &str = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
 
-/// A server that answers every read with `reply`; its address.
+/// Starts a server that answers every read with `reply`. Returns its address.
 fn server(reply: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -129,7 +129,7 @@ fn failures_and_error_replies_exit_with_1_unless_allowed() {
     assert!(text(&output.stdout).contains("20 (protocol: 20)"), "{output:?}");
 }
 
-/// SETTINGS, and a reply of status 200 on stream 1: `:status` by its place in the static table.
+/// SETTINGS, and a reply with status 200 on stream 1: `:status` is an index of the static table.
 const HTTP2: &str = "\0\0\0\x04\0\0\0\0\0\0\0\x05\x01\x05\0\0\0\x01\x08\x03200";
 
 #[test]
@@ -240,7 +240,7 @@ fn an_interrupt_ends_the_run_with_a_report() {
         assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
         stream.write_all(HELLO.as_bytes()).unwrap();
     }
-    // The fourth request says that the third reply was counted.
+    // The fourth request shows that the third reply was counted.
     assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -272,7 +272,7 @@ fn a_termination_says_so_in_the_json_and_in_the_exit_code() {
 
 #[test]
 fn a_server_that_never_answers_is_no_success() {
-    // The system accepts the connections, and nobody reads from them.
+    // The system accepts the connections, but nobody reads from them.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let output = bench(&[&url, "-c", "3", "-d", "200ms"]);
@@ -297,7 +297,7 @@ fn a_rate_that_was_missed_is_no_success() {
             }
         }
     });
-    // One connection carries 50 requests per second, by a duration and by a number.
+    // One connection carries 50 requests per second, for a duration and for a number of requests.
     for end in [["-d", "1"], ["-n", "30"]] {
         let rate = &["-c", "1", "-r", "1k", "--arrivals", "even", "--json", "-"][..];
         let output = bench(&[&[&url[..]], &end[..], rate].concat());
@@ -427,14 +427,14 @@ fn shards_start_together_and_their_merged_counts_are_exact() {
     let series = json["series"].as_array().unwrap();
     assert_eq!(series.iter().map(|s| s["completed"].as_u64().unwrap()).sum::<u64>(), 1000);
 
-    // A shard that is missing, twice there, or of another load.
+    // A shard is missing, occurs twice, or has another load.
     let output = merge(&[first, third, "--quiet", "--json", "-"]);
     assert_eq!(output.status.code(), Some(1));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     let problems: Vec<_> = json["problems"].as_array().unwrap().iter().collect();
     assert!(problems.contains(&&"1 of 3 shards are missing: 2".into()), "{problems:?}");
     fs::copy(first, path("copy.json")).unwrap();
-    // The colon of the address is in no encoded histogram.
+    // An encoded histogram never contains the colon of the address.
     let other = fs::read_to_string(first).unwrap().replace(&urls[1], &format!("{}c", urls[0]));
     fs::write(path("other.json"), other).unwrap();
     fs::write(path("text"), "{}").unwrap();
@@ -504,7 +504,7 @@ fn a_log_is_replayed_exactly_once() {
     fs::write(&file, log).unwrap();
     let url = format!("http://{address}/unused");
     let file = file.to_str().unwrap();
-    // 49.9 s of the log take half a second, and -t 2 shares the order between threads.
+    // 49.9 s of the log take half a second, and -t 2 divides the order between threads.
     for speed in ["100", "max"] {
         counts.lock().unwrap().clear();
         let output =
@@ -652,8 +652,7 @@ fn conditions_decide_about_the_exit_code() {
 
 #[test]
 fn the_highest_rate_that_meets_goals_is_found_with_its_certainty() {
-    // One connection at a time, 4 ms each: at most 250 requests per second, however fast the
-    // machine is.
+    // One connection at a time, 4 ms each: at most 250 requests per second on any machine.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     thread::spawn(move || {
@@ -669,7 +668,7 @@ fn the_highest_rate_that_meets_goals_is_found_with_its_certainty() {
     let output = bench(&[&[&url[..], "--find-rate", "failed<1%"], &steps[..]].concat());
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     let found = &json["find_rate"];
-    // On a busy machine the search may not come to its end.
+    // On a busy machine the search may not end in time.
     let code = if found["sure"] == true { 0 } else { 4 };
     assert_eq!(output.status.code(), Some(code), "{output:?}");
     let [rate, low, high] =
@@ -769,7 +768,7 @@ fn messages_of_a_websocket_await_their_echo() {
     );
     assert_eq!(json["bytes"]["body"], 200);
     // The server closes a connection after fifty messages. A message without an echo is a failure,
-    // and nothing is sent twice.
+    // and `bench` does not send it again.
     let run = ["-c", "1", "-n", "120", "--body", "hello", "--json", "-"];
     let output = bench(&[&[&url[..]], &run[..]].concat());
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! `forebay check`: exit code, and what goes where.
+//! `forebay check`: its exit code and both outputs.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -29,7 +29,7 @@ fn a_valid_file_is_summed_up_in_one_line() {
     assert_eq!(but_root(output.stderr), "");
 }
 
-/// What was said on standard error, but for the warning that whoever runs this test is root.
+/// Returns standard error without the warning that root runs this test.
 fn but_root(stderr: Vec<u8>) -> String {
     let text = String::from_utf8(stderr).unwrap();
     let others = text.strip_prefix("  ! WARNING: requests are served as root");
@@ -116,7 +116,8 @@ fn output_that_cannot_be_written_is_an_error_and_no_panic() {
     }
 }
 
-/// What `check` and `serve` say about an application in `folder`, both refusing it alike.
+/// Returns the message of `check` and `serve` about an application in `folder`. Both refuse it with
+/// the same message.
 fn refused(folder: &Path, table: &str) -> String {
     let text = format!(
         "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\napp = \"x\"\n\n[app.x]\n{table}\n"
@@ -158,7 +159,7 @@ fn programs_are_looked_for_as_serve_does() {
     assert_points(&of("\"no-such\"", ""), "8:8", &absent);
     assert_points(&of("\"./no-such\"", ""), "8:8", &["no program FOLDER/./no-such"]);
     assert_points(&of("\"{dir}/server\"", ""), "8:8", &["no run bit", "chmod +x FOLDER/server"]);
-    // The PATH that the program gets counts.
+    // The PATH of the program counts.
     let path = format!("env = {{ PATH = \"{}\" }}", folder.display());
     assert_points(&of("\"sh\"", &path), "8:8", &["there is no program sh in PATH"]);
     let perl = format!("kind = \"psgi\"\nfile = \"server\"\n{path}");
@@ -258,7 +259,8 @@ fn python_is_not_asked_for_a_module_that_only_its_user_may_see() {
     let mode = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode));
     mode(folder, 0o755).unwrap();
     let forebay = folder.join("forebay");
-    // By another process: a program cannot be run while a child of another test may still write it.
+    // Another process does this, because nobody can run a program while a child of another test may
+    // write to it.
     let copy = Command::new("cp").arg(env!("CARGO_BIN_EXE_forebay")).arg(&forebay).status();
     assert!(copy.unwrap().success());
     let app = folder.join("app");
@@ -277,7 +279,7 @@ fn python_is_not_asked_for_a_module_that_only_its_user_may_see() {
         }
         command.arg("check").arg(file).output().unwrap()
     };
-    // Nobody but root may list it.
+    // Only root may list the directory.
     mode(&app, 0o311).unwrap();
     let (own, of_root) = (of(""), of("user = \"root\""));
     mode(&app, 0o755).unwrap();
@@ -314,7 +316,7 @@ fn source_that_no_route_runs_is_a_warning() {
         let error = but_root(output.stderr);
         assert_eq!(error.contains(warning), is_warned, "{error}");
         assert_eq!(error.contains("source.toml:5:9"), is_warned, "{error}");
-        // An uploads directory must not run what visitors upload.
+        // An upload directory must not run uploaded files.
         assert_eq!(error.contains("help: move it elsewhere, or refuse"), is_warned, "{error}");
     }
 }
@@ -382,7 +384,7 @@ fn a_way_around_by_a_mount_point_is_a_warning() {
     };
     let said = |gate: &str, open: &str| warnings("mount.toml", &routes(gate, open));
     let mounted = ", mount = \"/shop\"";
-    // `/admin/x` is the same page for the application.
+    // For the application, `/admin/x` is the same page.
     assert!(said(mounted, "").contains("/admin/x gets past the rule"), "{}", said(mounted, ""));
     assert!(!said("", "").contains("/admin/x gets past"), "{}", said("", ""));
 }
@@ -499,7 +501,7 @@ fn manual_pages_that_cannot_be_written_are_an_error() {
     assert!(String::from_utf8(output.stderr).unwrap().contains("cannot write manual pages into"));
 }
 
-/// The warnings of `check` about a site with these keys and routes.
+/// Returns the warnings of `check` about a site with these keys and routes.
 fn warnings(name: &str, site: &str) -> String {
     let output = check(&[&typed(name, &format!("[[site]]\n{site}"))]);
     let error = but_root(output.stderr);
@@ -618,7 +620,7 @@ fn a_way_around_a_rule_is_a_warning() {
     let proxy = |keys: &str| format!("proxy = {{ to = \"http://127.0.0.1:1\"{keys} }}");
     let respond = "respond = \"no\"";
     for (routes, path) in [
-        // A second mount of the same directory, of a part of it, or of what it is in.
+        // Another route serves the same directory, a part of it, or its parent.
         (
             gate("\"/admin/*\"", "files = \"ROOT/htdocs/admin\"") + &files("/all/*", "htdocs"),
             "/all/admin/x",
@@ -635,7 +637,7 @@ fn a_way_around_a_rule_is_a_warning() {
                 + &files("/*", "htdocs"),
             "/all/admin/secret.txt",
         ),
-        // A route above that takes a part first.
+        // A route above this one takes a part first.
         (php("") + &gate(both, "files = \"ROOT/htdocs\""), "/x.php"),
         (php("") + &gate("\"/admin/*\"", "files = \"ROOT/htdocs/admin\""), "/admin/x.php"),
         (
@@ -643,7 +645,7 @@ fn a_way_around_a_rule_is_a_warning() {
                 + &gate("\"/admin/*\"", "files = \"ROOT/htdocs/admin\""),
             "",
         ),
-        // The same server under another prefix.
+        // The same server with another prefix.
         (
             gate(both, respond)
                 + &format!(
@@ -710,7 +712,7 @@ fn a_rule_for_a_path_with_a_final_slash_is_warned_about() {
         ("[\"/p\", \"/p/\", \"/p/*\"]", respond, &files, false),
         ("\"/\"", respond, &files, false),
         ("\"/p/\"", respond, &format!("{files}{deny}"), false),
-        // A redirection of one page is usual. It is in doubt if files are below.
+        // Redirecting one page is usual. If there are files below it, the redirection is doubtful.
         ("\"/p/\"", "redirect = \"/new/\"\n", &files, true),
         ("\"/q/\"", "redirect = \"/new/\"\n", &files, false),
         ("\"/p/\"", "redirect = \"/p/index.html\"\n", &files, false),
@@ -825,7 +827,7 @@ fn tests_are_run_against_running_origins_on_request() {
     };
     folder.write("site.toml", text("POST /status.sh -> 418"));
     let file = folder.path().join("site.toml").display().to_string();
-    // The port of `admin` is taken, which the tests do not need.
+    // The port of `admin` is occupied, but the tests do not need it.
     let output = check(&["--start", &file]);
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{error}");

@@ -1,15 +1,15 @@
-//! The CPU time that `forebay compare` counts for a server is the kernel's own figure, dead children
-//! included.
+//! The CPU time that `forebay compare` reports for a server equals the kernel's figure, including
+//! ended children.
 
 mod compare_support;
 
 use compare_support::Experiment;
 use forebay_testkit::peer;
 
-/// Requests that are measured: a second of CPU time, beside which a clock tick of 10 ms is little.
+/// Measured requests. They take a second of CPU time, so a clock tick of 10 ms hardly matters.
 const REQUESTS: usize = 60;
-/// Before them come the one that finds the server ready and the check after the warm-up; behind them
-/// another check.
+/// Requests before the measured ones: the first that the server answers, and the check after the
+/// warm-up. Another check follows them.
 const BEFORE: usize = 2;
 const BEHIND: usize = 1;
 
@@ -35,7 +35,7 @@ fn children_that_end_with_their_request_are_counted() {
         experiment.read("seen/accounts").lines().filter_map(line).collect()
     };
     let accounts = accounts();
-    // The last check may end the server before its child was waited for.
+    // The last check may end the server before the server has waited for its child.
     let all = BEFORE + REQUESTS..=BEFORE + REQUESTS + BEHIND;
     assert!(all.contains(&accounts.len()), "{} of {all:?}", accounts.len());
     let own = accounts[BEFORE + REQUESTS - 1].0 - accounts[BEFORE - 1].0;

@@ -1,4 +1,4 @@
-//! `forebay compare --save` and `--against`: an experiment beside what it was.
+//! `forebay compare --save` and `--against`: an experiment and its earlier results.
 
 mod compare_support;
 
@@ -8,10 +8,10 @@ use std::process::Command;
 use compare_support::Experiment;
 use forebay_testkit::peer;
 
-/// Rounds enough for an interval, whatever else the machine does.
+/// Enough rounds for an interval on a busy machine.
 const LOAD: &str = "requests = 40\nwarmup = 2\nrounds = 4";
 
-/// Serves from `built.pl`, which the build of a revision makes of `server.pl`.
+/// Serves from `built.pl`, which the build of a revision makes from `server.pl`.
 fn experiment() -> Experiment {
     Experiment::new(LOAD).lines(
         "[[configuration]]\nname = \"app\"\nurl = \"http://127.0.0.1:{port}\"\n\
@@ -23,19 +23,19 @@ fn with_build(build: &str) -> Experiment {
     experiment().lines(&format!("[against]\nbuild = {build:?}\n"))
 }
 
-/// Makes the server that is started now by `change` from the one that there is.
+/// Makes the server of this start by applying `change` to the existing one.
 fn build_here(experiment: &Experiment, change: impl Fn(String) -> String) {
     fs::write(experiment.path("built.pl"), change(experiment.read("server.pl"))).unwrap();
 }
 
-/// A server that takes 20 ms more for each request.
+/// Returns a server that takes 20 ms longer for each request.
 fn slower(script: String) -> String {
     let change = "my $served = 0;";
     assert!(script.contains(change));
     script.replace(change, &format!("{change}\n$habit{{slow}} = 0.02;"))
 }
 
-/// Commits the experiment and its server, as they are.
+/// Commits the experiment and its server.
 fn commit(experiment: &Experiment) {
     experiment.compare(&[]);
     let script = "git init -q . && git add server.pl experiment.toml && \
@@ -68,7 +68,7 @@ fn an_older_revision_is_built_and_run_beside_the_new_one() {
         (&new["reference"], &new["ratio"]["verdict"]),
         (&"app (HEAD)".into(), &"slower".into())
     );
-    // One may be void where the machine was busy with something else.
+    // One trial may be void if other programs used the machine.
     let trials = [new, old].map(|build| build["trials"].as_array().unwrap().len());
     assert_eq!(trials, [4, 4]);
     assert!(old["ratio"].is_null(), "{old}");
@@ -79,7 +79,7 @@ fn an_older_revision_is_built_and_run_beside_the_new_one() {
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     assert_eq!(experiment.read("builds"), "built\n", "it is built once");
 
-    // A server that is many times slower, in one round: no interval, and no decision.
+    // A server that is many times slower, in one round: there is no interval and no decision.
     build_here(&experiment, slower);
     let junit = ["--rounds", "1", "--junit", "junit.xml"];
     let run = experiment.run(&[&["--against", "HEAD"], &junit[..]].concat());
@@ -121,7 +121,7 @@ fn a_saved_configuration_that_is_started_differently_is_run_again() {
     assert_eq!(experiment.run(&["--save", "plain"]).code, Some(0));
     let saved = experiment.path("forebay-saved/plain.json");
     let text = fs::read_to_string(&saved).unwrap();
-    // As if the server had been started with another argument then.
+    // This simulates that the server was started with another argument then.
     fs::write(&saved, text.replace("{dir}/seen\"", "{dir}/seen\", \"children\"")).unwrap();
     let run = experiment.run(&["--against", "plain"]);
     assert_eq!(run.code, Some(4), "one round cannot decide: {}", run.stderr);

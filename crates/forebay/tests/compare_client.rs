@@ -1,5 +1,5 @@
-//! `[load.client]`: a command that loads the servers and prints a number, in place of the built-in load
-//! generator.
+//! `[load.client]`: instead of the built-in load generator, a command loads the servers and prints
+//! a number.
 
 mod compare_support;
 
@@ -20,7 +20,7 @@ fn client(script: &str, lines: &str) -> Experiment {
     experiment.server_with("one", "", "path = \"/one\"").server_with("two", "", "path = \"/two\"")
 }
 
-/// The mean, the ratio and the verdict of the second configuration.
+/// Returns the mean, the ratio and the verdict of the second configuration.
 fn second(json: &Value) -> (f64, f64, &str) {
     let row = &json["configurations"][1];
     let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
@@ -62,7 +62,7 @@ fn what_a_command_prints_is_compared_and_it_is_told_the_same_in_each_round() {
     let seeds: Vec<&str> = seen.iter().map(|words| words[2]).collect();
     assert!(seeds.chunks(2).all(|round| round[0] == round[1]), "{seeds:?}");
     assert!(seeds[0] != seeds[2] && seeds[2] != seeds[4], "{seeds:?}");
-    // It is kept whole: nothing is left to be run, and what is read back is what was written.
+    // The results are complete: no run is missing, and reading them returns the same values.
     assert_eq!(experiment.run(&["--resume"]).code, Some(0));
     assert_eq!(experiment.json()["configurations"], json["configurations"]);
 }

@@ -1,4 +1,4 @@
-//! `forebay compare` with servers that do not start, do not answer or do not last.
+//! `forebay compare` with servers that do not start, do not answer, or end early.
 
 mod compare_support;
 
@@ -8,7 +8,7 @@ const SHORT: &str = "requests = 40\nwarmup = 5\nrounds = 2\ntimeout = \"2s\"";
 
 #[test]
 fn a_server_that_ends_at_once_is_quoted_at_once() {
-    // Whoever waits for ready_timeout does not pass.
+    // A test that waits for ready_timeout fails.
     let lines = "ready_timeout = \"1h\"";
     let experiment = Experiment::new(SHORT).server_with("broken", "exit=7", lines);
     let run = experiment.run(&[]);
@@ -80,7 +80,7 @@ fn a_crash_under_load_voids_the_trial_and_the_others_go_on() {
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let json = experiment.json();
     assert_eq!(json["complete"], true);
-    // One may be void where the machine was busy with something else.
+    // One trial may be void if other programs used the machine.
     let steady = &json["configurations"][0];
     assert_eq!(steady["trials"].as_array().unwrap().len(), 2);
     assert!(steady["trials_counted"].as_u64() > Some(0), "{steady}");
@@ -96,7 +96,7 @@ fn a_crash_under_load_voids_the_trial_and_the_others_go_on() {
 #[test]
 fn wrong_bodies_fail_the_run_unless_they_are_allowed() {
     let load = format!("{SHORT}\n[check]\nbody_contains = \"Hello\"");
-    // The last reply of each trial is right, so that the server passes the check after the load.
+    // The last reply of each trial is correct, so the server passes the check after the load.
     let experiment = Experiment::new(&load).server("honest", "").server("liar", "lies=20,30");
     let run = experiment.run(&["--junit", "junit.xml"]);
     assert_eq!(run.code, Some(1), "{}", run.stderr);
@@ -105,7 +105,7 @@ fn wrong_bodies_fail_the_run_unless_they_are_allowed() {
         "{}",
         run.stderr
     );
-    // The message has the URL and the beginning of the body.
+    // The message contains the URL and the beginning of the body.
     assert!(run.stderr.contains("http://127.0.0.1:"), "{}", run.stderr);
     assert!(run.stderr.contains("its body begins \"Hallo from"), "{}", run.stderr);
     let xml = experiment.read("junit.xml");
@@ -136,7 +136,7 @@ fn a_configuration_that_cannot_start_costs_its_row_alone() {
     assert_eq!((one["trials"].as_array().unwrap().len(), &two["ratio"]["pairs"]), (2, &2.into()));
     assert_eq!(broken["trials_counted"], 0);
     assert_eq!(broken["start_failure"]["output"][0], "cannot read the flux table");
-    // The server is not tried again in the second round.
+    // The second round does not try the server again.
     assert_eq!(experiment.pids().len(), 4, "two servers in two rounds");
     experiment.wait_until_gone("a configuration that could not start");
 }

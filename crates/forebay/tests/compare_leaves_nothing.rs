@@ -1,4 +1,4 @@
-//! However `forebay compare` ends, no process and no temporary file of it remains.
+//! After `forebay compare` ends in any way, none of its processes and temporary files are left.
 
 mod compare_support;
 
@@ -8,10 +8,10 @@ use compare_support::{Experiment, wait_until};
 use forebay_testkit::process::Process;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Long enough that every signal comes in the middle.
+/// Long enough that every signal arrives in the middle.
 const LONG: &str = "duration = \"60s\"\nwarmup = 20\nrounds = 2";
 const SHORT: &str = "requests = 20\nwarmup = 0\nrounds = 1";
-/// Forks into the background, has children, ignores SIGTERM.
+/// This server forks into the background, has children, and ignores SIGTERM.
 const WORST: &str = "daemonize stubborn children";
 
 #[test]
@@ -58,7 +58,8 @@ fn killed_while_a_trial_ends() {
     let experiment =
         Experiment::new("requests = 5\nwarmup = 0\nrounds = 50").server("daemon", WORST);
     let mut compare = experiment.start(&[]);
-    // Ready, checked, five measured: its end has begun, or is about to, and takes 300 ms.
+    // The server is ready, checked, and has answered five measured requests. Its end has begun or
+    // is about to begin, and takes 300 ms.
     wait_for(&mut compare, "the load was over", || experiment.requests() >= 7);
     compare.signal(Signal::KILL);
     compare.wait();
@@ -132,7 +133,7 @@ fn a_killed_keeper_is_tidied_up_after() {
 
 #[test]
 fn a_killed_keeper_takes_no_other_server_with_it() {
-    // The load lasts for ten seconds, of which the first half second is waited for.
+    // The load lasts for ten seconds. The test waits for the first half second.
     let load = "requests = 300\nrate = 60\nwarmup = 0\nrounds = 1";
     let experiment = Experiment::new(load).server("one", WORST).server("two", WORST);
     let mut compare = experiment.start(&[]);
@@ -203,7 +204,7 @@ fn what_a_killed_keeper_left_is_gone_with_the_next_run() {
         .into_iter()
         .filter_map(|(pid, command)| command.contains("__keeper").then_some(pid))
         .collect();
-    // Stopped, it cannot tidy up after its keeper before it is killed itself.
+    // A stopped process cannot clean up after its keeper before something kills it.
     compare.signal(Signal::STOP);
     for &keeper in &keepers {
         kill_process(Pid::from_raw(keeper).unwrap(), Signal::KILL).unwrap();
@@ -214,7 +215,7 @@ fn what_a_killed_keeper_left_is_gone_with_the_next_run() {
         keepers.iter().any(|pid| group.ends_with(format!("forebay-compare-{pid}")))
     };
     if !Experiment::cgroups().iter().any(left) {
-        // No control groups on this machine: nothing tells such processes from others.
+        // This machine has no control groups, so nothing distinguishes such processes from others.
         for (pid, _) in experiment.processes() {
             let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
         }

@@ -1,5 +1,5 @@
-//! The page of `forebay compare` in Chromium: nothing is loaded, nothing is complained of, and it can be read
-//! at any width, in light and in dark.
+//! The page of `forebay compare` in Chromium: it loads nothing, causes no messages, and is readable
+//! at any width, in light and dark.
 
 mod compare_support;
 
@@ -13,8 +13,8 @@ use compare_support::Experiment;
 use forebay_testkit::peer;
 use serde_json::Value;
 
-/// Shows the page in a frame of a telephone's width, which is of the same origin, and writes down what
-/// becomes of it.
+/// Shows the page in a frame with the width of a telephone and the same origin, and records the
+/// result.
 const HARNESS: &str = r#"<!DOCTYPE html>
 <iframe id="page" style="width: 400px; height: 800px; border: 0" srcdoc="PAGE"></iframe>
 <script>
@@ -32,7 +32,7 @@ onload = () => {
     cells: all(".results td").length,
     charts: all("svg").filter(e => e.getClientRects().length).length,
     scrolled: all(".chart").filter(e => e.scrollWidth > e.clientWidth).map(e => e.scrollWidth),
-    // As it is seen: a drawing is scaled to the width that it gets.
+    // As displayed: the width that a drawing gets scales it.
     lettering: Math.min(...all("svg").filter(e => e.getClientRects().length).flatMap(svg =>
       [...svg.querySelectorAll("text")].map(e => parseFloat(frame.getComputedStyle(e).fontSize)
         * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width))),
@@ -44,7 +44,8 @@ onload = () => {
 };
 </script>"#;
 
-/// What the harness saw, and what went to the console. `scheme`: 0 is dark, 1 light.
+/// Returns the observations of the harness, and the console messages. `scheme`: 0 is dark, 1 is
+/// light.
 fn show(experiment: &Experiment, page: &str, scheme: u8) -> (Value, Vec<String>) {
     let escaped = page.replace('&', "&amp;").replace('"', "&quot;");
     fs::write(experiment.path("harness.html"), HARNESS.replace("PAGE", &escaped)).unwrap();
@@ -67,7 +68,7 @@ fn show(experiment: &Experiment, page: &str, scheme: u8) -> (Value, Vec<String>)
     (serde_json::from_str(&seen).unwrap(), console.collect())
 }
 
-/// Red, green and blue of a colour as a browser computes it.
+/// Returns red, green and blue of a colour as a browser computes it.
 fn brightness(colour: &Value) -> u32 {
     let numbers = colour.as_str().unwrap().split(|c: char| !c.is_ascii_digit());
     numbers.filter_map(|number| number.parse::<u32>().ok()).take(3).sum()

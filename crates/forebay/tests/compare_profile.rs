@@ -1,5 +1,5 @@
-//! `forebay compare --profile`: flame graphs in the page, stacks beside it, and notes where there can be
-//! none. A stand-in for perf says what it is told; the last test is with the real one.
+//! `forebay compare --profile`: flame graphs in the page, stacks in a file, and notes if there are
+//! none. A substitute for perf prints the given text; the last test uses the real perf.
 
 mod compare_support;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const SHORT: &str = "duration = \"300ms\"\nslice = \"100ms\"\nwarmup = 0\nrounds = 1";
 
-/// Two samples of what is honest, one of what is not.
+/// Two valid samples and an invalid one.
 const SAMPLES: &[u8] = b"perl 7 \n\t1 tcp_ack ([kernel.kallsyms])\n\t2 main (/usr/bin/perl)\n\n\
     perl 8 \n\t1 tcp_ack ([kernel.kallsyms])\n\t2 main (/usr/bin/perl)\n\n\
     <script>alert(1)</script>;\xff\" 9 \n\t1 a;b <img src=x> & c (/x)\n\n";
@@ -181,7 +181,7 @@ fn what_goes_wrong_with_perf_is_a_note_and_costs_nothing_else() {
             assert!(note.starts_with("not profiled: ") && note.contains(why), "{fake}: {note}");
         }
         let calls = experiment.read("perf-calls");
-        // What is refused by control group is tried by process, too.
+        // If profiling by control group fails, `compare` profiles by process.
         let by_group = calls.lines().filter(|call| call.contains(" -a -G ")).count();
         let by_process = calls.lines().filter(|call| call.contains(" -p ")).count();
         if fake == "refused" {
@@ -208,7 +208,7 @@ fn shares_are_known_where_perf_ends_before_the_load() {
 
 #[test]
 fn a_server_that_ends_or_runs_already_is_a_note() {
-    // The check and the 20 requests that count are fewer.
+    // The check and the 20 measured requests are fewer.
     let load = "requests = 20\nwarmup = 0\nrounds = 1";
     let experiment = Experiment::new(load).server("one", "crash=60");
     let path = experiment.fake_perf(SAMPLES);
@@ -294,8 +294,8 @@ fn stacks_that_cannot_be_written_are_written_by_resume() {
     assert!(experiment.read("forebay-report/profile-one.folded").contains("tcp_ack_[k] 2"));
 }
 
-/// The stacks of a configuration's profile by the real perf; none where this system refuses it, which
-/// then has to be what the note says.
+/// Returns the stacks of a configuration's profile from the real perf. `None` if this system
+/// refuses perf, which the note then has to say.
 fn real(experiment: &Experiment) -> Option<String> {
     let run = experiment.run(&["--profile", "--duration", "3s"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
@@ -310,9 +310,9 @@ fn real(experiment: &Experiment) -> Option<String> {
     Some(experiment.read("forebay-report/profile-one.folded"))
 }
 
-/// Whether `perf script`, which looks into the mount namespaces of other processes and comes back to its
-/// own, is then where it was. In a chroot it is not: it is at the namespace's root, and takes the names
-/// of functions from the files that it finds there by the same paths.
+/// Returns true if `perf script` is still in its root directory after it has looked into the mount
+/// namespaces of other processes. In a chroot it is at the root of the namespace, and takes
+/// function names from files with the same paths there.
 fn perf_keeps_its_root() -> bool {
     let root = |mut command: Command| command.output().unwrap().stdout;
     let mut here = Command::new("stat");
@@ -320,7 +320,7 @@ fn perf_keeps_its_root() -> bool {
     let mut back = Command::new("nsenter");
     back.args(["--mount=/proc/self/ns/mnt", "stat", "--format=%d:%i", "/"]);
     let back = root(back);
-    // Refused to us, it is refused to perf.
+    // If the system refuses us, it also refuses perf.
     back.is_empty() || root(here) == back
 }
 
@@ -339,7 +339,7 @@ fn the_real_perf_sees_the_stacks_of_processes_that_live_for_one_request() {
     let is_expected = |line: &str| line.starts_with("python3;") || line.starts_with("[unknown];");
     assert!(stacks.lines().all(is_expected), "{stacks}");
     assert!(stacks.contains("python3;"), "{stacks}");
-    // Unwinding and naming work.
+    // perf finds callers and names.
     let names = if perf_keeps_its_root() {
         ";PyEval_EvalCode;_PyEval_EvalFrameDefault"
     } else {
@@ -347,7 +347,7 @@ fn the_real_perf_sees_the_stacks_of_processes_that_live_for_one_request() {
     };
     assert!(stacks.contains(names), "{stacks}");
     let of = profile(&experiment, 0);
-    // Each child takes 15 ms of processor time, the server itself next to nothing. A processor that
-    // others have meanwhile is counted in, and where the kernel's part may not be seen, less is left.
+    // Each child takes 15 ms of CPU time, the server itself almost none. Processor time that others
+    // use meanwhile is included. If the kernel's part is hidden, less is left.
     assert!(of["cpu_us_per_request"].as_f64().unwrap() > 1_000.0, "{of}");
 }

@@ -1,4 +1,4 @@
-//! `forebay compare --resume`: goes on where a run ended, however that was, and only with the same
+//! `forebay compare --resume` continues after a run that ended in any way, but only with the same
 //! experiment.
 
 mod compare_support;
@@ -13,14 +13,14 @@ use serde_json::Value;
 const ENDLESS: &str = "requests = 5\nwarmup = 0\nrounds = 500";
 const SHORT: &str = "requests = 5\nwarmup = 0\nrounds = 1";
 
-/// The rounds and the orders of a configuration's trials.
+/// Returns the rounds and the orders of a configuration's trials.
 fn trials(json: &Value, configuration: usize) -> Vec<(u64, u64)> {
     let trials = json["configurations"][configuration]["trials"].as_array().unwrap();
     let number = |trial: &Value, name: &str| trial[name].as_u64().unwrap();
     trials.iter().map(|trial| (number(trial, "round"), number(trial, "order"))).collect()
 }
 
-/// Ends a run by `signal` once two rounds are kept, and goes on for two more.
+/// Ends a run with `signal` after two rounds are stored, and continues for two more.
 fn goes_on_after(signal: Signal) {
     let experiment = Experiment::new(ENDLESS).server("one", "").server("two", "");
     let mut compare: Process = experiment.start(&["--seed", "5"]);
@@ -69,7 +69,7 @@ fn it_goes_on_when_there_is_room_again() {
     let experiment = Experiment::new(SHORT).server("one", "").server("two", "");
     assert_eq!(experiment.run(&[]).code, Some(0));
     let first = experiment.json();
-    // What is written beside the report fails as it does on a full disk.
+    // The file next to the report cannot be written, as on a full disk.
     let blocked = experiment.path("forebay-report/report.json.part");
     fs::create_dir(&blocked).unwrap();
     let run = experiment.run(&["--resume", "--rounds", "3"]);

@@ -1,4 +1,4 @@
-//! `forebay compare` from the file to the reports: what it writes, says and returns.
+//! `forebay compare` from the file to the reports: its files, output and exit code.
 
 mod compare_support;
 
@@ -55,7 +55,7 @@ fn a_whole_experiment() {
 
 #[test]
 fn servers_of_a_round_are_loaded_slice_by_slice() {
-    // Of so few slices none is taken for disturbed.
+    // There are so few slices that none counts as disturbed.
     let load = "requests = 200\nwarmup = 5\nrounds = 1";
     let experiment = Experiment::new(load).server("one", "").server("two", "").server_with(
         "apart",
@@ -98,8 +98,8 @@ fn the_page_stands_alone_and_escapes_what_it_shows() {
         assert!(!page.contains(absent), "{absent} in the page");
     }
     let charts: Vec<&str> = page.split("<svg ").skip(1).collect();
-    // Where no control group may be made, there is no chart of processor time. Each is there for
-    // wide and for narrow screens.
+    // If no control group is possible, there is no chart of CPU time. Each chart exists for wide
+    // and for narrow screens.
     let has_cpu = page.contains("Processor time</h2>");
     assert_eq!(charts.len(), 2 * (3 + usize::from(has_cpu)));
     assert!(page.contains("server.pl {port}"), "the command is told");
@@ -247,7 +247,7 @@ fn servers_that_run_are_compared_without_a_file() {
     let json = experiment.json();
     assert_eq!(json["configurations"][1]["name"], urls[1]);
     assert_eq!(json["configurations"][1]["ratio"]["pairs"], 2);
-    // What runs already is not watched.
+    // Processes that already run are not watched.
     assert!(json["configurations"][1]["cpu_us_per_request"].is_null());
     assert!(json["configurations"][1]["cpu_ratio"].is_null());
     assert!(!experiment.read("forebay-report/report.html").contains("Resident memory</h2>"));
@@ -279,7 +279,7 @@ fn a_server_that_runs_on_this_machine_is_found_and_watched() {
         assert!(configuration["rss_max"].as_u64() > Some(1_000_000), "{configuration}");
         assert!(configuration["cpu_us_per_request"].as_f64() > Some(0.0), "{configuration}");
     }
-    // Labels that share a beginning are cut to different texts.
+    // Labels with the same beginning are cut to different texts.
     let page = experiment.read("forebay-report/report.html");
     for (_, url) in &servers {
         let port = url.trim_start_matches("http://127.0.0.1:").split('/').next().unwrap();
@@ -310,7 +310,7 @@ fn answer(stream: &mut std::net::TcpStream) {
 
 #[test]
 fn a_server_that_does_not_run_is_named() {
-    // A socket that is bound and does not listen refuses, and keeps its port from others.
+    // A socket that is bound but does not listen refuses connections, and reserves its port.
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
@@ -351,7 +351,7 @@ fn commands_are_compared_without_a_file() {
 fn rounds_end_when_intervals_are_narrow() {
     let experiment =
         Experiment::new("requests = 10\nwarmup = 0").server("one", "").server("two", "");
-    // Whatever the noise: any interval of three rounds is within 99 % after few looks.
+    // With any noise: after a few looks, each interval of three rounds is at the level of 99 %.
     let run = experiment.run(&["--until", "+-99%", "--rounds", "6", "--quiet"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let json = experiment.json();

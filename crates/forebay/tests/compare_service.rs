@@ -1,4 +1,4 @@
-//! Services of an experiment: what runs beside every server and is not measured.
+//! Services of an experiment: they run next to every server and are not measured.
 
 mod compare_support;
 
@@ -10,7 +10,7 @@ const BACKEND: &str = "[[service]]\nname = \"back\"\n\
     start = [\"perl\", \"{dir}/server.pl\", \"{port}\", \"{dir}/seen\"]\n\
     stop_timeout = \"300ms\"\n";
 
-/// A gateway in front of the service.
+/// A gateway that passes requests to the service.
 const FRONT: &str = "[[configuration]]\nname = \"front\"\nurl = \"http://127.0.0.1:{port}\"\n\
     start = [\"forebay\", \"serve\", \"--to\", \"http://127.0.0.1:{back.port}\", \
     \"--listen\", \"127.0.0.1:{port}\", \"--threads\", \"1\"]\n";
@@ -53,7 +53,7 @@ fn a_service_that_lacks_a_program_is_named() {
     assert!(run.stderr.contains("apt-get install no-such-program"), "{}", run.stderr);
 }
 
-/// A configuration whose commands write down when they run.
+/// A configuration whose commands record the time when they run.
 const COMMANDS: &str = "before = [\"sh\", \"-c\", \"echo before {port} >> {dir}/seen/order\"]\n\
                         after = [\"sh\", \"-c\", \"echo after {port} >> {dir}/seen/order\"]";
 
@@ -96,7 +96,7 @@ fn a_command_that_fails_or_never_ends_starts_no_server() {
 
 #[test]
 fn a_warm_up_ends_at_its_ceiling_with_a_note() {
-    // One window of 250 ms is less than what a steady rate is told from.
+    // One window of 250 ms is not enough to determine a steady rate.
     let load = "requests = 5\nwarmup = 0\nsteady = \"1ms\"\nrounds = 1";
     let experiment = Experiment::new(load).server("one", "");
     let run = experiment.run(&[]);

@@ -42,7 +42,7 @@ fn said(output: Output) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stdout).unwrap())
 }
 
-/// The findings about the site alone: this machine may have faults of its own.
+/// Returns only the findings about the site, because this machine may have faults.
 fn of_site(machine: &Folder, site: &str) -> String {
     let file = machine.write("site.toml", site.replace("{tmp}", machine.path().to_str().unwrap()));
     let (_, text) = doctor(machine, &[file.to_str().unwrap()]);

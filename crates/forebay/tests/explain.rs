@@ -1,4 +1,4 @@
-//! `forebay explain`: what would become of a request, told without starting anything.
+//! `forebay explain`: shows what would happen to a request, without starting anything.
 
 use std::process::{Command, Output};
 
@@ -655,7 +655,8 @@ fn routes_on_one_line_are_told_apart() {
         &["/a.php/x"],
         &[a_script, "origin    fastcgi: 127.0.0.1:1", "  PATH_INFO=/x"],
     );
-    // The route of .pl takes one path, without more after the name. That of .php does.
+    // The route of .pl takes only a path that ends after the name. The route of .php also takes
+    // more path.
     let output = run(&folder, &["/only.pl/x"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("no file \"only.pl/x\"") && !text.contains("a script of"), "{text}");

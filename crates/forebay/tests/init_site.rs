@@ -1,4 +1,4 @@
-//! `forebay init site`: what it writes serves a small application of each kind at once.
+//! `forebay init site`: its file serves a small application of each kind at once.
 
 mod support;
 
@@ -42,7 +42,7 @@ fn serves(files: &[(&str, &str)], path: &str, expected: &str) {
     for (name, text) in files {
         folder.script(name, text);
     }
-    // The Python that Debian's modules are for.
+    // The Python interpreter of Debian's modules.
     fs::create_dir_all(folder.path().join(".venv/bin")).unwrap();
     symlink("/usr/bin/python3", folder.path().join(".venv/bin/python")).unwrap();
     let dir = folder.path().to_owned();

@@ -1,4 +1,4 @@
-//! Who may use a route: by address and by password, as with nginx and Apache on the same files.
+//! Access to routes by address and by password, compared with nginx and Apache with the same files.
 
 mod support;
 
@@ -12,7 +12,7 @@ use forebay_testkit::stream::{Address, TestStream};
 use support::echo::Echo;
 use support::{Forebay, serve, serve_file, site};
 
-/// Clients behind the trusted 127.0.0.1, and the status for each.
+/// Clients of the trusted proxy 127.0.0.1, and the status for each.
 const CLIENTS: [(&str, u16); 6] = [
     ("10.1.2.3", 200),
     ("10.0.0.5", 403),
@@ -67,7 +67,7 @@ fn nginx_lets_the_same_in() {
 
 const PASSWORD: &str = "p:ss w\u{f6}rd";
 
-/// A file of htpasswd's with a user for each kind of hash; each has the same password.
+/// Writes a file with a user for each kind of hash of htpasswd. All have the same password.
 fn users(folder: &Folder) -> bool {
     if !peer::has(&["apache2-utils"]) {
         return false;
@@ -115,11 +115,11 @@ fn ask_with(address: impl Into<Address>, target: &str, user: &str, password: &st
     client.reply()
 }
 
-/// What is answered to right and wrong passwords, and to what is none.
+/// Checks the replies to right and wrong passwords, and to invalid fields.
 fn passwords_are_checked(address: impl Into<Address>, target: &str) {
     let address = address.into();
     for user in ["bcrypt", "apr1", "sha256", "sha512"] {
-        // Twice: the second time it is remembered.
+        // Twice: the second time, the server remembers the password.
         for _ in 0..2 {
             assert_eq!(ask_with(&address, target, user, PASSWORD).status, 200, "{user}");
             assert_eq!(ask_with(&address, target, user, "p:ss").status, 401, "{user}");
@@ -365,7 +365,7 @@ fn http_backends_get_the_field_and_the_log_has_the_user() {
     assert_eq!(forebay.get("/b").status, 401);
     let (_, folder) = forebay.stop();
     let log = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
-    // Each thread has lines of its own, in no order.
+    // Each thread writes its own lines, in any order.
     let mut lines: Vec<_> = log.lines().collect();
     lines.sort_by_key(|line| line.contains(" /b "));
     assert!(lines[0].starts_with("127.0.0.1 - apr1 ["), "{log}");
@@ -392,7 +392,7 @@ fn users_are_read_again_when_their_file_has_changed() {
     forebay.stop();
 }
 
-/// With one thread, which the first open would keep for good.
+/// The server has one thread, which the first `open` would block for ever.
 #[test]
 fn a_fifo_in_place_of_the_file_of_users_stops_nobody() {
     let folder = Folder::new();
@@ -410,7 +410,7 @@ fn a_fifo_in_place_of_the_file_of_users_stops_nobody() {
     assert_eq!(forebay.get("/out").status, 200);
     let (exit, folder) = forebay.stop();
     assert!(exit.output.contains("not a regular file"), "{}", exit.output);
-    // The same as it starts.
+    // The same at the start.
     let site = support::write_configuration(&folder, &configuration);
     for what in ["check", "serve"] {
         let mut command = Command::new(support::program());
@@ -421,7 +421,7 @@ fn a_fifo_in_place_of_the_file_of_users_stops_nobody() {
     }
 }
 
-/// With one thread: whoever asks for something else does not wait for a hash of two seconds.
+/// The server has one thread: other requests do not wait for a hash that takes two seconds.
 #[test]
 fn a_password_that_is_checked_stops_nobody_else() {
     if !peer::has(&["apache2-utils"]) {
@@ -447,7 +447,8 @@ fn a_password_that_is_checked_stops_nobody_else() {
     assert!(log.lines().next().unwrap().contains("/other"), "{log}");
 }
 
-/// 80 connections with wrong passwords and hashes that take a second: they are answered one by one.
+/// 80 connections send wrong passwords, and each hash takes a second. The server answers one after
+/// the other.
 #[test]
 fn wrong_passwords_keep_nobody_out_who_is_logged_in() {
     if !peer::has(&["apache2-utils"]) {
@@ -466,7 +467,7 @@ fn wrong_passwords_keep_nobody_out_who_is_logged_in() {
         attacker
             .send(format!("GET /a HTTP/1.1\r\nHost: h\r\nAuthorization: Basic {token}\r\n\r\n"));
     }
-    // Over both threads, which each had to hash it once for each route.
+    // Over both threads. Each of them had to hash the password once for each route.
     for path in ["/a", "/b"].repeat(8) {
         assert_eq!(ask_with(forebay.address, path, "me", "x").status, 200, "{path}");
     }
@@ -499,7 +500,7 @@ fn a_file_of_users_with_a_line_that_is_none_is_refused_with_its_number() {
     }
 }
 
-/// Where a request is sent: what was asked, and `Location`.
+/// Returns the redirect targets of requests: the request, and `Location`.
 fn redirected(to: &str, path: &str, cases: &[(&str, Option<&str>)]) {
     let forebay = site(
         Folder::new(),

@@ -1,4 +1,5 @@
-//! Certificates by ACME, from the real Pebble: issued, kept, renewed, and shown without a lost connection.
+//! ACME certificates from the real Pebble: they are issued, stored, renewed, and replaced without a
+//! lost connection.
 
 mod support;
 
@@ -27,7 +28,7 @@ use support::{Forebay, serve};
 
 const NAME: &str = "www.forebay.test";
 
-/// A Pebble that looks for every name on this machine, and the ports that it looks at.
+/// A Pebble that finds every name on this machine, with the ports that it connects to.
 struct Pebble {
     // Before the folder: fields are dropped in order.
     pebble: Option<Process>,
@@ -44,15 +45,15 @@ struct Pebble {
 }
 
 impl Pebble {
-    /// `None` if it is not installed.
+    /// Starts Pebble. Returns `None` if it is not installed.
     fn start() -> Option<Self> {
         Self::start_with(&serde_json::json!({ "externalAccountBindingRequired": false }))
     }
 
-    /// Starts it with further settings.
+    /// Starts Pebble with additional settings.
     fn start_with(more: &serde_json::Value) -> Option<Self> {
         let program = installed("pebble")?;
-        // Of the same package.
+        // Part of the same package.
         let dns = program.with_file_name("pebble-challtestsrv");
         let folder = Folder::new();
         let authority = Authority::new("of Pebble's own server");
@@ -100,7 +101,7 @@ impl Pebble {
         })
     }
 
-    /// Ends it, and starts one in its place that knows nothing of what was before.
+    /// Ends Pebble, and starts a new one without any state.
     fn start_anew(&mut self) {
         let program = installed("pebble").unwrap();
         drop(self.pebble.take());
@@ -109,7 +110,7 @@ impl Pebble {
         self.pebble = Some(pebble);
     }
 
-    /// A configuration whose certificate is had from here.
+    /// Returns a configuration that gets its certificate from this Pebble.
     fn site(&self, more: &str) -> String {
         let Self { directory, http, https, folder, .. } = self;
         let folder = folder.path().display();
@@ -122,7 +123,7 @@ impl Pebble {
         )
     }
 
-    /// A client that trusts what this Pebble issues.
+    /// Returns a client that trusts the certificates of this Pebble.
     fn client(&self) -> Arc<ClientConfig> {
         let mut client = connect(self.management, "127.0.0.1", self.authority.client()).unwrap();
         let root = client.get("/roots/0").body;
@@ -146,7 +147,7 @@ fn run(program: &Path, file: &Path, resolver: u16) -> Process {
     Process::start(command)
 }
 
-/// Connects as soon as there is a certificate.
+/// Connects as soon as a certificate exists.
 fn connect_when_issued(pebble: &Pebble, config: &Arc<ClientConfig>, forebay: &Forebay) -> Client {
     let begun = Instant::now();
     loop {
@@ -187,7 +188,7 @@ fn a_certificate_is_issued_by_either_challenge_kept_and_shown_again() {
         let mut client = connect_when_issued(&pebble, &config, &forebay);
         hello(&mut client);
         let issued = certificate(&mut client);
-        // It is shown before it is written down and logged.
+        // The server uses the certificate before it writes and logs it.
         forebay.process.wait_for_output("a certificate was issued");
         forebay.stop();
         let authority = fs::read_dir(&state).unwrap().next().unwrap().unwrap().path();
@@ -195,7 +196,7 @@ fn a_certificate_is_issued_by_either_challenge_kept_and_shown_again() {
             assert_eq!(mode(&authority.join(file)), 0o600);
         }
         assert_eq!(mode(&state), 0o700);
-        // What was kept is shown from the first handshake on.
+        // The stored certificate is used from the first handshake on.
         let forebay = serve(Folder::new(), &site);
         let mut client = connect(pebble.https(), NAME, config.clone()).unwrap();
         assert_eq!(certificate(&mut client), issued);
@@ -207,7 +208,7 @@ fn a_certificate_is_issued_by_either_challenge_kept_and_shown_again() {
 #[test]
 fn a_certificate_is_renewed_before_its_end_and_connections_stay() {
     let Some(pebble) = Pebble::start() else { return };
-    // Two thirds of its life are over, and it is valid.
+    // Two thirds of its lifetime are over, and it is valid.
     let old = Authority::new("that issued the first");
     let Identity { certificate: chain, key } = old.issue_until(&[NAME], 2036);
     let authority = pebble.directory.trim_start_matches("https://").replace([':', '/'], "_");
@@ -217,7 +218,7 @@ fn a_certificate_is_renewed_before_its_end_and_connections_stay() {
     let config = pebble.client();
     let mut renewed = connect_when_issued(&pebble, &config, &forebay);
     hello(&mut renewed);
-    // It was faster than the renewal, unless the machine is very slow.
+    // The handshake was faster than the renewal, unless the machine is very slow.
     if let Ok(mut first) = first {
         hello(&mut first);
     }

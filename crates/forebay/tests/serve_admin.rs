@@ -1,4 +1,4 @@
-//! What `forebay serve` tells its administrator: status, metrics, steps and limits.
+//! Information for the administrator of `forebay serve`: status, metrics, steps and limits.
 
 mod support;
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 use support::echo::Echo;
 use support::{Forebay, serve, write_configuration};
 
-/// A server with an administrator's listener.
+/// A server with an admin listener.
 struct Watched {
     forebay: Forebay,
     admin: SocketAddr,
@@ -42,7 +42,7 @@ impl Watched {
         serde_json::from_str(&self.page("/status")).unwrap()
     }
 
-    /// The value of a line of /metrics.
+    /// Returns the value of a line of /metrics.
     fn metric(&self, name: &str) -> u64 {
         let metrics = self.page("/metrics");
         let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -54,7 +54,7 @@ impl Watched {
     }
 }
 
-/// The names in a `Server-Timing` field; each has a duration.
+/// Returns the names in a `Server-Timing` field. Each has a duration.
 fn steps(field: &str) -> Vec<&str> {
     let parts = field.split(", ").map(|part| {
         let (name, took) = part.split_once(";dur=").expect(field);
@@ -175,7 +175,7 @@ fn requests_are_counted_by_route_across_reloads() {
     let is_counted = |watched: &Watched, times: u64| {
         for (route, method, code, n) in [
             ("old-pages", "GET", 410, Some(times)),
-            // Two requests for its own paths, and one that `fallback_to` brings.
+            // Two requests for the route's own paths, and one from `fallback_to`.
             ("/a /b/*", "GET", 200, Some(3 * times)),
             ("/a /b/*", "other", 200, Some(times)),
             ("/files/*", "GET", 200, Some(times)),
@@ -267,7 +267,7 @@ fn each_limit_on_connections_is_counted() {
     let echo = Echo::start();
     let total = watched("limits = { connections = 1 }", &echo.route());
     let mut first = total.forebay.connect();
-    // A request under way, which is not closed for others.
+    // A request is active, so its connection is not closed for other clients.
     first.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\na");
     assert!(eventually(|| total.status()["backends"][0]["active"] == 1), "it is under way");
     let second = total.forebay.connect();
@@ -289,7 +289,7 @@ fn a_body_that_comes_too_slowly_is_given_up() {
     let mut slow = watched.forebay.connect();
     slow.send(post(100_000));
     let mut dripped = 0;
-    // A byte every 20 ms is never idle.
+    // A client that sends a byte every 20 ms is never idle.
     while slow.try_send(b"x").is_ok() && dripped < 10_000 && watched.limit("body_rate") == 0 {
         std::thread::sleep(Duration::from_millis(20));
         dripped += 1;
@@ -300,7 +300,7 @@ fn a_body_that_comes_too_slowly_is_given_up() {
     assert_eq!((watched.limit("body_rate"), watched.limit("body_idle")), (1, 0));
     assert_eq!(echo.whole(), 0);
 
-    // One that takes longer than the idle time, but is fast enough.
+    // A request that takes longer than the idle time, but is fast enough.
     let mut fast = watched.forebay.connect();
     fast.send(post(100_000));
     for _ in 0..80 {
@@ -382,7 +382,7 @@ fn backends_are_shown_as_they_are() {
     let page = visitor.reply().text().to_owned();
     assert!(page.contains("<td>down</td>") && page.contains("site 1, route 2"), "{page}");
 
-    // What is known of a route that stays as it was outlives a reload.
+    // The state of an unchanged route survives a reload.
     watched.forebay.signal(Signal::HUP);
     watched.forebay.wait_for_output("serving by the configuration as it is now");
     check(&watched, 1);
@@ -476,9 +476,9 @@ fn each_limit_on_what_answers_is_counted() {
     let mut second = watched.forebay.connect();
     second.send("GET /slow/sleep HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(first.reply().status, 504);
-    // The second may have run into it by now, too.
+    // The second one may have reached the limit by now, too.
     assert!(matches!(watched.limit("timeout"), 1 | 2));
-    // It waited for a place as long as it may take in all, or for a part of that.
+    // The request waited for a place, for all of its time limit or for a part of it.
     assert!(matches!(second.reply().status, 503 | 504));
     assert_eq!(watched.limit("timeout") + watched.limit("max_processes"), 2);
     watched.forebay.stop();
@@ -509,7 +509,7 @@ fn each_limit_on_sending_is_counted() {
     watched.forebay.stop();
 }
 
-/// A web page that has its own name point to the administrator's address is not given what is there.
+/// A web page whose own name points to the admin address cannot read from there.
 #[test]
 fn the_administrator_is_answered_by_addresses_and_names_that_were_given() {
     let watched =
@@ -534,7 +534,7 @@ fn the_administrator_is_answered_by_addresses_and_names_that_were_given() {
 
 const TOKEN: &str = "0123456789abcdef";
 
-/// POST to the administrator with these fields and this form.
+/// Sends POST to the admin listener with these fields and this form.
 fn post(watched: &Watched, target: &str, fields: &str, form: &str) -> (u16, Option<String>) {
     let mut client = Client::connect(watched.admin);
     let length = form.len();
@@ -545,7 +545,7 @@ fn post(watched: &Watched, target: &str, fields: &str, form: &str) -> (u16, Opti
     (reply.status, reply.header("Location").map(str::to_owned))
 }
 
-/// The process of the application, when there is one that can take requests.
+/// Returns the process of the application if one can take requests.
 fn process_of_app(watched: &Watched) -> Option<u64> {
     let status = watched.status();
     let workers = status["apps"][0]["workers"].as_array()?;
@@ -598,7 +598,7 @@ fn an_application_is_restarted_by_who_has_the_token() {
         "{}",
         watched.forebay.output()
     );
-    // As the page's form does it.
+    // As the form of the page does.
     let page = watched.page("/apps/a%2Fb");
     assert!(page.contains("action=\"/apps/a%2Fb/restart\""), "{page}");
     assert!(page.contains("<th>CPU</th>") && page.contains("ended unexpectedly"), "{page}");

@@ -1,4 +1,4 @@
-//! On which processors the threads of `forebay serve` run, and the processes that it starts.
+//! The processors of the threads of `forebay serve`, and of the processes that it starts.
 
 mod support;
 
@@ -15,7 +15,7 @@ const SCRIPT: &str = "#!/usr/bin/perl\n\
     my $n = 0; $n += $_ for 1 .. 1000;\n\
     print \"Content-Type: text/plain\\n\\n$list\";\n";
 
-/// Sleeps as well.
+/// As `SCRIPT`, but also sleeps.
 const SLEEPER: &str = "#!/usr/bin/perl\n\
     open my $status, '<', '/proc/self/status'; my ($list) = grep /^Cpus_allowed_list/, <$status>;\n\
     select undef, undef, undef, 0.0005 for 1 .. 4;\n\
@@ -38,7 +38,7 @@ fn configuration(server: &str) -> String {
     )
 }
 
-/// The processors of each serving thread.
+/// Returns the processors of each serving thread.
 fn threads(forebay: &Forebay) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{}/task", forebay.process.id())).unwrap().flatten();
     let status = tasks.filter_map(|task| fs::read_to_string(task.path().join("status")).ok());
@@ -55,7 +55,7 @@ fn list(status: &str) -> String {
     line.expect("the kernel lists processors").trim().to_owned()
 }
 
-/// The processors that this test may run on, one by one.
+/// Returns the processors that this test may use, also one by one.
 fn found() -> (String, Vec<String>) {
     let list = list(&fs::read_to_string("/proc/self/status").unwrap());
     let numbers = list.split(',').flat_map(|span| {
@@ -77,7 +77,7 @@ fn each_thread_has_a_processor_and_workers_that_only_compute_are_there_too() {
     assert_eq!(list(forebay.get("/s/where.pl").text()), all, "too little is known");
     let mut client = forebay.connect();
     let mut ask = |path: &str| list(client.get(path).text());
-    // Each look is a good number of requests, as what they do is learnt from many.
+    // Each look follows many requests, because the pool learns from many.
     let mut becomes = |path: &str, fits: &dyn Fn(&String) -> bool| {
         eventually(|| (0..100).any(|_| fits(&ask(path))))
     };

@@ -1,4 +1,4 @@
-//! `forebay serve` in front of Tomcat, by AJP.
+//! `forebay serve` with Tomcat as AJP backend.
 
 mod support;
 
@@ -13,7 +13,7 @@ use forebay_testkit::tls::{Authority, connect};
 use rustls::version::TLS13;
 use support::{Forebay, chunked, pattern, serve, site};
 
-/// What a page knows of its request. An error page takes any method.
+/// Prints the facts that a page knows about its request. An error page accepts any method.
 const FACTS: &str = r#"<%@ page isErrorPage="true" session="false" contentType="text/plain" trimDirectiveWhitespaces="true" %>
 method=<%= request.getMethod() %>
 uri=<%= request.getRequestURI() %>
@@ -39,16 +39,16 @@ out.clear();
 out = pageContext.pushBody();
 %>"#;
 
-/// Answers without a look at the body.
+/// Answers without reading the body.
 const EARLY: &str = r#"<%@ page isErrorPage="true" session="false" contentType="text/plain" trimDirectiveWhitespaces="true" %><% response.setStatus(403); %>no"#;
 
-/// Counts the requests of a session, and says who answers.
+/// Counts the requests of a session, and names the server that answers.
 const SESSION: &str = r#"<%@ page contentType="text/plain" trimDirectiveWhitespaces="true" %><%
 Integer count = (Integer) session.getAttribute("count");
 session.setAttribute("count", count == null ? 1 : count + 1);
 %><%= session.getId().replaceAll(".*[.]", "") %>,<%= session.getAttribute("count") %>"#;
 
-/// A reply of the size that was asked for, in pieces.
+/// Sends a reply of the requested size in pieces.
 const LARGE: &str = r#"<%@ page session="false" contentType="application/octet-stream" trimDirectiveWhitespaces="true" %><%
 byte[] piece = new byte[32768];
 java.io.OutputStream to = response.getOutputStream();
@@ -67,7 +67,7 @@ const PAGES: [(&str, &str); 5] = [
 
 const CONNECTOR: &str = "secret=\"s3cret\" tomcatAuthentication=\"false\"";
 
-/// A route to these Tomcats, and further lines for it.
+/// Starts Forebay with a route to these Tomcats, and additional lines.
 fn front_of(tomcats: &[&Peer], keys: &str, lines: &str) -> Forebay {
     let of = |(at, tomcat): (usize, &&Peer)| {
         format!("{{ url = \"127.0.0.1:{}\", route = \"t{}\" }}", tomcat.port(), at + 1)
@@ -233,7 +233,7 @@ fn users_are_told(tomcat: &Peer) {
     assert!(reply.text().contains("user=me,Basic\n"), "{}", reply.text());
 }
 
-/// Asks until the answer is yes. Virtual machines that start at the same time take their time.
+/// Asks until `done` returns true. Several virtual machines that start at the same time are slow.
 fn in_time(mut done: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(120);
     while !done() {
@@ -242,7 +242,7 @@ fn in_time(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// A page of a session, by its cookie; who answered, and its count.
+/// Requests a page of a session by its cookie. Returns the server that answered, and its count.
 fn visit(forebay: &Forebay, cookie: &str) -> (Reply, String) {
     let reply = forebay.ask(format!(
         "GET /session.jsp HTTP/1.1\r\nHost: h\r\nCookie: JSESSIONID={cookie}\r\n\r\n"
@@ -251,7 +251,7 @@ fn visit(forebay: &Forebay, cookie: &str) -> (Reply, String) {
     (reply, text)
 }
 
-/// The session that a reply begins.
+/// Returns the session that a reply begins.
 fn session_of(reply: &Reply) -> String {
     let cookie = reply.header("Set-Cookie").expect("a session begins");
     let (_, rest) = cookie.split_once("JSESSIONID=").unwrap();
@@ -307,7 +307,7 @@ fn a_tomcat_that_is_killed_takes_only_what_it_had_under_way() {
         wait_for(100);
         let folder = peer::kill(first);
         wait_for(100);
-        // Its session goes to who is left, who knows nothing of it.
+        // The session moves to the other server, which does not know it.
         let (reply, text) = visit(&forebay, &on_first);
         assert_eq!((text.as_str(), session_of(&reply).ends_with(".t2")), ("t2,1", true));
         assert_eq!(visit(&forebay, &on_second).1, "t2,5");
@@ -318,7 +318,7 @@ fn a_tomcat_that_is_killed_takes_only_what_it_had_under_way() {
     });
     let failed = failed.into_inner();
     assert!(failed <= CLIENTS, "{failed} failed: {}", forebay.output());
-    // It takes requests again when it has been left out long enough.
+    // The server gets requests again after it has been excluded long enough.
     in_time(|| session_of(&visit(&forebay, "none").0).ends_with(".t1"));
     drop((first, second));
 }

@@ -1,4 +1,4 @@
-//! `forebay serve` behind Apache, which passes requests on by AJP: mod_jk and mod_proxy_ajp.
+//! `forebay serve` as AJP backend of Apache: mod_jk and mod_proxy_ajp.
 
 mod support;
 
@@ -15,19 +15,19 @@ const ECHO: &str = "#!/bin/sh\n\
 
 const ENV: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\nexec env\n";
 
-/// Of a worker: the body backwards, which it has to have read whole.
+/// A worker that prints the body backwards, so it has to read all of it.
 const WORKER: &str = "#!/usr/bin/perl\nbinmode STDIN; binmode STDOUT; local $/;\n\
     my $body = <STDIN> // '';\n\
     print \"Content-Type: text/plain\\n\\n\", scalar reverse($body);\n";
 
-/// Which module of Apache asks.
+/// The module of Apache that sends requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Module {
     Jk,
     ProxyAjp,
 }
 
-/// Serves all sorts of origins by AJP, with this `ajp_secret` and packet size.
+/// Serves all kinds of origins over AJP, with this `ajp_secret` and packet size.
 fn origins(echo: &Echo, secret: &str, packet_size: usize) -> (Forebay, u16) {
     let folder = Folder::new();
     folder.script("cgi/echo", ECHO);
@@ -56,7 +56,7 @@ fn origins(echo: &Echo, secret: &str, packet_size: usize) -> (Forebay, u16) {
     (forebay, port)
 }
 
-/// Apache, which passes everything on to `port`.
+/// Starts Apache, which passes all requests on to `port`.
 fn apache(module: Module, port: u16, secret: &str, packet_size: usize) -> Option<Peer> {
     if !peer::has(&["apache2", "libapache2-mod-jk"]) {
         return None;

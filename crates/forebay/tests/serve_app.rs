@@ -69,7 +69,7 @@ fn clients_of_both_threads_are_served() {
 
 #[test]
 fn requests_that_wait_for_each_other_all_get_a_worker() {
-    // Enough that some find as many workers busy as there are processors, and others idle.
+    // Enough requests that some find as many busy workers as processors, while others are idle.
     let seats = thread::available_parallelism().map_or(1, usize::from) + 2;
     let meeting = format!(
         "#!/usr/bin/perl\nopen my $seat, '>', \"$ENV{{WHERE}}/seat.$ENV{{QUERY_STRING}}\";\n\
@@ -86,7 +86,8 @@ fn requests_that_wait_for_each_other_all_get_a_worker() {
             }
         });
     };
-    // Many that only compute: from then on a worker that has just begun is waited for.
+    // Many requests that only compute: from then on, requests wait for a worker that has just
+    // begun.
     each(&|client, _| (0..400).for_each(|_| assert_eq!(client.get("/s/hello.pl").status, 200)));
     let meet = |client: &mut Client, number| {
         assert_eq!(client.get(&format!("/s/meeting.pl?{number}")).text(), seats.to_string());
@@ -134,7 +135,7 @@ fn output_arrives_as_it_is_printed() {
 
 #[test]
 fn what_comes_while_a_pause_is_waited_for_is_not_kept_back() {
-    // The second piece of each pair comes about when the first was waited with for long enough.
+    // The second piece of each pair is printed after a pause that makes the gateway send the first.
     let pairs = "#!/usr/bin/perl\n$| = 1;\nprint \"Content-Type: text/plain\\n\\n\";\n\
         for my $pair (1 .. 40) {\nprint 'A'; select undef, undef, undef, $pair / 10_000; print 'B';\n\
         open my $go, '<', \"$ENV{WHERE}/go\"; <$go>; close $go;\n}\n";
@@ -182,7 +183,7 @@ fn what_fails_fails_cleanly() {
 
 #[test]
 fn a_worker_killed_under_load_costs_at_most_its_request() {
-    /// A worker was killed after its reply had begun, so that the connection ends.
+    /// A worker was killed after its reply had begun, so the connection ends.
     const CUT_OFF: u16 = 0;
     let forebay = app(&[], "workers = 2");
     let counts = thread::scope(|scope| {
@@ -326,7 +327,7 @@ fn scripts_answer_as_behind_mod_perl() {
             |mut client| {
                 client.send(request);
                 let reply = client.reply();
-                // ModPerl::Registry says CGI-Perl/1.1 in some versions.
+                // Some versions of ModPerl::Registry set CGI-Perl/1.1.
                 let text = reply.text().replace("CGI-Perl/1.1", "CGI/1.1");
                 (reply.status, reply.header("X-Own").map(str::to_owned), text)
             },
@@ -336,13 +337,13 @@ fn scripts_answer_as_behind_mod_perl() {
     apache.stop();
 }
 
-/// A script that says what a module of its own says.
+/// A script that prints a text from its own module.
 const USES: (&str, &str) = (
     "uses.pl",
     "use lib $ENV{WHERE} . '/lib'; require Own;\nprint \"Content-Type: text/plain\\n\\n\", Own::word();\n",
 );
 
-/// Asks for `/s/uses.pl` as long as `during` runs; every reply is one of `words`.
+/// Requests `/s/uses.pl` while `during` runs. Every reply is one of `words`.
 fn ask_meanwhile(forebay: &Forebay, words: &[&str], during: impl FnOnce()) {
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {

@@ -1,5 +1,5 @@
-//! `forebay serve` with workers that are killed, leak, hang, do not start or have their code changed, all
-//! under load. `FOREBAY_ABUSE_SECONDS` sets how long; `examples/abuse` runs a whole minute.
+//! `forebay serve` with workers that are killed, leak, hang, do not start, or whose code changes,
+//! all under load. `FOREBAY_ABUSE_SECONDS` sets the duration; `examples/abuse` runs for a minute.
 
 mod support;
 
@@ -48,7 +48,7 @@ fn how_long() -> Duration {
     Duration::from_secs(seconds.unwrap_or(3))
 }
 
-/// The worker processes of a gateway.
+/// Returns the worker processes of a gateway.
 fn workers(of: u32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{of}/task")).into_iter().flatten().flatten();
     let children =
@@ -56,8 +56,8 @@ fn workers(of: u32) -> Vec<i32> {
     let all = children.collect::<String>();
     let own = fs::read(format!("/proc/{of}/cmdline")).unwrap_or_default();
     all.split_whitespace()
-        // A worker has the name of its script. The other child is the shell that ends their groups, which
-        // has our own name until it is one.
+        // A worker has the name of its script. The other child is the shell that ends their process
+        // groups. It has our name until it has started.
         .filter(|pid| {
             fs::read(format!("/proc/{pid}/cmdline"))
                 .is_ok_and(|line| !line.is_empty() && !line.starts_with(b"/bin/sh") && line != own)
@@ -70,10 +70,10 @@ fn kill(pid: i32) {
     let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
 }
 
-/// What all threads of an abuse share.
+/// State that all threads of an abuse share.
 struct Abuse {
     over: AtomicBool,
-    /// The version of the code that was written last, and the one begun to be written.
+    /// The last version of the code that is complete, and the last that has been started.
     written: AtomicU64,
     begun: AtomicU64,
 }
@@ -115,7 +115,8 @@ fn a_process_for_each_request_loses_no_more() {
     assert!(counts[&200] > 20 && counts.len() == 1, "{counts:?}");
 }
 
-/// Does everything at once; how often which status was seen, and how many workers were killed.
+/// Runs all abuse at the same time. Returns the number of each status, and the number of killed
+/// workers.
 fn abuse(mode: &str) -> (BTreeMap<u16, u64>, u64) {
     let mut forebay = abused(mode);
     let abuse = Abuse { over: AtomicBool::new(false), written: 0.into(), begun: 0.into() };
@@ -146,7 +147,7 @@ fn abuse(mode: &str) -> (BTreeMap<u16, u64>, u64) {
                 write_configuration(&forebay.folder, &configuration(mode, round as usize));
                 forebay.signal(Signal::HUP);
             }
-            // The pace of the abuse, not a wait for something.
+            // This is the pace of the abuse, not a wait for an event.
             thread::sleep(Duration::from_millis(25));
         }
         abuse.over.store(true, Ordering::SeqCst);
@@ -186,7 +187,7 @@ fn ask_all_the_time(
         let target =
             if n % 2 == 0 { "/s/version.pl".into() } else { format!("/s/hello.pl?{client}.{n}") };
         let Ok(reply) = connection.try_get(&target) else {
-            // A reply that had begun when its worker was killed.
+            // The reply had begun when its worker was killed.
             *counts.entry(502).or_insert(0) += 1;
             connection = forebay_testkit::http::Client::connect(address);
             continue;
@@ -211,15 +212,15 @@ fn leak(address: std::net::SocketAddr, abuse: &Abuse) -> BTreeMap<u16, u64> {
     while !abuse.over.load(Ordering::SeqCst) {
         let reply = forebay_testkit::http::Client::connect(address).try_get("/s/leak.pl");
         *counts.entry(reply.map_or(502, |reply| reply.status)).or_insert(0) += 1;
-        // Memory is looked at once a second: no faster than it can be noticed.
+        // The supervisor checks memory once a second, so the test leaks no faster.
         thread::sleep(Duration::from_millis(40));
     }
     counts
 }
 
-/// Once, as it takes a worker for as long as a request may take.
+/// Only once, because the request occupies a worker until the time limit.
 fn hang(address: std::net::SocketAddr) -> BTreeMap<u16, u64> {
-    // A worker that is killed while it hangs answers 502; only the time limit is wanted here.
+    // A worker that is killed while it hangs answers 502, but this test needs the time limit.
     for _ in 0..20 {
         let reply = forebay_testkit::http::Client::connect(address).try_get("/s/hang.pl");
         let status = reply.map_or(502, |reply| reply.status);
@@ -234,7 +235,7 @@ fn hang(address: std::net::SocketAddr) -> BTreeMap<u16, u64> {
 #[test]
 fn an_application_that_dies_at_start_does_not_keep_the_machine_busy() {
     let mut forebay = abused("registry");
-    // From now on no interpreter starts: its directory is gone.
+    // No interpreter can start from now on, because its directory is missing.
     let folder = forebay.folder.path().to_owned();
     fs::rename(folder.join("scripts"), folder.join("away")).unwrap();
     for pid in workers(forebay.process.id()) {

@@ -1,6 +1,6 @@
-//! Keys of applications and of their routes: PATH_INFO behind a suffix, variables in place of those of
-//! requests, libraries, `strip_prefix` of commands, settings and version of PHP, and what is logged of
-//! a script that may not be run.
+//! Keys of applications and of their routes: PATH_INFO after a suffix, variables that replace those
+//! of requests, libraries, `strip_prefix` of commands, settings and version of PHP, and log
+//! messages about scripts that may not run.
 
 mod support;
 
@@ -65,11 +65,12 @@ fn path_info_follows_a_script_behind_a_suffix_route() {
         ] {
             assert!(text(target).starts_with(expected), "{route} {target}: {}", text(target));
         }
-        // A directory by such a name, and a name that only begins so, are not the route's.
+        // The route does not match a directory with such a name, or a name that only begins like
+        // this.
         for target in ["/docs.cgi/other.txt", "/none.cgi/a", "/index.cgis/a", "/x"] {
             assert_eq!(text(target), "below", "{route} {target}");
         }
-        // Nor does a suffix in PATH_INFO make a script of another file.
+        // A suffix in PATH_INFO does not make another file a script.
         assert_eq!(forebay.get("/other.txt/x.cgi").status, 404, "{route}");
         forebay.stop();
     }

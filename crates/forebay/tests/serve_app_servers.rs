@@ -1,5 +1,5 @@
-//! `forebay serve` in front of applications that speak SCGI and uwsgi: uWSGI over both, and a
-//! server of a few lines.
+//! `forebay serve` with applications that speak SCGI and uwsgi: uWSGI over both, and a server of a
+//! few lines.
 
 mod support;
 
@@ -164,8 +164,8 @@ fn compare_with_nginx(protocol: &str, uwsgi: &Peer) -> Option<Forebay> {
     Some(forebay)
 }
 
-/// The variables by name, but for those that differ by the server, and those that nginx adds: empty
-/// ones, and the fields about the body under a second name.
+/// Returns the variables by name. Leaves out those that depend on the server and those that nginx
+/// adds: empty ones, and fields about the body with a second name.
 fn dump(address: &Address, request: &str) -> BTreeMap<String, String> {
     let mut client = Client::connect(address.clone());
     client.send(request);
@@ -176,7 +176,7 @@ fn dump(address: &Address, request: &str) -> BTreeMap<String, String> {
     let lines = reply.text().lines().filter_map(|line| line.split_once('='));
     let kept = lines.filter(|(name, value)| {
         !differ.contains(name) && !added.contains(name) && !value.is_empty()
-            // nginx says so of a request without a body, too.
+            // nginx also sends this for a request without a body.
             && (*name, *value) != ("CONTENT_LENGTH", "0")
     });
     kept.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
@@ -232,7 +232,7 @@ fn the_same_application_over_fastcgi() {
     for n in 0..20 {
         let reply = forebay
             .ask(format!("POST /echo?{n} HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"));
-        // Its path is the script's, so that none is left for the application.
+        // The script's name takes the whole path, so nothing is left for the application.
         assert_eq!(reply.text(), format!("hello {n}"), "{}", forebay.output());
     }
 }
@@ -249,13 +249,13 @@ fn variables_up_to_the_limit_arrive() {
         let value = "v".repeat(length);
         forebay.ask(format!("GET /?a HTTP/1.1\r\nHost: h\r\nX-A: {value}\r\n\r\n")).status
     };
-    // uWSGI itself takes what its --buffer-size allows, which the peer sets to the most there is.
+    // uWSGI itself accepts as much as its --buffer-size allows, which the peer sets to the maximum.
     let most = (64_000..65_535).rev().find(|&length| ask(length) != 431).expect("one that fits");
     assert_eq!(ask(most), 200, "{most}");
     assert_eq!(ask(most + 1), 431);
 }
 
-/// An SCGI server as somebody would write it, in Perl without modules beyond its own.
+/// A typical SCGI server in Perl that uses only the modules of Perl itself.
 const PERL_SCGI: &str = r#"
 use strict; use IO::Socket::UNIX;
 my $listener = IO::Socket::UNIX->new(Local => $ARGV[0], Listen => 64) or die "$!";

@@ -1,5 +1,5 @@
-//! `forebay serve` with ASGI applications: on the host (`kind = "asgi"`), and `examples/asgi` on uvicorn
-//! behind it.
+//! `forebay serve` with ASGI applications: with the host (`kind = "asgi"`), and `examples/asgi` in
+//! uvicorn.
 
 mod support;
 
@@ -15,7 +15,7 @@ use forebay_testkit::process::{Process, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Forebay, check_start, chunked, pattern, serve, site};
 
-/// Debian's, which sees the frameworks that its packages bring.
+/// Debian's Python, which finds the frameworks of Debian's packages.
 const PYTHON: &str = "/usr/bin/python3";
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/asgi");
 const APPLICATION: &str = include_str!("asgi/app.py");
@@ -99,7 +99,7 @@ fn bodies_pass_in_both_directions(forebay: &Forebay) {
     let body = pattern(3_000_000);
     assert_eq!(post(forebay, "/echo", &body).body, body);
     assert_eq!(post(forebay, "/size", &body).text(), "3000000");
-    // In chunks of all kinds of sizes, on one connection: the end of each body is found.
+    // In chunks of many sizes, on one connection: the application finds the end of each body.
     let mut client = forebay.connect();
     for sizes in [&[1, 2, 3][..], &[70_000, 1, 65_536], &[]] {
         let pieces: Vec<Vec<u8>> = sizes.iter().map(|&size| pattern(size)).collect();
@@ -205,7 +205,7 @@ fn run_many_at_once(keys: &str) {
     assert!(eventually(|| forebay.get("/waiting?background").text() == "done and refused"));
     // A long reply lets other requests run.
     assert_eq!(forebay.get("/many").text(), format!("{}others ran", ".".repeat(1000)));
-    // A client that has gone is announced.
+    // The application learns that a client has left.
     let mut client = forebay.connect();
     client.send("GET /wait?a HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(eventually(|| forebay.get("/waiting?a").text() == "waits"));
@@ -440,7 +440,7 @@ fn pass_messages(keys: &str) {
     socket.message(CLOSE, &[&4321u16.to_be_bytes()[..], b"done"].concat());
     socket.is_closed_with(4321);
     assert!(eventually(|| forebay.get("/waiting?ws").text() == "4321 done"));
-    // A client that goes without a close frame.
+    // A client that leaves without a close frame.
     drop(Socket::accepted(&forebay, "/echo"));
     assert!(eventually(|| forebay.get("/waiting?ws").text() == "1006 "));
     let mut socket = Socket::accepted(&forebay, "/m/scope?a=b");
@@ -504,7 +504,8 @@ fn what_a_client_must_not_send_closes_its_websocket(forebay: &Forebay) {
 
 fn a_websocket_that_is_not_read_holds_its_client_back(forebay: &Forebay) {
     let mut socket = Socket::accepted(forebay, "/slow");
-    // More than the buffers of all sockets between: a thread writes, and ends when it is read.
+    // More than the buffers of all sockets: a thread writes, and ends when the other side has read
+    // it.
     let data = masked(0x80 | BINARY, &pattern(60_000));
     let mut writer = match socket.0.stream() {
         forebay_testkit::stream::TestStream::Tcp(stream) => stream.try_clone().unwrap(),

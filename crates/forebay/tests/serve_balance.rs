@@ -1,5 +1,4 @@
-//! Several backends behind one route of `forebay serve`: who is asked, and what happens when one
-//! is down.
+//! Several backends of one route of `forebay serve`: their selection, and failures.
 
 mod support;
 
@@ -85,7 +84,7 @@ fn answer(stream: TcpStream, name: &str, state: &State) -> std::io::Result<()> {
     (&stream).write_all(reply.as_bytes())
 }
 
-/// An address where nobody listens.
+/// Returns an address without a listener.
 fn nobody() -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     format!("http://{}", listener.local_addr().unwrap())
@@ -95,7 +94,7 @@ fn proxy(to: &str, more: &str) -> Forebay {
     site(Folder::new(), &format!("[[site.route]]\n[site.route.proxy]\nto = [{to}]\n{more}\n"))
 }
 
-/// The names that answer so many requests, each over a connection of its own.
+/// Returns the names of the backends that answer this many requests, each on its own connection.
 fn names(forebay: &Forebay, count: usize) -> String {
     (0..count).map(|_| forebay.get("/").text().to_owned()).collect()
 }
@@ -160,7 +159,7 @@ fn a_backend_is_up_only_with_the_expected_status_and_text() {
     forebay.wait_for_output("is down: /healthz answered 200");
     assert_eq!(names(&forebay, 2), "bb");
     forebay.stop();
-    // The checks of both servers go to the port of one of them.
+    // The health checks of both servers go to the port of one of them.
     let port = b.url().rsplit(':').next().unwrap().to_owned();
     let keys = format!("health = {{ {health}, statuses = \"5xx\", body = \"a\", port = {port} }}");
     let mut forebay = proxy(&format!("\"{}\", \"{}\"", a.url(), nobody()), &keys);
@@ -198,7 +197,7 @@ fn who_has_less_to_do_is_asked() {
     let waiting = |backend: &Named| backend.state.waiting.load(Ordering::SeqCst);
     assert!(eventually(|| (waiting(&a), waiting(&b)) == (3, 3)), "shared out evenly");
     b.state.held.store(false, Ordering::SeqCst);
-    // A client may have its reply an instant before the request counts as done.
+    // A client may get its reply just before the request counts as finished.
     assert!(eventually(|| names(&forebay, 5) == "bbbbb"));
     assert_eq!(names(&forebay, 5), "bbbbb");
     a.state.held.store(false, Ordering::SeqCst);
@@ -207,7 +206,7 @@ fn who_has_less_to_do_is_asked() {
     assert!(eventually(|| names(&forebay, 1) == "a"), "both are asked again");
 }
 
-/// Serves one connection at a time, as long as that is open: each reply is the request's target.
+/// Serves one connection at a time, until it closes. Each reply is the target of the request.
 fn one_connection_at_a_time(listener: TcpListener) {
     for stream in listener.incoming().flatten() {
         let mut reader = BufReader::new(stream);
@@ -238,7 +237,7 @@ fn one_connection_at_a_time(listener: TcpListener) {
 fn two_routes_share_the_one_connection_that_a_backend_takes() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    // It ends with the test's process.
+    // The thread ends with the process of the test.
     thread::spawn(move || one_connection_at_a_time(listener));
     let forebay = support::serve_file(
         Folder::new(),
@@ -260,7 +259,7 @@ fn two_routes_share_the_one_connection_that_a_backend_takes() {
 fn two_routes_and_two_threads_share_the_connections_that_are_allowed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    // It ends with the test's process.
+    // The thread ends with the process of the test.
     thread::spawn(move || one_connection_at_a_time(listener));
     let forebay = support::serve_file(
         Folder::new(),

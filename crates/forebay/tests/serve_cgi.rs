@@ -1,5 +1,5 @@
-//! `forebay serve` with CGI scripts: what they are told, what becomes of what they print, and that
-//! no process outlives its time.
+//! `forebay serve` with CGI scripts: their variables, the treatment of their output, and that no
+//! process lives longer than it may.
 
 mod support;
 
@@ -39,7 +39,7 @@ fn cgi_with(files: &[(&str, &str)], keys: &str) -> Forebay {
     site(scripts(files), &routes)
 }
 
-/// What a script wrote into a file of the folder, once it has done so.
+/// Returns the text that a script has written into a file of the folder, after it has written.
 fn written(folder: &Path, name: &str) -> String {
     let path = folder.join(name);
     let mut text = String::new();
@@ -91,7 +91,7 @@ fn scripts_get_the_environment_of_the_rfc() {
         assert_eq!(env.get(absent), None, "{absent}");
     }
     assert!(env.contains_key("PATH") && env.contains_key("REMOTE_PORT"));
-    // As lighttpd and fcgiwrap have it, and unlike Apache: nobody else checks who the user is.
+    // As in lighttpd and fcgiwrap, and unlike Apache: no other program checks the user.
     assert_eq!(env.get("HTTP_AUTHORIZATION"), Some(&"Basic eDp5"));
 }
 
@@ -182,7 +182,8 @@ fn a_local_redirect_is_followed_inside() {
     let forebay =
         cgi(&[("local", "#!/bin/sh\nprintf 'Location: /cgi-bin/hello?from=local\\n\\n'\n")]);
     let reply = forebay.get("/cgi-bin/local");
-    // RFC 3875 section 6.2.2; a redirection that the client follows is what else makes sense.
+    // RFC 3875 section 6.2.2. The only other reasonable result is a redirection that the client
+    // follows.
     match reply.status {
         200 => assert_eq!(reply.text(), "hello from=local"),
         status => {
@@ -192,11 +193,11 @@ fn a_local_redirect_is_followed_inside() {
     }
 }
 
-/// Scripts by name: one that sends to another with a cookie, and the other.
+/// Two scripts: one sends a local redirect to the other, with a cookie.
 const SETS_A_COOKIE: &str = "#!/bin/sh\nprintf 'Location: /cgi-bin/hello?from=local\\nSet-Cookie: a=1\\n\
                              Set-Cookie: b=2\\nX-Kept: yes\\n\\n'\n";
 
-/// A reply to a local redirect with cookies.
+/// Checks the cookies of a reply to a local redirect.
 fn has_cookies_of_the_redirect(reply: &Reply, server: &str) {
     assert_eq!((reply.status, reply.text()), (200, "hello from=local"), "{server}");
     assert_eq!(reply.headers_named("Set-Cookie"), ["a=1", "b=2"], "{server}");

@@ -1,5 +1,6 @@
-//! `kind = "cgi-bin"`: scripts of several languages in one directory, each run by what its first line
-//! names, warm where it can be; and scripts of another language under `perl-cgi` and `python-cgi`.
+//! `kind = "cgi-bin"`: scripts of several languages in one directory. The first line of each names
+//! its interpreter, and a persistent worker runs it if possible. Also scripts of another language
+//! with `perl-cgi` and `python-cgi`.
 
 mod support;
 
@@ -27,7 +28,7 @@ fn shell() -> String {
     format!("#!/bin/sh\nprintf '{HEAD}sh %s %s' \"$$\" \"$OWN\"\n")
 }
 
-/// The usual mixture, most of which no worker can run.
+/// A usual mixture of scripts. No worker can run most of them.
 fn mixture() -> Folder {
     let folder = Folder::new();
     folder.script("cgi/a.cgi", perl("#!/usr/bin/perl -w"));
@@ -53,7 +54,7 @@ fn serve_as(kind: &str, folder: Folder, keys: &str) -> Forebay {
     )
 }
 
-/// The process that answered, by the second word of the reply.
+/// Returns the process that answered: the second word of the reply.
 fn process(forebay: &Forebay, name: &str) -> String {
     let reply = forebay.get(&format!("/cgi-bin/{name}"));
     assert_eq!(reply.status, 200, "{name}: {} {}", reply.text(), forebay.output());
@@ -77,7 +78,7 @@ fn each_script_of_a_cgi_bin_is_run_by_what_its_first_line_names() {
     if has_elf {
         assert_eq!(text("elf"), "elf\n");
     }
-    // Perl and Python stay, in one worker each; what a shell runs does not.
+    // Perl and Python keep one worker each; scripts of a shell do not.
     for warm in ["a.cgi", "b.cgi"] {
         assert_eq!(process(&forebay, warm), process(&forebay, warm), "{warm}");
     }
@@ -133,7 +134,7 @@ fn interleaved_scripts_of_all_languages_answer_as_under_apache() {
 
 #[test]
 fn another_language_is_never_run_by_perl() {
-    // Perl would take this for its own: a call of `print` with a string and a statement modifier.
+    // This is valid Perl: a call of `print` with a string and a statement modifier.
     let both = "#!/usr/bin/env python3\nprint (\"Content-Type: text/plain\\n\\n\" + \"python\" )\n";
     let modes = ["registry", "registry-prefork", "perlrun", "fork", "cgi"];
     for mode in modes {
@@ -240,7 +241,8 @@ fn all_scripts_of_an_application_have_its_user_limits_and_variables() {
         assert!(expected.ends_with("\n77\nword\n") && !expected.starts_with("0\n"), "{expected}");
         assert_eq!(forebay.get("/cgi-bin/who").text(), expected, "{}", forebay.output());
         forebay.wait_for_output("who: logged");
-        // What cannot be run is said by us, not by what would have become the script.
+        // The error message about a script that cannot run comes from Forebay, not from the
+        // script's process.
         let wrong = forebay.folder.script("cgi/wrong", "#!/usr/bin/nosuch\n");
         assert_eq!(forebay.get("/cgi-bin/wrong").status, 500);
         forebay.wait_for_output("\"#!/usr/bin/nosuch\", names an interpreter");
@@ -308,7 +310,7 @@ fn a_virtual_environment_that_all_python_scripts_name_is_that_of_the_workers() {
         let reply = forebay.get("/cgi-bin/a.py").text().to_owned();
         assert!(reply.ends_with(&place), "{kind}: {reply}");
         assert_eq!(process(&forebay, "a.py"), process(&forebay, "a.py"), "{kind}");
-        // One that is meant for the system's Python does not see the environment.
+        // A script for the system's Python does not see the environment.
         let plain = text.replace(&own.display().to_string(), "/usr/bin/env python3");
         forebay.folder.script("cgi/b.py", plain);
         let reply = forebay.get("/cgi-bin/b.py");

@@ -1,5 +1,5 @@
-//! `forebay serve` with scripts: NPH, internal redirects, limits on output, and FastCGI applications
-//! that print before they read.
+//! `forebay serve` with scripts: NPH, internal redirects, limits on output, and FastCGI
+//! applications that send output before they read.
 
 mod support;
 
@@ -199,7 +199,7 @@ fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     record
 }
 
-/// STDOUT with this content, its end, and END_REQUEST.
+/// Returns STDOUT records with this content, their end, and END_REQUEST.
 fn fastcgi_reply(content: &[u8]) -> Vec<u8> {
     let pieces = content.chunks(60_000).flat_map(|piece| record(6, piece));
     pieces.chain(record(6, b"")).chain(record(3, &[0; 8])).collect()
@@ -228,7 +228,7 @@ fn an_application_may_print_all_before_it_reads() {
     let body = vec![b'y'; 8 << 20];
     let page = [&b"Content-Type: a/b\n\n"[..], &body].concat();
     let whole = fastcgi_reply(&page);
-    // All but the last record goes out while nothing is read.
+    // All records but the last are sent while nothing is read.
     let (first, last) = whole.split_at(whole.len() - 16);
     let talk = vec![
         ScriptStep::send(first),
@@ -308,7 +308,7 @@ fn applications_redirect_have_files_sent_and_fall_back() {
     forebay.stop();
 }
 
-/// A head and some text, which have gone out when the script is killed.
+/// A head and some text, which are sent before the script is killed.
 const CUT: &str = "print \"Content-Type: text/plain\\n\\nhalf\"";
 
 #[test]
@@ -374,7 +374,7 @@ fn what_a_killed_script_has_printed_comes_but_not_as_a_whole_reply() {
         assert!(bytes.ends_with("\r\n\r\n4\r\nhalf\r\n"), "{way}: no last chunk follows: {bytes}");
     }
     if let Some(apache) = apache {
-        // Which sends it as a whole reply.
+        // This server sends it as a whole reply.
         let half = Client::connect(apache.address()).get("/apache/half.pl");
         assert_eq!((half.status, half.text()), (200, "half"));
         assert_eq!(Client::connect(apache.address()).get("/apache/none.pl").status, 500);

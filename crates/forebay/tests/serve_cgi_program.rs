@@ -1,4 +1,4 @@
-//! `cgi` routes that are one program, and that have a user and limits of their own.
+//! `cgi` routes that are one program, with an own user and own limits.
 
 mod support;
 

@@ -22,7 +22,8 @@ fn own(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chromium").join(name)
 }
 
-/// A page with images, a WebSocket that echoes behind HTTP/1.1, and a place for the page's report.
+/// A page with images, a WebSocket backend that echoes over HTTP/1.1, and a target for the page's
+/// report.
 fn site(reports: &ScriptedBackend) -> Forebay {
     let folder = Folder::new();
     let identity = Authority::new("of the test").issue(&["localhost"]);
@@ -48,7 +49,7 @@ fn site(reports: &ScriptedBackend) -> Forebay {
     serve(folder, &configuration)
 }
 
-/// The name by which Chromium knows the one key that it is to trust.
+/// Returns the name that Chromium uses for the one trusted key.
 fn key_name(folder: &Folder) -> String {
     let output = Command::new("sh")
         .args([

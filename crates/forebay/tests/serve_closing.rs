@@ -1,5 +1,5 @@
-//! How connections end: with GOAWAY and TLS's `close_notify`, whatever ends them; and that idle ones end to
-//! admit others where the limit on connections is reached.
+//! Ends of connections: GOAWAY and the `close_notify` of TLS for every cause. At the limit on
+//! connections, idle ones end to admit others.
 
 mod support;
 
@@ -25,7 +25,7 @@ const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// Every time limit that ends a connection.
+/// All time limits that end a connection.
 const SHORT: &str = "[server]\ntimeouts = { head = \"500ms\", keep_alive = \"500ms\", body_idle = \"500ms\", \
                      write = \"500ms\" }\n";
 /// With one thread, connections are accepted in order.
@@ -75,13 +75,13 @@ fn request(method: u8, path: &str, flags: u8) -> Vec<u8> {
 const GET: u8 = 0x82;
 const POST: u8 = 0x83;
 
-/// What a client of HTTP/2 sends first: its window for each stream has so many bytes.
+/// The first bytes of an HTTP/2 client, whose window for each stream has this many bytes.
 fn opening(window: u32) -> Vec<u8> {
     let settings = [&[0, 4][..], &window.to_be_bytes()].concat();
     [PREFACE, &frame(SETTINGS, 0, 0, &settings)].concat()
 }
 
-/// The kinds of the frames that come up to the end, and how that comes.
+/// Returns the kinds of the frames until the end of the connection, and the kind of end.
 fn frames(client: &mut Client) -> (Vec<u8>, std::io::Result<usize>) {
     let mut bytes = Vec::new();
     let end = client.stream().read_to_end(&mut bytes);
@@ -112,7 +112,7 @@ fn ends_well(client: &mut Client, case: &str) {
     end.unwrap_or_else(|error| panic!("{case}: {error}"));
 }
 
-/// Ways to be overdue, and what a client sends for them.
+/// Each exceeded time limit, and the bytes that a client sends for it.
 fn overdue() -> [(&'static str, Vec<u8>); 5] {
     const LARGE: u32 = 65535;
     let head = request(GET, "/", END_STREAM);
@@ -197,14 +197,14 @@ fn http1_over_tls_ends_with_close_notify_whichever_time_limit_passes() {
     forebay.stop();
 }
 
-/// The kinds of the frames on the server's control stream, up to the end of the connection.
+/// Returns the kinds of the frames on the server's control stream, until the end of the connection.
 async fn control_frames(quic: &quinn::Connection) -> Vec<u8> {
     let mut control = quic.accept_uni().await.unwrap();
     let mut bytes = Vec::new();
     while let Ok(Some(chunk)) = control.read_chunk(usize::MAX, true).await {
         bytes.extend_from_slice(&chunk.bytes);
     }
-    // The type of the stream, then frames whose kind and length take a byte each.
+    // The type of the stream, then frames whose kind and length have one byte each.
     let (mut kinds, mut rest) = (Vec::new(), &bytes[1..]);
     while let [kind, length, payload @ ..] = rest {
         kinds.push(*kind);
@@ -293,7 +293,7 @@ fn a_connection_with_a_request_under_way_is_never_closed_for_others() {
         client.send(head);
         client.send("Content-Type: a");
     }
-    // It has no place, and so no handshake.
+    // This connection has no place, so there is no handshake.
     let mut waiting = std::net::TcpStream::connect(forebay.address).unwrap();
     waiting.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     forebay.wait_for_output("all of them have requests under way, and new ones wait");

@@ -1,4 +1,4 @@
-//! `forebay serve` with programs that listen by themselves (`kind = "command"`).
+//! `forebay serve` with programs that listen themselves (`kind = "command"`).
 
 mod support;
 
@@ -15,8 +15,8 @@ use support::load::{self, Counts};
 use support::proc::descendants;
 use support::{Forebay, chunked, is_alive, pattern, serve, write_configuration};
 
-/// An HTTP server in core Perl: where to listen is its first argument. It answers with what it was
-/// asked and its process id, in a child for each connection, kept alive.
+/// An HTTP server in core Perl. Its first argument is its address. It answers with the request and
+/// its process id. Each kept connection has a child process.
 const SERVER: &str = r#"
 use strict; use warnings; use IO::Socket::INET; use IO::Socket::UNIX; use Socket;
 $| = 1; $SIG{PIPE} = $SIG{CHLD} = 'IGNORE';
@@ -95,7 +95,7 @@ fn a_program_on_its_own_socket_is_asked() {
     assert!(!is_alive(&pid));
 }
 
-/// The guards below a process, and with them its programs.
+/// Returns the number of guardians below a process. Each has one program.
 fn guards(root: u32) -> usize {
     rooms_of(&descendants(root)).len()
 }
@@ -382,7 +382,7 @@ fn a_request_on_a_connection_that_closes_does_not_wait_for_itself() {
     let forebay = command(&format!("{SOCKET}\nconnections = 1"));
     let mut client = forebay.connect();
     assert_eq!(client.get("/a").status, 200);
-    // The program closes a connection that has served before, and it may have one.
+    // The program closes a used connection, as it may.
     assert_eq!(client.get("/first").text(), "GET /first ", "{}", forebay.output());
     forebay.stop();
 }
@@ -455,7 +455,7 @@ fn a_program_that_says_nothing_is_replaced_and_may_finish_what_it_has() {
     forebay.stop();
 }
 
-/// Four clients that ask as long as `during` runs.
+/// Four clients send requests while `during` runs.
 fn load(forebay: &Forebay, during: impl FnOnce()) -> Counts {
     load::load(forebay, 4, |client| client.try_get("/how"), |_| during())
 }
@@ -466,7 +466,7 @@ fn processes_killed_under_load_cost_at_most_the_requests_that_they_have() {
     let counts = load(&forebay, || {
         for _ in 0..10 {
             let reply = forebay.get("/pid");
-            // It may be one of those that are lost, see below.
+            // It may be one of the lost requests, see below.
             if reply.status != 200 {
                 assert_eq!(reply.status, 502, "{}", forebay.output());
                 continue;
@@ -480,8 +480,8 @@ fn processes_killed_under_load_cost_at_most_the_requests_that_they_have() {
         "{counts:?}: {}",
         forebay.output()
     );
-    // A request that may have killed its process is not sent to another: a process has four at the
-    // most, one of each client.
+    // A request that may have killed its process is not sent to another one. A process has at most
+    // four requests, one of each client.
     let lost = counts.get(&502).copied().unwrap_or(0);
     assert!(lost <= 40, "{counts:?}: {}", forebay.output());
     assert!(eventually(|| guards(forebay.process.id()) == 3), "as many as before");
@@ -562,7 +562,7 @@ fn another_definition_takes_over_without_a_failure() {
 #[test]
 fn processes_that_are_still_being_started_hear_the_word_to_end() {
     for _ in 0..4 {
-        // Only the word can end them in time.
+        // Only the message can end them in time.
         let forebay = command(&format!("{SOCKET}\nworkers = 4\nstop_timeout = \"1h\""));
         forebay.stop();
     }
@@ -575,7 +575,7 @@ fn nothing_outlives_forebay_even_killed() {
         forebay.get("/fork");
     }
     let mut all = Vec::new();
-    // Both are there: the second one may just be starting.
+    // Both exist; the second one may still be starting.
     let are_two = || {
         all = descendants(forebay.process.id());
         all.len() > 4 && rooms_of(&all).len() == 2
@@ -601,8 +601,8 @@ fn nothing_is_left_when_a_guard_is_killed() {
     forebay.stop();
 }
 
-/// The directories of the guards among these processes. One that has just been forked by a guard is
-/// taken for it.
+/// Returns the directories of the guardians among these processes. A process that a guardian has
+/// just forked counts as guardian.
 fn rooms_of(pids: &[u32]) -> BTreeSet<String> {
     let lines = pids.iter().map(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline")));
     let lines: Vec<String> = lines.map(Result::unwrap_or_default).collect();
@@ -627,7 +627,7 @@ fn a_process_has_the_user_and_the_limits_that_it_was_given() {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.split_whitespace().map(str::to_owned).collect()
     };
-    // What this machine's databases of users and groups have, the same at every place.
+    // The entries of this machine's databases of users and groups, which are the same everywhere.
     let of_user = |option: &str| -> BTreeSet<String> {
         let output = Command::new("id").args([option, "www-data"]).output().unwrap();
         let ids = String::from_utf8(output.stdout).unwrap();
@@ -658,7 +658,7 @@ fn a_process_may_open_as_many_files_as_forebay_was_let() {
         let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
         line.split_whitespace().nth(3).unwrap().to_owned()
     };
-    // Forebay raises its own; that of this test is what it was started with.
+    // Forebay raises its own limit; the limit of this test is the one from its start.
     assert_eq!(soft(forebay.get("/pid").text()), soft("self"));
     forebay.stop();
 }

@@ -5,8 +5,8 @@ mod support;
 use forebay_testkit::folder::Folder;
 use support::{Forebay, chunked, pattern, serve};
 
-/// Answers each request with its secret, the length of its body and that body. Of a body of known length
-/// a first packet comes unasked.
+/// Answers each request with its secret, the length of its body and the body. If the length is
+/// known, the first packet of the body comes without a request.
 const SERVER: &str = r#"
 import socket, socketserver, struct, sys
 

@@ -1,5 +1,5 @@
-//! `forebay serve` with a program of several processes (`kind = "command"`, `workers`): which of
-//! them gets a request, and which never does.
+//! `forebay serve` with a program of several processes (`kind = "command"`, `workers`): the
+//! selection of the process, and processes that get no requests.
 
 mod support;
 
@@ -9,7 +9,7 @@ use forebay_testkit::folder::Folder;
 use forebay_testkit::process::eventually;
 use support::{Forebay, is_alive, serve};
 
-/// An HTTP server that answers with its process id; what else it does is the path's.
+/// An HTTP server that answers with its process id. The path selects other behaviour.
 const SERVER: &str = r#"
 import os, signal, sys, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -58,7 +58,7 @@ fn server(threads: usize, keys: &str) -> Forebay {
     serve(folder, &configuration)
 }
 
-/// The processes that answer `target`, once `count` do.
+/// Returns the processes that answer `target`, as soon as there are `count`.
 fn processes(forebay: &Forebay, target: &str, count: usize) -> BTreeSet<String> {
     let mut seen = BTreeSet::new();
     assert!(
@@ -109,9 +109,9 @@ fn a_request_that_crashed_its_fastcgi_process_is_not_tried_on_another() {
     forebay.stop();
 }
 
-/// Has processes crash, each by a request.
+/// Crashes processes, each with one request.
 fn only_one_process_crashes(forebay: &Forebay) {
-    // Over connections that are kept, and over new ones.
+    // Over kept connections, and over new ones.
     for warm in ["/pid", "/close"] {
         for poison in ["/kill", "/abort", "/exit"] {
             let before = processes(forebay, warm, 3);
@@ -142,7 +142,8 @@ fn a_request_on_a_kept_connection_that_a_process_closed_is_sent_again() {
     forebay.stop();
 }
 
-/// Which process answered a request with these fields, and the cookie that was set.
+/// Sends a request with these fields. Returns the process that answered, and the cookie that it
+/// set.
 fn ask(forebay: &Forebay, target: &str, fields: &str) -> (String, Option<String>) {
     let mut client = forebay.connect();
     client.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
@@ -151,7 +152,7 @@ fn ask(forebay: &Forebay, target: &str, fields: &str) -> (String, Option<String>
     (reply.text().to_owned(), reply.header("set-cookie").map(str::to_owned))
 }
 
-/// The process that a new client is sent to, and the field by which it goes there again.
+/// Returns the process that gets a new client's request, and the field that leads there again.
 fn new_client(forebay: &Forebay, fields: &str) -> (String, String) {
     let (process, cookie) = ask(forebay, "/pid", fields);
     let cookie = cookie.unwrap_or_else(|| panic!("no cookie: {}", forebay.output()));

@@ -1,5 +1,5 @@
-//! `examples/database`: a script that keeps its database handle has one connection for each worker, and
-//! is well again after the database was restarted.
+//! `examples/database`: a script that keeps its database handle has one connection per worker. It
+//! works again after the database was restarted.
 
 mod support;
 
@@ -50,7 +50,7 @@ fn scripts(mode: &str, database: &Folder) -> Forebay {
     )
 }
 
-/// Asks until every worker has had its turn.
+/// Sends requests until each worker has had one.
 fn connections(forebay: &Forebay) -> usize {
     thread::scope(|scope| {
         for _ in 0..2 * WORKERS {
@@ -83,7 +83,7 @@ fn a_kept_handle_is_a_connection_for_each_worker_and_outlives_a_restart_of_the_d
     assert!(exit.survivors.is_empty(), "{exit:?}");
     assert_eq!(forebay.get("/tables.pl").status, 500, "no database");
     let database = postgres(&folder);
-    // It listens some time before it takes connections.
+    // The database listens some time before it accepts connections.
     assert!(eventually(|| forebay.get("/tables.pl").status == 200), "{}", forebay.output());
     for _ in 0..4 * WORKERS {
         assert_eq!(forebay.get("/tables.pl").status, 200, "{}", forebay.output());
@@ -103,7 +103,8 @@ fn without_a_kept_handle_each_request_has_a_connection_of_its_own() {
     for mode in ["perlrun", "fork", "cgi"] {
         let forebay = scripts(mode, &folder);
         connections(&forebay);
-        // The others' are closed when their requests are over; the server takes a moment to see it.
+        // The connections of the others close when their requests end; the server notices this a
+        // moment later.
         let only_its_own = || forebay.get("/tables.pl?connections").text().trim() == "1";
         assert!(eventually(only_its_own), "{mode}");
         forebay.stop();
@@ -111,8 +112,8 @@ fn without_a_kept_handle_each_request_has_a_connection_of_its_own() {
     database.stop();
 }
 
-/// Scripts that keep a handle in all the ways that old programs do, and leave its loss to others. Each
-/// prints the number of the process of PostgreSQL that serves its connection.
+/// Scripts that keep a handle in all the ways of old programs, and do not handle its loss. Each
+/// prints the process id of PostgreSQL's server process for its connection.
 const KEEPERS: [(&str, &str); 7] = [
     ("variable.pl", "our $dbh; if (!$dbh) { $dbh = connected() } answer($dbh);"),
     ("hash.pl", "our %handles; $handles{shop} ||= connected(); answer($handles{shop});"),
@@ -137,7 +138,7 @@ fn write_script(folder: &Folder, name: &str, text: &str) {
     folder.script(&format!("cgi/{name}"), format!("{COMMON}{text}\n"));
 }
 
-/// Serves the scripts in `cgi` of `folder` with one worker, and further keys of the application.
+/// Serves the scripts in `cgi` of `folder` with one worker and additional keys of the application.
 fn one_worker(folder: Folder, database: &Folder, mode: &str, keys: &str) -> Forebay {
     serve(
         folder,
@@ -150,7 +151,7 @@ fn one_worker(folder: Folder, database: &Folder, mode: &str, keys: &str) -> Fore
     )
 }
 
-/// Runs a query as the superuser, over a connection of its own.
+/// Runs a query as the superuser, on an own connection.
 fn query(database: &Folder, text: &str) -> String {
     let output = Command::new("psql")
         .args(["-U", "postgres", "-h", database.path().to_str().unwrap(), "-Atc", text, "postgres"])
@@ -304,8 +305,8 @@ fn preload_runs_a_startup_file_once_in_each_worker() {
     database.stop();
 }
 
-/// Asks for `name` from several clients until `until` has returned. Returns the numbers of replies with
-/// and without a result of the database.
+/// Sends requests for `name` from several clients until `until` has returned. Returns the numbers
+/// of replies with and without a result of the database.
 fn under_load(forebay: &Forebay, name: &str, until: impl FnOnce()) -> (usize, usize) {
     let (over, good, failed) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
@@ -367,7 +368,7 @@ fn backend_is_lost(forebay: &Forebay) -> bool {
     reply.status != 200 || reply.text().trim().parse::<u32>().is_err()
 }
 
-/// Waits until the database takes connections: it listens some time before.
+/// Waits until the database accepts connections. It listens some time before.
 fn query_until_ready(database: &Folder) {
     let is_ready = || {
         let mut command = Command::new("pg_isready");

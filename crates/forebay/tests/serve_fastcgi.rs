@@ -1,4 +1,4 @@
-//! `forebay serve` in front of php-fpm and fcgiwrap, and of scripted FastCGI peers.
+//! `forebay serve` with php-fpm, fcgiwrap and scripted FastCGI peers.
 
 mod support;
 
@@ -84,7 +84,7 @@ fn requests_of_many_clients_share_few_processes() {
 fn an_idle_connection_is_no_obstacle_to_another_thread() {
     let Some(php) = peer::php_fpm(1) else { return };
     let forebay = front_of(&php, php_folder(), ", max_connections = 1");
-    // Connections go to the thread that has fewer, so these two are served by both.
+    // A new connection goes to the thread with fewer connections, so both threads serve these two.
     let (mut first, mut second) = (forebay.connect(), forebay.connect());
     for _ in 0..20 {
         assert_eq!(first.get("/hello.php?n=1").text(), "hello 1");
@@ -97,7 +97,7 @@ fn an_idle_connection_is_let_go_after_a_while() {
     let Some(php) = peer::php_fpm(1) else { return };
     let forebay = front_of(&php, php_folder(), "");
     assert_eq!(forebay.get("/hello.php").text(), "hello ");
-    // Its only process is free for others once Forebay has closed the connection.
+    // Its only process is free again after Forebay has closed the connection.
     let other = front_of(&php, php_folder(), ", keep_conn = false");
     assert_eq!(other.get("/hello.php?n=2").text(), "hello 2");
 }
@@ -241,7 +241,7 @@ fn php_sees_what_it_sees_behind_nginx() {
     }
 }
 
-/// The parameters by name, but for those that must differ and those PHP makes up.
+/// Returns the parameters by name. Leaves out those that must differ and those that PHP adds.
 fn dump(address: Address, request: &str) -> BTreeMap<String, String> {
     let mut client = Client::connect(address);
     client.send(request);
@@ -251,11 +251,11 @@ fn dump(address: Address, request: &str) -> BTreeMap<String, String> {
         "SERVER_SOFTWARE",
         "SERVER_PORT",
         "REMOTE_PORT",
-        // nginx passes on what the client claims, checked or not.
+        // nginx passes on the value from the client without checking it.
         "REMOTE_USER",
-        // It is about the connection to us; the body has a length by now.
+        // The field is about the client's connection; the body has a length by now.
         "HTTP_TRANSFER_ENCODING",
-        // RFC 3875 has it, Debian's fastcgi_params does not.
+        // RFC 3875 has it, but Debian's fastcgi_params does not.
         "PATH_TRANSLATED",
         "REQUEST_TIME",
         "REQUEST_TIME_FLOAT",
@@ -273,7 +273,8 @@ fn fcgiwrap_runs_scripts() {
     let folder = Folder::new();
     folder.script(
         "htdocs/a.cgi",
-        // It reads all before it prints: fcgiwrap itself does not read while it writes.
+        // The script reads all input before it prints, because fcgiwrap does not read while it
+        // writes.
         "#!/bin/sh\nbody=$(cat)\nprintf 'Content-Type: text/plain\\n\\n%s|%s|%s' \
          \"$QUERY_STRING\" \"$PATH_INFO\" \"$body\"\n",
     );

@@ -1,6 +1,7 @@
-//! `forebay serve` in front of an application with the habits of HyperFastCgi, and what its users
-//! met behind other servers: it answers neither GET_VALUES nor ABORT_REQUEST, keeps a connection or
-//! closes it by the flag of each request, and takes interleaved requests. It cannot be had any more.
+//! `forebay serve` with an application that behaves like HyperFastCgi, which is no longer
+//! available, and the problems of its users with other servers. It answers neither GET_VALUES nor
+//! ABORT_REQUEST. It keeps or closes a connection by the flag of each request, and accepts
+//! interleaved requests.
 
 mod support;
 
@@ -14,7 +15,7 @@ use forebay_testkit::process::eventually;
 use support::fastcgi::{Application, Connection, end, stdout};
 use support::{Forebay, pattern};
 
-/// Echoes bodies, else says the query. `open` counts its connections.
+/// Returns bodies, or the query if there is none. `open` counts its connections.
 fn hyper(connection: &mut Connection, open: &AtomicUsize) {
     open.fetch_add(1, Ordering::AcqRel);
     while let Some(asked) = connection.asked() {
@@ -61,7 +62,8 @@ fn serve(threads: usize, application: &Application, keys: &str) -> Forebay {
     )
 }
 
-/// Requests of `clients` at once, each over its own connection, or a new one for each request.
+/// Sends requests of `clients` at the same time, each over its own connection, or over a new one
+/// for each request.
 fn run(forebay: &Forebay, clients: usize, requests: usize, keep: bool) {
     thread::scope(|scope| {
         for client in 0..clients {
@@ -79,7 +81,7 @@ fn run(forebay: &Forebay, clients: usize, requests: usize, keep: bool) {
     });
 }
 
-/// HyperFastCgi#23: sockets were never closed. #28: ever fewer requests in later runs.
+/// HyperFastCgi#23: sockets never closed. #28: later runs completed fewer and fewer requests.
 #[test]
 fn connections_are_closed_in_time_and_later_runs_go_as_the_first() {
     for keys in ["", ", keep_conn = false", ", multiplex = \"on\""] {
@@ -97,7 +99,7 @@ fn connections_are_closed_in_time_and_later_runs_go_as_the_first() {
     }
 }
 
-/// #35: hangs where front end and application disagree about keeping connections.
+/// #35: hangs if front end and application disagree about keeping connections.
 #[test]
 fn an_application_may_close_what_was_to_be_kept_and_keep_what_was_to_be_closed() {
     let closes = Application::start(|connection| {
@@ -105,7 +107,7 @@ fn an_application_may_close_what_was_to_be_kept_and_keep_what_was_to_be_closed()
             connection.answer(asked.id, "closed");
         }
     });
-    // What it keeps open ends when the other side closes.
+    // The connections that it keeps end when the other side closes.
     let keeps = Application::start(|connection| {
         while let Some(asked) = connection.asked() {
             connection.answer(asked.id, "kept");
@@ -124,7 +126,7 @@ fn an_application_may_close_what_was_to_be_kept_and_keep_what_was_to_be_closed()
     }
 }
 
-/// #37: drops at a thousand clients over a Unix socket.
+/// #37: drops connections of a thousand clients over a Unix socket.
 #[test]
 fn hundreds_of_clients_over_a_unix_socket() {
     let Setup { application: _application, forebay, .. } = setup("");
@@ -132,7 +134,7 @@ fn hundreds_of_clients_over_a_unix_socket() {
     forebay.stop();
 }
 
-/// #55: replies of two requests interleaved within a record.
+/// #55: interleaves replies of two requests within a record.
 #[test]
 fn replies_do_not_run_into_each_other() {
     for keys in ["", ", multiplex = \"on\"", ", multiplex = \"auto\""] {
@@ -158,7 +160,7 @@ fn bodies_of_any_size_come_back() {
     }
 }
 
-/// #76: 502 once the front end keeps more connections than the application has threads.
+/// #76: 502 as soon as the front end keeps more connections than the application has threads.
 #[test]
 fn an_application_of_few_threads_is_not_asked_for_more() {
     let open = Arc::<AtomicUsize>::default();
@@ -179,7 +181,7 @@ fn an_application_of_few_threads_is_not_asked_for_more() {
         ),
     );
     run(&forebay, 32, 30, true);
-    // Those that were closed may be counted until their threads have seen it.
+    // Closed connections may be counted until their threads notice.
     assert!(most.load(Ordering::Acquire) <= 16, "{most:?}");
     forebay.stop();
 }

@@ -1,4 +1,5 @@
-//! `forebay serve` with files: what is found, what is sent, and what nobody gets at.
+//! `forebay serve` with files: which are found, which bytes are sent, and which files nobody can
+//! get.
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! `forebay serve` with files: compressed siblings, several ranges, fallback chains, and files that
-//! an application has sent.
+//! an application names for sending.
 
 mod support;
 
@@ -105,7 +105,7 @@ fn the_body_reaches_the_route_that_takes_it() {
     let large = String::from_utf8(vec![b'x'; 200_000]).unwrap();
     client.send(post(&format!("Content-Length: {}", large.len()), &large));
     assert_eq!(client.reply().text(), format!("POST /p t/x 200000\n{large}"));
-    // A file takes no POST, so the route below is asked; the path is no script of its.
+    // A file accepts no POST, so the route below gets the request. The path is none of its scripts.
     client.send("POST /a.txt HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc");
     assert_eq!(client.reply().status, 404);
     assert_eq!(client.get("/a.txt").text(), "file");

@@ -1,5 +1,5 @@
-//! Who the client is behind proxies: `forebay serve`, nginx's realip and Apache's mod_remoteip give
-//! the same address for the same headers.
+//! The client's address if there are proxies: `forebay serve`, nginx's realip and Apache's
+//! mod_remoteip find the same address for the same fields.
 
 mod support;
 
@@ -13,7 +13,7 @@ use support::{serve, site};
 
 const SCRIPT: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s' \"$REMOTE_ADDR\"\n";
 
-/// What the server takes for the client in each case.
+/// Returns the address that the server uses for the client in each case.
 fn answers(address: impl Into<Address>, target: &str) -> Vec<String> {
     let address = address.into();
     let answer = |(fields, _): &(&[&str], &str)| {
@@ -92,7 +92,7 @@ fn what_a_trusted_proxy_says_reaches_backends_of_all_kinds() {
     forebay.stop();
 }
 
-/// nginx drops all names with an underscore, and passes on the rest of what clients claim.
+/// nginx drops all names with an underscore, and passes on all other fields of clients.
 #[test]
 fn nginx_drops_names_with_underscores() {
     let echo = Echo::start();
@@ -162,7 +162,7 @@ fn clients_of_a_unix_socket_have_no_address() {
     );
     let forebay = serve(folder, &configuration);
     let socket = forebay.folder.path().join("s");
-    // No address to be counted by: more than one may come.
+    // No address can be counted, so more than one connection is possible.
     let mut clients = [Client::connect(&socket), Client::connect(&socket)];
     for (path, _, status) in UNIX_RULES {
         assert_eq!(clients[0].get(path).status, status, "{path}");
@@ -213,7 +213,7 @@ fn a_proxy_on_a_unix_socket_names_its_clients() {
         client.send(format!("{head}GET {path} HTTP/1.1\r\nHost: h\r\n{fields}\r\n"));
         client.reply()
     };
-    // An address of this machine meant these peers, too, before they had a name of their own.
+    // An address of this machine included these peers before they had a name of their own.
     for (trusted, is_warned) in [("unix", false), ("127.0.0.1", true)] {
         let site = format!(
             "[[site]]\nlisten = [\"127.0.0.1:0\", \"unix:{{tmp}}/s\"]\n\
@@ -249,14 +249,14 @@ fn a_proxy_on_a_unix_socket_names_its_clients() {
     forebay.stop();
 }
 
-/// The permission bits, owner and group of a socket.
+/// Returns the permission bits, owner and group of a socket.
 fn access_of(socket: &std::path::Path) -> (u32, u32, u32) {
     use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::symlink_metadata(socket).unwrap();
     (metadata.mode() & 0o7777, metadata.uid(), metadata.gid())
 }
 
-/// The user and group of a name in `/etc/passwd`.
+/// Returns the user and group of a name in `/etc/passwd`.
 fn ids(name: &str) -> (u32, u32) {
     let users = std::fs::read_to_string("/etc/passwd").unwrap();
     let user = users.lines().find(|line| line.starts_with(&format!("{name}:"))).unwrap();

@@ -1,5 +1,5 @@
-//! `forebay serve` where files and scripts share a directory: whose source is never sent, which index
-//! is run, and front controllers (`fallback_to`).
+//! `forebay serve` with files and scripts in one directory: sources that are never sent, the index
+//! that runs, and front controllers (`fallback_to`).
 
 mod support;
 
@@ -8,7 +8,7 @@ use forebay_testkit::http::{Client, Reply};
 use forebay_testkit::peer;
 use support::{Forebay, site};
 
-/// What a script is told of the request, and the request's body.
+/// Prints the variables of the request, and its body.
 const TOLD: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\n\
     echo \"$REQUEST_METHOD $SCRIPT_NAME ${PATH_INFO:--} $REQUEST_URI ${QUERY_STRING:--}\"\ncat\n";
 
@@ -149,7 +149,7 @@ fn leaves_to_files(forebay: &Forebay) {
     }
 }
 
-/// WordPress in small: pretty permalinks, a directory with an index of its own, a file to keep.
+/// A small WordPress: permalinks, a directory with its own index, and a file that must be kept.
 fn wordpress() -> Folder {
     let folder = Folder::new();
     let told = "<?php header('Content-Type: text/plain'); $s = $_SERVER; echo \

@@ -1,5 +1,5 @@
-//! `forebay serve` that gives root up while its applications have users of their own: the helper that
-//! starts them, and what a gateway that was taken over gets of it.
+//! `forebay serve` without root's rights, whose applications have their own users: the helper that
+//! starts them, and the requests that it refuses to a hostile gateway.
 
 mod helper;
 mod support;
@@ -21,11 +21,11 @@ fn stop(forebay: Forebay) {
     assert!(exit.survivors.is_empty(), "{:?}", exit.survivors);
 }
 
-/// The gateway's user, and that of its applications.
+/// The users of the gateway and of its applications.
 const GATEWAY: &str = "www-data";
 const APPS: &str = "daemon";
 
-/// The number after `name` in the status of a process: the first of `Uid:`, say.
+/// Returns the number after `name` in the status of a process, such as the first one of `Uid:`.
 fn status_of(pid: u32, name: &str) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -37,7 +37,7 @@ fn number_of(user: &str) -> u32 {
     String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
 }
 
-/// Perl that prints its user and number, and what becomes of a signal to the gateway.
+/// Perl code that prints its user and its process id, and the result of a signal to the gateway.
 const WHO: &str = "#!/usr/bin/perl\n\
     my ($gateway) = $ENV{QUERY_STRING} =~ /gateway=(\\d+)/;\n\
     if ($ENV{QUERY_STRING} =~ /crash/) { kill KILL => $$; sleep 60 }\n\
@@ -56,8 +56,8 @@ const WHO_PYTHON: &str = "#!/usr/bin/env python3\nimport os\n\
 
 const HELPED: [&str; 4] = ["/cgi/who", "/perl/who", "/python/who.py", "/bin/who.sh"];
 
-/// A gateway of one user, with a script, Perl and Python workers and a `cgi-bin` of another. `None`
-/// where there cannot be one.
+/// Returns a gateway of one user, with a script, Perl and Python workers and a `cgi-bin` of another
+/// user. `None` if this machine does not allow it.
 fn separated(more: &str) -> Option<Forebay> {
     if !is_root() {
         peer::skip("only root can start a server as another user");
@@ -92,7 +92,7 @@ fn separated_as(user: &str, more: &str) -> String {
     )
 }
 
-/// Asks a target for who runs it: its number, where all is as it should be.
+/// Returns the id of the user that runs a target.
 fn who(forebay: &Forebay, target: &str, query: &str) -> u32 {
     let reply = forebay.get(&format!("{target}?gateway={}&{query}", forebay.process.id()));
     assert_eq!(reply.status, 200, "{target}: {}", forebay.output());
@@ -150,7 +150,7 @@ fn a_helped_process_that_crashes_is_replaced() {
     forebay.signal(rustix::process::Signal::HUP);
     forebay.wait_for_output("serving by the configuration as it is now");
     all_are_helped(&forebay, "");
-    // One that was not named at the start is none of the helper's.
+    // The helper refuses a user that the configuration did not name at the start.
     fs::write(&file, text.replace(&format!("user = \"{APPS}\"\nenv"), "user = \"nobody\"\nenv"))
         .unwrap();
     forebay.signal(rustix::process::Signal::HUP);
@@ -159,19 +159,19 @@ fn a_helped_process_that_crashes_is_replaced() {
     stop(forebay);
 }
 
-/// All processes of the applications' user that run below these.
+/// Returns all processes of the applications' user below these processes.
 fn of_user(pids: &[u32]) -> Vec<u32> {
     let user = number_of(APPS);
     pids.iter().copied().filter(|pid| status_of(*pid, "Uid:") == Some(user)).collect()
 }
 
-/// The arguments of a process, with zero bytes between them.
+/// Returns the arguments of a process, separated by zero bytes.
 fn command_line(pid: u32) -> String {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).into_owned()
 }
 
-/// Whether the process is there and no zombie.
+/// Returns true if the process exists and is no zombie.
 fn runs(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
@@ -180,13 +180,13 @@ fn runs(pid: u32) -> bool {
 fn helped_processes_end_with_the_gateway_and_with_the_helper() {
     for who_ends in ["gateway", "helper", "signal"] {
         let Some(mut forebay) = separated("") else { return };
-        // A child that a CGI script has left goes on.
+        // A child that a CGI script has left continues.
         all_are_helped(&forebay, "");
         for target in ["/perl/who", "/python/who.py"] {
             who(&forebay, target, "child");
         }
         let gateway = forebay.process.id();
-        // Requests under way, whose processes sleep.
+        // Active requests, whose processes sleep.
         forebay.folder.script("cgi/slow", "#!/bin/sh\nsleep 1000\n");
         let mut slow = forebay.connect();
         slow.send("GET /cgi/slow HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -220,7 +220,7 @@ fn helped_processes_end_with_the_gateway_and_with_the_helper() {
     }
 }
 
-/// The helper, as a gateway that somebody else has taken over talks to it.
+/// The helper, controlled by a gateway that an attacker has taken over.
 struct Captive {
     helper: std::process::Child,
     socket: std::os::fd::OwnedFd,
@@ -236,7 +236,7 @@ impl Captive {
         Self { helper: command.spawn().unwrap(), socket }
     }
 
-    /// Sends a message with these descriptors, and a socket for what becomes of it.
+    /// Sends a message with these descriptors, and a socket for its result.
     fn send(
         &self,
         message: &[u8],
@@ -255,7 +255,7 @@ impl Captive {
         status
     }
 
-    /// Starts `sh -c TEXT` with these options. What it has printed, or why it was refused.
+    /// Starts `sh -c TEXT` with these options. Returns its output, or the reason of the refusal.
     fn run(&self, options: &str, dir: &str, variable: &str, text: &str) -> Result<String, String> {
         use std::os::fd::AsFd;
         let options = options.replace(' ', "\0");
@@ -318,12 +318,12 @@ fn a_gateway_that_was_taken_over_gets_no_more_of_the_helper_than_programs_of_its
         let refused = run(options, "/", "A=b", "id").unwrap_err();
         assert!(refused.contains("refuses"), "{options}: {refused}");
     }
-    // The library would be loaded by whatever still is root.
+    // A process that is still root would load the library.
     let folder = Folder::new();
     let library = folder.path().join("evil.so");
     let said = run(daemon, "/", &format!("LD_PRELOAD={}", library.display()), ":").unwrap();
     assert_eq!(said.matches("cannot be preloaded").count(), 1, "{said}");
-    // A directory is entered as the user.
+    // The process enters a directory as its user.
     folder.write("private/file", "");
     let private = folder.path().join("private");
     fs::set_permissions(&private, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
@@ -342,7 +342,7 @@ fn a_gateway_that_was_taken_over_gets_no_more_of_the_helper_than_programs_of_its
             assert!(matches!(report[0], b'F' | b'G'), "{report:?}");
         }
     }
-    // A file that was passed stays its owner's.
+    // A file that was passed keeps its owner.
     use std::os::fd::AsFd;
     use std::os::unix::fs::MetadataExt;
     let file = folder.write("owned", "");

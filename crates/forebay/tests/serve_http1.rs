@@ -69,8 +69,8 @@ fn the_corpus_reaches_a_backend_only_where_it_is_right() {
     forebay.stop();
 }
 
-/// The corpus lets a bare line feed and bytes above 127 in a target pass with a warning; Forebay refuses
-/// them.
+/// The corpus allows a bare line feed, and bytes above 127 in a target, with a warning. Forebay
+/// refuses them.
 fn is_lenient(id: &str, outcome: Reaction) -> bool {
     (id.contains("BARE-LF") || id == "MAL-URL-OVERLONG-UTF8")
         && !matches!(outcome, Reaction::Status { code: 400, .. })
@@ -182,7 +182,7 @@ fn continue_is_sent_when_the_body_is_wanted() {
         assert_eq!((reply.status, body_of(&reply.body)), (200, b"hello".to_vec()));
         assert!(!reply.text().to_ascii_lowercase().contains("expect"), "we answered it");
     }
-    // A client that does not wait gets no interim reply it has no use for, or one it can skip.
+    // A client that does not wait gets no interim reply, or one that it can skip.
     client
         .send("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nok");
     assert_eq!(body_of(&client.reply().body), b"ok");
@@ -330,7 +330,7 @@ fn clients_that_go_away_harm_nobody() {
     assert!(!exit.output.contains("panicked"), "{}", exit.output);
 }
 
-/// No site can be named so, and applications make file names of hosts.
+/// No site can have such a name, and applications use hosts as file names.
 #[test]
 fn hosts_with_an_empty_name_or_label_are_refused() {
     let forebay = with_server("", OK);

@@ -1,4 +1,4 @@
-//! `forebay serve` in front of real servers of HTTP/2.
+//! `forebay serve` with real HTTP/2 servers.
 
 mod support;
 
@@ -52,7 +52,7 @@ for (int n; (n = request.getInputStream().read(piece)) > 0; ) sum += n;
     ),
 ];
 
-/// The established connections to this port, as the kernel lists them.
+/// Returns the established connections to this port from the kernel's list.
 fn connections_to(port: u16) -> Vec<String> {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let (remote, established) = (format!(":{port:04X}"), "01");
@@ -88,11 +88,11 @@ fn tomcat_serves_slow_requests_large_bodies_and_many_requests_by_http2() {
     thread::scope(|scope| {
         let slow: Vec<_> =
             (0..170).map(|_| scope.spawn(|| forebay.get("/slow.jsp").text().to_owned())).collect();
-        // They are under way when the last one is answered after the others have come.
+        // All are active if the last one gets its answer after the others have arrived.
         let deadline = Instant::now() + Duration::from_secs(60);
         assert_eq!(forebay.get("/ok.jsp").status, 200);
         let now = connections_to(tomcat.port());
-        // One as a rule. A burst may find the first one on its way out.
+        // One connection as a rule. A burst may find that the first one is closing.
         assert!((1..=2).contains(&now.len()), "they share: {now:#?}, first {first:#?}");
         assert_eq!(threads_of(&forebay), before);
         for slow in slow {
@@ -101,7 +101,7 @@ fn tomcat_serves_slow_requests_large_bodies_and_many_requests_by_http2() {
         assert!(Instant::now() < deadline, "they were not asked one by one");
     });
     assert_eq!(forebay.get("/large.jsp?mb=64").body.len(), 64 << 20);
-    // An application that reads little at a time has Tomcat open its windows little by little.
+    // If an application reads small amounts, Tomcat opens its windows in small steps.
     for (length, piece) in [(3_000_000, 65_536), (300_000, 100)] {
         let head = format!(
             "POST /count.jsp?piece={piece} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"
@@ -118,7 +118,7 @@ fn tomcat_serves_slow_requests_large_bodies_and_many_requests_by_http2() {
     forebay.stop();
 }
 
-/// These routes over TLS, with a certificate of `ca.pem` for localhost.
+/// Serves these routes over TLS, with a certificate of `ca.pem` for localhost.
 fn over_tls(routes: &str) -> Forebay {
     let folder = Folder::new();
     let authority = Authority::new("of the test");
@@ -135,12 +135,12 @@ fn over_tls(routes: &str) -> Forebay {
     )
 }
 
-/// A route to this server, over TLS.
+/// Serves a route to this server over TLS.
 fn by_tls(peer: &Peer) -> Forebay {
     over_tls(&proxied(&format!("h2c://127.0.0.1:{}", peer.port()), ""))
 }
 
-/// Runs the client of `scripts/go/routeguide` against this port; what it printed.
+/// Runs the client of `scripts/go/routeguide` with this port. Returns its output.
 fn routeguide(command: &str, port: u16, authorities: Option<&Path>, rest: &[&str]) -> String {
     let program = peer::built_from_go("routeguide").expect("its server runs");
     let mut client = Command::new(program);
@@ -152,7 +152,7 @@ fn routeguide(command: &str, port: u16, authorities: Option<&Path>, rest: &[&str
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
 
-/// Has a client make every kind of call, with 20,000 messages each way where it streams.
+/// Makes every kind of call, with 20,000 messages in each direction that streams.
 fn stream_20_000_messages(forebay: &Forebay) {
     let authorities = forebay.folder.path().join("ca.pem");
     let authorities = Some(&*authorities).filter(|path| path.exists());
@@ -168,14 +168,14 @@ fn grpc_go_streams_20_000_messages_each_way_through_front_and_backend() {
     for forebay in [by_h2c(&server), by_tls(&server)] {
         stream_20_000_messages(&forebay);
         forebay.stop();
-        // A client that gives a call up without a deadline is known by its RST_STREAM alone.
+        // Only RST_STREAM shows that a client without a deadline has given up a call.
         let process = server.process();
         let ended = "a call that waits ends: context canceled";
         process.wait_until("cancelled", |process| process.output().contains(ended)).unwrap();
     }
 }
 
-/// A program that speaks h2c and is passed calls as they come.
+/// Returns routes to a program that speaks h2c and gets calls unchanged.
 fn commanded() -> Option<String> {
     let program = peer::built_from_go("routeguide")?;
     Some(format!(
@@ -194,7 +194,7 @@ fn grpc_go_streams_20_000_messages_each_way_to_a_program_that_forebay_runs() {
     }
 }
 
-/// The same client and server by nginx, which shows that both are in order.
+/// The same client and server with nginx, which shows that both work.
 #[test]
 fn grpc_go_streams_20_000_messages_each_way_through_nginx() {
     let Some(server) = peer::routeguide() else { return };
@@ -334,12 +334,12 @@ fn a_server_that_speaks_http2_alone_is_asked_how_it_is() {
     nginx.stop();
 }
 
-/// A server of HTTP/2 that answers one request on each connection, and then allows no more streams on it.
-/// Connections stay open.
+/// An HTTP/2 server that answers one request on each connection, and then allows no more streams on
+/// it. Connections stay open.
 fn backend_that_allows_one_stream_a_connection() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    // It ends with the test's process.
+    // The thread ends with the process of the test.
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             thread::spawn(move || answer_one_stream(stream));
@@ -366,7 +366,7 @@ fn answer_one_stream(mut stream: TcpStream) -> Option<()> {
                 let head = [&[0, 0, 1, 1, 5][..], &header[5..], &[0x89]].concat();
                 stream.write_all(&[&head[..], &NO_STREAMS].concat()).ok()?;
             }
-            // SETTINGS and PING, which are acknowledged.
+            // SETTINGS and PING, which need an acknowledgement.
             (4, 0) => stream.write_all(&[0, 0, 0, 4, 1, 0, 0, 0, 0]).ok()?,
             (6, 0) => {
                 stream.write_all(&[&[0, 0, 8, 6, 1, 0, 0, 0, 0][..], &payload].concat()).ok()?;

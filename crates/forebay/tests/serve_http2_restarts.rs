@@ -1,4 +1,4 @@
-//! `forebay serve` in front of Tomcats and Jettys by HTTP/2 that are killed, stopped and started again
+//! `forebay serve` with Tomcats and Jettys over HTTP/2 that are killed, stopped and started again
 //! under load.
 
 mod support;
@@ -18,7 +18,7 @@ use forebay_testkit::stream::Address;
 
 use support::{Forebay, pattern, site};
 
-/// Writes down which request it runs, and answers with the request's body.
+/// Records the number of the request, and answers with the request's body.
 const ECHO: &str = r#"<%@ page session="false" contentType="application/octet-stream" trimDirectiveWhitespaces="true"
     import="java.nio.file.*" %><%
 Files.writeString(Paths.get(application.getRealPath("/ran")), request.getQueryString() + "\n",
@@ -30,17 +30,17 @@ out = pageContext.pushBody();
 
 const CLIENTS: usize = 8;
 
-/// What clients count until they are told to end.
+/// Counts of the clients until they are stopped.
 #[derive(Default)]
 struct Load {
     answered: AtomicUsize,
-    /// How often what came in place of an answer.
+    /// The number of each other result.
     failed: Mutex<BTreeMap<String, usize>>,
     has_ended: AtomicBool,
 }
 
 impl Load {
-    /// Posts one body after the other, over a connection each.
+    /// Posts one body after the other, each over its own connection.
     fn run(&self, forebay: &Forebay, client: usize) {
         for n in 0.. {
             if self.has_ended.load(Ordering::Relaxed) {
@@ -58,7 +58,7 @@ impl Load {
                     assert!(is_clean, "{reply:?}{}", forebay.output());
                     self.fail(format!("{} {:?}", reply.status, reply.header("server")));
                 }
-                // A reply that had begun is broken off, and never left hanging.
+                // A reply that had begun is cut off, and never left open.
                 Err(error) => {
                     let is_late =
                         matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock);
@@ -69,7 +69,7 @@ impl Load {
         }
     }
 
-    /// Waits until so many more have been answered.
+    /// Waits for this many more answers.
     fn wait_for(&self, more: usize) {
         let wanted = self.answered.load(Ordering::Relaxed) + more;
         let until = Instant::now() + Duration::from_secs(120);
@@ -89,7 +89,7 @@ impl Load {
     }
 }
 
-/// Ends the load, also where an assertion has failed, as the clients are waited for.
+/// Ends the load, even if an assertion has failed, because the test waits for the clients.
 struct End<'a>(&'a Load);
 
 impl Drop for End<'_> {
@@ -107,7 +107,7 @@ fn post(forebay: &Forebay, id: &str, body: &[u8]) -> io::Result<Reply> {
     client.try_reply()
 }
 
-/// How often each request has been run by either.
+/// Returns the number of times that either server has run each request.
 fn runs(peers: &[&Peer]) -> BTreeMap<String, usize> {
     let mut runs = BTreeMap::new();
     for peer in peers {
@@ -129,7 +129,7 @@ fn a_restart_of_jetty_fails_only_posts_that_were_under_way_and_none_runs_twice()
     restart_under_load(start, peer::restart_jetty);
 }
 
-/// Stops one of two servers, then kills it, and starts it anew each time, as clients go on.
+/// Stops one of two servers, then kills it, and starts it again each time, while clients continue.
 fn restart_under_load(start: impl Fn() -> Option<Peer>, restart: fn(Folder, &Address) -> Peer) {
     let Some(first) = start() else { return };
     let second = start().expect("the first is there");
@@ -148,10 +148,11 @@ fn restart_under_load(start: impl Fn() -> Option<Peer>, restart: fn(Folder, &Add
         let mut first = first;
         for end in [peer::stop, peer::kill] {
             let folder = end(first);
-            // The other one answers.
+            // The other server answers.
             load.wait_for(100);
             let failed = load.failed();
-            // A client may be answered 404 by the application's absence, ask again and be cut off.
+            // A client may get 404 because the application is missing, then send another request
+            // and be cut off.
             assert!(
                 failed.values().sum::<usize>() <= 2 * CLIENTS,
                 "{failed:?} failed: {}",

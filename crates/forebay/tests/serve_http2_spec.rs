@@ -1,4 +1,4 @@
-//! h2spec, which breaks each rule of HTTP/2 and HPACK in turn, against `forebay serve`.
+//! h2spec breaks each rule of HTTP/2 and HPACK in turn, with `forebay serve` as server.
 
 mod support;
 
@@ -10,7 +10,7 @@ use forebay_testkit::tls::Authority;
 
 use support::{Forebay, serve};
 
-/// The cases of the version that scripts/go/go.mod names, the strict ones among them.
+/// The cases of the version in scripts/go/go.mod, including the strict ones.
 const CASES: usize = 146;
 
 /// A site with one file, whose body is long enough for the cases about windows.
@@ -26,7 +26,7 @@ fn site(listen: &str, keys: &str) -> Forebay {
     )
 }
 
-/// Runs every case; the names of those that failed. `None` where h2spec is not there.
+/// Runs all cases. Returns the names of those that failed. `None` if h2spec is missing.
 fn failures(forebay: &Forebay, flags: &[&str]) -> Option<Vec<String>> {
     let port = forebay.address.port().to_string();
     let output = Command::new(built_from_go("h2spec")?)
@@ -56,8 +56,8 @@ fn every_case_of_h2spec_passes_over_tls() {
     forebay.stop();
 }
 
-/// A connection that does not begin with the preface is one of HTTP/1.1 on a listener of both, and
-/// what begins it is answered in that protocol: a reply that h2spec takes for a frame.
+/// A listener of both protocols takes a connection without the preface for HTTP/1.1 and answers in
+/// that protocol. h2spec takes this reply for a frame.
 #[test]
 fn every_case_of_h2spec_passes_in_cleartext_but_the_one_that_is_http1_there() {
     let forebay = site("127.0.0.1:0", "");

@@ -1,5 +1,5 @@
-//! HTTP/3: requests of all kinds over QUIC, clients that do not keep to the rules, and what becomes of
-//! connections when the configuration changes or the server stops.
+//! HTTP/3: requests of all kinds over QUIC, clients that break the rules, and connections during
+//! changes of the configuration and the server's stop.
 
 mod support;
 
@@ -68,7 +68,7 @@ fn bodies_go_through_a_proxy_both_ways() {
         let head = String::from_utf8_lossy(&reply.body[..head]).to_lowercase();
         assert!(head.starts_with("post /x?y http/1.1\r\n"), "{head}");
         assert!(head.contains("\r\nx-forwarded-proto: https"), "{head}");
-        // Its body is chunked: nobody has announced a length.
+        // The body is chunked, because nobody has announced its length.
         assert!(head.contains("\r\ntransfer-encoding: chunked"), "{head}");
         let request = client.request(Method::POST, "/").header("content-length", body.len());
         let request = request.body(()).unwrap();
@@ -154,7 +154,7 @@ fn a_large_upload_waits_for_a_slow_backend() {
         let grown = proc::resident(id).saturating_sub(before);
         assert!(grown < 24 << 20, "{grown} bytes more");
     });
-    // The client's own buffers, the gateway's and the kernel's.
+    // The buffers of the client, the gateway and the kernel.
     let ahead = serving.join().unwrap();
     assert!(ahead < 24 << 20, "{ahead} bytes ahead");
     forebay.stop();
@@ -198,7 +198,7 @@ fn trailers_of_a_request_are_no_part_of_its_body() {
         exchange.finish().await.unwrap();
         let reply = reply_to(&mut exchange).await;
         assert!(reply.text().ends_with("\r\n\r\n7\r\nupwards\r\n0\r\n\r\n"), "{}", reply.text());
-        // A content-length there would be another one.
+        // A content-length in that place would be another one.
         let head = raw::headers(&[
             (":method", "POST"),
             (":scheme", "https"),
@@ -225,7 +225,7 @@ fn interim_replies_come_first() {
         let request = client.request(Method::GET, "/").body(()).unwrap();
         let mut exchange = client.requests.clone().send_request(request).await.unwrap();
         exchange.finish().await.unwrap();
-        // The client's library gives any reply as it comes.
+        // The library of the client returns any reply unchanged.
         let hints = exchange.recv_response().await.unwrap();
         assert_eq!(
             (hints.status().as_u16(), &hints.headers()["link"]),
@@ -245,7 +245,7 @@ fn many_requests_go_at_once() {
     let (forebay, authority) = site(folder, "[[site.route]]\nfiles = \"htdocs\"\n");
     run(async {
         let client = Arc::new(Client::connect(forebay.address, &authority).await);
-        // More than may be open at once.
+        // More than may be open at the same time.
         let asked: Vec<_> = (0..300)
             .map(|_| {
                 let client = client.clone();
@@ -265,7 +265,7 @@ fn a_backend_is_let_go_when_the_client_resets_its_stream() {
     let (route, serving) = backend(|_, mut stream| {
         let begin = "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nbegin";
         stream.get_mut().write_all(begin.as_bytes()).unwrap();
-        // Nothing more is said: this ends when the gateway gives up.
+        // The client sends nothing more; this ends when the gateway closes the connection.
         stream.read(&mut [0; 100]).map_or(0, |count| count)
     });
     let route = route.replace("[[site.route]]\n", "[[site.route]]\npath = \"/slow\"\n");
@@ -304,7 +304,7 @@ fn a_backend_is_let_go_when_an_upload_is_reset() {
         tokio::task::spawn_blocking(move || arrived.recv().unwrap()).await.unwrap();
         exchange.stop_stream(h3::error::Code::H3_REQUEST_CANCELLED);
         let all = tokio::task::spawn_blocking(|| serving.join().unwrap()).await.unwrap();
-        // A body that was cut short does not end as a whole one does.
+        // The end of a cut-off body differs from the end of a complete one.
         assert!(!all.ends_with(b"0\r\n\r\n"), "{}", String::from_utf8_lossy(&all));
         still_serves(&client).await;
     });
@@ -447,7 +447,7 @@ fn frames_that_break_a_rule_of_the_connection_end_it() {
             streams.push(send);
         }
         assert_eq!(code_of(&quic.closed().await), 0x103);
-        // What is unknown is not read, and does no harm.
+        // Unknown streams are not read and do no harm.
         let quic = connect().await;
         let mut send = quic.open_uni().await.unwrap();
         send.write_all(&[0x21, 1, 2, 3]).await.unwrap();
@@ -457,7 +457,7 @@ fn frames_that_break_a_rule_of_the_connection_end_it() {
     forebay.stop();
 }
 
-/// The Alt-Svc fields of a reply by HTTP/1.1 or HTTP/2.
+/// Returns the Alt-Svc fields of a reply over HTTP/1.1 or HTTP/2.
 fn alternatives(forebay: &Forebay, authority: &Authority, target: &str) -> Vec<String> {
     let mut client = connect(forebay.address, "localhost", authority.client()).unwrap();
     client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
@@ -497,7 +497,7 @@ fn a_reload_shows_another_certificate_and_turns_it_off() {
         write_identity(&forebay.folder, &new.issue(&["localhost"]));
         forebay.signal(Signal::HUP);
         forebay.wait_for_output(RELOADED);
-        // The connection goes on.
+        // The connection continues.
         still_serves(&client).await;
         still_serves(&Client::connect(forebay.address, &new).await).await;
         assert!(connect_quic(forebay.address, "localhost", &old).await.is_err());
@@ -506,7 +506,7 @@ fn a_reload_shows_another_certificate_and_turns_it_off() {
         forebay.signal(Signal::HUP);
         let twice = |forebay: &Forebay| forebay.output().matches(RELOADED).count() == 2;
         assert!(eventually(|| twice(&forebay)));
-        // Who is there is told to go.
+        // Existing clients get GOAWAY.
         let error = client.quic.closed().await;
         assert_eq!(code_of(&error), 0x100);
         assert!(alternatives(&forebay, &new, "/").is_empty());
@@ -652,7 +652,7 @@ fn a_client_may_change_its_address() {
     run(async {
         let endpoint = support::http3::endpoint();
         let client = Client::connect_from(&endpoint, forebay.address, &authority).await;
-        // Another address leads to another of the threads' sockets by chance.
+        // Another address may by chance lead to the socket of another thread.
         for _ in 0..10 {
             let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             endpoint.rebind(socket).unwrap();

@@ -23,10 +23,10 @@ use forebay_testkit::peer::{self, has_php_fpm};
 use support::{Forebay, proc, serve};
 
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/isolation");
-/// Requests in all, unless `FOREBAY_ISOLATION_REQUESTS` says otherwise.
+/// Number of all requests, unless `FOREBAY_ISOLATION_REQUESTS` has another number.
 const REQUESTS: usize = 1500;
 const CONNECTIONS: usize = 6;
-/// One attack to so many requests of victims, about.
+/// About one attack for this many requests of victims.
 const VICTIMS: u64 = 4;
 
 /// A way to run scripts, with the path before their names.
@@ -42,7 +42,7 @@ impl Way {
     }
 }
 
-/// SplitMix64: a few lines, and the same everywhere.
+/// SplitMix64, which gives the same numbers on every machine.
 struct Random(u64);
 
 impl Random {
@@ -64,7 +64,7 @@ fn number_from(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
 }
 
-/// The attacks of one language: copies its scripts to the folder.
+/// Returns the attacks of one language, after copying its scripts to the folder.
 fn attacks(folder: &Folder, language: &str, suffix: &str) -> Vec<String> {
     let mut names = Vec::new();
     for entry in fs::read_dir(Path::new(HERE).join(language)).unwrap() {
@@ -89,7 +89,7 @@ fn applications(way: &str, attacks: &[&str]) -> Way {
     Way { prefix: format!("/{way}/"), suffix: "?", attacks }
 }
 
-/// Everything that runs scripts, and a server that has it all.
+/// Starts a server with all ways to run scripts.
 fn start() -> (Forebay, Vec<Way>) {
     let folder = Folder::new();
     let mut ways = Vec::new();
@@ -162,7 +162,7 @@ fn start() -> (Forebay, Vec<Way>) {
     (serve(folder, &site), ways)
 }
 
-/// The numbers in angle brackets, wherever they are.
+/// Returns the numbers in angle brackets anywhere in a reply.
 fn numbers(reply: &Reply) -> Vec<String> {
     let body = String::from_utf8_lossy(&reply.body);
     let fields = reply.headers.iter().map(|(name, value)| format!("{name}: {value}"));
@@ -178,7 +178,7 @@ fn shown(reply: &Reply) -> String {
     format!("{} {:?} {:?}", reply.status, reply.headers, String::from_utf8_lossy(&reply.body))
 }
 
-/// One visitor, over one connection after the other.
+/// One visitor, whose connections follow each other.
 struct Visitor<'a> {
     forebay: &'a Forebay,
     client: Option<Client>,
@@ -186,7 +186,7 @@ struct Visitor<'a> {
 }
 
 impl Visitor<'_> {
-    /// Asks, over the connection that there is unless that was closed.
+    /// Sends a request over the current connection, or over a new one if it was closed.
     fn ask(&mut self, target: &str) -> io::Result<Reply> {
         self.served.fetch_add(1, Ordering::Relaxed);
         let mut client = match self.client.take() {
@@ -199,7 +199,7 @@ impl Visitor<'_> {
         Ok(reply)
     }
 
-    /// What an attack prints is its own, however it ends.
+    /// An attack that ends in any way prints only its own number.
     fn attack(&mut self, way: &Way, name: &str, number: usize) -> Result<(), String> {
         let target = way.target(name, number);
         let Ok(reply) = self.ask(&target) else { return Ok(()) };
@@ -207,7 +207,7 @@ impl Visitor<'_> {
         foreign.map_or(Ok(()), |other| Err(format!("{target} got <{other}>: {}", shown(&reply))))
     }
 
-    /// A victim gets what it has printed, and all of it.
+    /// A victim gets its own output, and all of it.
     fn visit(&mut self, way: &Way, number: usize) -> Result<(), String> {
         let target = way.target("victim", number);
         let reply = self.ask(&target).map_err(|error| format!("{target}: {error}"))?;
@@ -220,7 +220,7 @@ impl Visitor<'_> {
     }
 }
 
-/// Attacks and visits until there have been enough.
+/// Runs attacks and visits until there are enough.
 fn run(visitor: &mut Visitor<'_>, ways: &[Way], mut random: Random, enough: usize) -> Vec<String> {
     let mut wrong = Vec::new();
     while visitor.served.load(Ordering::Relaxed) < enough && wrong.len() < 5 {
@@ -268,7 +268,7 @@ fn a_visitor_gets_its_own_bytes_whatever_others_leave_behind() {
     forebay.stop();
 }
 
-/// The scripts in `isolation/python`, and those given, in one worker for mode `fresh`.
+/// Serves the scripts in `isolation/python`, and these, in one worker for mode `fresh`.
 fn one_python_worker(scripts: &[(&str, &str)], keys: &str) -> Option<Forebay> {
     if !peer::has(&["python3"]) {
         return None;
@@ -277,7 +277,7 @@ fn one_python_worker(scripts: &[(&str, &str)], keys: &str) -> Option<Forebay> {
     attacks(&folder, "python", ".py");
     let head = "import os\nprint('Content-Type: text/plain\\n')";
     for (name, text) in scripts {
-        // One in a directory is a module.
+        // A file in a directory is a module.
         let head = if name.contains('/') { "" } else { head };
         let text = format!("#!/usr/bin/python3\n{head}\n{text}\n");
         folder.script(&format!("python/{name}"), text);
@@ -332,7 +332,7 @@ fn what_a_kept_handle_holds_reaches_its_own_visitor() {
             let reply = forebay.get(&format!("/{name}.py?{number}"));
             let own = number.to_string();
             assert!(numbers(&reply).iter().all(|number| *number == own), "{}", shown(&reply));
-            // After it was detached, nothing more can be printed.
+            // After detaching, nothing more can be printed.
             let most = if name == "kept_stdout" { 1 } else { 2 };
             assert!(numbers(&reply).len() >= most, "{name}: {}", shown(&reply));
             let victim = forebay.get("/victim.py?0");
@@ -376,7 +376,8 @@ fn scripts_that_leak_descriptors_harm_no_other() {
 fn a_python_worker_that_cannot_open_a_script_answers_503_and_is_replaced() {
     let Some(forebay) = one_python_worker(&[("new.py", "print('new')"), PID], "") else { return };
     let pid = || forebay.get("/pid.py").text().to_owned();
-    // It has lost all room between two requests, and is asked for what it has not compiled.
+    // The worker has lost all memory between two requests, and gets a script that it has not
+    // compiled.
     let before = pid();
     proc::fill_descriptors(before.parse().unwrap());
     assert_eq!(forebay.get("/new.py").status, 503, "{}", forebay.output());
@@ -432,7 +433,7 @@ fn signals_that_a_python_script_has_blocked_are_dropped() {
 
 #[test]
 fn an_end_marker_goes_nowhere_but_to_the_client() {
-    // The numbers of the worker's own descriptors are files of the script's.
+    // The script has its own files at the numbers of the worker's descriptors.
     let text = "import keeper\nprint('mine', flush=True)\nos.closerange(3, 64)\n\
                 keeper.files = [open('marks', 'ab', buffering=0) for _ in range(20)]";
     let Some(forebay) = one_python_worker(&[("takes.py", text)], "") else { return };

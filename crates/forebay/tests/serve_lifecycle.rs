@@ -1,4 +1,4 @@
-//! `forebay serve` from its start to its end: what it says when it cannot start, and how it stops.
+//! `forebay serve` from its start to its end: its messages if it cannot start, and its stop.
 
 mod support;
 
@@ -39,7 +39,7 @@ fn slow_script() -> Folder {
 const SLOW: &str = "[[site.route]]\npath = \"/cgi/*\"\ncgi = { dir = \"cgi\", env = { WHERE = \"{tmp}\" } }\n\
                     [[site.route]]\nrespond = \"hello\"\n";
 
-/// Sends a request to the slow script and waits until that runs.
+/// Sends a request to the slow script and waits until the script runs.
 fn ask_slow(forebay: &Forebay) -> (Client, String) {
     let mut client = forebay.connect();
     client.send("GET /cgi/slow HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -56,13 +56,13 @@ fn an_idle_server_sleeps_and_knows_the_time_afterwards() {
          [[site.route]]\nrespond = \"hello\"\n",
     );
     let id = forebay.process.id();
-    // Ticks would be 40 waits a second of the two threads.
+    // With ticks, the two threads would wait 40 times a second.
     assert!(eventually(|| {
         let before = waits(id);
         thread::sleep(Duration::from_secs(3));
         waits(id).saturating_sub(before) < 20
     }));
-    // A second before this is as good: `Date` has no fractions.
+    // A second less is correct, too: `Date` has no fractions.
     let earliest = SystemTime::now() - Duration::from_secs(1);
     let reply = forebay.get("/");
     let date = httpdate::parse_http_date(reply.header("Date").unwrap()).unwrap();
@@ -92,7 +92,7 @@ fn a_request_under_way_is_finished() {
     }
 }
 
-/// Reads that fill a buffer to the brim left the event loop believing that there was more.
+/// After reads that filled a buffer exactly, the event loop assumed that more bytes were available.
 #[test]
 fn who_sent_a_body_of_any_length_and_waits_for_nothing_is_sent_away() {
     let echo = support::echo::Echo::start();
@@ -108,7 +108,7 @@ fn who_sent_a_body_of_any_length_and_waits_for_nothing_is_sent_away() {
             client
         })
         .collect();
-    // The grace time is longer than what a test waits for.
+    // The grace time is longer than the time that a test waits.
     forebay.stop();
     drop(idle);
 }
@@ -151,7 +151,7 @@ fn scripts_do_not_outlive_a_forebay_that_is_killed() {
 #[test]
 fn scripts_may_open_as_many_files_as_forebay_was_started_with() {
     let folder = Folder::new();
-    // The limit is set when the script has been started already.
+    // The limit is set after the script has started.
     folder.script(
         "cgi/limit",
         "#!/bin/sh\nfor i in 1 2 3 4 5 6 7 8 9 10; do\n[ \"$(ulimit -Sn)\" = 123 ] && break\nsleep 0.5\n\
@@ -228,7 +228,7 @@ fn a_stop_under_load_breaks_no_reply() {
         assert!(!exit.output.contains("panicked"), "{}", exit.output);
         clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>()
     });
-    // A client whose reply was lost would have been served fewer times than the backend answered.
+    // If a client lost a reply, it would have got fewer replies than the backend sent.
     assert_eq!(served, backend.whole());
 }
 
@@ -249,7 +249,7 @@ fn connections_that_wait_in_a_queue_at_the_signal_to_stop_are_served() {
     assert!(eventually(|| is_stopped(id)));
     let mut clients: Vec<_> = (0..20).map(|_| forebay.connect()).collect();
     clients.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
-    // The signal to stop is the first thing that the process learns when it continues.
+    // When the process continues, it first gets the signal to stop.
     forebay.signal(Signal::TERM);
     forebay.signal(Signal::CONT);
     for client in &mut clients {
@@ -349,7 +349,7 @@ fn signals_while_applications_start_end_nothing() {
     assert_eq!(exit.status.code(), Some(0), "{}", exit.output);
 }
 
-/// Serves as `www-data` where it can, with its log in a directory of root's alone.
+/// Serves as `www-data` if possible, with its log in a directory of root.
 fn logging_as_another_user() -> (Forebay, bool) {
     let folder = Folder::new();
     folder.write("logs/old", "");
@@ -393,7 +393,7 @@ fn a_log_is_rotated_after_root_was_given_up() {
         let owner = fs::metadata(&path).unwrap().uid();
         assert_ne!(owner == 0, is_root, "the new log is the user's");
     }
-    // Somebody else has made the file, as logrotate does with `create`.
+    // Another program has made the file, as logrotate does with `create`.
     fs::rename(&path, logs.join("old-4")).unwrap();
     fs::write(&path, "").unwrap();
     forebay.signal(Signal::USR1);
@@ -427,7 +427,7 @@ fn a_link_in_place_of_the_log_is_not_opened_by_root() {
         assert!(eventually(|| refusals() == count + 1), "{}", forebay.output());
         forebay.get("/forged");
     }
-    // The directory above is swapped for another of root's.
+    // The parent directory is exchanged for another one of root.
     fs::remove_file(&path).unwrap();
     let folder = forebay.folder.path().to_owned();
     let (logs, moved, vault) = (folder.join("logs"), folder.join("moved"), folder.join("vault"));
@@ -465,7 +465,7 @@ fn what_opens_the_log_ends_with_its_server_and_by_no_signal() {
     fs::remove_file(&path).unwrap();
     forebay.signal(Signal::USR1);
     assert!(eventually(|| path.exists()), "{}", forebay.output());
-    // With its server, which is what `stop` looks at.
+    // With its server, which `stop` checks.
     forebay.stop();
 }
 
@@ -503,7 +503,7 @@ const LOGGED: &str = "[log]\naccess = \"logs/access.log\"\nformat = \"%U\"\n\
                       [[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nrespond = \"hello\"\n";
 const AS_ANOTHER: &str = "[server]\nuser = \"www-data\"\n";
 
-/// What `check` and `serve` say about a configuration that both refuse.
+/// Returns the message of `check` and `serve` about a configuration that both refuse.
 fn refused(folder: &Folder, configuration: &str) -> String {
     let file = write_configuration(folder, configuration);
     let said = ["check", "serve"].map(|verb| {
@@ -517,7 +517,7 @@ fn refused(folder: &Folder, configuration: &str) -> String {
     said[0].split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The log's directory may be the user's, who may plant a link before root opens the log.
+/// The log's directory may belong to the user, who may make a link before root opens the log.
 #[test]
 fn root_follows_links_of_its_own_alone_when_it_opens_the_log() {
     if !rustix::process::geteuid().is_root() {
@@ -539,7 +539,7 @@ fn root_follows_links_of_its_own_alone_when_it_opens_the_log() {
     assert_eq!(exit.status.code(), Some(3), "{}", exit.output);
     assert!(exit.output.contains("a second name"), "{}", exit.output);
     assert_eq!(fs::read_to_string(&secret).unwrap(), "");
-    // An administrator has the log on another disk. What is made there belongs to the user.
+    // An administrator has moved the log to another disk. New files there belong to the user.
     fs::remove_file(&path).unwrap();
     folder.write("disk/old", "");
     let disk = folder.path().join("disk");
@@ -612,7 +612,7 @@ fn a_second_signal_ends_what_waits_for_who_reads_no_log() {
     forebay.process.wait();
 }
 
-/// The first signal is the program's to heed, which it has an hour for.
+/// The program handles the first signal itself. It has an hour for this.
 #[test]
 fn a_second_signal_ends_applications_that_ignore_the_first() {
     let folder = Folder::new();

@@ -1,4 +1,5 @@
-//! `forebay serve` with symbolic links: which are followed, whoever exchanges them meanwhile.
+//! `forebay serve` with symbolic links: which of them it follows while another process exchanges
+//! them.
 
 mod support;
 
@@ -11,11 +12,11 @@ use forebay_testkit::peer;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use support::site;
 
-/// Requests while a link is flipped.
+/// Requests while a link is exchanged.
 const REQUESTS: usize = 3_000;
 
-/// `htdocs/now` is a directory, `htdocs/then` a link to one outside; their files are too large to be
-/// kept in memory.
+/// `htdocs/now` is a directory, and `htdocs/then` is a link to a directory outside. Their files are
+/// too large to be kept in memory.
 fn flipped() -> Folder {
     let folder = Folder::new();
     folder.write("outside/file", "s".repeat(70_000));
@@ -24,10 +25,11 @@ fn flipped() -> Folder {
     folder
 }
 
-/// How many of the replies are from inside and from outside, while `now` and `then` are exchanged all the time.
+/// Returns the number of replies from inside and from outside, while `now` and `then` are exchanged
+/// all the time.
 fn count(folder: &Folder, mut client: Client) -> (usize, usize) {
     let names = ["now", "then"].map(|name| folder.path().join("htdocs").join(name));
-    // Dropped with the requests, also where one of them fails.
+    // Dropped with the requests, even if one of them fails.
     let (are_going_on, until) = channel::<()>();
     let mut counts = (0, 0);
     std::thread::scope(|scope| {
@@ -72,7 +74,8 @@ fn a_link_that_is_flipped_while_it_is_asked_for_leads_nobody_out() {
 /// `nobody`, who has an application here.
 const OTHER: u32 = 65534;
 
-/// Links of an application's user: to a file of root's, of its own, and a directory; and one of root's.
+/// Links of an application's user to a file of root, to its own file, and to a directory; and a
+/// link of root.
 fn linked() -> Folder {
     let folder = Folder::new();
     folder.write("secret", "secret");

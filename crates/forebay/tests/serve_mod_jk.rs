@@ -1,7 +1,9 @@
-//! Tomcats behind Forebay and behind Apache's mod_jk: the same requests reach the same ones, whatever
-//! is down, disabled, stopped, far away or replaced. Not in the table: a request with two sessions, of
-//! which mod_jk takes the one in the path, and Forebay, as Tomcat, the cookie's; and that mod_jk answers
-//! 503 where none is up, and Forebay 502.
+//! Tomcats as backends of Forebay and of Apache's mod_jk. The same requests reach the same Tomcats,
+//! even if some are down, disabled, stopped, distant or replaced.
+//!
+//! Two differences are not in the table. If a request has two sessions, mod_jk takes the one in the
+//! path, while Forebay and Tomcat take the cookie's. If no Tomcat is up, mod_jk answers 503 and
+//! Forebay 502.
 
 mod support;
 
@@ -19,13 +21,13 @@ use support::{Forebay, site};
 const CONNECTOR: &str = "secret=\"s3cret\"";
 /// Longer than the test.
 const NEVER: u32 = 3600;
-/// Requests of a kind at the least, each over a connection of its own.
+/// Minimum number of requests of a kind, each over its own connection.
 const TIMES: usize = 6;
-/// And at the most, while a worker that may answer has not. mod_jk counts what sessions ask of their
-/// workers and makes up for it by the requests of others; Forebay's turns are of those others alone.
+/// Maximum number of requests while a possible worker has not answered. mod_jk counts requests with
+/// sessions, and balances them with other requests; Forebay counts only the other requests.
 const MOST: usize = 100;
 
-/// How a worker is configured, in mod_jk's words.
+/// The configuration of a worker, in mod_jk's terms.
 #[derive(Clone, Copy)]
 struct Worker {
     distance: u32,
@@ -52,14 +54,13 @@ use Request::{Cookie, Path, Plain, Post};
 
 #[derive(Clone, Copy)]
 enum Step {
-    /// So many requests are answered by these workers alone, each of them at least once; by none
-    /// where this is empty.
+    /// These workers alone answer this many requests, each at least one. Empty: no worker answers.
     Ask(Request, &'static str),
-    /// A worker is killed; 1 is the first.
+    /// Kills a worker; 1 is the first.
     Down(usize),
-    /// It is there again.
+    /// Starts the worker again.
     Up(usize),
-    /// The request is answered by this worker sooner or later.
+    /// This worker answers the request sooner or later.
     Becomes(Request, &'static str),
 }
 
@@ -67,7 +68,7 @@ use Step::{Ask, Becomes, Down, Up};
 
 struct Case {
     name: &'static str,
-    /// t1, t2 and t3. The first is a Tomcat of its own.
+    /// t1, t2 and t3. The first one is a separate Tomcat.
     workers: [Worker; 3],
     /// In seconds.
     recover_time: u32,
@@ -212,7 +213,7 @@ fn requests_reach_the_same_tomcats_as_behind_mod_jk() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What stands in front of the Tomcats.
+/// The server before the Tomcats.
 enum Front {
     Forebay(Forebay),
     ModJk(Peer),
@@ -285,7 +286,7 @@ impl Front {
         }
     }
 
-    /// What differs from the table.
+    /// Returns the differences from the table.
     fn walk(&mut self, case: &Case, gates: &[Gate; 3]) -> Vec<String> {
         let mut wrong = Vec::new();
         for (at, step) in case.steps.iter().enumerate() {
@@ -321,7 +322,8 @@ impl Front {
         wrong
     }
 
-    /// Which worker answers a request; none, where the front says that there is none.
+    /// Returns the worker that answers a request; an empty text if the server reports that there is
+    /// none.
     fn ask(&self, request: Request, gates: &[Gate; 3]) -> String {
         let before = gates.each_ref().map(Gate::passed);
         let mut client = Client::connect(self.address());

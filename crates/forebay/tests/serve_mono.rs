@@ -1,4 +1,4 @@
-//! `forebay serve` in front of fastcgi-mono-server4 with an ASP.NET handler.
+//! `forebay serve` with fastcgi-mono-server4 and an ASP.NET handler.
 
 mod support;
 
@@ -11,7 +11,7 @@ use forebay_testkit::peer::{self, Peer};
 use forebay_testkit::stream::Address;
 use support::{Forebay, chunked, pattern, site};
 
-/// Says hello, echoes what is posted, or sleeps first.
+/// Sends a greeting, returns posted data, or sleeps first.
 const HANDLER: &str = r#"<%@ WebHandler Language="C#" Class="Hello" %>
 using System.Threading;
 using System.Web;
@@ -80,7 +80,7 @@ fn bodies_arrive_exactly() {
             client.send(&body[..length]);
             let reply = client.reply();
             assert!(reply.body == body[..length], "{length}: {}", forebay.output());
-            // It takes no body of which the length is not told beforehand.
+            // The handler accepts no body whose length is not known before.
             client
                 .send("POST /hello.ashx HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
             client.send(chunked(&body[..length].chunks(10_007).collect::<Vec<_>>()));
@@ -114,8 +114,8 @@ fn none_of_many_requests_fails() {
     });
 }
 
-/// The reply's text. Mono looks encodings up in a table that its threads fill without a lock, and
-/// now and then fails to find UTF-8; such a reply, which is whole, is asked for again.
+/// Returns the text of the reply. Mono's threads fill a table of encodings without a lock, so a
+/// lookup of UTF-8 sometimes fails. Such a reply is complete, and the request is sent again.
 fn ask(connection: &mut Client, request: &str) -> String {
     for _ in 0..5 {
         connection.send(request);
@@ -134,8 +134,8 @@ fn a_kept_connection_does_not_wait_for_late_acknowledgements() {
     let Some(mono) = peer::mono_fastcgi_tcp(&application, &[]) else { return };
     let forebay = front_of(&mono, &application, ", max_connections = 1");
     let mut client = forebay.connect();
-    // It writes a reply in pieces, each of which waits until the one before is acknowledged. That
-    // takes 40 ms unless it is asked for: 12 s and more for so many requests, where 1 s is usual.
+    // Mono writes a reply in pieces and waits for an acknowledgement of each. Without a request for
+    // acknowledgements, each takes 40 ms: more than 12 s for all requests, instead of 1 s.
     let mut is_fast = || {
         let start = Instant::now();
         for n in 0..300 {
@@ -143,6 +143,6 @@ fn a_kept_connection_does_not_wait_for_late_acknowledgements() {
         }
         start.elapsed() < Duration::from_secs(10)
     };
-    // The machine may have much else to do.
+    // Other programs may use the machine.
     assert!((0..3).any(|_| is_fast()));
 }

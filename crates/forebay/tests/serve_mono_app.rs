@@ -1,4 +1,4 @@
-//! `forebay serve` with an ASP.NET application on Mono (`kind = "mono"`), run by a host of Forebay's own.
+//! `forebay serve` with an ASP.NET application on Mono (`kind = "mono"`), on Forebay's own host.
 
 mod support;
 
@@ -82,7 +82,8 @@ public class Handler : IHttpHandler {
         lock (Seen) return Seen.FindAll(seen => seen.IsAlive).Count;
     }
 
-    // Writes to the reply of the request before, and leaves a thread that writes to this one's.
+    // Writes to the reply of the previous request, and leaves a thread that writes to the current
+    // reply.
     static HttpResponse kept;
     static void Late(HttpResponse response, string text) {
         try {
@@ -113,7 +114,7 @@ using System.Web.Services;
 }
 "#;
 
-/// What happens at the end of the application is written to a file, since nobody can be asked then.
+/// Writes the events of the application's end to a file, because no request is possible then.
 const GLOBAL: &str = r#"<%@ Application Language="C#" %>
 <script runat="server">
 void Application_Start() { Application["version"] = "{version}"; }
@@ -121,7 +122,7 @@ void Application_End() { System.IO.File.WriteAllText("{tmp}/ended", "well"); }
 </script>
 "#;
 
-/// Of a library in bin, which answers with its version.
+/// A library in `bin` that returns its version.
 const LIBRARY: &str = r#"using System.Web;
 public class Library : IHttpHandler {
     public bool IsReusable { get { return false; } }
@@ -133,7 +134,7 @@ fn global(folder: &Folder, version: &str) -> String {
     GLOBAL.replace("{version}", version).replace("{tmp}", folder.path().to_str().unwrap())
 }
 
-/// Writes this version of `bin/Library.dll`, at once.
+/// Writes this version of `bin/Library.dll` atomically.
 fn write_library(folder: &Folder, version: &str) {
     let source = folder.write("library.cs", LIBRARY.replace("{version}", version));
     let built = folder.path().join("Library.dll");
@@ -146,7 +147,7 @@ fn write_library(folder: &Folder, version: &str) {
     fs::rename(built, folder.path().join("site/bin/Library.dll")).unwrap();
 }
 
-/// Writes a file of the application at once.
+/// Writes a file of the application atomically.
 fn replace(folder: &Folder, name: &str, content: &str) {
     fs::rename(folder.write("new", content), folder.path().join(name)).unwrap();
 }
@@ -160,7 +161,7 @@ fn web_config(version: &str) -> String {
 }
 
 fn configuration(keys: &str) -> String {
-    // Mono takes its time to start, and with it what waits for a start.
+    // Mono starts slowly, so everything that waits for a start is slow, too.
     format!(
         "[[site]]\nlisten = \"127.0.0.1:0\"\n\
          [[site.route]]\npath = \"/*\"\nfiles = \"{{tmp}}/site\"\nfallback = true\n\
@@ -170,7 +171,7 @@ fn configuration(keys: &str) -> String {
     )
 }
 
-/// The application, run with these `keys`; `None` where Mono is not installed.
+/// Serves the application with these `keys`. `None` if Mono is not installed.
 fn mono(keys: &str) -> Option<Forebay> {
     peer::has_mono().then(|| {
         let folder = Folder::new();
@@ -195,7 +196,8 @@ fn start(folder: Folder, keys: &str) -> Forebay {
     forebay
 }
 
-/// As the kit's, with six times its patience: Mono's starts take seconds, on a busy machine many.
+/// As `eventually` of the test kit, but six times as long, because Mono needs many seconds to start
+/// on a busy machine.
 fn eventually(mut what: impl FnMut() -> bool) -> bool {
     (0..6).any(|_| eventually_once(&mut what))
 }
@@ -216,7 +218,7 @@ fn post(client: &mut Client, target: &str, body: &[u8]) -> Reply {
     client.reply()
 }
 
-/// The process of Mono, below its guard.
+/// Returns the process of Mono, below its guardian.
 fn process(forebay: &Forebay) -> u32 {
     let pid = text(&mut forebay.connect(), "/a.ashx?do=pid");
     pid.parse().unwrap_or_else(|_| panic!("{pid}: {}", forebay.output()))
@@ -235,7 +237,7 @@ fn handlers_pages_services_and_files_are_answered() {
     let reply = client.get("/style.css");
     assert_eq!((reply.status, reply.text()), (200, "p {}\n"));
     assert_eq!(reply.header("X-AspNet-Version"), None, "files answers it");
-    // Neither of the two routes sends what is the application's own.
+    // Neither of the two routes sends the application's own files.
     for target in
         ["/web.config", "/Global.asax", "/bin/", "/bin/a.dll", "/App_Data/x", "/none.aspx"]
     {
@@ -287,7 +289,7 @@ fn bodies_of_all_sizes_go_both_ways() {
         client.send(chunked(&body[..length].chunks(10_007).collect::<Vec<_>>()));
         let reply = client.reply();
         assert!(reply.body == body[..length], "chunked {length}: {}", forebay.output());
-        // A body that nobody reads is in the way of no other request.
+        // A body that nobody reads does not delay other requests.
         let reply = post(&mut client, "/a.ashx?n=3", &body[..length]);
         assert_eq!(reply.text(), "hello 3", "{length}");
     }
@@ -327,8 +329,8 @@ fn requests_that_have_been_answered_do_not_stay_in_memory() {
     for _ in 0..REQUESTS {
         assert_eq!(text(&mut client, "/a.ashx?do=remember"), "");
     }
-    // The timers of the last 128 have not been looked for yet. Left to itself, mono keeps all of
-    // them until the first has been there for 110 s.
+    // The timers of the last 128 have not been checked yet. By itself, Mono keeps all of them until
+    // the first is 110 s old.
     let mut left = || text(&mut client, "/a.ashx?do=remembered").parse::<usize>().unwrap();
     assert!(eventually(|| left() < REQUESTS / 4), "{} are left: {}", left(), forebay.output());
     forebay.stop();
@@ -391,8 +393,8 @@ fn a_change_of_its_configuration_costs_no_request() {
         },
     );
     assert_eq!(counts.keys().collect::<Vec<_>>(), [&200], "{counts:?}: {}", forebay.output());
-    // A page is compiled anew by ASP.NET itself. A replacement for the configuration may still be
-    // under way at first.
+    // ASP.NET itself compiles a changed page again. At first, a replacement for the configuration
+    // may not be complete.
     let mut client = forebay.connect();
     assert_eq!(text(&mut client, "/page.aspx").trim(), "<html>42</html>");
     let keeps_process = (8..11).any(|factor| {

@@ -1,5 +1,5 @@
-//! `forebay serve` with .NET programs on Mono that it runs (`kind = "command"`): an HttpListener, and
-//! fastcgi-mono-server4 by each of the ways in which it takes a socket.
+//! `forebay serve` with .NET programs that it runs on Mono (`kind = "command"`): an HttpListener,
+//! and fastcgi-mono-server4 with each of its ways to get a socket.
 
 mod support;
 
@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use support::load::{Counts, load};
 use support::{Forebay, is_alive, pattern, proc, serve, write_configuration};
 
-/// What both programs answer to `?do=`, with the form that was posted.
+/// The answers of both programs to `?do=`, with the posted form.
 const ANSWERS: &str = r#"
 public static class Answers {
     public static byte[] To(string what, System.Collections.Specialized.NameValueCollection form) {
@@ -69,7 +69,7 @@ public class Handler : System.Web.IHttpHandler {
 }
 "#;
 
-/// The keys that name one way to run Mono.
+/// The keys for one way to run Mono.
 const HTTP: &str = r#"run = ["mono", "Listener.exe", "{port}"]
 speaks = "http"
 host = "backend""#;
@@ -87,9 +87,9 @@ speaks = "fastcgi""#;
 const PROCESSES: usize = 2;
 const CLIENTS: usize = 3;
 
-/// `how` is what the programs find in their environment.
+/// The programs find `how` in their environment.
 fn configuration(keys: &str, how: &str) -> String {
-    // Mono takes its time to start, and with it what waits for a start.
+    // Mono starts slowly, so everything that waits for a start is slow, too.
     format!(
         "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"net\"\n\
          [app.net]\nkind = \"command\"\n{keys}\nworkers = {PROCESSES}\nconnections = 4\n\
@@ -98,7 +98,7 @@ fn configuration(keys: &str, how: &str) -> String {
     )
 }
 
-/// Both programs in a folder, run by `keys`; `None` where Mono is not installed.
+/// Serves both programs in a folder with these `keys`. `None` if Mono is not installed.
 fn mono(keys: &str) -> Option<Forebay> {
     peer::has_mono().then(|| {
         let folder = Folder::new();
@@ -110,14 +110,14 @@ fn mono(keys: &str) -> Option<Forebay> {
     })
 }
 
-/// Mono looks encodings up in a table that its threads fill without a lock, and now and then fails to
-/// find UTF-8. Such a reply is whole.
+/// Mono's threads fill a table of encodings without a lock, so a lookup of UTF-8 sometimes fails.
+/// Such a reply is complete.
 fn is_of_mono(reply: &Reply) -> bool {
     let text = String::from_utf8_lossy(&reply.body);
     reply.status == 500 && text.contains("No data is available for encoding")
 }
 
-/// The reply to a request that may be asked again when Mono stumbles over itself.
+/// Returns the reply to a request, which is sent again if Mono fails in this way.
 fn ask(client: &mut Client, request: &str) -> io::Result<Reply> {
     for _ in 0..5 {
         client.try_send(request.as_bytes())?;
@@ -150,7 +150,7 @@ fn post(client: &mut Client, form: &str) -> Reply {
     .expect("a whole reply")
 }
 
-/// The processes of Mono that Forebay has: below each guard one.
+/// Returns the processes of Mono that Forebay has: one below each guardian.
 fn processes(forebay: &Forebay) -> Vec<u32> {
     let guards = proc::children(forebay.process.id());
     guards.into_iter().flat_map(proc::children).collect()
@@ -195,8 +195,8 @@ fn the_fastcgi_server_answers_on_descriptor_0() {
     answers(PIPE);
 }
 
-/// Leaves out what fastcgi-mono-server4 answers to requests that come while its application starts:
-/// a 404 or a 500 of its own, now and then, from each new process.
+/// Removes the answers of fastcgi-mono-server4 to requests that arrive while its application
+/// starts. New processes sometimes answer 404 or 500.
 fn without_first_answers(keys: &str, mut counts: Counts) -> Counts {
     if keys != HTTP {
         let own = [404, 500].map(|status| counts.remove(&status).unwrap_or(0));
@@ -205,8 +205,8 @@ fn without_first_answers(keys: &str, mut counts: Counts) -> Counts {
     counts
 }
 
-/// As [`try_get`], after a pause: one of 100,000 replies of fastcgi-mono-server4 is bad, so there
-/// are not to be too many.
+/// As [`try_get`], after a pause. One of 100,000 replies of fastcgi-mono-server4 is bad, so the
+/// test sends few requests.
 fn get_calmly(client: &mut Client, what: &str) -> io::Result<Reply> {
     thread::sleep(Duration::from_millis(5));
     try_get(client, what)
@@ -236,8 +236,8 @@ fn heals(keys: &str) {
             }
         },
     );
-    // What the victim had begun to answer, and what was killed with its second process, too: one
-    // of each client at the most.
+    // The victim had begun to answer these, or its second process was killed, too: at most one for
+    // each client.
     let counts = without_first_answers(keys, counts);
     let is_known = |status: &u16| matches!(status, 0 | 200 | 502) || *status == 400 && keys != HTTP;
     assert!(counts.keys().all(is_known), "{counts:?}");

@@ -1,5 +1,5 @@
-//! FastCGI requests that share connections: against fastcgi-mono-server4, and against applications
-//! that interleave, refuse, fall silent or make things up.
+//! FastCGI requests that share connections: with fastcgi-mono-server4, and with applications that
+//! interleave, refuse, stop answering or invent records.
 
 mod support;
 
@@ -20,7 +20,7 @@ use support::fastcgi::{
     ABORT, Application, BEGIN, Connection, GET_VALUES, STDIN, end, end_with, record, stdout, values,
 };
 
-/// A gateway of one thread, so that what it shares is one connection.
+/// A gateway with one thread, so that all requests share one connection.
 fn front_of_socket(socket: &str, root: &str, keys: &str) -> Forebay {
     serve_by("threads = 1\ntimeouts = { reply_idle = \"30s\" }", socket, root, keys)
 }
@@ -46,7 +46,7 @@ fn front_of(application: &Application, keys: &str) -> Forebay {
 const ON: &str = ", multiplex = \"on\"";
 const AUTO: &str = ", multiplex = \"auto\"";
 
-/// Answers requests with their query, in reverse order of each `group` that has come.
+/// Answers requests with their query. Answers each `group` of requests in reverse order.
 fn backwards(connection: &mut Connection, group: usize) {
     loop {
         let asked: Vec<_> = (0..group).map_while(|_| connection.asked()).collect();
@@ -65,7 +65,8 @@ fn backwards(connection: &mut Connection, group: usize) {
     }
 }
 
-/// Sends requests at once, each over a connection of its own, and asks for its own reply to each.
+/// Sends requests at the same time, each over its own connection, and checks that each gets its own
+/// reply.
 fn ask_at_once(forebay: &Forebay, count: usize) {
     let mut clients: Vec<Client> = (0..count).map(|_| forebay.connect()).collect();
     for (n, client) in clients.iter_mut().enumerate() {
@@ -119,7 +120,7 @@ fn bodies_go_interleaved_too() {
 
 #[test]
 fn an_application_that_refuses_is_asked_one_request_at_a_time() {
-    // On its first connection the first request runs until another one was refused.
+    // On its first connection, the first request runs until another one was refused.
     let application = Application::start(|connection| {
         let mut running = None;
         let mut waits = connection.number == 0;
@@ -157,7 +158,7 @@ fn an_application_that_refuses_is_asked_one_request_at_a_time() {
 
 #[test]
 fn an_overloaded_connection_gets_fewer_requests() {
-    // It takes two at once on a connection, and tells so too late.
+    // The application accepts two requests at a time on a connection, but says so too late.
     let application = Application::start(|connection| {
         let mut running = Vec::new();
         let mut refused = HashSet::new();
@@ -242,17 +243,17 @@ fn it_is_asked_whether_it_multiplexes() {
             Some(_) => "does not multiplex",
             None => "does not say whether",
         };
-        // An answer counts within 250 ms, which a machine with much else to do may not keep.
+        // An answer counts within 250 ms, which a busy machine may not keep.
         assert!((0..5).any(|_| says(&what_was_found_out(&answer), what)), "{answer:?}");
     }
 }
 
-/// Whether the log says `what`, or nothing of multiplexing where that is empty.
+/// Returns true if the log contains `what`, or, if `what` is empty, no message about multiplexing.
 fn says(log: &str, what: &str) -> bool {
     if what.is_empty() { !log.contains("multiplex") } else { log.contains(what) }
 }
 
-/// Asks an application that answers so whether it multiplexes; the log.
+/// Lets Forebay ask an application with this answer about multiplexing. Returns the log.
 fn what_was_found_out(answer: &Option<Vec<u8>>) -> String {
     let (application, forebay, told) = auto(answer.clone());
     for _ in 0..3 {
@@ -260,7 +261,7 @@ fn what_was_found_out(answer: &Option<Vec<u8>>) -> String {
     }
     assert!(told.recv_timeout(DEADLINE).is_ok(), "it was asked");
     assert!(told.try_recv().is_err(), "once");
-    // One that was asked and closed, and one for the requests.
+    // One connection for the question, which is closed, and one for the requests.
     assert_eq!(application.accepted(), 2, "{answer:?}");
     let (exit, _) = forebay.stop();
     exit.output
@@ -280,7 +281,7 @@ fn no_thread_takes_the_connections_of_another() {
             connection.answer(asked.id, "done");
         }
     });
-    // One at once on each of two connections, for which twelve clients are always waiting.
+    // One request at a time on each of two connections. Twelve clients wait for them all the time.
     let keys = ", multiplex = \"on\", max_streams = 1, max_connections = 2";
     let forebay = front_of_two_threads(&application, keys);
     thread::scope(|scope| {
@@ -350,7 +351,7 @@ fn made_up_records_mix_nothing() {
         first.send("POST /x?a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\na");
         assert!(eventually(|| application.accepted() == 1));
         second.send("POST /x?b HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nb");
-        // Which request got which number depends on who came first; one is whole, one is cut.
+        // The order of arrival decides the number of each request. One is complete, one is cut off.
         let outcomes = [first.try_reply(), second.try_reply()];
         let texts: Vec<_> =
             outcomes.iter().flatten().map(forebay_testkit::http::Reply::text).collect();
@@ -373,7 +374,8 @@ fn a_request_that_nobody_waits_for_is_aborted() {
                 }
                 ABORT => {
                     let _ = tell.lock().unwrap().send((ABORT, record.id));
-                    // What it still says is nobody's. fastcgi-mono-server4 may end it twice.
+                    // Records that it still sends belong to no request. fastcgi-mono-server4 may
+                    // end a request twice.
                     let late = stdout(record.id, "A: b\n\nlate");
                     connection.send([late.clone(), end(record.id), late, end(record.id)].concat());
                 }
@@ -387,7 +389,7 @@ fn a_request_that_nobody_waits_for_is_aborted() {
     let begun = told.recv_timeout(DEADLINE).unwrap();
     drop(leaves);
     assert_eq!(told.recv_timeout(DEADLINE).unwrap(), (ABORT, begun.1));
-    // The connection goes on.
+    // The connection continues.
     let mut stays = forebay.connect();
     stays.send("GET /x HTTP/1.1\r\nHost: h\r\n\r\n");
     let next = told.recv_timeout(DEADLINE).unwrap();
@@ -407,7 +409,8 @@ fn a_slow_client_holds_up_nobody_else() {
                 connection.answer(asked.id, &format!("<{}>", asked.query()));
                 continue;
             }
-            // The large reply goes out whole, with small ones in between only if it is read.
+            // The large reply is sent whole. Small ones between its parts are possible only if the
+            // client reads.
             connection.send(stdout(asked.id, "A: b\n\n"));
             let piece = "x".repeat(60_000);
             for _ in 0..PIECES {
@@ -416,12 +419,12 @@ fn a_slow_client_holds_up_nobody_else() {
             connection.send(end(asked.id));
         }
     });
-    // Nor does a buffer of the route keep it.
+    // A buffer of the route does not keep it either.
     let keys = "multiplex = \"on\", max_buffered = \"256k\" }\nbuffer = false\n#";
     let forebay = front_of(&application, &format!(", {keys}"));
     let mut slow = forebay.connect();
     slow.send("GET /x?large HTTP/1.1\r\nHost: h\r\n\r\n");
-    // It takes a little and then nothing.
+    // The client reads a little, and then nothing.
     let _ = slow.bytes(1000);
     for n in 0..5 {
         assert_eq!(
@@ -432,7 +435,7 @@ fn a_slow_client_holds_up_nobody_else() {
         );
     }
     assert_eq!(application.accepted(), 1);
-    // Its own reply was cut, visibly.
+    // Its own reply was visibly cut off.
     let got = slow.rest();
     assert!(got.len() < PIECES * 60_000 && !got.ends_with(b"0\r\n\r\n"), "{}", got.len());
     forebay.stop();
@@ -461,7 +464,7 @@ fn a_client_alone_on_a_connection_gets_all_however_slow() {
 #[test]
 fn a_connection_that_dies_is_made_anew() {
     let application = Application::start(|connection| {
-        // One request each, then gone.
+        // Each sends one request and leaves.
         if let Some(asked) = connection.asked() {
             connection.answer(asked.id, "once");
         }
@@ -487,11 +490,11 @@ public class Slow : IHttpHandler {
 }
 "#;
 
-/// How many connections to the application's socket there are.
+/// Returns the number of connections to the application's socket.
 fn connections(mono: &Peer) -> usize {
     let path = mono.socket().to_str().unwrap();
     let table = fs::read_to_string("/proc/net/unix").unwrap();
-    // State 03: connected. The side that accepted bears the path.
+    // State 03 is "connected". The accepting side has the path.
     let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     fields.filter(|fields| fields.get(5) == Some(&"03") && fields.last() == Some(&path)).count()
 }
@@ -506,9 +509,12 @@ fn mono(options: &[&str], keys: &str) -> Option<(Folder, Peer, Forebay)> {
     Some((application, mono, forebay))
 }
 
-/// Fifty slow requests at once; the most connections that were seen meanwhile. `None` if Mono has
-/// mixed up its own records: its threads write at the same time without a lock, so replies that end
-/// together get wrong types, lengths and statuses, or no end. (They end 15 ms apart here.)
+/// Sends fifty slow requests at the same time. Returns the largest number of connections during
+/// that time.
+///
+/// Returns `None` if Mono has mixed up its own records. Its threads write without a lock, so
+/// replies that end at the same time get wrong types, lengths and statuses, or no end. (Here they
+/// end 15 ms apart.)
 fn fifty_slow_requests(mono: &Peer, forebay: &Forebay) -> Option<usize> {
     let mut clients: Vec<Client> = (0..50).map(|_| forebay.connect()).collect();
     for (n, client) in clients.iter_mut().enumerate() {
@@ -522,10 +528,10 @@ fn fifty_slow_requests(mono: &Peer, forebay: &Forebay) -> Option<usize> {
     }
     for (n, client) in clients.iter_mut().enumerate() {
         let Ok(reply) = client.try_reply() else { return None };
-        // A race of Mono's own, now and then: its table of encodings.
+        // Sometimes Mono's table of encodings has a race.
         let is_fault = reply.status >= 400 && reply.text().contains("No data is available for enc");
         if !is_fault && reply.text() != format!("slow {n}") {
-            // Whatever it sent, none gets the reply of another.
+            // No client gets the reply of another, whatever Mono sent.
             assert!(
                 !reply.text().starts_with("slow "),
                 "{n}: {}{}",
@@ -538,7 +544,7 @@ fn fifty_slow_requests(mono: &Peer, forebay: &Forebay) -> Option<usize> {
     Some(most)
 }
 
-/// As [`fifty_slow_requests`], of a Mono started with these options that does not break its own rules.
+/// As [`fifty_slow_requests`], with a Mono with these options that does not mix up its records.
 fn connections_of_fifty(options: &[&str], keys: &str) -> Option<usize> {
     for _ in 0..5 {
         let (_application, mono, forebay) = mono(options, keys)?;
@@ -558,7 +564,7 @@ fn fifty_slow_requests_share_a_connection_to_mono() {
 
 #[test]
 fn mono_that_multiplexes_is_found_out() {
-    // Its answer counts within 250 ms, which it does not keep on a machine with much else to do.
+    // An answer counts within 250 ms, which a busy machine may not keep.
     for _ in 0..5 {
         let Some((_application, mono, forebay)) = mono(&["/multiplex=True"], AUTO) else { return };
         if !forebay.output().contains("does not multiplex") {
@@ -575,7 +581,7 @@ fn mono_that_does_not_multiplex_is_found_out() {
     for _ in 0..5 {
         let Some((_application, mono, mut forebay)) = mono(&[], AUTO) else { return };
         forebay.wait_for_output("multiplex requests");
-        // It may have said so too late.
+        // The answer may have come too late.
         if forebay.output().contains("does not multiplex") {
             let Some(most) = fifty_slow_requests(&mono, &forebay) else { continue };
             assert!(most > 1, "{}", forebay.output());

@@ -1,5 +1,6 @@
-//! Backends that are names: found again at their time to live, used with all their addresses, and
-//! harmless if they cannot be resolved. A DNS server of the test answers the real resolver.
+//! Backends that are names. Forebay resolves them again at their time to live, uses all their
+//! addresses, and tolerates names that do not resolve. The real resolver asks a DNS server of the
+//! test.
 
 mod support;
 
@@ -181,7 +182,7 @@ fn a_changed_address_is_used_under_load_without_a_failure() {
         let at_change = old.requests();
         assert!(eventually(|| new.requests() > 1000));
         is_over.store(true, Ordering::SeqCst);
-        // At most the requests that were under way at the change.
+        // At most the requests that were active at the change.
         assert!(old.requests() <= at_change + 4, "kept connections to the former address");
     });
     let is_logged = || forebay.output().contains("now has the addresses 127.0.0.3");
@@ -225,7 +226,7 @@ fn a_silent_dns_server_leaves_the_last_addresses_in_use() {
     assert!(eventually(|| forebay.output().contains("its last addresses stay in use")));
     assert_eq!(forebay.get("/").status, 200);
     assert!(server.requests() >= 2);
-    // A name that no longer exists is another matter.
+    // A name that no longer exists is a different case.
     dns.set(Answer::NoSuchName);
     assert!(eventually(|| forebay.get("/").status == 502), "{}", forebay.output());
     forebay.stop();

@@ -1,5 +1,5 @@
-//! What a route is found by is what its backend is sent: no way of writing a path gets a request past
-//! a route that refuses it, to a backend that reads the path otherwise.
+//! A backend gets the path that Forebay matched. No spelling of a path brings a request past a
+//! route that refuses it, to a backend that reads the path in another way.
 
 mod support;
 
@@ -14,8 +14,8 @@ use support::site;
 
 const DENIED: &str = "[[site.route]]\npaths = [\"/admin\", \"/admin/*\"]\nrespond = { status = 403, body = \"no\" }\n";
 
-/// Targets that lead to /admin/x.php where slashes in disguise, dots and repeated slashes are read in
-/// one way or another.
+/// Returns targets that some servers read as /admin/x.php: with encoded slashes, dots and repeated
+/// slashes.
 fn ways() -> Vec<String> {
     let mut ways = Vec::new();
     let slashes = ["/", "//", "%2f", "%2F", "\\", "%5c", "%5C", "/%2f", "%2f/", "/./", "/%2e/"];
@@ -46,7 +46,7 @@ fn ways() -> Vec<String> {
     ways
 }
 
-/// All the paths that a server may make of `path`.
+/// Returns all paths that a server may read from `path`.
 fn readings(path: &str) -> BTreeSet<String> {
     let decoded = |path: &str| {
         let mut pieces = path.split('%');
@@ -101,7 +101,7 @@ fn is_admin(path: &str) -> bool {
     readings(path).iter().any(|path| path == "/admin" || path.starts_with("/admin/"))
 }
 
-/// The status for each way and, of those answered with 200, the path that the backend saw.
+/// Returns the status of each target and, for those with 200, the path that the backend got.
 fn asked(address: impl Into<Address>, ways: &[String]) -> Vec<(u16, String)> {
     let address = address.into();
     let ask = |target: &String| {
@@ -117,8 +117,8 @@ fn target_of(request: &str) -> &str {
     request.split(' ').nth(1).unwrap()
 }
 
-/// Sends all ways past the route that denies to `routes`, whose backend answers with the paths that it
-/// sees, a line for each; none may be one of the denied route.
+/// Sends all targets to a site that denies one route and passes the rest to `routes`. Their backend
+/// answers with the paths that it gets, one per line. None may belong to the denied route.
 fn none_gets_past(name: &str, folder: Folder, keys: &str, routes: &str) {
     let forebay = site(folder, &format!("{keys}{DENIED}{routes}"));
     let mut ways = ways();
@@ -131,7 +131,7 @@ fn none_gets_past(name: &str, folder: Folder, keys: &str, routes: &str) {
             assert!(!is_admin(seen), "{name}: {target} reached the backend as {seen}");
         }
     }
-    // Others do get there.
+    // Other requests reach the backend.
     let fine = ["/x%20y/%252f/z".to_owned(), "/a//b/../c".to_owned()];
     let answers = asked(forebay.address, &fine);
     assert!(answers.iter().all(|(status, _)| *status == 200), "{name}: {answers:?}");
@@ -263,7 +263,7 @@ fn a_backend_is_sent_the_path_that_was_matched() {
         let reply = String::from_utf8_lossy(&reply.body).into_owned();
         assert_eq!(target_of(&reply), sent, "{asked_for}");
     }
-    // The body behind a head that was cleaned, and the request behind that.
+    // The body after a head that was cleaned, and the request after that.
     let mut client = forebay.connect();
     client.send(
         "POST //a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc\
@@ -290,7 +290,7 @@ fn encoded_slashes_are_refused_and_logged_unless_the_site_passes_them() {
     forebay.stop();
 }
 
-/// nginx passes on what it was asked, and so a backslash gets past it.
+/// nginx passes the target on unchanged, so a backslash gets past its rule.
 #[test]
 fn nginx_lets_nothing_but_backslashes_past() {
     let echo = Echo::start();
@@ -313,8 +313,8 @@ fn nginx_lets_nothing_but_backslashes_past() {
     }
 }
 
-/// Apache refuses encoded slashes and merges slashes; a backslash is nothing special to it, and
-/// parameters are the backend's.
+/// Apache refuses encoded slashes and merges slashes. A backslash has no meaning for it, and
+/// parameters are left to the backend.
 #[test]
 fn apache_lets_nothing_but_backslashes_and_parameters_past() {
     let echo = Echo::start();

@@ -1,6 +1,6 @@
-//! The scripts of `scripts/table`, one for each way in which a persistent interpreter can differ from a
-//! new process: Forebay's modes give the same bytes as what they are modelled on, Apache with mod_perl
-//! or with mod_cgi, but for the differences that are listed here with their reasons.
+//! The scripts of `scripts/table`: one for each way in which a persistent interpreter can differ
+//! from a new process. Forebay's modes give the same bytes as their models, Apache with mod_perl or
+//! with mod_cgi. The differences are listed here with their reasons.
 
 mod support;
 
@@ -13,8 +13,8 @@ use forebay_testkit::peer::{self, Peer};
 use forebay_testkit::stream::Address;
 use support::{Forebay, serve};
 
-/// A script and the queries it is asked with, one after another, by one worker. `POST:n` is a body of
-/// so many bytes instead, `FORM:text` a form.
+/// A script and the queries that one worker gets for it, one after another. `POST:n` is a body of n
+/// bytes instead, `FORM:text` a form.
 const ROWS: &[(&str, &[&str])] = &[
     ("exit.pl", &["", "1", ""]),
     ("exit-in-eval.pl", &["", ""]),
@@ -94,7 +94,7 @@ const ROWS: &[(&str, &[&str])] = &[
     ("not-there.pl", &[""]),
 ];
 
-/// Where a mode differs from its model on purpose.
+/// An intended difference between a mode and its model.
 struct Difference {
     script: &'static str,
     modes: &'static [&'static str],
@@ -343,8 +343,8 @@ fn compare(mode: &str, model: impl FnOnce() -> Option<Peer>) {
     forebay.stop();
 }
 
-/// What a client sees of a script's reply, on one line: status, fields and body, as far as they are the
-/// script's. Error pages and the texts of redirects are the server's.
+/// Returns the parts of a reply that come from the script, on one line: status, fields and body.
+/// Error pages and the texts of redirects come from the server.
 fn ask(address: &Address, script: &str, query: &str) -> String {
     let post = query.strip_prefix("POST:").map(|length| {
         let length: usize = length.parse().unwrap();
@@ -374,7 +374,7 @@ fn describe(reply: &Reply) -> String {
         seen.push_str(&format!(" {name}={:?}", reply.headers_named(name)));
     }
     if is_own {
-        // Servers add a character set of their own, or not.
+        // Some servers add a character set.
         let body = String::from_utf8_lossy(&reply.body);
         let shown: String = body.chars().take(2000).collect();
         let sum =
@@ -407,8 +407,8 @@ fn copy_scripts(folder: &Folder) {
     }
 }
 
-/// One process, so that each request is where the one before was; and a folder of scripts that its
-/// user can read.
+/// One process, so that each request comes to the process of the previous one, and a directory of
+/// scripts that its user can read.
 const APACHE: &str = "MaxRequestWorkers 1\nMinSpareServers 1\nMaxSpareServers 1\nKeepAlive Off\n\
     Alias /s/ \"{scripts}/table/\"\nUseCanonicalName Off\n\
     <Directory \"{scripts}/table\">\nOptions ExecCGI\nRequire all granted\n";
@@ -431,7 +431,8 @@ fn apache(modules: &[&str], conf: &str) -> Option<Peer> {
     copy_scripts(&folder);
     let scripts = folder.path().to_str().unwrap().to_owned();
     let peer = peer::apache(modules, &conf.replace("{scripts}", &scripts));
-    // It lives as long as the test's process; the system's temporary folder is emptied by others.
+    // It lives as long as the process of the test, because other programs empty the system's
+    // temporary directory.
     KEPT.with(|kept| kept.borrow_mut().push(folder));
     peer
 }

@@ -1,4 +1,4 @@
-//! `forebay serve` with PHP scripts (`kind = "php"`), run by a php-fpm of its own.
+//! `forebay serve` with PHP scripts (`kind = "php"`), which its own php-fpm runs.
 
 mod support;
 
@@ -119,12 +119,12 @@ fn children_are_recycled_and_slow_scripts_ended() {
     forebay.stop();
 }
 
-/// Whether the reply begins so.
+/// Returns true if the reply begins with this text.
 fn begins(reply: &Reply, text: &str) -> bool {
     reply.body.starts_with(text.as_bytes())
 }
 
-/// The script changes, in one step, while clients ask for it; none of them fails.
+/// Replaces the script atomically while clients request it. No request fails.
 fn change_under_load(forebay: &Forebay) {
     let counts = load(
         forebay,
@@ -156,7 +156,7 @@ fn watched_scripts_replace_the_processes_without_a_failure() {
     forebay.wait_for_output("files have changed");
     let is_gone = |pid: &u32| !is_alive(&pid.to_string());
     assert!(eventually(|| old.iter().all(is_gone)), "{old:?}: {}", forebay.output());
-    // The guard, the parent and two children.
+    // The guardian, the parent and two children.
     let new = || proc::descendants(forebay.process.id());
     assert!(eventually(|| new().len() == 4), "{:?}: {}", new(), forebay.output());
     assert!(begins(&forebay.get("/"), "changed "));

@@ -1,4 +1,4 @@
-//! Which files PHP is given to run: by their names, whoever runs them, whatever follows in the path.
+//! The files that PHP may run, decided by their names, for every runner and any rest of the path.
 
 mod support;
 
@@ -11,7 +11,7 @@ use support::{Forebay, serve};
 
 const UPLOADED: &str = "<?php echo 'uploaded code ran';\n";
 
-/// What an attacker asks for who could upload a picture, and what nginx has to refuse as well.
+/// Requests of an attacker who could upload a picture. nginx has to refuse them, too.
 const REFUSED: [&str; 9] = [
     "/evil.jpg",
     "/evil.jpg?x=.php",
@@ -48,7 +48,7 @@ fn app(keys: &str) -> Forebay {
     )
 }
 
-/// php-cgi as a program: nothing but Forebay stands between a path and what it runs.
+/// php-cgi as a program: only Forebay checks the path that it runs.
 const PHP_CGI: &str = "kind = \"command\"\nrun = [\"php-cgi\", \"-b\", \"{socket}\"]\n\
     speaks = \"fastcgi\"\nenv = { PHP_FCGI_CHILDREN = \"2\" }\nconnections = 2\n";
 
@@ -144,7 +144,7 @@ fn what_php_does_not_run_is_left_to_the_routes_below() {
     forebay.stop();
 }
 
-/// php-fpm's `security.limit_extensions` is what holds there; php-cgi has nothing like it.
+/// There, php-fpm's `security.limit_extensions` decides; php-cgi has nothing like it.
 #[test]
 fn nginx_with_php_fpm_refuses_the_same_names() {
     let Some(php) = peer::php_fpm(2) else { return };

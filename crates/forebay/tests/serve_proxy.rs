@@ -1,5 +1,5 @@
-//! `forebay serve` in front of HTTP backends, most of them bad ones: the client gets a whole reply
-//! or a clean error, and never a mixed one.
+//! `forebay serve` with HTTP backends, most of them broken. The client gets a complete reply or a
+//! clear error, and never a mixed one.
 
 mod support;
 
@@ -25,7 +25,7 @@ fn route_to(backend: &ScriptedBackend) -> String {
     format!("[[site.route]]\nproxy = \"http://127.0.0.1:{}\"\n", backend.port())
 }
 
-/// One thread, so that a connection that is kept is the one that is used next.
+/// One thread, so that the next request uses the kept connection.
 fn in_front_of(backend: &ScriptedBackend) -> Forebay {
     with_server("threads = 1", backend)
 }
@@ -36,7 +36,7 @@ fn with_server(keys: &str, backend: &ScriptedBackend) -> Forebay {
     support::serve_file(Folder::new(), &configuration)
 }
 
-/// The reply to GET of a backend that sends these bytes and closes.
+/// Returns the reply to GET if the backend sends these bytes and closes.
 fn reply_to(bytes: impl AsRef<[u8]>) -> Result<Reply, std::io::Error> {
     let backend = ScriptedBackend::tcp([vec![ScriptStep::ReadHead, ScriptStep::send(bytes)]]);
     let forebay = in_front_of(&backend);
@@ -75,7 +75,8 @@ fn uploads_to_a_backend_that_closes_after_every_reply_arrive() {
     let forebay = site(Folder::new(), &echo.route());
     let mut client = forebay.connect();
     for n in 0..100 {
-        // The close comes just when the next request goes out, which may not be repeated.
+        // The backend closes exactly when the next request is sent, and this request must not be
+        // repeated.
         client.send(format!("POST /{n} HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"));
         let reply = client.reply();
         assert_eq!(reply.status, 200, "{n}: {}", forebay.output());
@@ -102,7 +103,8 @@ fn a_reply_cut_short_is_cut_short() {
             }
         }
     }
-    // An HTTP/1.0 client can tell the end from a cut only by how the connection ends.
+    // For an HTTP/1.0 client, only the kind of the connection's end distinguishes a complete reply
+    // from a cut-off one.
     let reply = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n";
     let backend = ScriptedBackend::tcp([vec![ScriptStep::ReadHead, ScriptStep::send(reply)]]);
     let forebay = in_front_of(&backend);
@@ -155,7 +157,7 @@ fn a_backend_that_is_not_there_is_a_bad_gateway() {
 
 #[test]
 fn a_backend_that_does_not_accept_in_time_is_a_gateway_timeout() {
-    // A queue for one, which is taken.
+    // A queue for one request, which is occupied.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
     socket.listen(0).unwrap();
@@ -191,7 +193,7 @@ fn a_full_queue_of_a_unix_socket_is_waited_for() {
     });
 }
 
-/// A kept connection that dies when the next request has come over it.
+/// A kept connection that ends after the next request has arrived on it.
 fn dying_on_second() -> Vec<ScriptStep> {
     vec![ScriptStep::ReadHead, ScriptStep::send(OK), ScriptStep::ReadHead]
 }
@@ -239,7 +241,7 @@ fn the_backend_is_left_when_the_client_has_gone() {
         let forebay = in_front_of(&backend);
         let mut client = forebay.connect();
         client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
-        // A client that leaves earlier than this costs no connection to the backend at all.
+        // If the client leaves earlier than this, no backend connection is used.
         has_arrived.recv_timeout(DEADLINE).expect("the request reaches the backend");
         if begun {
             client.reply_to_head();

@@ -1,4 +1,4 @@
-//! `forebay serve` behind proxies that say who the client is in a PROXY header.
+//! `forebay serve` with proxies that send the client's address in a PROXY header.
 
 mod support;
 
@@ -30,11 +30,11 @@ fn site_with(server: &str, keys: &str) -> Forebay {
     serve(folder, &site)
 }
 
-/// All that comes back for these pieces, each sent in a write of its own.
+/// Sends each piece in its own write. Returns all bytes of the answer.
 fn exchange(address: SocketAddr, pieces: &[&[u8]]) -> String {
     let mut stream = TestStream::connect(&Address::Tcp(address), DEADLINE).unwrap();
     for piece in pieces {
-        // What is refused at once may be closed before it has all been sent.
+        // The server may refuse at once and close before the client has sent everything.
         let _ = stream.write_all(piece);
     }
     let mut reply = Vec::new();
@@ -76,7 +76,8 @@ fn only_trusted_peers_may_name_the_client() {
     forebay.stop();
     let forebay = site("trusted_proxies = [\"10.0.0.0/8\", \"127.0.0.1\"]");
     assert!(exchange(forebay.address, &[header, GET.as_bytes()]).contains("192.0.2.7 1234"));
-    // The client that was named is no trusted proxy: its own word about others is not taken.
+    // The client in the header is no trusted proxy, so its own fields about other clients do not
+    // count.
     let forwarded = GET.replace("Host", "X-Forwarded-For: 203.0.113.1\r\nHost");
     assert!(exchange(forebay.address, &[header, forwarded.as_bytes()]).contains("192.0.2.7 1234"));
     forebay.stop();

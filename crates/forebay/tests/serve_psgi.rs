@@ -1,4 +1,4 @@
-//! `forebay serve` with PSGI applications: what PSGI lets an application do.
+//! `forebay serve` with PSGI applications: the features of PSGI.
 
 mod support;
 
@@ -99,7 +99,7 @@ fn an_environment_that_differs_a_little_is_the_requests_whatever_was_done_to_the
          delete $env->{HTTP_X}; $env->{spoiled} = 1; [200, [], [$text]] }\n",
     );
     let forebay = serve(folder, &configuration("workers = 1"));
-    // On one connection, so that no port differs.
+    // On one connection, so that the ports are equal.
     let mut client = forebay.connect();
     for [x, y, body] in [
         ["a", "b", ""],
@@ -219,7 +219,7 @@ fn a_stream_arrives_as_it_is_written_and_ends_when_it_is_closed() {
     assert_eq!(client.bytes(8), b"3\r\none\r\n");
     fs::write(&go, "\n").unwrap();
     assert_eq!(client.bytes(13), b"3\r\ntwo\r\n0\r\n\r\n");
-    // The reply has ended; the application has not.
+    // The reply has ended, but the application has not.
     client.send("GET /delayed HTTP/1.1\r\nHost: h\r\n\r\n");
     fs::write(&end, "\n").unwrap();
     assert_eq!(client.reply().text(), "later");
@@ -263,7 +263,7 @@ fn a_connection_can_be_taken_over() {
         let pid = reply.header("X-Pid").unwrap();
         assert_eq!(read_line("one\n"), "echo one\n");
         if !leaves_first {
-            // Longer than a request may take: another waits for the worker, in vain.
+            // Longer than a request may take: another request waits for the worker in vain.
             assert_eq!(forebay.get("/pid").status, 503);
             assert_eq!(read_line("two\n"), "echo two\n");
         }
@@ -312,7 +312,7 @@ fn cleanup_runs_behind_the_reply() {
     let go = pipe(&forebay, "go");
     let mut client = forebay.connect();
     let pid = client.get("/cleanup").text().to_owned();
-    // The worker is busy; another request waits for it.
+    // The worker is busy, and another request waits for it.
     client.send("GET /pid HTTP/1.1\r\nHost: h\r\n\r\n");
     fs::OpenOptions::new().write(true).open(go).unwrap().write_all(b"\n").unwrap();
     assert_eq!(client.reply().text(), pid);
@@ -359,7 +359,7 @@ fn what_fails_fails_cleanly() {
         let mut client = forebay.connect();
         client.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n"));
         let reply = client.try_reply();
-        // A half reply is either none at all or one that is seen to be cut off.
+        // Half a reply is either no reply, or visibly cut off.
         assert!(reply.is_err() || reply.is_ok_and(|reply| reply.status == 500), "{target}");
     }
     forebay.wait_for_output("half way");

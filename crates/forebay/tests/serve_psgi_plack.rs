@@ -1,5 +1,5 @@
-//! Plack, its test suite, its middleware and frameworks on it: in Forebay's own workers, and in servers
-//! of Plack's behind Forebay.
+//! Plack, its test suite, its middleware and frameworks on it: in Forebay's own workers, and in
+//! servers of Plack as backends.
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::{Forebay, serve, site};
 const PLACK: (&str, &str) = ("Plack::Test::Suite", "libplack-perl");
 const TEST_TCP: (&str, &str) = ("Test::TCP", "libtest-tcp-perl");
 
-/// The cases that Plack::Test::Suite has; another number means that some did not run.
+/// The number of cases of Plack::Test::Suite. With another number, some did not run.
 const CASES: &str = "1..36";
 
 fn app(source: &str) -> Forebay {
@@ -30,7 +30,7 @@ fn app(source: &str) -> Forebay {
     )
 }
 
-/// Runs Plack::Test::Suite's client side, and asks that every case passes.
+/// Runs the client side of Plack::Test::Suite, and checks that every case passes.
 fn pass_suite(forebay: &Forebay) {
     let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/psgi/suite.pl");
     let mut command = Command::new("perl");

@@ -11,16 +11,16 @@ use forebay_testkit::peer;
 use forebay_testkit::process::eventually;
 use support::{Forebay, is_alive, pattern, serve};
 
-/// What the first lines of the scripts name.
+/// The interpreter in the first lines of the scripts.
 const PYTHON: &str = "/usr/bin/python3";
-/// One script for each thing that scripts do; `serve_python.rs` runs them in all ways.
+/// One script for each feature that scripts use. The tests run them in all ways.
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python");
 
 fn has_python() -> bool {
     peer::has(&["python3"])
 }
 
-/// The routes /cgi/, /fresh/ and /fork/ for the same scripts.
+/// Serves the same scripts at /cgi/, /fresh/ and /fork/.
 fn three_ways(folder: Folder, keys: &str) -> Forebay {
     let mut text = "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/cgi/*\"\n\
                     cgi = { dir = \"s\" }\n"
@@ -45,7 +45,7 @@ fn scripts(files: &[(&str, &str)]) -> Folder {
     folder
 }
 
-/// The scripts of the table, in a folder.
+/// Returns a folder with the scripts of the table, and their names.
 fn table() -> (Folder, Vec<String>) {
     let folder = Folder::new();
     let mut names = Vec::new();
@@ -63,7 +63,7 @@ fn table() -> (Folder, Vec<String>) {
     (folder, names)
 }
 
-/// What a client sees, but for the fields that tell servers apart.
+/// Returns the parts of a reply that do not depend on the server.
 fn seen(reply: &Reply) -> (u16, Vec<Option<String>>, String) {
     let fields = ["Content-Type", "X-Own", "Location"];
     let fields = fields.map(|name| reply.header(name).map(str::to_owned));
@@ -95,7 +95,7 @@ fn scripts_answer_as_in_a_process_of_their_own() {
     let (folder, names) = table();
     let forebay = three_ways(folder, "");
     let mut wrong = String::new();
-    // Twice over, so that each runs after all others have left what they leave.
+    // Twice, so that each script also runs after all others.
     for round in 0..2 {
         for name in &names {
             let [get, post] = requests(&format!("/cgi/{name}"));
@@ -129,7 +129,7 @@ fn scripts_answer_as_with_apache() {
     );
     let Some(apache) = peer::apache(&["alias", "cgi"], &conf) else { return };
     let forebay = three_ways(folder, "");
-    // To a redirection Apache gives a body of its own.
+    // Apache gives a redirection a body of its own.
     for name in names.iter().filter(|name| *name != "redirect.py") {
         for request in requests(&format!("/fresh/{name}")) {
             let ours = ask(&mut forebay.connect(), &request);
@@ -182,7 +182,7 @@ fn what_fails_fails_cleanly() {
     for word in ["for a reason", "SyntaxError", "no_such_module", "nothing to say", "chmod +x"] {
         forebay.wait_for_output(word);
     }
-    // The traceback is the script's alone.
+    // The traceback shows only the script.
     assert!(!forebay.output().contains("forebay host"), "{}", forebay.output());
     forebay.stop();
 }
@@ -216,7 +216,7 @@ fn a_script_that_breaks_the_interpreter_breaks_it_for_itself() {
     let forebay = three_ways(folder, "");
     for mode in ["fresh", "fork"] {
         for (file, way) in files.iter().zip(ways) {
-            // What the host needs at the start of a request can be missed by the next one at the most.
+            // A fault at the start of a request can affect at most the next one.
             let _ = forebay.try_get(&format!("/{mode}/{file}"));
             let _ = forebay.try_get(&format!("/{mode}/fine.py"));
             for _ in 0..2 {
@@ -256,7 +256,7 @@ fn cgitb_shows_a_page_and_is_undone() {
     forebay.stop();
 }
 
-/// Hides the interpreter's own modules, as if they were gone from it.
+/// Hides modules of the interpreter, as if they were missing.
 const WITHOUT_CGI: &str = "import importlib.machinery, warnings\n\
     finder = importlib.machinery.PathFinder\nfind = finder.find_spec\n\
     finder.find_spec = classmethod(lambda cls, name, *rest: \
@@ -297,7 +297,7 @@ fn an_interpreter_without_cgi_is_given_one() {
                 assert!(text.text().contains(part), "{part}: {}", text.text());
             }
             assert!(forebay.get(&format!("/{mode}/test.py?a=b")).text().contains("QUERY_STRING"));
-            // The CGI process has the interpreter's own.
+            // The CGI process has the modules of the interpreter.
             let [get, post] = requests("/cgi/form.py");
             for request in [get, post] {
                 let expected = ask(&mut forebay.connect(), &request);
@@ -398,7 +398,7 @@ fn modules_of_two_directories_are_not_mixed_up() {
             }
         }
     }
-    // A module that changes is loaded anew, with what imports it.
+    // A changed module is loaded again, together with the modules that import it.
     forebay.folder.write("s/a/inner/part.py", "NAME = 'changed'\n");
     assert_eq!(forebay.get("/fresh/a/x.py").text(), "a changed\n");
     assert_eq!(forebay.get("/fork/a/x.py").text(), "a changed\n");
@@ -427,7 +427,7 @@ fn one_process_serves_and_keeps_what_modules_hold() {
     let (pid, count) = first.trim().split_once(' ').unwrap();
     assert_eq!(count, "1");
     assert_eq!(forebay.get("/fresh/count.py").text(), format!("{pid} 2\n"));
-    // Each fork is a process of its own, of the same worker.
+    // Each fork is its own process, of the same worker.
     let first = forebay.get("/fork/count.py").text().to_owned();
     let second = forebay.get("/fork/count.py").text().to_owned();
     assert!(first.ends_with(" 1\n") && second.ends_with(" 1\n") && first != second);
@@ -457,7 +457,7 @@ fn files_are_closed_and_workers_with_leftovers_are_replaced() {
         "{head}import subprocess\nprint(os.getpid(), flush=True)\n\
          subprocess.Popen(['sh', '-c', 'sleep 1000; echo into another reply'])\n"
     );
-    // Started by a child, with the client as descriptor 2.
+    // A child starts it, with the client as descriptor 2.
     let hidden = background.replace(
         "'sleep 1000; echo into another reply'",
         "'(sleep 1000; echo into another reply >&2) 2>&1 >/dev/null & exec >/dev/null; wait'",

@@ -1,4 +1,4 @@
-//! `forebay serve` with Rack applications: what Rack lets an application do, and Sinatra.
+//! `forebay serve` with Rack applications: the features of Rack, and Sinatra.
 
 mod support;
 

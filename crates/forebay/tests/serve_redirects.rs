@@ -1,4 +1,4 @@
-//! Redirections and cookies of an HTTP backend that does not know how clients reach it.
+//! Redirections and cookies of an HTTP backend that does not know the address that clients use.
 
 mod support;
 
@@ -15,8 +15,8 @@ use forebay_testkit::peer;
 use forebay_testkit::stream::Address;
 use support::{Forebay, site};
 
-/// A backend that answers each request with the field lines that it asks for by `X-Reply`, in which
-/// `{own}` is its own authority, `{host}` the one that it is told, and `|` the end of a line.
+/// A backend that answers each request with the field lines in its `X-Reply`. In these, `{own}` is
+/// its own authority, `{host}` is the Host that it gets, and `|` is a line break.
 struct Backend {
     address: SocketAddr,
     stopping: Arc<AtomicBool>,
@@ -51,7 +51,7 @@ impl Drop for Backend {
     }
 }
 
-/// One request and its reply; then the connection is closed.
+/// Answers one request, then closes the connection.
 fn answer(mut stream: TcpStream, own: SocketAddr) -> std::io::Result<()> {
     stream.set_read_timeout(Some(DEADLINE))?;
     let mut head = Vec::new();

@@ -1,4 +1,4 @@
-//! `forebay serve` and SIGHUP: another configuration without a lost request, or none at all.
+//! `forebay serve` and SIGHUP: the configuration changes without a lost request, or not at all.
 
 mod support;
 
@@ -16,7 +16,7 @@ use support::{Forebay, is_alive, pattern, serve, write_configuration};
 
 const DONE: &str = "serving by the configuration as it is now";
 
-/// Writes the configuration and waits until it is served by.
+/// Writes the configuration and waits until the server uses it.
 fn reload(forebay: &mut Forebay, configuration: &str) {
     write_configuration(&forebay.folder, configuration);
     reload_as_it_is(forebay);
@@ -44,7 +44,7 @@ fn ten_reloads_under_load_lose_no_request() {
     folder.write("htdocs/file.bin", &file);
     folder.script("scripts/hello.pl", "print \"Content-Type: text/plain\\n\\nhello $$\\n\";\n");
     let backend = Echo::start();
-    // Every other reload changes the application, so that the old one has to be drained.
+    // Every second reload changes the application, so the old one has to drain.
     let configuration = |round: usize| {
         format!(
             "[[site]]\nlisten = \"127.0.0.1:0\"\n\
@@ -143,7 +143,7 @@ fn listeners_come_and_go() {
     assert_eq!(kept.get("/").text(), "both");
     reload(&mut forebay, &respond("\"127.0.0.1:0\"", "one"));
     assert_eq!(forebay.get("/").text(), "one");
-    // A connection that it brought is answered once more, and told that this is the end.
+    // An old connection gets one more answer, with the notice that it ends.
     let last = kept.get("/");
     assert_eq!((last.text(), last.header("Connection")), ("both", Some("close")));
     assert!(kept.is_closed());
@@ -163,9 +163,9 @@ fn limits_and_logs_change() {
     let long = format!("/{}", "x".repeat(200));
     assert_eq!(forebay.get("/one").status, 200);
     assert_eq!(forebay.get(&long).status, 200);
-    // A request is logged after its reply has gone out.
+    // A request is logged after its reply was sent.
     let first_log = forebay.folder.path().join("a.log");
-    // Threads hand their lines over one after the other.
+    // Threads pass their lines on one after the other.
     let has_both = |text: &str| text.len() == long.len() + 6 && text.contains("/one\n");
     assert!(eventually(|| fs::read_to_string(&first_log).is_ok_and(|text| has_both(&text))));
     reload(&mut forebay, &second);
@@ -239,7 +239,7 @@ fn requests_under_way_and_in_the_queue_end_on_the_old_application() {
 fn what_is_known_of_backends_outlives_a_reload() {
     use std::net::TcpListener;
     let live = Echo::start();
-    // It takes connections and closes them: each is one attempt.
+    // It accepts connections and closes them: each is one attempt.
     let broken = TcpListener::bind("127.0.0.1:0").unwrap();
     let site = format!(
         "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\n\
@@ -270,8 +270,8 @@ fn what_is_known_of_backends_outlives_a_reload() {
     forebay.stop();
 }
 
-/// Has a reload start an application that does not listen before there is a file `go`, and ends
-/// then; its process id.
+/// Starts a reload with an application that does not listen until there is a file `go`, and then
+/// ends. Returns its process id.
 fn begin_slow_reload(forebay: &mut Forebay) -> String {
     let wait =
         "echo $$ > started.new; mv started.new started; while [ ! -e go ]; do sleep 0.05; done";
@@ -339,7 +339,7 @@ fn included_files_and_maps_are_read_again() {
     reload_as_it_is(&mut forebay);
     assert_eq!(forebay.get("/").text(), "two");
     assert_eq!(forebay.get("/old").header("location"), Some("/newer"));
-    // An error in an included file keeps all of the old configuration.
+    // An error in an included file keeps the whole old configuration.
     forebay.folder.write("conf.d/a.toml", "[[site]\n");
     forebay.signal(Signal::HUP);
     let process = &mut forebay.process;

@@ -1,5 +1,5 @@
-//! `forebay serve` replaced by a new process on SIGUSR2: no request is lost, and a process that
-//! does not come up changes nothing.
+//! SIGUSR2 replaces `forebay serve` by a new process. No request is lost, and a process that does
+//! not start changes nothing.
 
 mod support;
 
@@ -23,7 +23,7 @@ use support::{
 
 const SERVES: &str = " serves from now on";
 
-/// The processes that took over from the first one, in their order.
+/// Returns the processes that took over from the first one, in their order.
 fn successors(forebay: &Forebay) -> Vec<u32> {
     let output = forebay.output();
     let found = output.split(SERVES).filter_map(|before| before.rsplit(' ').next()?.parse().ok());

@@ -18,7 +18,7 @@ fn logged(format: &str) -> Forebay {
     );
     let folder = Folder::new();
     let file = write_configuration(&folder, &configuration);
-    // One thread, as each hands over its lines in its own time.
+    // One thread, because each thread passes its lines on in its own time.
     serve_arguments(folder, &["--threads", "1", file.to_str().unwrap()])
 }
 

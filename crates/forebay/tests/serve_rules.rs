@@ -1,5 +1,5 @@
-//! A rule protects what is run or sent: no way of writing its path returns it, over any origin. Apache,
-//! nginx and mod_jk are asked beside.
+//! A rule protects the file or script itself: no spelling of its path returns it, over any origin.
+//! Apache, nginx and mod_jk get the same requests.
 
 mod support;
 
@@ -144,7 +144,7 @@ fn no_spelling_has_tomcat_send_a_page_that_a_rule_protects() {
     let route = format!("[[site.route]]\nproxy = \"http://127.0.0.1:{}\"\n", http.port());
     no_spelling_returns("secret.jsp", Folder::new, &route);
 
-    // mod_jk refuses the same, by Location.
+    // mod_jk refuses the same paths, with Location.
     let jk = format!(
         "JkLogFile /dev/stderr\nJkLogLevel error\nJkShmFile {{tmp}}/shm\nJkMount /* t1\n\
          JkWorkerProperty worker.list=t1\nJkWorkerProperty worker.t1.type=ajp13\n\

@@ -1,4 +1,4 @@
-//! Backends of `forebay serve` that learn the client from a PROXY header.
+//! Backends that get the client's address in a PROXY header.
 
 mod support;
 
@@ -19,8 +19,8 @@ fn front(url: &str, keys: &str, site_keys: &str) -> Forebay {
     site(Folder::new(), &route)
 }
 
-/// What each connection began with, for so many requests on one client connection; the addresses of
-/// both ends of that. The backend would keep its connections.
+/// Sends this many requests on one client connection. Returns the first bytes of each backend
+/// connection, and the addresses of the client connection. The backend would keep its connections.
 fn begun(version: &str, count: usize, length: usize) -> (SocketAddr, SocketAddr, Vec<Record>) {
     let script = vec![
         ScriptStep::Read(length),
@@ -88,7 +88,7 @@ fn health_checks_speak_for_forebay_itself() {
             "send_proxy = \"{version}\", health = {{ path = \"/missing\", interval = \"20ms\", falls = 1 }}"
         );
         let mut front = front(&url, &keys, "");
-        // It got an answer, which without a header it would not have.
+        // It got an answer. Without a header it would not.
         front.wait_for_output("is down: /missing answered 404");
         let mut client = front.connect();
         let port = client.local_addr().port().to_string();

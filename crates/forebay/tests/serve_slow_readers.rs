@@ -1,4 +1,5 @@
-//! Clients that read slowly, or not at all: what makes their replies goes on with others meanwhile.
+//! Clients that read slowly, or not at all. The application or backend serves other clients
+//! meanwhile.
 
 mod support;
 
@@ -13,11 +14,11 @@ use forebay_testkit::process::eventually;
 use rustix::net::sockopt;
 use support::{Forebay, serve};
 
-/// More than the sockets between Forebay and a client that does not read take.
+/// More than the sockets between Forebay and a client that does not read hold.
 const LARGE: usize = 24 << 20;
 
-/// A PSGI application that answers `/large` with [`LARGE`] bytes, in pieces, and all else shortly;
-/// `/pid` with the number of its process.
+/// A PSGI application that answers `/large` with [`LARGE`] bytes in pieces, `/pid` with its process
+/// id, and other paths with a short text.
 const APPLICATION: &str = "my $piece = join '', map { chr($_ * 7 % 256) } 0 .. 65535;\n\
     sub { my $path = $_[0]{PATH_INFO};\n\
       return [200, [], [$$]] if $path eq '/pid';\n\
@@ -53,7 +54,7 @@ fn served(server: &str, route: &str, app: &str) -> Served {
 }
 
 impl Served {
-    /// The value of a line of /metrics.
+    /// Returns the value of a line of /metrics.
     fn metric(&self, name: &str) -> u64 {
         let metrics = Client::connect(self.admin).get("/metrics").text().to_owned();
         let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -68,7 +69,7 @@ impl Served {
         self.metric("forebay_workers{app=\"own\",state=\"idle\"}")
     }
 
-    /// A client that has asked for this and reads nothing.
+    /// A client that has requested `target` and reads nothing.
     fn ask(&self, target: &str) -> TcpStream {
         ask(self.forebay.address, target)
     }
@@ -76,7 +77,7 @@ impl Served {
 
 fn ask(address: SocketAddr, target: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
-    // Less is taken while it does not read.
+    // The server accepts less while it does not read.
     sockopt::set_socket_recv_buffer_size(&stream, 64 << 10).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let request = format!("GET {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
@@ -84,7 +85,7 @@ fn ask(address: SocketAddr, target: &str) -> TcpStream {
     stream
 }
 
-/// The payload of a chunked reply, read to its end.
+/// Reads a chunked reply to its end. Returns its payload.
 fn payload(mut stream: TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
@@ -162,7 +163,7 @@ fn a_reader_that_keeps_up_with_its_reply_costs_no_buffer() {
     served.forebay.stop();
 }
 
-/// A program with one connection at a time, which reads all of a request before it answers.
+/// A program with one connection at a time that reads the whole request before it answers.
 const PROGRAM: &str = r#"
 use strict; use IO::Socket::UNIX; $SIG{PIPE} = 'IGNORE';
 my $listen = IO::Socket::UNIX->new(Local => $ARGV[0], Listen => 10) or die;

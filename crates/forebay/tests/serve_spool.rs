@@ -1,4 +1,4 @@
-//! Where `forebay serve` keeps request bodies that are too large for memory.
+//! The place where `forebay serve` stores request bodies that are too large for memory.
 
 mod support;
 
@@ -10,12 +10,12 @@ use forebay_testkit::folder::Folder;
 use forebay_testkit::process::{Exit, Process};
 use support::{pattern, serve, write_configuration};
 
-/// A script that prints what its standard input is, and how long.
+/// A script that prints the kind and the length of its standard input.
 const WHERE: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\n\
     readlink /proc/self/fd/0; wc -c\n";
 
-/// A folder with a script and, for large bodies, a directory with these permissions; and what
-/// `[server]` is told.
+/// Returns a folder with a script and, for large bodies, a directory with these permissions. Also
+/// returns the lines of `[server]`.
 fn configured(mode: u32) -> (Folder, String) {
     let folder = Folder::new();
     folder.script("cgi/where", WHERE);
@@ -59,7 +59,7 @@ fn large_bodies_wait_where_the_configuration_says() {
 
 #[test]
 fn a_spool_that_cannot_be_written_to_is_refused_before_a_request_is() {
-    // Root may write there; the user that it becomes, and any other, may not.
+    // Root may write there, but the user of Forebay, and any other, may not.
     let (folder, configuration) = configured(0o555);
     let file = write_configuration(&folder, &configuration);
     for verb in ["check", "serve"] {

@@ -1,4 +1,5 @@
-//! How `forebay serve` and `forebay check --start` begin with applications of which one cannot start.
+//! The start of `forebay serve` and `forebay check --start` if one of several applications cannot
+//! start.
 
 mod support;
 
@@ -9,7 +10,7 @@ use forebay_testkit::process::{Process, eventually};
 use rustix::process::Signal;
 use support::{check_start, serve, write_configuration};
 
-/// Two sites, told apart by their ports: `good` answers, `bad` dies as long as there is no file `go`.
+/// Two sites with different ports: `good` answers, and `bad` ends until there is a file `go`.
 const APPS: &str = "[[site]]\nlisten = \"127.0.0.1:0\"\n\
     [[site.route]]\npath = \"/good\"\napp = \"good\"\n[[site.route]]\npath = \"/*\"\napp = \"bad\"\n\
     [app.good]\nkind = \"psgi\"\nfile = \"good.psgi\"\n\
@@ -116,7 +117,7 @@ fn a_reload_keeps_an_application_that_could_not_start_before() {
     assert_eq!(forebay.get("/x").status, 503);
     let more = APPS
         .replace("[app.good]", "[[site.route]]\npath = \"/new\"\nrespond = \"new\"\n[app.good]");
-    // Routes are asked in turn.
+    // The requests go to the routes in turn.
     let more = more.replacen("path = \"/*\"", "path = \"/x\"", 1);
     write_configuration(&forebay.folder, &more);
     forebay.signal(Signal::HUP);

@@ -143,7 +143,7 @@ fn names_on_one_port_end_tls_here_or_at_the_server() {
     let long = support::pattern(100_000);
     for name in ["a", "b", "c"] {
         let mut config = authority.client();
-        // An application protocol that Forebay does not know is no reason to refuse.
+        // An unknown application protocol is no reason to refuse.
         config.alpn_protocols = vec![b"postgresql".to_vec()];
         let client = connect(address, &format!("{name}.example"), config).unwrap();
         let mut stream = client.into_stream();
@@ -200,7 +200,7 @@ fn a_reload_and_a_stop_leave_connections_their_time() {
     assert!(early.read(&mut [0; 1]).is_err(), "a reset");
     let (_, folder) = forebay.stop();
     let log = std::fs::read_to_string(folder.path().join("access.log")).unwrap();
-    // Connections that looked for the listener have lines between the two.
+    // The lines of connections that searched for the listener are between the two.
     let (first, last) = (log.lines().next().unwrap(), log.lines().last().unwrap());
     assert!(first.contains(" closed 5 0 ") && first.ends_with(&format!("\"{new}\"")), "{log}");
     assert!(last.contains(" stopped 20 15 "), "{log}");

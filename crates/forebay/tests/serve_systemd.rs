@@ -1,4 +1,4 @@
-//! `forebay serve` under a service manager: sockets passed on, and states told.
+//! `forebay serve` under a service manager: sockets that it gets, and states that it reports.
 
 mod support;
 
@@ -17,7 +17,7 @@ use forebay_testkit::process::{Process, eventually};
 use rustix::process::Signal;
 use support::write_configuration;
 
-/// Opens a TCP socket and a Unix socket as a service manager does, and becomes the command.
+/// Opens a TCP socket and a Unix socket as a service manager does, and executes the command.
 const MANAGER: &str = r#"
     use Socket; use POSIX ();
     $^F = 100;
@@ -98,7 +98,7 @@ fn sockets_are_found_by_name() {
     managed.process.signal(Signal::HUP);
     managed.process.wait_for_output("serving by the configuration as it is now");
     assert_eq!(Client::connect(address).get("/").text(), "hello");
-    // One that was not passed cannot be had by a reload.
+    // A reload cannot get a socket that was not passed.
     let site = "[[site]]\nlisten = [\"fd:web\", \"fd:other\"]\n[[site.route]]\nrespond = \"bye\"\n";
     write_configuration(&managed.folder, site);
     managed.process.signal(Signal::HUP);
@@ -202,7 +202,7 @@ fn privileges_are_dropped_before_anything_runs() {
         return;
     }
     let forebay = support::serve(folder, configuration);
-    // The user may have more groups than its own on this machine.
+    // On this machine, the user may have more groups than its own.
     let groups = std::process::Command::new("id").args(["-Gn", "www-data"]).output().unwrap();
     let sorted = |text: &str| {
         let mut words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! HTTPS: handshakes, certificates by name, and clients that do not keep to TLS.
+//! HTTPS: handshakes, certificates by name, and clients that break the rules of TLS.
 
 mod support;
 
@@ -18,7 +18,7 @@ use rustls::{ClientConfig, HandshakeKind, ProtocolVersion};
 
 use support::{Forebay, serve};
 
-/// One site with these routes, by TLS, and who issued its certificate.
+/// Returns a site with these routes over TLS, and the authority of its certificate.
 fn site(folder: Folder, routes: &str) -> (Forebay, Authority) {
     let authority = Authority::new("of the test");
     write_identity(&folder, "", &authority.issue(&["localhost"]));
@@ -30,7 +30,7 @@ const SITE: &str = "[[site]]\nlisten = \"https://127.0.0.1:0\"\n\
                     tls = { certificate = \"cert.pem\", key = \"key.pem\" }\n";
 const HELLO: &str = "[[site.route]]\nrespond = \"hello\"\n";
 
-/// Writes `cert.pem` and `key.pem`, with `name` in front.
+/// Writes `cert.pem` and `key.pem`, with the prefix `name`.
 fn write_identity(folder: &Folder, name: &str, identity: &Identity) {
     folder.write(&format!("{name}cert.pem"), &identity.certificate);
     folder.write(&format!("{name}key.pem"), &identity.key);
@@ -88,7 +88,7 @@ fn large_bodies_go_both_ways_though_the_client_is_slow_to_read() {
                   [[site.route]]\nfiles = \"htdocs\"\n";
     let (forebay, authority) = site(folder, routes);
     let mut client = connect(forebay.address, "localhost", authority.client()).unwrap();
-    // Asked for twice before a byte is read: the second waits for room behind the first.
+    // Requested twice before a byte is read: the second one waits for room after the first.
     for _ in 0..2 {
         client.send("GET /big HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
@@ -168,7 +168,7 @@ fn a_reload_swaps_certificates_and_keeps_connections() {
     let mut client = connect(forebay.address, "localhost", other.client()).unwrap();
     assert_eq!(ask(&mut client, "localhost", "/").0, 200);
     assert!(connect(forebay.address, "localhost", authority.client()).is_err());
-    // One whose key is of another certificate changes nothing.
+    // A key of another certificate changes nothing.
     forebay.folder.write("key.pem", &other.issue(&["localhost"]).key);
     forebay.signal(Signal::HUP);
     forebay.wait_for_output("does not belong to the certificate");
@@ -206,7 +206,7 @@ fn a_connection_ends_with_close_notify() {
         let mut client = connect(forebay.address, "localhost", authority.client()).unwrap();
         client.send(request);
         let mut reply = Vec::new();
-        // Without it the end is an error (UnexpectedEof).
+        // Without `close_notify`, the end is an error (UnexpectedEof).
         client.stream().read_to_end(&mut reply).unwrap();
         assert!(reply.starts_with(b"HTTP/1.1 "), "{request}");
     }
@@ -250,14 +250,14 @@ fn what_is_no_handshake_ends_the_connection_and_nothing_else() {
     ] {
         let mut client = TcpStream::connect(forebay.address).unwrap();
         client.set_read_timeout(Some(DEADLINE)).unwrap();
-        // It may be refused before it has been read.
+        // The server may refuse it before it has read everything.
         let _ = client.write_all(&bytes);
-        // It may wait for the rest of what was announced.
+        // The server may wait for the rest of the announced length.
         let _ = client.shutdown(std::net::Shutdown::Write);
         let mut answer = Vec::new();
         match client.read_to_end(&mut answer) {
             Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{what}"),
-            // An alert at the most.
+            // At most an alert.
             Ok(_) => assert!(answer.is_empty() || answer[0] == 0x15, "{what}: {answer:?}"),
         }
     }
@@ -429,13 +429,13 @@ fn clients_show_certificates_that_scripts_and_backends_are_told_of() {
     let echoed = String::from_utf8(client.reply().body).unwrap().to_ascii_lowercase();
     assert!(echoed.contains("x-subject: cn=alice\\, of here"), "{echoed}");
     assert!(!echoed.contains("bob"), "{echoed}");
-    // None, or one of somebody else.
+    // No certificate, or one of another authority.
     assert!(connect("localhost", None).is_err());
     assert!(connect("localhost", Some(&authority.issue(&["alice"]))).is_err());
     let (mut client, told) = connect("open.example", None).unwrap();
     assert_eq!(told, "NONE||TLSv1.3|");
     assert!(connect("open.example", Some(&authority.issue(&["alice"]))).is_err());
-    // Who was not asked does not come to where one has to show one.
+    // A connection without a certificate does not reach a site that requires one.
     assert_eq!(ask(&mut client, "localhost", "/show").0, 421);
     assert_eq!(ask(&mut client, "none.example", "/show").0, 200);
     forebay.stop();
@@ -509,7 +509,7 @@ fn backends_are_spoken_to_by_tls_and_verified() {
         (&good, "ca = \"other.pem\"".into(), "UnknownIssuer"),
         (&good, "ca = \"ca.pem\", server_name = \"no.example\"".into(), "not valid for name"),
         (&old, "ca = \"ca.pem\"".into(), "expired"),
-        // Its alert, or the end of the connection.
+        // The server's alert, or the end of the connection.
         (&asking, "ca = \"ca.pem\"".into(), "connection to"),
     ];
     for (at, (behind, tls, _)) in cases.iter().enumerate() {
@@ -522,7 +522,7 @@ fn backends_are_spoken_to_by_tls_and_verified() {
     let mut forebay = support::site(folder, &routes);
     let mut client = forebay.connect();
     for (at, (_, tls, error)) in cases.iter().enumerate() {
-        // The second over a kept connection.
+        // The second one over a kept connection.
         for _ in 0..2 {
             let reply = client.get(&format!("/{at}/big"));
             assert_eq!(reply.status, if error.is_empty() { 200 } else { 502 }, "{tls}");
@@ -534,7 +534,7 @@ fn backends_are_spoken_to_by_tls_and_verified() {
     forebay.stop();
 }
 
-/// What `forebay bench` says of 40 requests over 4 connections, as JSON.
+/// Runs `forebay bench` with 40 requests over 4 connections. Returns its JSON.
 fn bench(forebay: &Forebay, options: &[&str]) -> serde_json::Value {
     let url = format!("https://localhost:{}/", forebay.address.port());
     let output = Command::new(env!("CARGO_BIN_EXE_forebay"))

@@ -1,4 +1,5 @@
-//! HTTPS and HTTP/2 as clients of others speak them: curl, nghttp, and sslscan, which tries everything.
+//! HTTPS and HTTP/2 with clients of other projects: curl, nghttp, and sslscan, which tries all
+//! versions and ciphers.
 
 mod support;
 
@@ -15,7 +16,7 @@ fn site() -> Forebay {
     site_with("")
 }
 
-/// As [`site`], with further keys of `tls`.
+/// As [`site`], with additional keys of `tls`.
 fn site_with(tls: &str) -> Forebay {
     let folder = Folder::new();
     let authority = Authority::new("of the test");
@@ -35,11 +36,11 @@ fn site_with(tls: &str) -> Forebay {
     )
 }
 
-/// What a client says of an address below the site; its standard output. `None` where it is not
-/// installed.
+/// Runs a client with an address below the site. Returns its standard output, or `None` if it is
+/// not installed.
 fn run(forebay: &Forebay, program: &str, arguments: &[&str], path: &str) -> Option<Vec<u8>> {
     let program = match program {
-        // Of the same package.
+        // Part of the same package.
         "nghttp" => installed("h2load")?.with_file_name("nghttp"),
         program => installed(program)?,
     };

@@ -1,4 +1,5 @@
-//! Upgraded connections through `forebay serve`: what becomes a tunnel, when, and how it ends.
+//! Upgraded connections through `forebay serve`: the requests that become tunnels, and the end of a
+//! tunnel.
 
 mod support;
 
@@ -36,7 +37,7 @@ fn upgraded(forebay: &Forebay) -> Client {
     client
 }
 
-/// A backend that does with its one connection what the test says.
+/// A backend that runs a function with its one connection.
 fn backend<T: Send + 'static>(
     serve: impl FnOnce(TcpStream) -> T + Send + 'static,
 ) -> (u16, JoinHandle<T>) {

@@ -1,5 +1,5 @@
-//! `forebay serve` and the users of its processes: what scripts inherit, what they can read of the
-//! server that starts them, and what of their error output reaches the log.
+//! `forebay serve` and the users of its processes: descriptors that scripts inherit, memory of the
+//! server that they can read, and their error output in the log.
 
 mod support;
 
@@ -15,12 +15,12 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A user for the applications of a test, as PHP and others refuse to run as root.
+/// Returns a user for the applications of a test, because PHP and others refuse to run as root.
 fn user() -> &'static str {
     if is_root() { "user = \"www-data\"\n" } else { "" }
 }
 
-/// Perl that lists its descriptors: a line for each, without the one that reads the directory.
+/// Perl code that lists its descriptors, one per line, without the one that reads the directory.
 const LIST: &str = "opendir my $d, '/proc/self/fd'; my $own = fileno($d) // -1;\n\
     for (sort { $a <=> $b } grep { /\\d/ } readdir $d) {\n\
         my $to = readlink \"/proc/self/fd/$_\"; next if !defined $to || $to =~ m{/proc/}; \
@@ -74,7 +74,7 @@ fn descriptors_of_the_starting_shell_reach_no_program() {
     forebay.stop();
 }
 
-/// What each kind of program writes, and how the access log would show it.
+/// The output of each kind of program, and its form in the access log.
 const NOISE: &str = r"a \033[31m b\rc\000d\377e\303\244 \\ f";
 const SHOWN: &str = r"a \x1b[31m b\x0dc\x00d\xffe\xc3\xa4 \\ f";
 
@@ -117,7 +117,7 @@ fn error_output_of_scripts_is_escaped_in_the_log_as_requests_are() {
     assert!(!exit.output.bytes().any(odd), "{:?}", exit.output);
 }
 
-/// Python that tries to reach the memory of the process whose number it gets.
+/// Python code that tries to read the memory of the process with this id.
 const SPY: &str = r#"#!/usr/bin/env python3
 import ctypes, os, sys
 pid = sys.argv[1] if len(sys.argv) > 1 else str(os.getppid())
@@ -145,7 +145,7 @@ fn assert_refused(whose: &str, text: &str) {
     assert_eq!(text.matches("refused").count(), 5, "{whose}: {text}");
 }
 
-/// As systemd's `User=` starts it.
+/// Runs a program as systemd's `User=` does.
 fn as_www_data(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=www-data", "--regid=www-data", "--init-groups"]).arg(program);
@@ -175,7 +175,7 @@ fn scripts_of_an_unprivileged_server_do_not_reach_its_memory() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_refused("Forebay", &spy(forebay.process.id()));
-    // The spy can read where nothing forbids it: nginx's worker makes itself dumpable again.
+    // The spy can read memory if nothing forbids it: nginx's worker makes itself dumpable again.
     if let Some(nginx) = peer::installed("nginx") {
         let tmp = forebay.folder.path().display();
         let text = format!(

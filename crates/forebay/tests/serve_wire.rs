@@ -1,5 +1,5 @@
-//! What passes `forebay serve` between a client and an HTTP backend beside requests and replies, and
-//! what of HTTP/1.1 few clients use.
+//! Messages between a client and an HTTP backend other than requests and replies, and rare parts of
+//! HTTP/1.1.
 
 mod support;
 
@@ -18,12 +18,12 @@ fn route_to(backend: &ScriptedBackend, keys: &str) -> String {
     format!("[[site.route]]\nproxy = \"http://127.0.0.1:{}\"\n{keys}", backend.port())
 }
 
-/// A backend that answers each of so many connections with these bytes.
+/// A backend that answers this many connections with these bytes.
 fn answering(bytes: impl AsRef<[u8]>, connections: usize) -> ScriptedBackend {
     ScriptedBackend::tcp(vec![vec![ScriptStep::ReadHead, ScriptStep::send(bytes)]; connections])
 }
 
-/// The reply of `backend` by way of Forebay, and by way of HAProxy where that is installed.
+/// Returns the reply of `backend` through Forebay, and through HAProxy if it is installed.
 fn beside_haproxy(backend: &ScriptedBackend, request: &str) -> (Reply, Option<Reply>) {
     let forebay = site(Folder::new(), &route_to(backend, ""));
     let ours = forebay.ask(request);
@@ -67,7 +67,7 @@ fn a_client_that_must_upgrade_is_told_to_what() {
         assert_eq!((reply.status, reply.header("Upgrade")), (426, Some("websocket")));
     }
     assert_eq!(ours.header("Connection"), Some("upgrade"));
-    // A script's reply, too; and no other reply of either.
+    // Also the reply of a script, and no other reply of either.
     let folder = Folder::new();
     for status in [426, 200] {
         let script = format!("#!/bin/sh\nprintf 'Status: {status}\\nUpgrade: websocket\\n\\n'\n");

@@ -7,10 +7,10 @@ use forebay_testkit::http::Reply;
 use forebay_testkit::peer;
 use support::{Forebay, is_alive, pattern, serve};
 
-/// Debian's, which sees the frameworks that its packages bring.
+/// Debian's Python, which finds the frameworks of Debian's packages.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// An application for most tests: it does what the first part of the path says.
+/// An application for most tests. The first part of the path selects its behaviour.
 const APPLICATION: &str = r#"
 import os
 import sys
@@ -286,7 +286,7 @@ fn configuration(keys: &str) -> String {
 
 const SHOP: &str = "module = \"shop:application\"\nworkers = 1";
 
-/// The reply to HEAD, with nothing behind it.
+/// Returns the reply to HEAD, and checks that nothing follows it.
 fn head(forebay: &Forebay, path: &str) -> Reply {
     let mut client = forebay.connect();
     client.send(format!("HEAD {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
@@ -327,7 +327,7 @@ fn the_environment_is_what_the_standard_says() {
     );
     let reply = forebay.get("/environ");
     assert!(reply.text().contains("SCRIPT_NAME=''\nPATH_INFO='/environ'"), "{}", reply.text());
-    // The bytes of the path as characters of the same numbers, and back.
+    // The bytes of the path as characters with the same numbers, and back.
     let reply = forebay.get("/latin/%C3%A9%ff");
     assert_eq!(reply.body, b"/latin/\xc3\xa9\xff");
     forebay.stop();
@@ -413,7 +413,8 @@ fn what_fails_fails_cleanly() {
     for name in ["raises", "twice", "nothing", "text", "hop", "split", "absent", "exit"] {
         assert_eq!(forebay.get(&format!("/{name}")).status, 500, "{name}: {}", forebay.output());
     }
-    // Half a reply is not taken for a whole one: a 502 if it has not begun, else the end.
+    // The client does not take half a reply for a complete one: it gets 502, or a cut-off
+    // connection if the reply has begun.
     let short = forebay.try_get("/short");
     assert!(short.map_or(true, |reply| reply.status == 502), "{}", forebay.output());
     let mut client = forebay.connect();
@@ -434,7 +435,7 @@ fn nobody_writes_into_the_reply_of_another_client() {
     assert_eq!(forebay.get("/usewrite").text(), "write was called after the end of its request");
     assert_eq!(forebay.get("/childfds").text(), "0", "sockets that a child has of the worker");
     let pid = forebay.get("/pid").text().to_owned();
-    // A child that comes back from the application as if it were the worker.
+    // A child that returns from the application as if it were the worker.
     for way in ["exit", "0", "1", "100000"] {
         let reply = forebay.get(&format!("/fork?{way}"));
         assert_eq!((reply.status, reply.text()), (200, "parent"), "{way}: {}", forebay.output());
@@ -463,7 +464,7 @@ fn a_write_that_is_under_way_at_the_end_belongs_to_its_own_reply() {
     let pid = forebay.get("/pid").text().to_owned();
     for _ in 0..3 {
         let reply = forebay.get("/thread");
-        // The thread may also come too late, and is refused.
+        // The thread may also come too late. Then it is refused.
         let length = reply.body.len();
         assert!(length == 5 || length == 30_000_005, "{length}: {}", forebay.output());
         let next = forebay.get("/pid");
@@ -506,7 +507,7 @@ fn an_application_that_cannot_be_loaded_says_why_at_the_start() {
     }
 }
 
-/// A small application of each framework; what a client sees of it is the same.
+/// A small application of each framework. Its replies are the same as elsewhere.
 const FRAMEWORKS: [(&str, &str, &str); 3] = [
     (
         "flask",

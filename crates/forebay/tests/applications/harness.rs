@@ -1,4 +1,5 @@
-//! Asks Forebay and a model for the same, and compares what legitimately is the same.
+//! Sends the same requests to Forebay and to a model server, and compares the parts of the replies
+//! that must agree.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,17 +18,17 @@ use forebay_testkit::stream::Address;
 
 use crate::support::{Forebay, serve};
 
-/// How often each URL is asked for.
+/// Number of requests for each URL.
 const TIMES: usize = 30;
-/// Clients at once, as many as workers.
+/// Number of clients, which is also the number of workers.
 const CLIENTS: usize = 4;
 
 /// A URL of an application.
 pub struct Row {
     pub target: &'static str,
-    /// What the model answers, so that an application that is not set up right is no model.
+    /// Status of the model's reply. The check fails if the application is not set up correctly.
     pub status: u16,
-    /// What its body holds.
+    /// Text in the body.
     pub holds: &'static str,
 }
 
@@ -35,26 +36,26 @@ pub const fn row(target: &'static str, status: u16, holds: &'static str) -> Row 
     Row { target, status, holds }
 }
 
-/// What differs from one reply to the next for a good reason: the text between these two.
+/// The texts before and after a part that may differ between two replies.
 pub type Mask = (&'static str, &'static str);
 
-/// What is asked for and how replies are compared.
+/// The requests, and the rules for the comparison.
 #[derive(Default)]
 pub struct Requests<'a> {
     /// `{tmp}` in their targets is `tmp`.
     pub rows: &'a [Row],
     pub tmp: &'a str,
-    /// Further lines of the request's head. `{port}` in them is the server's.
+    /// Additional lines of the request's head. `{port}` stands for the server's port.
     pub fields: String,
     pub masks: &'a [Mask],
 }
 
-/// Asks the model for each URL once and Forebay thirty times, and ends Forebay.
+/// Sends each URL once to the model and thirty times to Forebay, then ends Forebay.
 ///
 /// # Panics
-/// When a reply differs.
+/// Panics if a reply differs.
 pub fn compare(what: &str, requests: &Requests<'_>, model: &Address, forebay: Forebay) {
-    // Twice, as what a session keeps of visited pages is there from the second time on.
+    // Each URL twice, because the session lists visited pages from the second time on.
     requests.rows.iter().for_each(|row| drop(ask(model, requests, row.target)));
     let expected: Vec<String> =
         requests.rows.iter().map(|row| requests.model(row, model)).collect();
@@ -68,7 +69,8 @@ pub fn compare(what: &str, requests: &Requests<'_>, model: &Address, forebay: Fo
                     if number >= TIMES * requests.rows.len() {
                         return;
                     }
-                    // Each round begins elsewhere, so that a worker meets the URLs in many orders.
+                    // Each round begins with another URL, so that a worker gets the URLs in many
+                    // orders.
                     let row = (number + number / requests.rows.len() * 3) % requests.rows.len();
                     let seen = requests.seen(&ask(&address, requests, requests.rows[row].target));
                     if seen != expected[row] {
@@ -98,7 +100,7 @@ impl Requests<'_> {
         seen
     }
 
-    /// What a client sees of a reply, as far as it is the application's.
+    /// Returns the parts of a reply that come from the application.
     fn seen(&self, reply: &Reply) -> String {
         let mut seen = reply.status.to_string();
         for name in ["Content-Type", "Location", "Content-Disposition", "X-Powered-By"] {
@@ -132,7 +134,7 @@ fn masked(text: &str, (start, end): Mask) -> String {
     masked
 }
 
-/// The first line that differs, with the one before.
+/// Returns the first line that differs, and the one before.
 fn difference(expected: &str, seen: &str) -> String {
     let lines = expected.lines().zip(seen.lines());
     let same = lines.take_while(|(expected, seen)| expected == seen).count();
@@ -148,7 +150,7 @@ fn tail(text: &str) -> String {
     lines[lines.len().saturating_sub(30)..].join("\n")
 }
 
-/// Scripts in Perl in each of these modes beside plain CGI.
+/// Compares Perl scripts in each of these modes with plain CGI.
 pub fn compare_modes(scripts: &Scripts<'_>, requests: &Requests<'_>, modes: &[&str]) {
     let Some(model) = scripts.plain_cgi() else { return };
     for mode in modes {
@@ -157,20 +159,21 @@ pub fn compare_modes(scripts: &Scripts<'_>, requests: &Requests<'_>, modes: &[&s
     }
 }
 
-/// The user of applications where the test runs as root, as a line of an application's table.
+/// Returns the line of an application's table that names its user. Empty if root does not run the
+/// test.
 pub fn user() -> &'static str {
     if rustix::process::geteuid().is_root() { "user = \"www-data\"\n" } else { "" }
 }
 
-/// Scripts as both sides run them.
+/// The scripts that both sides run.
 pub struct Scripts<'a> {
-    /// The directory behind `/cgi-bin/`.
+    /// The directory of `/cgi-bin/`.
     pub dir: &'a str,
     pub env: &'a [(&'a str, String)],
 }
 
 impl Scripts<'_> {
-    /// Apache, with a process for each request.
+    /// Starts Apache, which runs a process for each request.
     pub fn plain_cgi(&self) -> Option<Peer> {
         let dir = self.dir;
         let env = self.env.iter().map(|(name, value)| format!("SetEnv {name} \"{value}\"\n"));
@@ -185,7 +188,7 @@ impl Scripts<'_> {
         )
     }
 
-    /// Forebay, with an application of the given keys.
+    /// Starts Forebay with an application of these keys.
     pub fn forebay(&self, keys: &str) -> Forebay {
         let env = self.env.iter().map(|(name, value)| format!("{name} = {value:?}"));
         let env: Vec<_> = env.collect();
@@ -203,7 +206,7 @@ impl Scripts<'_> {
     }
 }
 
-/// A folder that the application's user may write to.
+/// Makes a directory that the application's user may write to.
 pub fn writable(folder: &Folder, name: &str) -> String {
     let path = folder.path().join(name);
     fs::create_dir_all(&path).unwrap();
@@ -214,13 +217,13 @@ pub fn writable(folder: &Folder, name: &str) -> String {
 /// Runs a command of the set-up.
 ///
 /// # Panics
-/// When it fails.
+/// Panics if the command fails.
 pub fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {output:?}");
 }
 
-/// The path as text.
+/// Returns the path as text.
 pub fn text(path: &Path) -> &str {
     path.to_str().expect("temporary folders have plain names")
 }

@@ -1,6 +1,6 @@
-//! Applications of Debian's packages, as they are: each of their URLs is asked for thirty times, all of
-//! them interleaved over several workers, and every reply is what plain CGI gives (for PHP: nginx with
-//! php-fpm; for PSGI: Starlet). So a worker that keeps something of a request shows.
+//! Unchanged applications of Debian's packages. The tests request each URL thirty times,
+//! interleaved over several workers. Every reply must equal the one of plain CGI (for PHP: nginx
+//! with php-fpm; for PSGI: Starlet). This finds workers that keep parts of a request.
 
 mod cgi_bin;
 mod harness;

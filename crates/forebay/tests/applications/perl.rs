@@ -8,7 +8,7 @@ use forebay_testkit::peer;
 
 use crate::harness::{Requests, Row, Scripts, compare_modes, row, run, text, writable};
 
-/// Where Debian has scripts.
+/// The directory of Debian's scripts.
 pub const CGI_BIN: &str = "/usr/lib/cgi-bin";
 
 const GITWEB: [Row; 11] = [
@@ -40,7 +40,7 @@ fn gitweb_answers_as_under_cgi() {
              $feature{{'snapshot'}}{{'default'}} = ['tgz']; $feature{{'pathinfo'}}{{'default'}} = [1];\n1;\n"
         ),
     );
-    // The repository is the test's user's, and git asks whether its reader trusts that one.
+    // The user of the test owns the repository, and git checks that its reader trusts this user.
     let trust = folder.write("gitconfig", "[safe]\n\tdirectory = *\n");
     let scripts = Scripts {
         dir: CGI_BIN,
@@ -53,7 +53,7 @@ fn gitweb_answers_as_under_cgi() {
     compare_modes(&scripts, &requests, &["registry", "fork"]);
 }
 
-/// The repository `repositories/mill.git`, for gitweb and git.
+/// Makes the repository `repositories/mill.git` for gitweb and git.
 pub fn make_repository(folder: &Folder) {
     let work = folder.path().join("work");
     let git = |arguments: &[&str]| {
@@ -135,10 +135,10 @@ fn awstats_answers_as_under_cgi() {
     compare_modes(&scripts, &requests, &["registry", "fork"]);
 }
 
-/// A line of an access log in March 2021. No two hosts, pages or browsers have the same number of
-/// requests, as the order of equal ones is any.
+/// Returns a line of an access log of March 2021. The number of requests differs for all hosts,
+/// pages and browsers, because equal ones may come in any order.
 fn log_line(number: usize) -> String {
-    // The n-th of them n times.
+    // The n-th one occurs n times.
     let weighted = |turn: usize| (0..).find(|n| (n + 1) * (n + 2) / 2 > turn).unwrap_or_default();
     let (page, status) = match number % 37 {
         0 => ("/none.html", 404),

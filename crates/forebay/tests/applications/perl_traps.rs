@@ -1,5 +1,5 @@
-//! CGI scripts in Perl that a process that stays has to be careful with: blosxom, with DATA behind a
-//! `package`, and smokeping, with the loop of CGI::Fast.
+//! Perl scripts that are difficult in a persistent process: blosxom has DATA after a `package`, and
+//! smokeping has the loop of CGI::Fast.
 
 use std::fs;
 use std::process::Command;
@@ -58,7 +58,7 @@ fn smokeping_with_cgi_fast_answers_as_under_cgi() {
     let dir = text(folder.path());
     let (data, images) = (writable(&folder, "data"), writable(&folder, "images"));
     let config = folder.write("config", smokeping_config(dir, &data, &images));
-    // As its documentation has it: the script, with the path of the configuration.
+    // As in its documentation: the script, with the path of the configuration.
     let script = fs::read_to_string("/usr/share/smokeping/smokeping.cgi").unwrap();
     folder.script("cgi-bin/smokeping.cgi", script.replace("/etc/smokeping/config", text(&config)));
     let neighbour = "#!/usr/bin/perl\nuse CGI; my $q = CGI->new;\n\
@@ -70,7 +70,7 @@ fn smokeping_with_cgi_fast_answers_as_under_cgi() {
     }
     let cgi_bin = format!("{dir}/cgi-bin");
     let scripts = Scripts { dir: &cgi_bin, env: &[] };
-    // CGI::Carp names SERVER_ADMIN, which Apache sets; a graph begins three hours ago.
+    // CGI::Carp prints SERVER_ADMIN, which Apache sets. A graph begins three hours ago.
     let masks = &[("send mail to ", ", giving"), (";start=", ";end")];
     let requests = Requests { rows: &SMOKEPING, masks, ..Requests::default() };
     compare_modes(&scripts, &requests, &["perlrun", "fork"]);
@@ -94,7 +94,7 @@ fn smokeping_config(dir: &str, data: &str, images: &str) -> String {
     )
 }
 
-/// A database as smokeping's daemon makes it.
+/// Makes a database as smokeping's daemon does.
 fn round_trips(file: &str) {
     let script = "use RRDs; my $file = shift; RRDs::create($file, '--step', 300, \
         'DS:uptime:GAUGE:600:0:U', 'DS:loss:GAUGE:600:0:20', 'DS:median:GAUGE:600:0:U', \

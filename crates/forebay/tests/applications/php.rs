@@ -1,4 +1,4 @@
-//! WordPress, with permalinks that no file answers.
+//! WordPress with permalinks, which are not files.
 
 use std::process::Command;
 
@@ -25,11 +25,11 @@ const WORDPRESS: [Row; 12] = [
     row("/wp-includes/css/buttons.css", 200, "button"),
 ];
 
-/// What WordPress makes anew for each request.
+/// Parts that WordPress generates for each request.
 const MASKS: [Mask; 4] =
     [("_wpnonce=", "\""), ("nonce\" value=\"", "\""), ("<lastBuildDate>", "<"), ("ver=", "'")];
 
-/// Its set-up, which is the same as the form's of `wp-admin/install.php`, with a post and a page.
+/// Installs WordPress as the form of `wp-admin/install.php` does, with a post and a page.
 const INSTALL: &str = r#"<?php
 define('WP_INSTALLING', true);
 $_SERVER['HTTP_HOST'] = 'localhost'; $_SERVER['REQUEST_URI'] = '/';
@@ -67,7 +67,7 @@ fn wordpress_with_permalinks_answers_as_under_nginx() {
     database.stop();
 }
 
-/// MariaDB on a socket in the folder, with an empty database.
+/// Starts MariaDB on a socket in the folder, with an empty database.
 fn database(folder: &Folder) -> Process {
     let data = writable(folder, "database");
     let root = rustix::process::geteuid().is_root();
@@ -92,7 +92,7 @@ fn database(folder: &Folder) -> Process {
     process
 }
 
-/// A copy of WordPress, installed.
+/// Installs a copy of WordPress.
 fn install(folder: &Folder) -> String {
     let root = folder.path().join("wordpress");
     run(Command::new("cp").args(["-rL", "/usr/share/wordpress"]).arg(&root));

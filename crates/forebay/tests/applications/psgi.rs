@@ -18,8 +18,7 @@ const ROWS: [Row; 6] = [
     row("/static/images/favicon.png", 200, "PNG"),
 ];
 
-/// Times, addresses, what stands for a form that was sent out once, and objects of JavaScript, whose
-/// order is any.
+/// Times, addresses, ids of forms, and JavaScript objects, which have no fixed order.
 const MASKS: [Mask; 7] = [
     ("http://localhost", "/"),
     ("next=", "\""),
@@ -54,7 +53,7 @@ fn request_tracker_answers_as_under_starlet() {
     compare("psgi", &requests, model.address(), forebay);
 }
 
-/// A database with what RT brings, and the variables that name it.
+/// Makes a database with RT's initial data. Returns the variables that name it.
 fn set_up(folder: &Folder) -> [(&'static str, String); 2] {
     let [mason, sessions, data, none] =
         ["mason", "sessions", "data", "none"].map(|name| writable(folder, name));
@@ -92,6 +91,6 @@ fn session(model: &Peer) -> String {
         .get(&format!("/REST/1.0/ticket/new?{login}&content={ticket}"));
     assert!(reply.text().contains("Ticket 1 created"), "{}", reply.text());
     let (name, id) = cookie.split(';').next().unwrap().split_once('=').unwrap();
-    // Its name ends in the server's port, which differs.
+    // The cookie's name ends with the port of the server, which differs.
     format!("{name}={id}; RT_SID_mill.{{port}}={id}")
 }

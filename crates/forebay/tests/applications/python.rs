@@ -23,10 +23,10 @@ const ROWS: [Row; 10] = [
     row("/cgi-bin/mill.py/none", 404, "Not Found"),
 ];
 
-/// The token of a form is another one for each reply.
+/// Each reply has another token in its form.
 const MASKS: [Mask; 1] = [("csrfmiddlewaretoken\" value=\"", "\"")];
 
-/// A project with nothing but the administration of its users.
+/// A project that only has the administration of its users.
 const PROJECT: &str = "import os
 from django.conf import settings
 here = os.path.dirname(os.path.abspath(__file__))
@@ -53,7 +53,7 @@ from django.urls import path
 urlpatterns = [path('admin/', admin.site.urls)]
 ";
 
-/// Its tables, users, and a session of somebody who has logged in.
+/// Makes the tables, the users, and the session of a user who is logged in.
 const SET_UP: &str = "import mill
 from django.core.management import call_command
 call_command('migrate', verbosity=0)

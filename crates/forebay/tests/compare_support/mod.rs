@@ -1,7 +1,7 @@
-//! What the tests of `forebay compare` share: experiments with a small Perl server, and looking for
-//! what an experiment left behind.
+//! Shared parts of the tests of `forebay compare`: experiments with a small Perl server, and a
+//! search for anything that an experiment has left.
 
-// Each test file uses its own part of this.
+// Each test file uses a part of this.
 #![allow(dead_code)]
 
 use std::fs;
@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 use forebay_testkit::folder::Folder;
 use forebay_testkit::process::{Process, link_programs};
 
-/// How long anything may take before a test gives up. Only a failing test waits that long.
+/// Time after which a test fails. Only a failing test waits that long.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A folder with an experiment, and with a temporary directory that nothing else uses.
+/// A folder with an experiment, and with a temporary directory of its own.
 pub struct Experiment {
     folder: Folder,
     text: String,
 }
 
 impl Experiment {
-    /// An experiment whose `[load]` has these lines.
+    /// Returns an experiment whose `[load]` has these lines.
     pub fn new(load: &str) -> Self {
         let folder = Folder::new();
         folder.write("server.pl", include_str!("server.pl"));
@@ -39,7 +39,7 @@ impl Experiment {
         self.server_with(name, habits, "")
     }
 
-    /// The same with more lines.
+    /// As [`Self::server`], with additional lines.
     pub fn server_with(mut self, name: &str, habits: &str, lines: &str) -> Self {
         let habits: String = habits.split_whitespace().map(|h| format!(", \"{h}\"")).collect();
         self.text += &format!(
@@ -71,7 +71,7 @@ impl Experiment {
         command
     }
 
-    /// `forebay compare` in the folder, of what the arguments say alone, to its end.
+    /// Returns `forebay compare` in the folder, with these arguments and no file, after its end.
     pub fn run_without_file(&self, arguments: &[&str]) -> Run {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         command.arg("compare").args(arguments);
@@ -84,13 +84,14 @@ impl Experiment {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// Runs it to its end.
+    /// Runs `forebay compare` to its end.
     pub fn run(&self, arguments: &[&str]) -> Run {
         self.finish(self.compare(arguments))
     }
 
-    /// Puts a stand-in for perf, and nothing else but what servers and perf are run by, into a folder:
-    /// `PATH` for [`compare`](Self::compare). What it prints of samples is `text`.
+    /// Makes a directory with a substitute for perf and the programs that servers and perf need.
+    /// Returns it as `PATH` for [`compare`](Self::compare). The substitute prints `text` as
+    /// samples.
     pub fn fake_perf(&self, text: &[u8]) -> String {
         let bin = self.path_without_perf();
         let perf = self.folder.write("bin/perf", include_str!("fake_perf.sh"));
@@ -127,38 +128,38 @@ impl Experiment {
         Run { code: status.code(), stdout: self.read("stdout"), stderr: self.read("stderr") }
     }
 
-    /// Starts it.
+    /// Starts `forebay compare`.
     pub fn start(&self, arguments: &[&str]) -> Process {
         Process::start(self.compare(arguments))
     }
 
-    /// A file in the folder.
+    /// Returns the text of a file in the folder.
     pub fn read(&self, name: &str) -> String {
         fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
     }
 
-    /// The JSON of the last run.
+    /// Returns the JSON of the last run.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.read("forebay-report/report.json")).unwrap()
     }
 
-    /// The process ids that servers wrote down.
+    /// Returns the process ids that servers wrote.
     pub fn pids(&self) -> Vec<String> {
         self.read("seen/pids").lines().map(str::to_owned).collect()
     }
 
-    /// How many requests servers got.
+    /// Returns the number of requests that servers got.
     pub fn requests(&self) -> usize {
         self.read("seen/requests").len()
     }
 
-    /// What is in the temporary directory.
+    /// Returns the contents of the temporary directory.
     pub fn temporary(&self) -> Vec<PathBuf> {
         fs::read_dir(self.tmp()).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// Processes that `forebay compare` started, directly or not: they inherited its TMPDIR. A
-    /// zombie has none any more.
+    /// Returns the processes that `forebay compare` started directly or indirectly: they inherited
+    /// its TMPDIR. A zombie process has no environment.
     pub fn processes(&self) -> Vec<(i32, String)> {
         let mark = format!("TMPDIR={}", self.tmp().display());
         let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -174,7 +175,7 @@ impl Experiment {
             .collect()
     }
 
-    /// Control groups that keepers made and that are still there.
+    /// Returns the control groups of keepers that still exist.
     pub fn cgroups() -> Vec<PathBuf> {
         ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
             .into_iter()
@@ -205,7 +206,7 @@ pub struct Run {
     pub stderr: String,
 }
 
-/// Asks until the answer is none; what it was at the deadline is the failure.
+/// Asks until `wrong` returns `None`. At the deadline, fails with its last answer.
 pub fn wait_until(what: &str, mut wrong: impl FnMut() -> Option<String>) {
     let deadline = Instant::now() + DEADLINE;
     while let Some(wrong) = wrong() {

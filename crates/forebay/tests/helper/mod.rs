@@ -1,4 +1,5 @@
-//! Programs that listen by themselves (`php`, `mono`, `command`) as another user than the gateway's.
+//! Programs that listen themselves (`php`, `mono`, `command`), with another user than the
+//! gateway's.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -16,7 +17,7 @@ use crate::{
     stop, who,
 };
 
-/// An HTTP server that answers as `WHO_PYTHON` does, over whatever it is to listen on.
+/// An HTTP server that answers as `WHO_PYTHON` does, on the socket that it gets.
 const SERVER: &str = "import os, re, socket, sys\n\
     where = sys.argv[1]\n\
     if where == 'fd': listener = socket.socket(fileno=3)\n\
@@ -55,8 +56,8 @@ const WHO_PHP: &str = "<?php\n\
 const COMMANDS: [(&str, &str); 4] =
     [("socket", "{socket}"), ("inherit", "fd"), ("stdin", "stdin"), ("port", "{port}")];
 
-/// A gateway of one user, with a command of another for each way to listen, and PHP if it is
-/// installed; and the targets. `None` where there cannot be one.
+/// Returns a gateway of one user, with commands of another user for each way to listen, and PHP if
+/// it is installed. Also returns the targets. `None` if this machine does not allow it.
 fn programs() -> Option<(Forebay, Vec<String>)> {
     if !is_root() {
         peer::skip("only root can start a server as another user");
@@ -94,7 +95,7 @@ fn all_answer(forebay: &Forebay, targets: &[String], query: &str) -> Vec<u32> {
     targets.iter().map(|target| who(forebay, target, query)).collect()
 }
 
-/// The guardians of the programs, with the rooms of these.
+/// Returns the guardians of the programs, with their private directories.
 fn guardians(forebay: &Forebay) -> Vec<(u32, PathBuf)> {
     let all = support::proc::descendants(forebay.process.id());
     let guardian = |pid: u32| {
@@ -138,7 +139,7 @@ fn programs_that_listen_have_a_user_of_their_own_below_a_gateway_without_root() 
         assert!(found.file_type().is_socket());
         assert_eq!(connect(&socket, GATEWAY), 0);
         assert_eq!(connect(&socket, "nobody"), REFUSED);
-        // One that Forebay passes on is no business of other processes of its user either.
+        // Other processes of the program's user have no access to a socket that Forebay passes on.
         if found.uid() == 0 {
             assert_eq!(connect(&socket, APPS), REFUSED);
         }
@@ -162,8 +163,8 @@ fn a_helped_program_that_crashes_is_replaced() {
         assert_ne!(before, who(&forebay, target, ""), "{target}");
     }
     assert!(forebay.output().contains("ended, signal 9"), "{}", forebay.output());
-    // A guardian that was killed leaves neither its program nor its room. Children that the program has
-    // started would go on, as those of php-fpm.
+    // If a guardian is killed, neither its program nor its directory remains. Children of the
+    // program may continue, such as those of php-fpm.
     let targets: Vec<_> = targets.into_iter().filter(|target| !target.contains("php")).collect();
     let before = all_answer(&forebay, &targets, "");
     let mut killed = guardians(&forebay);
@@ -197,7 +198,7 @@ fn helped_programs_end_with_the_gateway_and_with_the_helper() {
         all_answer(&forebay, &targets, "child");
         let gateway = forebay.process.id();
         let all = || support::proc::descendants(gateway);
-        // Daemons have left the process groups, and are looked after nevertheless.
+        // Daemons have left the process groups, but they end, too.
         let daemons = || all().into_iter().filter(|pid| command_line(*pid).starts_with("sleep\0"));
         assert!(eventually(|| daemons().count() == targets.len()), "{}", daemons().count());
         let (all, of_apps) = (all(), of_user(&all()));
@@ -272,7 +273,7 @@ fn a_gateway_that_was_taken_over_gets_a_room_in_one_place_only() {
         let report = report(&status);
         (report[0] == b'S').then_some((status, link))
     };
-    // The program may spoil its room: the helper and the guardian follow no link.
+    // The program may damage its directory: the helper and the guardian follow no link.
     let spoil = format!(
         "rm -f {0}/rooms/a1/socket; ln -s {0}/taken {0}/rooms/a1/socket; \
          ln -s {0} {0}/rooms/a1/all; id -u > {0}/rooms/a1/id; sleep 1000",
@@ -299,7 +300,7 @@ fn a_gateway_that_was_taken_over_gets_a_room_in_one_place_only() {
         assert!(start(room, listens, file, options, ":").is_none(), "{room} {file} {options}");
     }
     assert_eq!(fs::read_dir(&rooms).unwrap().count(), 1);
-    // A closed socket ends the program, and removes the room.
+    // A closed socket ends the program, and removes the directory.
     drop((status, link));
     assert!(eventually(|| !rooms.join("a1").exists()));
     let taken = folder.path().join("taken");

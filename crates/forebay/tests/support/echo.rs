@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// A running backend. Each reply is 200, has `X-Request: n` (of all requests), and the request as it
-/// came, head and framing included, as its body.
+/// A running backend. Each reply has status 200 and `X-Request: n`, the number of the request among
+/// all. Its body is the whole request with head and framing.
 pub struct Echo {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -18,10 +18,10 @@ pub struct Echo {
 #[derive(Default)]
 struct Shared {
     stopping: AtomicBool,
-    /// Requests that came whole.
+    /// Number of complete requests.
     whole: AtomicUsize,
     connections: AtomicUsize,
-    /// Requests per connection before it is closed without a word; 0: no limit.
+    /// Requests per connection before the backend closes it without notice; 0: no limit.
     per_connection: usize,
 }
 
@@ -30,7 +30,7 @@ impl Echo {
         Self::closing_after(0)
     }
 
-    /// Closes each connection, unannounced, after so many replies.
+    /// Starts a backend that closes each connection after this many replies, without notice.
     pub fn closing_after(per_connection: usize) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -53,12 +53,12 @@ impl Echo {
         format!("http://{}", self.address)
     }
 
-    /// A route that passes everything to it.
+    /// Returns a route that passes all requests to the backend.
     pub fn route(&self) -> String {
         format!("[[site.route]]\nproxy = \"{}\"\n", self.url())
     }
 
-    /// How many requests came whole.
+    /// Returns the number of complete requests.
     pub fn whole(&self) -> usize {
         self.shared.whole.load(Ordering::SeqCst)
     }
@@ -112,7 +112,7 @@ fn serve_connection(mut stream: TcpStream, shared: &Shared) -> std::io::Result<(
     }
 }
 
-/// The length of the request that `bytes` start with, once it is whole.
+/// Returns the length of the request at the start of `bytes`, if it is complete.
 fn whole_request(bytes: &[u8]) -> Option<usize> {
     let head = find(bytes, b"\r\n\r\n")? + 4;
     let fields = String::from_utf8_lossy(&bytes[..head]).to_ascii_lowercase();
@@ -146,7 +146,7 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
 
-/// The body of a request as it was echoed, without its framing.
+/// Returns the body of an echoed request without its framing.
 pub fn body_of(request: &[u8]) -> Vec<u8> {
     let head = find(request, b"\r\n\r\n").expect("a head") + 4;
     let fields = String::from_utf8_lossy(&request[..head]).to_ascii_lowercase();

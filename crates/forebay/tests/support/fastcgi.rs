@@ -1,4 +1,4 @@
-//! A FastCGI application that does what a test says, record by record.
+//! A FastCGI application that follows the script of a test, record by record.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -24,10 +24,10 @@ pub struct Application {
     _folder: Folder,
 }
 
-/// One connection of the web server to it.
+/// A connection from the web server.
 pub struct Connection {
     stream: UnixStream,
-    /// Which one it is, from 0.
+    /// The number of the connection, from 0.
     pub number: usize,
     open: HashMap<u16, Asked>,
 }
@@ -37,7 +37,7 @@ pub struct Connection {
 pub struct Asked {
     pub id: u16,
     pub keeps: bool,
-    /// Name-value pairs, as they came.
+    /// Name-value pairs in their encoded form.
     pub params: Vec<u8>,
     pub body: Vec<u8>,
 }
@@ -74,14 +74,14 @@ impl Application {
         &self.path
     }
 
-    /// How many connections there have been.
+    /// Returns the number of connections so far.
     pub fn accepted(&self) -> usize {
         self.accepted.load(Ordering::Acquire)
     }
 }
 
 impl Connection {
-    /// The next record; `None` where the web server has closed.
+    /// Returns the next record; `None` if the web server has closed.
     pub fn record(&mut self) -> Option<Record> {
         let mut header = [0; 8];
         self.stream.read_exact(&mut header).ok()?;
@@ -93,7 +93,8 @@ impl Connection {
         Some(Record { kind: header[1], id, content })
     }
 
-    /// The next request that is whole, however many are interleaved. What is about none is dropped.
+    /// Returns the next complete request. Requests may be interleaved. Records without a request
+    /// are dropped.
     pub fn asked(&mut self) -> Option<Asked> {
         loop {
             let Record { kind, id, content } = self.record()?;
@@ -111,19 +112,20 @@ impl Connection {
         }
     }
 
-    /// Sends bytes; what the web server no longer takes is lost.
+    /// Sends bytes. Ignores errors, because the web server may have closed.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _gone = self.stream.write_all(bytes.as_ref());
     }
 
-    /// A whole reply with this text.
+    /// Sends a complete reply with this text.
     pub fn answer(&mut self, id: u16, text: &str) {
         self.send([stdout(id, &format!("Content-Type: text/plain\n\n{text}")), end(id)].concat());
     }
 }
 
 impl Asked {
-    /// The value of QUERY_STRING: what stands between its name and the next pair's lengths.
+    /// Returns the value of QUERY_STRING: the bytes between its name and the lengths of the next
+    /// pair.
     pub fn query(&self) -> String {
         let name = b"QUERY_STRING";
         let at = self.params.windows(name.len()).position(|part| part == name).expect("it is sent");
@@ -146,12 +148,12 @@ pub fn end(id: u16) -> Vec<u8> {
     end_with(id, 0)
 }
 
-/// END_REQUEST with this protocol status: 1 cannot multiplex, 2 overloaded.
+/// Returns END_REQUEST with this protocol status: 1 cannot multiplex, 2 overloaded.
 pub fn end_with(id: u16, status: u8) -> Vec<u8> {
     record(3, id, &[0, 0, 0, 0, status, 0, 0, 0])
 }
 
-/// The answer to GET_VALUES.
+/// Returns the answer to GET_VALUES.
 pub fn values(pairs: &[(&str, &str)]) -> Vec<u8> {
     let mut content = Vec::new();
     for (name, value) in pairs {

@@ -1,5 +1,5 @@
-//! A gate in front of a server: what connects to it reaches the server while it is open, and is
-//! refused while it is closed, as if the server had been killed. Its port stays its own.
+//! A gate to a server. While it is open, connections reach the server. While it is closed, it
+//! refuses connections, as if the server had been killed. It keeps its port.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -24,14 +24,14 @@ struct Shared {
     listener: Socket,
     server: SocketAddr,
     is_ended: AtomicBool,
-    /// What came through to the server, in bytes.
+    /// Number of bytes that were passed to the server.
     passed: AtomicUsize,
-    /// Both ends of the connections since it was opened.
+    /// Both ends of the connections since the gate was opened.
     ends: Mutex<Vec<TcpStream>>,
 }
 
 impl Gate {
-    /// An open one in front of what listens on this port of the loopback interface.
+    /// Returns an open gate to the server on this loopback port.
     pub fn to(server: u16) -> Self {
         let (listener, port) = bind();
         let server = SocketAddr::from((Ipv4Addr::LOCALHOST, server));
@@ -50,15 +50,15 @@ impl Gate {
         self.port
     }
 
-    /// What came through to the server so far, in bytes.
+    /// Returns the number of bytes that were passed to the server so far.
     pub fn passed(&self) -> usize {
         self.shared.passed.load(Ordering::SeqCst)
     }
 
-    /// Connections are refused from now on, and those that are open are cut off.
+    /// Refuses connections from now on, and cuts off the open ones.
     pub fn close(&self) {
         let mut ends = self.shared.ends.lock().unwrap();
-        // It stays bound, and no longer listens; accepting fails.
+        // The socket stays bound, but no longer listens, so accepting fails.
         let _ = self.shared.listener.shutdown(Shutdown::Both);
         for end in ends.drain(..) {
             let _ = end.shutdown(Shutdown::Both);
@@ -78,11 +78,11 @@ impl Drop for Gate {
     }
 }
 
-/// A port that was asked for by number is kept when the socket ceases to listen.
+/// The socket keeps a port that was chosen by number when it ceases to listen.
 fn bind() -> (Socket, u16) {
     for _ in 0..20 {
         let (port, socket) = (free_port(), Socket::new(Domain::IPV4, Type::STREAM, None).unwrap());
-        // It listens again while connections of before come to their end.
+        // It listens again while earlier connections end.
         socket.set_reuse_address(true).unwrap();
         if socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into()).is_ok() {
             return (socket, port);
@@ -94,7 +94,7 @@ fn bind() -> (Socket, u16) {
 fn accept_all(shared: &Arc<Shared>) {
     while !shared.is_ended.load(Ordering::SeqCst) {
         let Ok((client, _)) = shared.listener.accept() else {
-            // Closed: until it is opened again.
+            // Closed until it is opened again.
             thread::sleep(Duration::from_millis(1));
             continue;
         };

@@ -1,5 +1,5 @@
-//! Backends that break the rules of their protocol on demand, and keep them in between: `/N` gets
-//! the case of that number, every other path a reply that bears the id of its request.
+//! Backends that break the rules of their protocol on request, and follow them otherwise. `/N` gets
+//! the case with that number. Every other path gets a reply with the id of its request.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -12,42 +12,42 @@ use forebay_testkit::stream::{Address, TestStream};
 
 use super::identity;
 
-/// One way to break the rules.
+/// A way to break the rules.
 pub struct Case {
     pub name: &'static str,
-    /// What is sent in answer.
+    /// Bytes of the answer.
     pub sends: Vec<u8>,
-    /// Whether each byte is sent by itself.
+    /// True if each byte is sent separately.
     pub drips: bool,
     pub then: Then,
     pub expect: Expect,
 }
 
-/// What follows what was sent.
+/// Behaviour after the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// The next request is read.
+    /// Reads the next request.
     Keep,
     Close,
     Reset,
-    /// Nothing, until the other side closes.
+    /// Does nothing until the other side closes.
     Hang,
 }
 
-/// What the client may see.
+/// The reply that the client may get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// An error page, or the backend's own reply, of this status.
+    /// An error page, or the backend's own reply, with this status.
     Status(u16),
-    /// 200 with exactly this body.
+    /// Status 200 with exactly this body.
     Body(&'static str),
     /// A connection that ends in the middle of the reply.
     Cut,
-    /// A connection that ends so, or an error page where nothing had been sent yet.
+    /// A cut-off connection, or an error page if nothing had been sent yet.
     CutOr(u16),
 }
 
-/// Which protocol the backend speaks.
+/// The protocol of the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Http,
@@ -80,7 +80,7 @@ impl Hostile {
         Self { address: address.into(), stopping, acceptor: Some(acceptor) }
     }
 
-    /// Host and port.
+    /// Returns host and port.
     pub fn authority(&self) -> String {
         match &self.address {
             Address::Tcp(address) => address.to_string(),
@@ -134,7 +134,7 @@ fn serve_connection(mut stream: TestStream, protocol: Protocol, cases: &[Case]) 
     }
 }
 
-/// A reply that keeps the rules.
+/// Returns a reply that follows the rules.
 pub fn good(protocol: Protocol, body: &str) -> Vec<u8> {
     match protocol {
         Protocol::Http => {
@@ -147,28 +147,28 @@ pub fn good(protocol: Protocol, body: &str) -> Vec<u8> {
     }
 }
 
-/// A record of request 1.
+/// Returns a record of request 1.
 pub fn record(kind: u8, content: &[u8]) -> Vec<u8> {
     record_of(1, 1, kind, content)
 }
 
-/// A record of any version and request.
+/// Returns a record of any version and request.
 pub fn record_of(version: u8, id: u8, kind: u8, content: &[u8]) -> Vec<u8> {
     let length = u16::try_from(content.len()).expect("it fits a record").to_be_bytes();
     [&[version, kind, 0, id, length[0], length[1], 0, 0], content].concat()
 }
 
-/// A record of standard output.
+/// Returns a record of standard output.
 pub fn stdout(text: &str) -> Vec<u8> {
     record(6, text.as_bytes())
 }
 
-/// The end of the request, with this protocol status.
+/// Returns the end of the request, with this protocol status.
 pub fn end(status: u8) -> Vec<u8> {
     record(3, &[0, 0, 0, 0, status, 0, 0, 0])
 }
 
-/// Reads a head; what follows it may be a body that nobody reads.
+/// Reads a head. The bytes after it may be a body that nobody reads.
 fn read_http(stream: &mut TestStream, unread: &mut Vec<u8>) -> io::Result<String> {
     let end = loop {
         match unread.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
@@ -181,7 +181,7 @@ fn read_http(stream: &mut TestStream, unread: &mut Vec<u8>) -> io::Result<String
     Ok(head.split(' ').nth(1).unwrap_or("/").to_owned())
 }
 
-/// Reads records up to the end of the parameters and, where it is empty, of standard input.
+/// Reads records up to the end of the parameters and, if it is empty, of standard input.
 fn read_fastcgi(stream: &mut TestStream, unread: &mut Vec<u8>) -> io::Result<String> {
     let mut params = Vec::new();
     loop {
@@ -196,15 +196,15 @@ fn read_fastcgi(stream: &mut TestStream, unread: &mut Vec<u8>) -> io::Result<Str
         let record: Vec<u8> = unread.drain(..length).collect();
         match kind {
             4 => params.extend_from_slice(&record[8..8 + content]),
-            // The first record of a body, or the end of none: the rest is not waited for, and may
-            // come before the next request.
+            // The first record of a body, or the end of an empty one. The rest may come before the
+            // next request.
             5 if !params.is_empty() => return Ok(request_uri(&params)),
             _ => {}
         }
     }
 }
 
-/// A value stands right behind its name, and behind the value a length below 32.
+/// The value follows its name directly. The next byte is a length below 32, which is not printable.
 fn request_uri(params: &[u8]) -> String {
     const NAME: &[u8] = b"REQUEST_URI";
     let at = params.windows(NAME.len()).position(|bytes| bytes == NAME).expect("it is always sent");

@@ -1,4 +1,4 @@
-//! A client that speaks HTTP/3 by the crate `h3`, and one that writes streams byte by byte.
+//! Two HTTP/3 clients: one uses the crate `h3`, the other writes streams byte by byte.
 
 use std::future::Future;
 use std::io::{BufRead, BufReader};
@@ -30,12 +30,12 @@ pub fn write_identity(folder: &Folder, identity: &Identity) {
     folder.write("key.pem", &identity.key);
 }
 
-/// One site with these routes, and who issued its certificate.
+/// Returns a site with these routes, and the authority of its certificate.
 pub fn site(folder: Folder, routes: &str) -> (Forebay, Authority) {
     site_after("", folder, routes)
 }
 
-/// As [`site`], with something in front of it.
+/// As [`site`], with text before it.
 pub fn site_after(first: &str, folder: Folder, routes: &str) -> (Forebay, Authority) {
     let authority = Authority::new("of the test");
     write_identity(&folder, &authority.issue(&["localhost"]));
@@ -43,7 +43,7 @@ pub fn site_after(first: &str, folder: Folder, routes: &str) -> (Forebay, Author
     (forebay, authority)
 }
 
-/// A backend of one connection, by HTTP/1.1: `serve` gets what follows the request's head.
+/// A backend with one HTTP/1.1 connection. `serve` gets the connection after the request's head.
 pub fn backend<T: Send + 'static>(
     serve: impl FnOnce(String, BufReader<TcpStream>) -> T + Send + 'static,
 ) -> (String, thread::JoinHandle<T>) {
@@ -60,7 +60,7 @@ pub fn backend<T: Send + 'static>(
     (route, serving)
 }
 
-/// HEADERS of a GET, with the pseudo-fields of one and these fields.
+/// Returns HEADERS of a GET, with its pseudo-fields and these fields.
 pub fn with(path: &'static str, fields: &[(&'static str, &'static str)]) -> Vec<u8> {
     let mut all = vec![
         (":method", "GET"),
@@ -72,10 +72,10 @@ pub fn with(path: &'static str, fields: &[(&'static str, &'static str)]) -> Vec<
     raw::headers(&all)
 }
 
-/// A stream of the crate's.
+/// A stream of the crate `h3`.
 pub type Exchange = RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
 
-/// Runs what a test does as a client.
+/// Runs the client of a test.
 pub fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let limited = async { tokio::time::timeout(6 * DEADLINE, test).await };
@@ -91,7 +91,7 @@ pub struct Client {
     pub driver: tokio::task::JoinHandle<()>,
 }
 
-/// What came.
+/// The parts of a reply that have arrived.
 pub struct Reply {
     pub head: Response<()>,
     pub body: Vec<u8>,
@@ -107,7 +107,7 @@ impl Reply {
     }
 }
 
-/// A connection of QUIC to a server that has a certificate of `authority` for `name`.
+/// Returns a QUIC connection to a server that has a certificate of `authority` for `name`.
 pub async fn connect_quic(
     address: SocketAddr,
     name: &str,
@@ -126,7 +126,7 @@ pub async fn connect_from(
     endpoint.connect_with(config_of(authority), address, name).unwrap().await
 }
 
-/// How a client connects that trusts `authority`.
+/// Returns the configuration of a client that trusts `authority`.
 pub fn config_of(authority: &Authority) -> ClientConfig {
     let mut config = authority.client_of(None, &[&rustls::version::TLS13]);
     config.alpn_protocols = vec![b"h3".to_vec()];
@@ -134,7 +134,7 @@ pub fn config_of(authority: &Authority) -> ClientConfig {
     ClientConfig::new(Arc::new(QuicClientConfig::try_from(config).unwrap()))
 }
 
-/// As [`connect_quic`], to `localhost`; of each stream so many bytes may come before they are read.
+/// As [`connect_quic`], to `localhost`. Each stream may get this many bytes before they are read.
 pub async fn connect_with_window(
     address: SocketAddr,
     authority: &Authority,
@@ -176,7 +176,7 @@ impl Client {
         Request::builder().method(method).uri(uri)
     }
 
-    /// A request that ends with its head.
+    /// Sends a request that ends with its head.
     pub async fn ask(&self, method: Method, target: &str) -> Reply {
         let request = self.request(method, target).body(()).unwrap();
         let mut exchange = self.requests.clone().send_request(request).await.unwrap();
@@ -188,7 +188,7 @@ impl Client {
         self.ask(Method::GET, target).await
     }
 
-    /// A request with a body.
+    /// Sends a request with a body.
     pub async fn post(&self, target: &str, body: &[u8]) -> Reply {
         let request = self.request(Method::POST, target).body(()).unwrap();
         let mut exchange = self.requests.clone().send_request(request).await.unwrap();
@@ -200,7 +200,7 @@ impl Client {
     }
 }
 
-/// All of a reply.
+/// Reads a complete reply.
 pub async fn reply_to(exchange: &mut Exchange) -> Reply {
     let head = exchange.recv_response().await.unwrap();
     let mut body = Vec::new();
@@ -215,14 +215,14 @@ pub async fn reply_to(exchange: &mut Exchange) -> Reply {
     Reply { head, body }
 }
 
-/// What is looked at before the rest of a test: a stream has ended, and the connection has not.
+/// Checks that a connection continues although a stream has ended.
 pub async fn still_serves(client: &Client) {
     assert_eq!(client.get("/").await.text(), "hello");
 }
 
-/// Frames and field sections, written down by hand.
+/// Frames and field sections in their encoded form.
 pub mod raw {
-    /// A frame.
+    /// Returns a frame.
     pub fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
         let mut out = vec![kind];
         out.extend_from_slice(&(payload.len() as u32 | 0x8000_0000).to_be_bytes());
@@ -230,7 +230,7 @@ pub mod raw {
         out
     }
 
-    /// A frame of HEADERS with these fields, as literals.
+    /// Returns a HEADERS frame with these fields as literals.
     pub fn headers(fields: &[(&str, &str)]) -> Vec<u8> {
         let mut section = vec![0, 0];
         for (name, value) in fields {
@@ -257,10 +257,10 @@ pub mod raw {
     }
 }
 
-/// How a stream or its connection ended.
+/// The end of a stream or its connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
-    /// With so many bytes.
+    /// The stream ended after this many bytes.
     Finished(usize),
     /// The stream was reset with this code.
     Reset(u64),
@@ -268,15 +268,15 @@ pub enum End {
     Closed(u64),
 }
 
-/// Sends `bytes` on a new stream, ended by FIN where it `ends`, and reads what comes.
+/// Sends `bytes` on a new stream, with FIN if `ends`. Reads to the end.
 pub async fn exchange_raw(quic: &quinn::Connection, bytes: &[u8], ends: bool) -> End {
     exchange_bytes(quic, bytes, ends).await.1
 }
 
-/// As [`exchange_raw`], with what came.
+/// As [`exchange_raw`]. Also returns the bytes.
 pub async fn exchange_bytes(quic: &quinn::Connection, bytes: &[u8], ends: bool) -> (Vec<u8>, End) {
     let (mut send, mut receive): (SendStream, RecvStream) = quic.open_bi().await.unwrap();
-    // Where it fails the server has refused it, which reading shows.
+    // If this fails, the server has refused it, and the read below reports that.
     let _ = send.write_all(bytes).await;
     if ends {
         let _ = send.finish();
@@ -294,7 +294,7 @@ pub async fn exchange_bytes(quic: &quinn::Connection, bytes: &[u8], ends: bool) 
     (came, end)
 }
 
-/// The code that a server has closed a connection with.
+/// Returns the code with which a server has closed a connection.
 pub fn code_of(error: &quinn::ConnectionError) -> u64 {
     match error {
         quinn::ConnectionError::ApplicationClosed(close) => close.error_code.into(),

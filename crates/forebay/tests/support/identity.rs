@@ -1,15 +1,15 @@
-//! Replies that show whose they are: each holds the id of its request again and again, so that a
-//! mixed, cut or doubled one cannot pass for whole.
+//! Replies that show their owner: each repeats the id of its request, so that a mixed, cut-off or
+//! duplicated reply is found.
 
 use std::net::SocketAddr;
 
 use forebay_testkit::http::{Client, Reply};
 use forebay_testkit::stream::Address;
 
-/// How often a reply repeats the id.
+/// Number of times that a reply repeats the id.
 const REPEATS: usize = 3000;
 
-/// A PHP script that pauses in the middle, so that it can be killed there.
+/// A PHP script that pauses in the middle, so that a test can kill it there.
 pub const PHP: &str = "<?php\nheader('Content-Type: text/plain');\n\
     for ($i = 0; $i < 3000; $i++) {\n\
       if ($i == 1500) { flush(); usleep(1000); }\n\
@@ -20,18 +20,18 @@ pub const PERL: &str = "#!/usr/bin/perl\nmy ($id) = $ENV{QUERY_STRING} =~ /id=(\
     $| = 1;\nprint \"Content-Type: text/plain\\n\\n\", \"$id;\" x 1500;\n\
     select undef, undef, undef, 0.001;\nprint \"$id;\" x 1500;\n";
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// Its own reply, whole.
+    /// Its own complete reply.
     Whole,
-    /// An error page of this status.
+    /// An error page with this status.
     Error(u16),
-    /// The connection ended in the middle of the reply, visibly.
+    /// A connection that ended visibly in the middle of the reply.
     Cut,
 }
 
-/// A client that asks again and again, over a new connection where the last one has ended.
+/// A client that sends many requests. It opens a new connection if the last one has ended.
 pub struct Asker {
     address: Address,
     client: Option<Client>,
@@ -40,20 +40,21 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// The client numbered `name`.
+    /// Returns the client with the number `name`.
     pub fn new(address: SocketAddr, name: usize) -> Self {
         Self { address: address.into(), client: None, name, asked: 0 }
     }
 
-    /// Asks for `path?id=...`.
+    /// Requests `path?id=...`.
     ///
     /// # Panics
-    /// When the reply is another request's or nobody's, or none comes.
+    /// Panics if there is no reply, or if the reply belongs to another request or to none.
     pub fn ask(&mut self, path: &str) -> Outcome {
         self.ask_pipelined(&[path])[0]
     }
 
-    /// Asks for several at once over one connection. What a cut takes with it is cut, too.
+    /// Sends several requests at the same time over one connection. If it is cut off, the remaining
+    /// requests count as cut off, too.
     pub fn ask_pipelined(&mut self, paths: &[&str]) -> Vec<Outcome> {
         let ids: Vec<_> = paths.iter().map(|_| self.next_id()).collect();
         let requests = paths.iter().zip(&ids);
@@ -92,7 +93,7 @@ impl Asker {
     }
 }
 
-/// The body of the reply to the request of this id.
+/// Returns the body of the reply to the request with this id.
 pub fn body(id: &str) -> String {
     format!("{id};").repeat(REPEATS)
 }

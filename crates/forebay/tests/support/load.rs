@@ -1,4 +1,4 @@
-//! Clients that ask without a pause while something happens.
+//! Clients that send requests without pauses during an event.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,11 +9,11 @@ use forebay_testkit::http::{Client, Reply};
 
 use super::Forebay;
 
-/// How often each status came, 0 for a reply that was cut off.
+/// The number of replies with each status; 0 stands for a reply that was cut off.
 pub type Counts = BTreeMap<u16, usize>;
 
-/// So many clients that `ask` as long as `during` runs, which is told how many replies there were
-/// so far. A client whose reply was cut off goes on over another connection.
+/// Runs this many clients with `ask` while `during` runs. `during` gets the number of replies so
+/// far. If a reply was cut off, its client continues on another connection.
 pub fn load(
     forebay: &Forebay,
     clients: usize,
@@ -35,7 +35,7 @@ pub fn load(
         counts
     };
     thread::scope(|scope| {
-        // However `during` ends.
+        // Also if `during` panics.
         let stopping = Stop(&stop);
         let clients: Vec<_> = (0..clients).map(|_| scope.spawn(ask_on)).collect();
         during(&replies);

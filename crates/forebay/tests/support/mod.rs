@@ -1,4 +1,4 @@
-//! A `forebay serve` of a test's own: started on a port that the system chose, stopped with the test.
+//! A `forebay serve` for a test: it starts on a free port, and ends with the test.
 #![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
 pub mod echo;
@@ -34,26 +34,26 @@ pub fn site(folder: Folder, routes: &str) -> Forebay {
     serve(folder, &format!("[[site]]\nlisten = \"127.0.0.1:0\"\n{routes}"))
 }
 
-/// Serves what a whole configuration file says.
+/// Serves a complete configuration file.
 pub fn serve(folder: Folder, configuration: &str) -> Forebay {
     let file = write_configuration(&folder, configuration);
     serve_arguments(folder, &["--threads", "2", file.to_str().unwrap()])
 }
 
-/// As [`serve`], with as many threads as the file says.
+/// As [`serve`], with the number of threads in the file.
 pub fn serve_file(folder: Folder, configuration: &str) -> Forebay {
     let file = write_configuration(&folder, configuration);
     serve_arguments(folder, &[file.to_str().unwrap()])
 }
 
-/// Writes `site.toml`, with `{tmp}` filled in.
+/// Writes `site.toml` after replacing `{tmp}`.
 pub fn write_configuration(folder: &Folder, configuration: &str) -> std::path::PathBuf {
     folder.write("site.toml", configuration.replace("{tmp}", folder.path().to_str().unwrap()))
 }
 
 /// Runs `forebay serve` with these arguments.
 ///
-/// The port that the kernel chooses for TCP may be a client's by UDP: then it is to choose another.
+/// If another program uses the chosen TCP port for UDP, starts again with another port.
 pub fn serve_arguments(folder: Folder, arguments: &[&str]) -> Forebay {
     let mut tries = 0;
     let process = loop {
@@ -66,7 +66,7 @@ pub fn serve_arguments(folder: Folder, arguments: &[&str]) -> Forebay {
     find_address(process, folder)
 }
 
-/// Runs a command that becomes a `forebay serve`.
+/// Runs a command that becomes `forebay serve`.
 pub fn serve_command(folder: Folder, command: Command) -> Forebay {
     find_address(start_serving(command).unwrap_or_else(|error| panic!("{error}")), folder)
 }
@@ -89,20 +89,20 @@ fn find_address(process: Process, folder: Folder) -> Forebay {
     Forebay { process, address, folder }
 }
 
-/// The program under test: another build of it where `FOREBAY_PROGRAM` names one.
+/// Returns the program under test, which `FOREBAY_PROGRAM` can name.
 pub fn program() -> OsString {
     let built = || env!("CARGO_BIN_EXE_forebay").into();
     std::env::var_os("FOREBAY_PROGRAM").unwrap_or_else(built)
 }
 
-/// The command, not yet started.
+/// Returns the command without starting it.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(program());
     command.arg("serve").args(arguments);
     command
 }
 
-/// What `forebay check --start` makes of a configuration.
+/// Returns the result of `forebay check --start` for a configuration.
 pub fn check_start(folder: &Folder, configuration: &str) -> Exit {
     let file = write_configuration(folder, configuration);
     let mut command = Command::new(program());
@@ -117,35 +117,35 @@ impl Forebay {
         Client::connect(self.address)
     }
 
-    /// GET over a connection of its own.
+    /// Sends GET over a new connection.
     pub fn get(&self, target: &str) -> Reply {
         self.connect().get(target)
     }
 
-    /// As [`Forebay::get`], where no whole reply is an answer too: the connection may be refused, or
-    /// reset before it is made.
+    /// As [`Forebay::get`], but returns an error if the connection is refused, or reset before the
+    /// end of the reply.
     pub fn try_get(&self, target: &str) -> io::Result<Reply> {
         Client::try_connect(&self.address.into())?.try_get(target)
     }
 
-    /// Sends these bytes over a connection of its own, and reads one reply.
+    /// Sends these bytes over a new connection, and reads one reply.
     pub fn ask(&self, bytes: impl AsRef<[u8]>) -> Reply {
         let mut client = self.connect();
         client.send(bytes);
         client.reply()
     }
 
-    /// What was said on standard output and error.
+    /// Returns standard output and standard error so far.
     pub fn output(&self) -> String {
         self.process.output()
     }
 
-    /// Waits until something was said.
+    /// Waits until the output contains this text.
     pub fn wait_for_output(&mut self, text: &str) {
         self.process.wait_for_output(text);
     }
 
-    /// Ends it with SIGTERM, and asks that it ends well and alone.
+    /// Ends the server with SIGTERM, and checks that it ends well and leaves no process.
     pub fn stop(self) -> (Exit, Folder) {
         let exit = self.process.stop();
         assert_eq!(exit.status.code(), Some(0), "{}", exit.output);
@@ -159,14 +159,14 @@ impl Forebay {
     }
 }
 
-/// Whether a process is there and no zombie.
+/// Returns true if the process exists and is no zombie.
 pub fn is_alive(id: &str) -> bool {
     let id = id.trim();
     assert!(!id.is_empty(), "a process id");
     fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// A chunked body of these pieces.
+/// Returns a chunked body of these pieces.
 pub fn chunked(pieces: &[&[u8]]) -> Vec<u8> {
     let mut body = Vec::new();
     for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
@@ -178,7 +178,7 @@ pub fn chunked(pieces: &[&[u8]]) -> Vec<u8> {
     body
 }
 
-/// So many bytes of a pattern that shows what is missing or doubled.
+/// Returns this many bytes of a pattern that shows missing and duplicated parts.
 pub fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 + at / 251) as u8).collect()
 }

@@ -1,15 +1,15 @@
-//! What the kernel knows of a running server.
+//! Facts of the kernel about a running server.
 
 use std::fs;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
-/// Bytes of memory that is the process's own.
+/// Returns the private memory of a process in bytes.
 pub fn resident(pid: u32) -> u64 {
     try_resident(pid).expect("the process lives")
 }
 
-/// Bytes of memory that is the own of processes, but for those that have ended.
+/// Returns the private memory of all these processes in bytes. Ended ones do not count.
 pub fn resident_of_all(pids: &[u32]) -> u64 {
     pids.iter().filter_map(|&pid| try_resident(pid)).sum()
 }
@@ -21,7 +21,7 @@ fn try_resident(pid: u32) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Its open descriptors.
+/// Returns the open descriptors of a process.
 pub fn descriptors(pid: u32) -> Vec<u32> {
     let folder = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process lives").flatten();
     let mut numbers: Vec<u32> =
@@ -30,7 +30,7 @@ pub fn descriptors(pid: u32) -> Vec<u32> {
     numbers
 }
 
-/// Clock ticks of processor time that it used, of all its threads.
+/// Returns the CPU time of all threads of a process in clock ticks.
 pub fn processor_ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process lives");
     let (_, fields) = stat.rsplit_once(") ").expect("a name in parentheses");
@@ -38,7 +38,7 @@ pub fn processor_ticks(pid: u32) -> u64 {
     fields[11..13].iter().map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
 }
 
-/// How often its threads have waited.
+/// Returns the number of times that the threads of a process have waited.
 pub fn waits(pid: u32) -> u64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the process lives").flatten();
     let statuses =
@@ -51,14 +51,14 @@ fn waits_of(status: &str) -> u64 {
     count.expect("the kernel counts them").trim().parse().expect("a number")
 }
 
-/// Its children.
+/// Returns the children of a process.
 pub fn children(pid: u32) -> Vec<u32> {
     let folder = fs::read_dir("/proc").expect("/proc is mounted").flatten();
     let ids = folder.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     ids.filter(|&id| parent(id) == Some(pid)).collect()
 }
 
-/// All that lives below it.
+/// Returns all processes below this one.
 pub fn descendants(root: u32) -> Vec<u32> {
     let folder = fs::read_dir("/proc").expect("/proc is mounted").flatten();
     let ids = folder.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -74,7 +74,7 @@ pub fn descendants(root: u32) -> Vec<u32> {
     all.split_off(1)
 }
 
-/// Those of its children that run a program of this name, whatever they call themselves.
+/// Returns the children that run a program of this name, even if they have changed their own name.
 pub fn children_that_run(pid: u32, program: &str) -> Vec<u32> {
     let runs = |child: &u32| {
         let file = fs::read_link(format!("/proc/{child}/exe"));
@@ -90,35 +90,35 @@ fn parent(pid: u32) -> Option<u32> {
     (fields.next()? != "Z").then(|| fields.next()?.parse().ok())?
 }
 
-/// SIGKILL, unless it has ended.
+/// Sends SIGKILL, unless the process has ended.
 pub fn kill(pid: u32) {
     signal(pid, Signal::KILL);
 }
 
-/// Sends a signal, unless it has ended.
+/// Sends a signal, unless the process has ended.
 pub fn signal(pid: u32, signal: Signal) {
     let _has_ended = kill_process(raw(pid), signal);
 }
 
-/// From now on it cannot open a descriptor: what it has stays open.
+/// Prevents a process from opening descriptors. Its open ones stay.
 pub fn starve(pid: u32) {
     limit_descriptors(pid, 0);
 }
 
-/// From now on it can open a descriptor only once it has closed one.
+/// Lets a process open a descriptor only after it has closed another.
 pub fn fill_descriptors(pid: u32) {
     let open = descriptors(pid);
     let unused = (0..).find(|number| !open.contains(number)).expect("some number is unused");
     limit_descriptors(pid, u64::from(unused));
 }
 
-/// From now on no file of it can grow beyond this many bytes.
+/// Prevents files of a process from growing beyond this many bytes.
 pub fn limit_file_size(pid: u32, most: u64) {
     let limit = Rlimit { current: Some(most), maximum: getrlimit(Resource::Fsize).maximum };
     prlimit(Some(raw(pid)), Resource::Fsize, limit).expect("the process is ours");
 }
 
-/// From now on it can open descriptors below this number.
+/// Lets a process open only descriptors below this number.
 pub fn limit_descriptors(pid: u32, most: u64) {
     let limit = Rlimit { current: Some(most), maximum: getrlimit(Resource::Nofile).maximum };
     prlimit(Some(raw(pid)), Resource::Nofile, limit).expect("the process is ours");
