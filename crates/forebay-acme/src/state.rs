@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_found_for_the_same_names_alone() {
+    fn saved_certificates_are_found_only_for_the_same_names() {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path().join("not/there/yet");
         let identity = Authority::new("x").issue(&["a.example", "b.example"]);

@@ -258,7 +258,7 @@ fn an_http2_server_that_goes_away_leaves_what_it_did_not_take() {
 }
 
 #[test]
-fn what_is_no_http2_is_told_from_what_is_malformed() {
+fn other_protocols_differ_from_malformed_http2() {
     let error = |bytes: &[u8]| http2(1).input(bytes, Instant::now()).unwrap_err().to_string();
     assert!(error(b"HTTP/1.1 400 Bad Request\r\n\r\n").contains("speaks HTTP/1.1"));
     assert!(error(&frame(6, 0, 0, b"ping....")).contains("first frame is not SETTINGS"));

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lookahead_leaves_out_is_named() {
+    fn text_that_a_lookahead_excludes_is_named() {
         let keys = Keys::with(&["path_regex"]);
         let found =
             classify_with_exception(r"/\.(?!well-known).*", false, &keys, Use::Exact).unwrap();

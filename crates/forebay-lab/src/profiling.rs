@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_profile_lacks_is_noted() {
+    fn missing_parts_of_a_profile_are_noted() {
         let notes = |folded: &str, ended_early, hides_kernel| {
             let stacks = Stacks::read_folded(folded.as_bytes()).unwrap();
             let profile = Profile { frequency: 499, stacks, ..Profile::default() };

@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_isolated_is_loaded_alone_and_in_one_piece() {
+    fn isolated_configurations_are_loaded_alone_in_one_piece() {
         let mut plan = plan(&["a", "b", "c"], 4);
         plan.configurations[1].isolated = true;
         let mut recorder = Recorder::default();
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_run_earlier_is_not_run_again_and_the_rest_in_the_same_order() {
+    fn a_resumed_run_skips_earlier_trials_and_keeps_the_order() {
         let mut plan = plan(&["a", "b", "c"], 4);
         plan.configurations[1].isolated = true;
         for halt_at in 0..8 {

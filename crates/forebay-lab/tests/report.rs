@@ -246,7 +246,7 @@ fn clock_ticks_are_not_divided_among_slices() {
 }
 
 #[test]
-fn who_is_isolated_is_compared_by_whole_trials() {
+fn isolated_configurations_are_compared_by_whole_trials() {
     let trials = || (1..=3).map(|round| sliced(round, &[100; 8])).collect::<Vec<Trial>>();
     let mut experiment = experiment(&["a", "b"], vec![trials(), trials()]);
     experiment.results[1].configuration.isolated = true;
@@ -451,7 +451,7 @@ fn a_report_is_read_back_as_it_was_written() {
 }
 
 #[test]
-fn what_is_no_report_is_refused_in_words() {
+fn invalid_reports_are_refused_with_a_message() {
     let json = report::json(&experiment(&["a"], vec![vec![sliced(1, &[100; 3])]]));
     let refused = |change: &dyn Fn(&mut serde_json::Value)| {
         let mut changed = json.clone();

@@ -348,7 +348,7 @@ fn an_open_loop_counts_latency_from_the_planned_instant() {
 }
 
 #[test]
-fn what_an_open_loop_could_not_send_is_told() {
+fn unsent_requests_of_an_open_loop_are_reported() {
     let server = Server::start(|peer| {
         peer.request();
         peer.wait_for_close();

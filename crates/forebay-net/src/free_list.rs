@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_last_is_taken_first() {
+    fn the_last_returned_value_is_taken_first() {
         let list = FreeList::default();
         assert_eq!(list.take(), None);
         (1..=3).for_each(|n| list.give(n));

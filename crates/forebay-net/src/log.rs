@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_for_a_writer_that_hangs_is_bounded_in_bytes_and_stops_no_signal() {
+    fn lines_for_a_hanging_writer_are_bounded_and_delay_no_signal() {
         let (errors, kept) = ErrorLog::kept();
         let line = "x".repeat(64 << 10);
         for _ in 0..1000 {

@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read_behind_an_end_and_a_reset_comes_after_it() {
+    fn written_bytes_can_be_read_before_an_end_or_a_reset() {
         let (near, far) = Link::pair();
         assert_eq!(near.try_write(b"abc").unwrap(), 3);
         near.reset();

@@ -390,7 +390,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         let launch = Launch {
             parent: Some(7),
             limits: ProcessLimits { open_files: Some(3), core: Some(0), ..Default::default() },

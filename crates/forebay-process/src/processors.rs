@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kept_thread_starts_runs_on_all_processors_that_were_found() {
+    fn children_of_a_pinned_thread_run_on_all_processors() {
         on_a_thread(|| {
             let (found, first) = (allowed_to_child(), first_found());
             keep_to(first).unwrap();

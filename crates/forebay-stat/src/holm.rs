@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_compared_costs_nothing() {
+    fn rejected_keys_cost_no_comparison() {
         let raised = holm(&[0.04, f64::NAN]);
         assert_eq!(raised[0], 0.04);
         assert!(raised[1].is_nan());

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_http_is_an_error() {
+    fn other_protocols_are_an_error() {
         for (bytes, words) in [
             ("", "ended in the middle"),
             ("SSH-2.0\r\n\r\n", "not a status line"),

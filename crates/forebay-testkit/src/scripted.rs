@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_recorded() {
+    fn errors_are_recorded() {
         let backend =
             ScriptedBackend::tcp([vec![ScriptStep::expect("abc")], vec![ScriptStep::ReadHead]]);
         let mut client = Client::connect(backend.address());

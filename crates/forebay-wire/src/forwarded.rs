@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_rfc_shows_is_read() {
+    fn examples_of_the_rfc_are_read() {
         for (value, expected) in [
             ("", vec![]),
             (" , ,", vec![]),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused() {
+    fn malformed_input_is_refused() {
         for value in [
             "for",
             "for=",

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hostile_is_refused() {
+    fn hostile_input_is_refused() {
         for (path, error) in [
             ("/..", PathError::AboveRoot),
             ("/a/../../b", PathError::AboveRoot),
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_cleaned_with_its_escapes_as_they_came() {
+    fn sent_paths_are_cleaned_with_their_own_escapes() {
         for (target, sent) in [
             ("/a%20b?c=/../d", None),
             ("/%61/%252f", None),
@@ -490,7 +490,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_plain_needs_no_cleaning(target in "/?([/.a?%\\\\\x00]|%2f|bc){0,12}") {
+        fn plain_paths_need_no_cleaning(target in "/?([/.a?%\\\\\x00]|%2f|bc){0,12}") {
             let path = without_query(target.as_bytes());
             match as_plain(target.as_bytes()) {
                 Some(plain) => {
@@ -507,7 +507,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_sent_is_what_was_matched(path in "/(/|/[./a]{0,4}|%2e|%2f|%41|%252e|\\\\|a){0,12}") {
+        fn the_sent_path_is_the_matched_one(path in "/(/|/[./a]{0,4}|%2e|%2f|%41|%252e|\\\\|a){0,12}") {
             for slashes in [Slashes::Merge, Slashes::Keep] {
                 let sent = canonical(path.as_bytes(), slashes);
                 let sent = sent.as_deref().unwrap_or(path.as_bytes());

@@ -72,7 +72,7 @@ fn a_request_is_written_as_the_documentation_has_it() {
 }
 
 #[test]
-fn what_the_web_server_writes_the_container_reads() {
+fn the_container_reads_packets_of_the_web_server() {
     let fields: Pairs<'_> = &[(b"User-Agent", b"x"), (b"content-length", b"3"), (b"X-A", b"")];
     let all = [
         (Attribute::Secret, &b"s3cret"[..]),
@@ -317,7 +317,7 @@ fn a_reply_is_written_as_the_documentation_has_it() {
 }
 
 #[test]
-fn what_the_container_writes_the_web_server_reads() {
+fn the_web_server_reads_packets_of_the_container() {
     for (size, packet_size) in
         [(0, 8192), (1, 8192), (8184, 8192), (8185, 8192), (70_000, 8192), (70_000, 65_536)]
     {

@@ -102,7 +102,7 @@ fn bytes_that_are_not_utf_8_are_kept_or_replaced() {
 }
 
 #[test]
-fn what_has_nothing_to_decode_is_not_copied() {
+fn values_without_escapes_are_not_copied() {
     use std::borrow::Cow;
     assert!(matches!(decode(b"plain-text_1"), Cow::Borrowed(_)));
     assert!(matches!(text(b"plain-text_1"), Cow::Borrowed(_)));
@@ -181,7 +181,7 @@ fn the_module_that_plack_uses_reads_the_same() {
 
 proptest::proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn written_values_are_read_back(
         form in proptest::collection::vec(
             proptest::prelude::any::<(Vec<u8>, Vec<u8>)>(), 0..8),
     ) {

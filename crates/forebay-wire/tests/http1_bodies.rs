@@ -92,7 +92,7 @@ fn lengths_and_closes() {
 
 proptest::proptest! {
     #[test]
-    fn what_is_encoded_is_decoded_however_it_is_split(
+    fn encoded_values_are_decoded_from_any_pieces(
         chunks in proptest::collection::vec(
             proptest::collection::vec(proptest::prelude::any::<u8>(), 1..50), 0..8),
         cuts in proptest::collection::vec(1usize..30, 1..40),

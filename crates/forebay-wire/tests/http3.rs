@@ -151,7 +151,7 @@ fn streams_that_break_a_rule_are_refused_alike_in_any_pieces() {
 }
 
 #[test]
-fn what_is_of_no_use_costs_as_much_where_an_error_follows() {
+fn useless_frames_cost_as_much_before_an_error() {
     let bytes = [post("3"), frame(0, b"").repeat(50), frame(0, b"1234")].concat();
     let whole = feed([&bytes[..]], Some(3));
     assert_eq!((whole.price, whole.error.is_some()), (50 * EMPTY_DATA, true));
@@ -235,7 +235,7 @@ fn a_section_of_rfc_9204_appendix_b_1() {
 }
 
 #[test]
-fn what_a_server_sends_is_short_and_can_be_read() {
+fn encoded_replies_are_short_and_readable() {
     let lines = b"Content-Type: text/html; charset=utf-8\r\nConnection: close\r\nUpgrade: x\r\n\
         Transfer-Encoding: chunked\r\nX-Own: a value of some length\r\n";
     let mut out = Vec::new();
@@ -381,7 +381,7 @@ fn decode_uni(bytes: &[u8], new: UniDecoder) -> Result<(UniDecoder, u32), Http3E
 }
 
 #[test]
-fn what_a_server_says_of_itself_is_a_control_stream() {
+fn the_server_opens_with_a_control_stream() {
     let mut bytes = Vec::new();
     opening(&mut bytes, 32_768);
     goaway(&mut bytes, None);

@@ -144,7 +144,7 @@ fn contents_that_look_like_delimiters() {
 }
 
 #[test]
-fn what_stands_around_the_parts_is_ignored() {
+fn text_around_the_parts_is_ignored() {
     let form = String::from_utf8(with_content("x")).unwrap();
     for (before, after) in [
         ("", ""),
@@ -398,7 +398,7 @@ fn as_perl_prints(form: &[u8], hex: impl Fn(&[u8]) -> String) -> String {
 
 proptest::proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn written_values_are_read_back(
         contents in proptest::collection::vec("[\r\n\\-Bx]{0,20}", 0..4),
     ) {
         proptest::prop_assume!(contents.iter().all(|content| !format!("\r\n{content}").contains("\r\n--B")));

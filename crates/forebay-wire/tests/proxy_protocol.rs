@@ -146,7 +146,7 @@ fn malformed_headers_of_version_2_are_refused() {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_values_are_read_back() {
     for (source, destination, expected) in [
         ("192.0.2.1:1", "192.0.2.2:65535", client("192.0.2.1:1", "192.0.2.2:65535")),
         ("[2001:db8::1]:0", "[::1]:80", client("[2001:db8::1]:0", "[::1]:80")),

@@ -22,7 +22,7 @@ fn the_example_of_the_specification() {
 }
 
 #[test]
-fn what_comes_first_does_not_come_again() {
+fn initial_frames_are_not_repeated() {
     let out = written(3, &[("SCGI", "2"), ("A", ""), ("CONTENT_LENGTH", "4")]);
     assert_eq!(out, b"27:CONTENT_LENGTH\x003\0SCGI\x001\0A\0\0,");
 }
@@ -43,7 +43,7 @@ fn a_head_is_whole_when_its_comma_has_come() {
 }
 
 #[test]
-fn what_breaks_a_rule_is_refused() {
+fn rule_violations_are_refused() {
     for (raw, error) in [
         (&b"GET / HTTP/1.1\r\n"[..], ScgiError::Length),
         (b":,", ScgiError::Length),

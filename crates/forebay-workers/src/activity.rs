@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn who_computes_and_who_sleeps_is_told_apart() {
+    fn computing_and_sleeping_processes_are_distinguished() {
         let (_computing, its_pid) = KilledOnDrop::new("while :; do :; done");
         assert!(becomes(its_pid, |seen| seen.is_runnable && seen.cpu > Duration::ZERO));
         let before = Activity::of(its_pid).unwrap().cpu;

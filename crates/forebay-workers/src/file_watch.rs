@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_python_git_and_editors_leave_in_a_directory_is_no_change() {
+    fn files_of_python_git_and_editors_are_no_change() {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str| {
             let file = dir.path().join(name);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_is_watched_whatever_its_name() {
+    fn named_files_are_watched_whatever_their_names() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a~");
         let mut changes = Changes::of(std::slice::from_ref(&file));

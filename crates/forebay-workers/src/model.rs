@@ -41,7 +41,7 @@ const LAST_ROUNDS: usize = 20_000;
 const BESIDE_IDLE: Duration = Duration::from_millis(10);
 
 #[test]
-fn whatever_the_schedule_each_request_has_its_own_reply_and_no_worker_is_lost() {
+fn in_any_schedule_each_request_has_its_own_reply_and_no_worker_is_lost() {
     let other = std::thread::spawn(|| std::thread::current().id()).join().unwrap();
     let given = std::env::var("FOREBAY_SEED").map(|seed| seed.parse().expect("a number"));
     let seeds = given.map_or(0..SEEDS, |seed: u64| seed..seed + 1);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_is_what_was_not_read() {
+    fn only_unread_requests_are_taken_back() {
         let (prefetch, its_end) = PrefetchQueue::pair().unwrap();
         let marks = [Mark::new(), Mark::new(), Mark::new()];
         assert!(marks.iter().all(|mark| put(&prefetch, *mark)));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_worker_has_not_read_is_known_once_for_each_request() {
+    fn unread_requests_of_a_dead_worker_are_reported_once() {
         let (prefetch, its_end) = PrefetchQueue::pair().unwrap();
         let marks = [Mark::new(), Mark::new(), Mark::new()];
         assert!(marks.iter().all(|mark| put(&prefetch, *mark)));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_hosts_have_no_room_for_is_refused() {
+    fn requests_too_large_for_hosts_are_refused() {
         let (prefetch, _its_end) = PrefetchQueue::pair().unwrap();
         let head = control::head(0, 0, Mark::new()).unwrap();
         assert!(prefetch.put(&[&head, &[0; LARGEST - HEAD], b""]));

@@ -120,7 +120,7 @@ async fn fatals_to_browser_shows_its_page_whatever_was_answered_before() {
 }
 
 #[tokio::test]
-async fn what_a_script_asks_of_cgi_carp_is_not_its_neighbours() {
+async fn settings_of_cgi_carp_do_not_reach_other_scripts() {
     let scripts = Scripts::new();
     let cases = [
         ("fatal.pl", "use CGI::Carp 'fatalsToBrowser'; die 'shown'"),
@@ -381,7 +381,7 @@ async fn a_script_is_called_by_nobody_and_its_variables_are_mains() {
 }
 
 #[tokio::test]
-async fn what_only_the_package_explains_is_logged_once() {
+async fn warnings_of_the_package_are_logged_once() {
     let scripts = Scripts::new();
     scripts.add("lib.pl", "package main;\nsub helper { 'helped' } 1;\n");
     let script = scripts.add(

@@ -66,7 +66,7 @@ async fn a_background_child_writes_into_no_other_reply_and_costs_no_victim() {
 }
 
 #[tokio::test]
-async fn what_a_kept_handle_holds_goes_to_who_wrote_it() {
+async fn bytes_in_a_kept_handle_reach_their_own_client() {
     let ways = [
         "open $kept, '>&', \\*STDOUT",
         "open $kept, '>&=', \\*STDOUT",
@@ -507,7 +507,7 @@ sub {
 "#;
 
 #[tokio::test]
-async fn what_an_application_keeps_of_one_request_is_of_no_use_in_another() {
+async fn objects_of_an_earlier_request_are_useless_later() {
     let scripts = Scripts::new();
     let file = scripts.path("app.psgi");
     std::fs::write(&file, PSGI).unwrap();

@@ -336,7 +336,7 @@ async fn a_reply_ends_when_nothing_can_write_to_it_any_more() {
 }
 
 #[tokio::test]
-async fn what_has_the_client_on_any_descriptor_reaches_no_other() {
+async fn a_descriptor_of_the_client_reaches_no_other_client() {
     let scripts = Scripts::new();
     let ways = [
         // Nobody's child, with the client as descriptor 2.

@@ -227,7 +227,7 @@ async fn the_environment_is_the_requests() {
 }
 
 #[tokio::test]
-async fn what_a_script_changes_in_the_process_is_put_back() {
+async fn changes_of_the_process_by_a_script_are_undone() {
     let scripts = Scripts::new();
     let app = scripts.start(|_| ());
     let show = scripts.add(
@@ -459,7 +459,7 @@ async fn an_environment_that_differs_a_little_is_set_exactly() {
 }
 
 #[tokio::test]
-async fn whatever_a_script_does_to_the_environment_the_next_has_its_own() {
+async fn each_script_has_its_own_environment() {
     let scripts = Scripts::new();
     let app = scripts.start(|_| ());
     let show = scripts.add(

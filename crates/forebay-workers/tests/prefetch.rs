@@ -57,7 +57,7 @@ async fn many_requests_at_once_get_their_own_replies() {
 }
 
 #[tokio::test]
-async fn what_lies_behind_a_slow_request_goes_to_another_worker() {
+async fn requests_after_a_slow_one_go_to_another_worker() {
     let scripts = Scripts::new();
     let (app, script) = computing(&scripts, 2).await;
     let order = RefCell::new(Vec::new());
@@ -116,7 +116,7 @@ async fn requests_that_leave_the_prefetch_queue_cost_no_worker() {
 }
 
 #[tokio::test]
-async fn what_a_killed_worker_had_not_read_is_run_by_another() {
+async fn unread_requests_of_a_killed_worker_run_in_another() {
     let scripts = Scripts::new();
     let (app, script) = computing(&scripts, 1).await;
     for _ in 0..5 {
@@ -138,7 +138,7 @@ async fn what_a_killed_worker_had_not_read_is_run_by_another() {
 }
 
 #[tokio::test]
-async fn what_a_worker_that_ends_had_not_read_is_run_by_another() {
+async fn unread_requests_of_an_ending_worker_run_in_another() {
     let scripts = Scripts::new();
     let (app, script) = computing(&scripts, 2).await;
     let leaves =

@@ -134,7 +134,7 @@ async fn a_reply_arrives_although_its_worker_dies_in_the_next_request() {
 }
 
 #[tokio::test]
-async fn what_an_application_writes_into_sockets_of_its_host_reaches_no_client() {
+async fn writes_to_sockets_of_the_host_reach_no_client() {
     let scripts = Scripts::new();
     let (app, file) = computing(&scripts, 1).await;
     let pid = app.status()[0].pid;
@@ -164,7 +164,7 @@ async fn a_worker_may_say_that_it_waits_at_any_time() {
 }
 
 #[tokio::test]
-async fn what_a_stream_has_begun_with_is_not_waited_with() {
+async fn the_first_part_of_a_stream_is_sent_at_once() {
     let scripts = Scripts::new();
     let (app, file) = computing(&scripts, 1).await;
     let path = scripts.path("seen");

@@ -52,7 +52,7 @@ fn without_descriptors_new_connections_wait_and_old_ones_go_on() {
 }
 
 #[test]
-fn what_needs_a_descriptor_is_a_503_that_says_why() {
+fn without_descriptors_the_answer_is_a_503_with_the_reason() {
     let folder = Folder::new();
     folder.write("htdocs/file.txt", "a file");
     let body = "print \"Content-Type: text/plain\\n\\nran\";\n";

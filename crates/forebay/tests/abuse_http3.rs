@@ -88,7 +88,7 @@ fn is_sent_away(abuse: impl AsyncFn(&quinn::Connection) -> bool) {
 }
 
 #[test]
-fn who_resets_streams_without_end_is_sent_away() {
+fn endless_resets_end_the_connection() {
     is_sent_away(async |quic| {
         let Ok((mut send, mut receive)) = quic.open_bi().await else { return false };
         let _ = send.write_all(&[1]).await;
@@ -98,7 +98,7 @@ fn who_resets_streams_without_end_is_sent_away() {
 }
 
 #[test]
-fn who_makes_us_reset_streams_without_end_is_sent_away() {
+fn endless_forced_resets_end_the_connection() {
     let malformed = with("/", &[("connection", "close")]);
     is_sent_away(async |quic| {
         let mut replies = Vec::new();
@@ -122,7 +122,7 @@ fn who_makes_us_reset_streams_without_end_is_sent_away() {
 }
 
 #[test]
-fn who_sends_frames_of_no_use_without_end_is_sent_away() {
+fn endless_useless_frames_end_the_connection() {
     let head = raw::headers(&[
         (":method", "POST"),
         (":scheme", "https"),
@@ -140,7 +140,7 @@ fn who_sends_frames_of_no_use_without_end_is_sent_away() {
 }
 
 #[test]
-fn who_opens_streams_of_no_use_without_end_is_sent_away() {
+fn endless_useless_streams_end_the_connection() {
     is_sent_away(async |quic| {
         let Ok(mut send) = quic.open_uni().await else { return false };
         let _ = send.write_all(&[0x21, 1, 2, 3]).await;
@@ -150,7 +150,7 @@ fn who_opens_streams_of_no_use_without_end_is_sent_away() {
 }
 
 #[test]
-fn who_begins_heads_without_end_is_sent_away() {
+fn endless_heads_end_the_connection() {
     let mut begun = raw::frame(1, &[0; 30_000]);
     begun.truncate(29_000);
     let streams = std::cell::RefCell::default();

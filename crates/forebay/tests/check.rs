@@ -288,7 +288,7 @@ fn python_is_not_asked_for_a_module_that_only_its_user_may_see() {
 }
 
 #[test]
-fn what_is_watched_and_not_there_is_a_warning() {
+fn a_missing_watched_file_is_a_warning() {
     let text = "[[site]]\nlisten = 0\n[[site.route]]\napp = \"x\"\n[app.x]\nkind = \"perl-cgi\"\n\
                 dir = \".\"\nwatch = [\".\", \"no-such-lib\"]\n";
     let output = check(&[&typed("watch.toml", text)]);

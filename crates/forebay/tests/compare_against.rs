@@ -132,7 +132,7 @@ fn a_saved_configuration_that_is_started_differently_is_run_again() {
 }
 
 #[test]
-fn what_cannot_be_compared_with_is_refused_and_starts_nothing() {
+fn an_unusable_earlier_result_is_refused_before_any_start() {
     if !peer::has(&["git"]) {
         return;
     }

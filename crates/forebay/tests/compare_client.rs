@@ -29,7 +29,7 @@ fn second(json: &Value) -> (f64, f64, &str) {
 }
 
 #[test]
-fn what_a_command_prints_is_compared_and_it_is_told_the_same_in_each_round() {
+fn printed_numbers_are_compared_and_rounds_get_equal_arguments() {
     let script = "echo \"$1 $2 $3 $4 $URL $DURATION $SEED $CONNECTIONS $PORT\" >> seen/client\n\
                   case $URL in */one) echo tps = 100.$SEED;; *) echo tps = 151.$SEED;; esac\n\
                   echo actually processed: 50\n";
@@ -68,7 +68,7 @@ fn what_a_command_prints_is_compared_and_it_is_told_the_same_in_each_round() {
 }
 
 #[test]
-fn where_less_is_better_the_ratio_is_turned_over() {
+fn the_ratio_is_inverted_if_less_is_better() {
     let script =
         "case $1 in */one) ms=20;; *) ms=10;; esac\necho loading\necho \"{\\\"ms\\\": $ms.$3}\"\n";
     let lines = "metric = { json = \"/ms\", unit = \"ms\", better = \"lower\" }\n";

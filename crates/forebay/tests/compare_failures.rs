@@ -165,7 +165,7 @@ fn a_report_that_cannot_be_written_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn what_is_missing_is_named_even_if_nothing_is_left_to_run() {
+fn missing_programs_are_named_even_if_no_run_is_left() {
     let experiment =
         Experiment::new(SHORT).server_with("bare", "", "requires = [\"no-such-thing\"]");
     let run = experiment.run(&[]);

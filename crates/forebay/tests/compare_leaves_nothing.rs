@@ -195,7 +195,7 @@ fn wait_for(compare: &mut Process, moment: &str, reached: impl Fn() -> bool) {
 }
 
 #[test]
-fn what_a_killed_keeper_left_is_gone_with_the_next_run() {
+fn the_next_run_removes_the_rest_of_a_killed_keeper() {
     let experiment = Experiment::new(LONG).server("daemon", WORST);
     let mut compare = experiment.start(&[]);
     wait_for(&mut compare, "requests came", || experiment.requests() > 5);

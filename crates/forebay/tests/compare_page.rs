@@ -142,7 +142,7 @@ fn the_page_of_a_bench_run_is_readable_on_a_telephone_and_loads_nothing() {
 }
 
 #[test]
-fn what_a_page_would_load_is_seen_by_the_test_and_refused_by_the_page() {
+fn the_page_refuses_loads_that_the_test_detects() {
     if !peer::has(&["chromium"]) {
         return;
     }

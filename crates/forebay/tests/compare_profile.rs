@@ -164,7 +164,7 @@ fn without_perf_a_note_says_what_to_install() {
 }
 
 #[test]
-fn what_goes_wrong_with_perf_is_a_note_and_costs_nothing_else() {
+fn problems_with_perf_are_only_notes() {
     let cases = [
         ("refused", "kernel.perf_event_paranoid=1", 1),
         ("dies", "No space left on device", 2),

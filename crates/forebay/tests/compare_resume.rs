@@ -55,17 +55,17 @@ fn goes_on_after(signal: Signal) {
 }
 
 #[test]
-fn it_goes_on_after_an_interrupt() {
+fn a_run_continues_after_an_interrupt() {
     goes_on_after(Signal::INT);
 }
 
 #[test]
-fn it_goes_on_after_a_kill() {
+fn a_run_continues_after_a_kill() {
     goes_on_after(Signal::KILL);
 }
 
 #[test]
-fn it_goes_on_when_there_is_room_again() {
+fn a_run_continues_when_the_disk_has_room() {
     let experiment = Experiment::new(SHORT).server("one", "").server("two", "");
     assert_eq!(experiment.run(&[]).code, Some(0));
     let first = experiment.json();

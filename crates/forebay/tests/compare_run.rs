@@ -127,7 +127,7 @@ fn the_seed_repeats_the_order() {
 }
 
 #[test]
-fn what_is_not_installed_is_named_and_the_rest_runs() {
+fn missing_programs_are_named_and_the_rest_runs() {
     let experiment = Experiment::new(SHORT).server("here", "").server_with(
         "elsewhere",
         "",
@@ -362,7 +362,7 @@ fn rounds_end_when_intervals_are_narrow() {
 }
 
 #[test]
-fn what_is_wrong_goes_to_build_servers() {
+fn errors_are_reported_to_build_servers() {
     let experiment = Experiment::new(SHORT).server("steady", "").server("frail", "crash=30");
     let run = experiment.run(&["--threshold", "5%", "--junit", "junit.xml"]);
     assert_eq!(run.code, Some(1), "{}", run.stderr);

@@ -154,7 +154,7 @@ fn certificates_and_keys_are_examined() {
 }
 
 #[test]
-fn what_the_user_of_the_server_may_not_read_is_named() {
+fn files_that_the_servers_user_cannot_read_are_named() {
     let machine = machine();
     machine.write("public/index.html", "x");
     let public = machine.path().join("public");

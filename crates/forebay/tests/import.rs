@@ -462,7 +462,7 @@ fn verify_names_the_answers_that_differ() {
 }
 
 #[test]
-fn what_cannot_be_translated_stays_closed() {
+fn untranslatable_rules_stay_closed() {
     let folder = tree();
     let fixture = fixtures("nginx").into_iter().find(|path| path.ends_with("closed.conf")).unwrap();
     let text = filled(&fs::read_to_string(fixture).unwrap(), &folder);
@@ -521,7 +521,7 @@ fn sections_of_apache_without_a_translation_are_named_and_closed() {
 }
 
 #[test]
-fn what_forebay_refuses_closes_its_route_alone() {
+fn a_refused_line_closes_only_its_route() {
     let folder = tree();
     let text = "server { listen 8080; server_name a.example; root {dir}/www;\n\
                 location /x/ { proxy_pass http://127.0.0.1:1; proxy_set_header X[y] 1; }\n}";

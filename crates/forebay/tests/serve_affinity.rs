@@ -102,7 +102,7 @@ fn nothing_is_kept_anywhere_where_the_configuration_says_so_or_threads_are_fewer
 }
 
 #[test]
-fn what_taskset_allows_is_not_left() {
+fn threads_stay_on_the_processors_of_taskset() {
     let (_, each) = found();
     let folder = folder();
     let file = write_configuration(&folder, &configuration(""));

@@ -226,7 +226,7 @@ fn an_early_answer_leaves_the_connection_in_order(apache: &Peer) {
 }
 
 #[test]
-fn who_does_not_know_the_secret_is_refused() {
+fn peers_without_the_secret_are_refused() {
     let echo = Echo::start();
     let (forebay, port) = origins(&echo, "s3cret", 8192);
     for module in [Module::Jk, Module::ProxyAjp] {

@@ -134,7 +134,7 @@ fn output_arrives_as_it_is_printed() {
 }
 
 #[test]
-fn what_comes_while_a_pause_is_waited_for_is_not_kept_back() {
+fn output_during_a_pause_is_not_delayed() {
     // The second piece of each pair is printed after a pause that makes the gateway send the first.
     let pairs = "#!/usr/bin/perl\n$| = 1;\nprint \"Content-Type: text/plain\\n\\n\";\n\
         for my $pair (1 .. 40) {\nprint 'A'; select undef, undef, undef, $pair / 10_000; print 'B';\n\
@@ -152,7 +152,7 @@ fn what_comes_while_a_pause_is_waited_for_is_not_kept_back() {
 }
 
 #[test]
-fn what_fails_fails_cleanly() {
+fn failures_are_clean() {
     let files = [
         ("dies.pl", "#!/usr/bin/perl\ndie \"for a reason\\n\";\n"),
         ("syntax.pl", "#!/usr/bin/perl\nthis is no perl(;\n"),
@@ -394,7 +394,7 @@ fn a_change_of_watched_files_replaces_the_workers_without_a_failure() {
 }
 
 #[test]
-fn what_is_watched_and_not_there_is_told_and_noticed_when_it_appears() {
+fn a_missing_watched_file_is_reported_and_noticed_later() {
     let mut forebay = app(&[], "workers = 1\nwatch = [\"restart.txt\"]");
     forebay.wait_for_output("nothing to watch: ");
     let old = forebay.get("/s/pid.pl").text().to_owned();

@@ -451,7 +451,7 @@ fn pass_messages(keys: &str) {
     );
     socket.is_closed_with(4001);
     websockets_are_refused_and_fail_cleanly(&forebay);
-    what_a_client_must_not_send_closes_its_websocket(&forebay);
+    forbidden_frames_close_the_websocket(&forebay);
     a_websocket_that_is_not_read_holds_its_client_back(&forebay);
     forebay.stop();
 }
@@ -470,7 +470,7 @@ fn websockets_are_refused_and_fail_cleanly(forebay: &Forebay) {
     Socket::accepted(forebay, "/raise?accepted").is_closed_with(1011);
 }
 
-fn what_a_client_must_not_send_closes_its_websocket(forebay: &Forebay) {
+fn forbidden_frames_close_the_websocket(forebay: &Forebay) {
     let large = [&[0x80 | BINARY, 0xff][..], &(1u64 << 40).to_be_bytes()].concat();
     let over = masked(0x80 | BINARY, &vec![0; (1 << 20) + 1]);
     let in_parts = [masked(BINARY, &vec![0; 1 << 20]), masked(0x80, b"x")].concat();

@@ -183,7 +183,7 @@ fn a_backend_that_hangs_is_down() {
 }
 
 #[test]
-fn who_has_less_to_do_is_asked() {
+fn the_backend_with_fewer_requests_is_chosen() {
     let (a, b) = (Named::start("a"), Named::start("b"));
     let to = format!("\"{}\", \"{}\"", a.url(), b.url());
     let forebay = proxy(&to, "balance = \"least-connections\"");

@@ -143,7 +143,7 @@ fn bodies_arrive_exactly() {
 }
 
 #[test]
-fn what_scripts_print_is_the_reply() {
+fn the_output_of_scripts_is_the_reply() {
     let print = |text: &str| format!("#!/bin/sh\nprintf '{text}'\n");
     let cases = [
         ("status", print("Status: 404 Not Here\\nX-A: b\\n\\nno"), 404, "no"),
@@ -239,7 +239,7 @@ fn a_local_redirect_keeps_its_cookies_as_with_apache() {
 }
 
 #[test]
-fn what_does_not_run_is_an_error_that_says_what_to_do() {
+fn a_program_that_does_not_run_is_an_error_with_advice() {
     let bad = [
         ("no-interpreter", "#!/no/such/interpreter\n", 500, "interpreter"),
         ("no-shebang", "just text\n", 500, "#!"),
@@ -410,7 +410,7 @@ fn no_more_processes_run_than_allowed() {
 }
 
 #[test]
-fn who_waits_too_long_for_a_place_is_turned_away() {
+fn too_long_a_wait_for_a_place_is_refused() {
     let script = format!("{SLEEPER}wait\n");
     let forebay = cgi_with(&[("sleeper", &script)], ", max_processes = 1, timeout = \"1s\"");
     let mut first = forebay.connect();

@@ -171,7 +171,7 @@ fn another_language_is_never_run_by_python() {
 }
 
 #[test]
-fn what_names_no_interpreter_or_a_wrong_one_is_a_500_that_quotes_the_line() {
+fn a_wrong_first_line_is_a_500_that_quotes_it() {
     let folder = mixture();
     folder.script("cgi/none", "print \"Content-Type: text/plain\\n\\nx\";\n");
     folder.script("cgi/empty", "");

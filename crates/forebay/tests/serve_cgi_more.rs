@@ -312,7 +312,7 @@ fn applications_redirect_have_files_sent_and_fall_back() {
 const CUT: &str = "print \"Content-Type: text/plain\\n\\nhalf\"";
 
 #[test]
-fn what_a_killed_script_has_printed_comes_but_not_as_a_whole_reply() {
+fn output_of_a_killed_script_is_sent_but_incomplete() {
     let perl = |after: &str| format!("#!/usr/bin/perl\n$| = 1;\n{after}\nkill KILL => $$;\n");
     let python = |after: &str| {
         format!(

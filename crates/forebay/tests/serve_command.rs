@@ -292,7 +292,7 @@ fn a_program_starts_with_the_first_request_and_stops_when_idle() {
 }
 
 #[test]
-fn what_dies_at_the_start_is_shown() {
+fn output_of_a_failed_start_is_shown() {
     let folder = Folder::new();
     let exit = support::check_start(
         &folder,
@@ -308,7 +308,7 @@ fn what_dies_at_the_start_is_shown() {
 }
 
 #[test]
-fn what_never_listens_is_given_up() {
+fn a_program_that_never_listens_is_abandoned() {
     let folder = Folder::new();
     let exit = support::check_start(
         &folder,

@@ -182,7 +182,7 @@ fn paths_are_split_as_php_expects() {
 }
 
 #[test]
-fn what_php_logs_is_logged() {
+fn messages_of_php_are_logged() {
     let lines = "php_admin_value[error_log] =\nphp_admin_flag[log_errors] = on\n\
                  catch_workers_output = no";
     let Some(php) = peer::php_fpm_with(1, lines) else { return };

@@ -220,7 +220,7 @@ fn large_files_are_whole_and_shrinking_ones_are_cut() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_without_waiting() {
+fn special_files_are_refused_without_waiting() {
     let folder = htdocs();
     let fifo = folder.path().join("htdocs/fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());

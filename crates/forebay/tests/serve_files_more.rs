@@ -70,7 +70,7 @@ fn chain() -> Forebay {
 }
 
 #[test]
-fn what_is_not_a_file_goes_on_to_the_next_route() {
+fn a_request_without_a_file_goes_to_the_next_route() {
     let forebay = chain();
     let mut client = forebay.connect();
     for (target, status, body) in [

@@ -44,7 +44,7 @@ fn forebay_finds_the_client() {
 }
 
 #[test]
-fn what_clients_claim_reaches_no_psgi_application_over_http() {
+fn forged_fields_reach_no_psgi_application_over_http() {
     let folder = Folder::new();
     let app = "sub { my $env = shift; [200, [], [map \"$_: $env->{$_}\\n\", grep /^HTTP_/, keys %$env]] }";
     let Some(peer) = starman(&folder.write("app.psgi", app)) else { return };
@@ -60,7 +60,7 @@ fn what_clients_claim_reaches_no_psgi_application_over_http() {
 const ALL_VARIABLES: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\nenv\n";
 
 #[test]
-fn what_clients_claim_reaches_no_script() {
+fn forged_fields_reach_no_script() {
     let folder = Folder::new();
     folder.script("cgi/env.sh", ALL_VARIABLES);
     let forebay = site(folder, "[[site.route]]\npath = \"/*\"\ncgi = \"cgi\"\n");
@@ -71,7 +71,7 @@ fn what_clients_claim_reaches_no_script() {
 }
 
 #[test]
-fn what_a_trusted_proxy_says_reaches_backends_of_all_kinds() {
+fn fields_of_a_trusted_proxy_reach_backends_of_all_kinds() {
     let folder = Folder::new();
     folder.script("cgi/env.sh", ALL_VARIABLES);
     let echo = Echo::start();

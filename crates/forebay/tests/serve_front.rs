@@ -118,7 +118,7 @@ fn names_that_begin_with_a_dot_are_not_there_unless_hidden_is_true() {
 }
 
 #[test]
-fn what_is_no_script_in_a_script_directory_is_left_to_files() {
+fn other_files_in_a_script_directory_are_left_to_files() {
     let routes = "[[site.route]]\npath = \"/*\"\nfallback = true\nORIGIN\n\
                   [[site.route]]\npath = \"/*\"\n\
                   files = { root = \"htdocs\", index = [\"index.cgi\"] }\n";

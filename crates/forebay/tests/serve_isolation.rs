@@ -314,7 +314,7 @@ fn only_a_process_that_can_write_to_the_client_costs_a_python_worker() {
 }
 
 #[test]
-fn what_a_kept_handle_holds_reaches_its_own_visitor() {
+fn bytes_in_a_kept_handle_reach_their_own_visitor() {
     let Some(forebay) = one_python_worker(&[PID], "") else { return };
     for name in [
         "kept_text_wrapper",

@@ -299,7 +299,7 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn what_is_wrong_is_said_before_anything_starts() {
+fn errors_are_reported_before_any_start() {
     let folder = Folder::new();
     let file = folder.write(
         "site.toml",
@@ -447,7 +447,7 @@ fn a_link_in_place_of_the_log_is_not_opened_by_root() {
 }
 
 #[test]
-fn what_opens_the_log_ends_with_its_server_and_by_no_signal() {
+fn the_opener_of_the_log_ends_only_with_its_server() {
     let (mut forebay, is_root) = logging_as_another_user();
     if !is_root {
         return;

@@ -98,7 +98,7 @@ fn linked() -> Folder {
 }
 
 #[test]
-fn what_an_application_links_to_and_does_not_own_is_not_sent() {
+fn links_of_an_application_to_foreign_files_are_not_sent() {
     if !rustix::process::geteuid().is_root() {
         return;
     }

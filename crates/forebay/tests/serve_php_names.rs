@@ -125,7 +125,7 @@ fn scripts_may_have_other_ends_where_the_key_says_so() {
 }
 
 #[test]
-fn what_php_does_not_run_is_left_to_the_routes_below() {
+fn files_that_php_does_not_run_are_left_to_routes_below() {
     if !has_php_fpm() {
         return;
     }

@@ -335,7 +335,7 @@ fn harakiri_ends_the_worker_behind_the_reply() {
 }
 
 #[test]
-fn what_fails_fails_cleanly() {
+fn failures_are_clean() {
     let mut forebay = app("workers = 1");
     for (target, status, word) in [
         ("/die", 500, "for a reason"),

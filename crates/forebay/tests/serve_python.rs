@@ -142,7 +142,7 @@ fn scripts_answer_as_with_apache() {
 }
 
 #[test]
-fn what_fails_fails_cleanly() {
+fn failures_are_clean() {
     if !has_python() {
         return;
     }

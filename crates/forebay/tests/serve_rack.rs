@@ -82,7 +82,7 @@ fn bodies_arrive_exactly() {
 }
 
 #[test]
-fn what_fails_fails_cleanly() {
+fn failures_are_clean() {
     let Some(mut forebay) = app("workers = 1") else { return };
     let pid = forebay.get("/pid").text().to_owned();
     for target in ["/boom", "/exit", "/break"] {

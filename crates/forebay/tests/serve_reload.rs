@@ -236,7 +236,7 @@ fn requests_under_way_and_in_the_queue_end_on_the_old_application() {
 }
 
 #[test]
-fn what_is_known_of_backends_outlives_a_reload() {
+fn the_state_of_backends_survives_a_reload() {
     use std::net::TcpListener;
     let live = Echo::start();
     // It accepts connections and closes them: each is one attempt.
@@ -310,7 +310,7 @@ fn a_reload_that_is_asked_for_during_another_comes_after_it() {
 }
 
 #[test]
-fn what_a_reload_cannot_change_is_said() {
+fn unchangeable_keys_are_reported_at_a_reload() {
     let site = respond("\"127.0.0.1:0\"", "x");
     let mut forebay = serve(Folder::new(), &site);
     reload(&mut forebay, &format!("[server]\nthreads = 7\n{site}"));

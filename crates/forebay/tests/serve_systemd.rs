@@ -127,7 +127,7 @@ fn a_name_that_was_not_passed_is_told() {
 }
 
 #[test]
-fn what_is_not_a_socket_is_refused() {
+fn other_files_than_sockets_are_refused() {
     for (count, words) in [("200", "descriptor "), ("x", "LISTEN_FDS=x"), ("-1", "LISTEN_FDS=-1")] {
         let listen = |port, socket: &str| format!("[\"127.0.0.1:{port}\", \"unix:{socket}\"]");
         let exit = managed(count, listen).process.wait();

@@ -177,7 +177,7 @@ fn a_reload_swaps_certificates_and_keeps_connections() {
 }
 
 #[test]
-fn who_speaks_http_to_an_https_port_is_told_so() {
+fn http_on_an_https_port_gets_an_explanation() {
     let (forebay, _) = site(Folder::new(), HELLO);
     let mut client = forebay.connect();
     client.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -188,7 +188,7 @@ fn who_speaks_http_to_an_https_port_is_told_so() {
 }
 
 #[test]
-fn who_speaks_tls_to_a_plain_port_gets_an_answer() {
+fn tls_on_a_plain_port_gets_an_answer() {
     let forebay = support::site(Folder::new(), HELLO);
     let config = Authority::new("nobody").client();
     assert!(connect(forebay.address, "localhost", config).is_err());
@@ -230,7 +230,7 @@ fn a_body_cut_short_without_close_notify_is_no_body() {
 }
 
 #[test]
-fn what_is_no_handshake_ends_the_connection_and_nothing_else() {
+fn invalid_handshakes_end_only_their_connection() {
     let (forebay, authority) = site(Folder::new(), HELLO);
     let record =
         |length: u16, body: &[u8]| [&[0x16, 3, 1][..], &length.to_be_bytes(), body].concat();

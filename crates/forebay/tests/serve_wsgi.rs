@@ -408,7 +408,7 @@ fn the_validator_of_the_standard_library_finds_nothing() {
 }
 
 #[test]
-fn what_fails_fails_cleanly() {
+fn failures_are_clean() {
     let Some(mut forebay) = app(SHOP) else { return };
     for name in ["raises", "twice", "nothing", "text", "hop", "split", "absent", "exit"] {
         assert_eq!(forebay.get(&format!("/{name}")).status, 500, "{name}: {}", forebay.output());

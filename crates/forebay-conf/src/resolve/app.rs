@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_may_use_is_limited() {
+    fn resources_of_a_process_are_limited() {
         let text = "kind = 'php'\nroot = 'shop'\nwatch = ['lib', '/x/y']\nmax_age = '1h'\n\
              limits = { open_files = 100, memory = '1GiB', cpu_time = '10s', core = 0 }\n\
              cgroup = { cpu_percent = 150 }";

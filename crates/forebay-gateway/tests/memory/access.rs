@@ -48,7 +48,7 @@ fn clients_are_let_in_by_address_and_deny_goes_first() {
 }
 
 #[test]
-fn who_is_denied_gets_to_no_route_below() {
+fn denied_clients_reach_no_route_below() {
     let routes = "[[site.route]]\npath = \"/a\"\nrespond = \"in\"\ndeny = \"192.0.2.0/24\"\n\
                   [[site.route]]\nrespond = \"other\"\n";
     in_memory(routes, async |world| {

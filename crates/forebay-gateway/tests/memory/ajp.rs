@@ -535,7 +535,7 @@ fn pings_tell_whether_a_container_answers() {
 }
 
 #[test]
-fn what_answers_a_ping_with_anything_else_is_unavailable() {
+fn a_wrong_answer_to_a_ping_means_unavailable() {
     for wrong in [&b"HTTP/1.1 400 Bad\r\n"[..], &end(true), b"AB\0\x02\x09\0", b""] {
         in_memory(&route(", ping = \"connect\""), async |world| {
             let mut container = world.backend("10.0.0.1:8009");

@@ -249,7 +249,7 @@ async fn variables_of(world: &World, backend: &mut Backend, ask: &Ask<'_>) -> Ve
 }
 
 #[test]
-fn what_the_web_server_knows_of_its_client_is_told_to_scripts() {
+fn scripts_get_the_web_servers_facts_about_its_client() {
     let routes = "[[site.route]]\npath = \"/*\"\nfastcgi = { to = \"10.0.0.1:9000\", root = \"/srv/www\", scripts = \"*\" }\n";
     in_memory(&site("", routes), async |world| {
         let mut backend = world.backend("10.0.0.1:9000");

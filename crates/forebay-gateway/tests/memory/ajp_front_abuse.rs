@@ -11,7 +11,7 @@ use crate::ajp_web_server::{
 use crate::world::in_memory;
 
 #[test]
-fn what_http_11_refuses_is_refused() {
+fn requests_that_http_11_refuses_are_refused() {
     let server = "[server.limits]\ntarget = 1024\n";
     in_memory(&format!("{server}{}", site("", PROXIED)), async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
@@ -146,7 +146,7 @@ fn pings_in_a_flood_end_the_connection() {
 }
 
 #[test]
-fn what_takes_too_long_ends_the_connection() {
+fn a_time_limit_ends_the_connection() {
     let server = "[server.timeouts]\nhead = \"7s\"\nkeep_alive = \"20s\"\nbody_idle = \"9s\"\n";
     in_memory(&format!("{server}{}", site("", PROXIED)), async |world| {
         let _backend = world.backend("10.0.0.1:3000");

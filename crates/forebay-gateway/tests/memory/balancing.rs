@@ -289,7 +289,7 @@ fn slow(world: &World, number: u8, name: &'static str, time: Duration) {
 }
 
 #[test]
-fn who_begins_its_replies_soonest_is_asked() {
+fn the_backend_with_the_earliest_replies_is_chosen() {
     let keys = "balance = \"least-time\"";
     in_memory(&proxied("\"{a}\", \"{b}\", \"{c}\"", keys), async |world| {
         slow(world, 1, "a", Duration::from_millis(900));
@@ -332,7 +332,7 @@ fn the_status_shows_a_slow_start() {
 }
 
 #[test]
-fn who_has_less_to_do_is_asked() {
+fn the_backend_with_fewer_requests_is_chosen() {
     in_memory(&proxied("\"{a}\", \"{b}\"", "balance = \"least-connections\""), async |world| {
         let (mut a, mut b) = (world.backend("10.0.0.1:3000"), world.backend("10.0.0.2:3000"));
         let mut slow: Vec<_> = (0..6).map(|_| world.client()).collect();

@@ -106,7 +106,7 @@ fn a_proxied_reply_is_held_back_unless_the_route_keeps_it() {
 }
 
 #[test]
-fn what_is_to_be_sent_as_it_comes_is_not_kept() {
+fn unbuffered_replies_are_not_kept() {
     is_held_back("", "buffer = true", "X-Accel-Buffering: no\r\n");
     is_held_back("", "buffer = true", "Content-Type: text/event-stream\r\n");
 }
@@ -134,7 +134,7 @@ fn a_disk_that_takes_nothing_holds_the_reply_back_and_is_logged() {
 }
 
 #[test]
-fn what_is_kept_of_all_replies_is_limited_and_freed() {
+fn memory_of_all_buffered_replies_is_limited_and_freed() {
     in_memory(&route("buffer_total = \"3MiB\"", "buffer = true"), async |world| {
         for n in 0..5 {
             let (client, mut connection) = slow_reader(world, "").await;

@@ -127,7 +127,7 @@ fn a_contradiction_is_refused_and_logged() {
 }
 
 #[test]
-fn what_clients_claim_reaches_no_http_backend() {
+fn forged_fields_reach_no_http_backend() {
     in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let request = format!("GET / HTTP/1.1\r\nHost: h\r\n{FORGED}\r\n");
@@ -138,7 +138,7 @@ fn what_clients_claim_reaches_no_http_backend() {
 }
 
 #[test]
-fn what_clients_claim_reaches_no_application_of_another_protocol() {
+fn forged_fields_reach_no_application_of_another_protocol() {
     for protocol in ["scgi", "uwsgi"] {
         let route = format!("[[site.route]]\n{protocol} = {{ to = \"10.0.0.1:3000\" }}\n");
         in_memory(&route, async |world| {

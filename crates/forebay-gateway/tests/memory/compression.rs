@@ -71,7 +71,7 @@ fn each_coding_decodes_to_what_the_backend_sent() {
 }
 
 #[test]
-fn who_accepts_no_coding_gets_the_reply_as_it_is() {
+fn clients_that_accept_no_coding_get_the_plain_reply() {
     in_memory(ROUTE, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let text = text(3_000);
@@ -150,7 +150,7 @@ fn the_reply_to_head_has_the_head_of_the_reply_to_get() {
 }
 
 #[test]
-fn what_the_backend_has_sent_can_be_read_before_the_reply_ends() {
+fn clients_read_parts_of_a_reply_before_its_end() {
     for coding in ["gzip", "br", "zstd"] {
         in_memory(ROUTE, async |world| {
             let mut backend = world.backend("10.0.0.1:3000");

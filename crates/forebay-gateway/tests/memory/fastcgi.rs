@@ -425,7 +425,7 @@ fn values(pairs: &[(&str, &str)]) -> Vec<u8> {
 }
 
 #[test]
-fn what_an_application_says_of_multiplexing_counts_within_250_ms() {
+fn an_answer_about_multiplexing_counts_within_250_ms() {
     for (answer, logged) in [
         (Some(values(&[("FCGI_MPXS_CONNS", "1"), ("FCGI_MAX_REQS", "10")])), None),
         (Some(values(&[("FCGI_MPXS_CONNS", "0")])), Some("does not multiplex")),

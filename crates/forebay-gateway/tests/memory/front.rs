@@ -86,7 +86,7 @@ fn a_client_of_http_10_that_asks_for_it_keeps_its_connection() {
 }
 
 #[test]
-fn what_is_wrong_with_a_head_is_answered_400_and_nothing_behind_it_is_read() {
+fn a_malformed_head_gets_400_and_later_bytes_are_not_read() {
     let wrong = [
         "GET / HTTP/1.1\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",

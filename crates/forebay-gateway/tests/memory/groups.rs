@@ -54,7 +54,7 @@ fn routes_to_a_group_share_its_turns_by_weight() {
 }
 
 #[test]
-fn what_one_route_learns_of_a_dead_backend_the_other_knows() {
+fn routes_share_the_state_of_a_dead_backend() {
     in_memory(&two_routes("to = [\"10.0.0.1:9000\", \"10.0.0.2:9000\"]"), async |world| {
         let _served = numbered(world, 2);
         assert_eq!(numbers(world, "/a/", 2).await, "22");

@@ -33,7 +33,7 @@ fn chain() -> TempDir {
 }
 
 #[test]
-fn what_is_not_a_file_goes_on_to_the_next_route() {
+fn a_request_without_a_file_goes_to_the_next_route() {
     let root = chain();
     in_memory(&below(root.path(), CHAIN), async |world| {
         for (target, status, body) in
@@ -192,7 +192,7 @@ fn a_backend_has_a_file_sent() {
 }
 
 #[test]
-fn what_is_no_file_to_send_is_an_error_of_its_own() {
+fn a_file_that_cannot_be_sent_is_a_separate_error() {
     let root = store();
     in_memory(&below(root.path(), STORE), async |world| {
         for place in ["/nothing", "/in", "/in/", "/"] {

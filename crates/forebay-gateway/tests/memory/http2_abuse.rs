@@ -56,7 +56,7 @@ async fn is_served(world: &World) -> bool {
 }
 
 #[test]
-fn what_would_be_two_requests_in_http1_is_none() {
+fn a_head_that_is_two_requests_in_http1_is_refused() {
     in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let base: [(&str, &[u8]); 4] = [

@@ -268,7 +268,7 @@ fn a_connection_whose_thread_has_requests_waiting_is_not_closed_for_them() {
 }
 
 #[test]
-fn those_behind_one_that_connects_take_room_that_comes_free_meanwhile() {
+fn waiting_requests_take_room_that_becomes_free_during_a_connect() {
     in_memory(&proxied("connect_timeout = \"20s\""), async |world| {
         let mut backend = Http2Backend::new(world);
         let first = ask(world, GET);
@@ -540,7 +540,7 @@ fn both_directions_flow_at_once() {
 }
 
 #[test]
-fn who_leaves_has_its_stream_cancelled_and_no_other() {
+fn a_client_that_leaves_cancels_only_its_own_stream() {
     in_memory(&proxied(""), async |world| {
         let mut backend = Http2Backend::new(world);
         let stays = ask(world, GET);
@@ -699,7 +699,7 @@ fn idle_connections_are_closed_with_a_goaway() {
 }
 
 #[test]
-fn what_breaks_the_protocol_is_a_502_with_the_reason_in_the_log() {
+fn a_protocol_error_is_a_502_with_the_reason_in_the_log() {
     let bomb = {
         // One large entry of the dynamic table, and many references to it.
         let mut block = vec![0x88, 0x40, 1, b'a', 0x7f, 0x80 | (3_000_usize - 127) as u8, 0x16];

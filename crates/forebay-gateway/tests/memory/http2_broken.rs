@@ -71,7 +71,7 @@ fn one_that_has_answered_is_not_left_out_for_the_end_of_its_connection() {
 }
 
 #[test]
-fn what_was_never_written_goes_elsewhere_whatever_its_method() {
+fn unsent_requests_of_any_method_move_to_another_connection() {
     in_memory(BOTH, async |world| {
         let mut backend = Http2Backend::new(world);
         serve_other(world);

@@ -100,7 +100,7 @@ async fn answer(
 }
 
 #[test]
-fn whatever_its_schedule_every_request_is_answered_with_its_own_body() {
+fn every_schedule_gives_each_request_its_own_body() {
     for seed in 0..24 {
         in_memory(&proxied(""), async |world| {
             serve(world, seed);

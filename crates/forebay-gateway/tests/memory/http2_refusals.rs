@@ -210,7 +210,7 @@ fn requests_that_wait_move_at_once_when_a_goaway_says_that_there_was_an_error() 
 }
 
 #[test]
-fn what_may_have_been_acted_on_fails_at_once_and_replies_that_have_begun_go_on() {
+fn requests_that_may_have_run_fail_and_begun_replies_continue() {
     in_memory(&proxied(""), async |world| {
         let mut backend = Http2Backend::new(world);
         let begun = Instant::now();

@@ -146,7 +146,7 @@ fn as_many_as_were_in_use_at_once_are_kept() {
 }
 
 #[test]
-fn what_was_not_in_use_for_a_while_is_closed_little_by_little() {
+fn unused_connections_close_gradually() {
     for protocol in &PROTOCOLS {
         in_memory(&protocol.route(""), async |world| {
             let seen = Seen::of(world, protocol);
@@ -224,7 +224,7 @@ async fn ask_in_turn(clients: &mut [Peer]) {
 }
 
 #[test]
-fn who_waits_for_one_of_max_connections_gets_it_in_turn_as_it_is() {
+fn waiting_requests_get_connections_in_turn() {
     for protocol in &PROTOCOLS {
         in_memory(&protocol.route("max_connections = 8"), async |world| {
             let seen = Seen::of(world, protocol);
@@ -243,7 +243,7 @@ fn who_waits_for_one_of_max_connections_gets_it_in_turn_as_it_is() {
 }
 
 #[test]
-fn who_leaves_the_queue_costs_the_others_nothing() {
+fn leaving_the_queue_does_not_delay_others() {
     for protocol in &PROTOCOLS {
         for leave_after in [0, 1, 9, 10, 11, 12, 25] {
             in_memory(&protocol.route("max_connections = 4"), async |world| {
@@ -266,7 +266,7 @@ fn who_leaves_the_queue_costs_the_others_nothing() {
 }
 
 #[test]
-fn who_waits_for_longer_than_connecting_may_take_is_told() {
+fn waiting_longer_than_the_connect_limit_is_an_error() {
     let keys = "max_connections = 1\nconnect_timeout = \"2s\"";
     in_memory(&PROTOCOLS[0].route(keys), async |world| {
         let mut backend = world.backend("10.0.0.1:80");

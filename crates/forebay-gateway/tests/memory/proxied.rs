@@ -282,7 +282,7 @@ fn a_request_over_a_stale_connection_is_sent_once_more_and_not_twice() {
 }
 
 #[test]
-fn what_may_not_be_repeated_over_a_stale_connection_is_not() {
+fn unrepeatable_requests_are_not_repeated_on_a_stale_connection() {
     for request in [
         "POST /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n",
         "POST /2 HTTP/1.1\r\nHost: h\r\n\r\n",
@@ -379,7 +379,7 @@ fn a_backend_that_is_not_there_is_a_bad_gateway_and_the_connection_goes_on() {
 }
 
 #[test]
-fn what_a_backend_says_reaches_the_client_as_it_comes() {
+fn replies_reach_the_client_as_they_arrive() {
     in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();

@@ -59,7 +59,7 @@ fn fields_of_one_hop_in_a_reply_stay_on_it() {
 }
 
 #[test]
-fn what_is_said_to_the_gateway_reaches_no_client() {
+fn fields_for_the_gateway_reach_no_client() {
     in_memory(PROXIED, async |world| {
         let reply = "HTTP/1.1 200 OK\r\nX-Accel-Redirect: /secret/a\r\nX-Accel-Buffering: no\r\n\
                      x-sendfile: /srv/secret/a\r\nX-Accelerate: 1\r\nContent-Length: 2\r\n\r\nhi";

@@ -57,7 +57,7 @@ fn the_first_route_that_matches_answers() {
 }
 
 #[test]
-fn what_no_route_matches_is_404() {
+fn a_path_without_a_route_is_404() {
     let root = tempfile::tempdir().unwrap();
     in_memory(&routes(root.path()), async |world| {
         for target in ["/exact/", "/ab", "/", "/EXACT", "/%ff", "/x.PHP"] {
@@ -288,7 +288,7 @@ fn a_higher_minor_version_is_answered_as_1_1_and_a_higher_major_one_refused() {
 }
 
 #[test]
-fn who_speaks_another_protocol_is_answered_at_once() {
+fn other_protocols_get_an_immediate_answer() {
     in_memory(&respond("", "hello"), async |world| {
         let since = tokio::time::Instant::now();
         // The beginning of a TLS client, which then waits for an answer.

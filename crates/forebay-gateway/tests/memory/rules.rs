@@ -165,7 +165,7 @@ fn the_routes_of_a_rule_below_or_of_another_method_do_not_hold() {
 }
 
 #[test]
-fn what_files_take_first_is_not_run_by_a_route_below() {
+fn files_of_an_earlier_route_are_not_run_below() {
     let root = site(&["wp-content/uploads/evil.php", "wp-content/uploads/a.jpg", "wp-login.php"]);
     std::fs::create_dir(root.path().join("wp-content/uploads/.x")).unwrap();
     std::fs::copy(

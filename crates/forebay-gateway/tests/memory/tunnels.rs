@@ -72,7 +72,7 @@ fn the_backend_may_finish_first() {
 }
 
 #[test]
-fn what_follows_a_refused_upgrade_is_a_request_without_one() {
+fn a_request_may_follow_a_refused_upgrade() {
     in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();

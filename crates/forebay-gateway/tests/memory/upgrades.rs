@@ -38,7 +38,7 @@ fn bytes_pass_both_ways_until_both_sides_have_finished() {
 }
 
 #[test]
-fn what_either_side_sent_with_its_head_belongs_to_the_tunnel() {
+fn bytes_after_either_head_belong_to_the_tunnel() {
     in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();

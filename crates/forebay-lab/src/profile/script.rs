@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_perf_would_print_is_taken_without_harm() {
+    fn impossible_output_of_perf_does_no_harm() {
         let mut text = b"\n\n\tframe before any sample (x)\n7 8\n\n".to_vec();
         text.extend(b"a b <i>; 9\n\t1 \xff;\xfe<b> & \"q\" (/x)\n\t\n\t \n\tzz\n\n");
         text.extend(b"deep 1\n");

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_folded_text_is_refused_with_its_line() {
+    fn invalid_folded_text_is_refused_with_its_line() {
         for text in ["a;b 1\nnonsense\n", "a 1\na -1\n", "a 1\na 0\n", "a 1\n\n", "a 1\na 1e9\n"] {
             let wrong = Stacks::read_folded(text.as_bytes()).unwrap_err();
             assert!(wrong.starts_with("line 2 "), "{wrong}");

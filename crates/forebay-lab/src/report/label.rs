@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_long_names_share_is_dropped() {
+    fn common_parts_of_long_names_are_dropped() {
         let urls = ["http://127.0.0.1:8080/an/application", "http://127.0.0.1:8081/an/application"];
         assert_eq!(labels(urls, 24), ["…8080/an/application", "…8081/an/application"]);
         assert_eq!(labels(["nginx", "forebay"], 24), ["nginx", "forebay"]);

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_found_and_has_become_busy_is_left_alone() {
+    fn a_connection_that_has_become_busy_is_not_closed() {
         let (deadlines, mut guests) = guests(&[(Activity::Idle, 1); 3]);
         assert!(deadlines.evict());
         assert!(guests[0].0.occupancy.is_evicted());

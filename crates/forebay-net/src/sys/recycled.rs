@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_future_holds_is_dropped_with_it_wherever_it_is() {
+    fn values_of_a_future_are_dropped_with_it_anywhere() {
         let blocks = Rc::<Blocks>::default();
         let held = Rc::new(());
         let mut context = Context::from_waker(Waker::noop());

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hash_of_a_known_kind_is_none() {
+    fn unknown_hashes_are_none() {
         for text in [
             "",
             "secret",

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_values_are_read_back() {
         let launch = request(&asked());
         assert_eq!(Request::parse(&launch.encode().unwrap()), Some(Request::Launch(launch)));
         let limits = CgroupLimits { memory: Some(7), cpu_percent: None, processes: Some(0) };

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_can_be_read() {
+    fn flushed_bytes_can_be_read() {
         let text = text(30_000);
         for algorithm in algorithms() {
             let mut encoder = new(algorithm).unwrap();

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_points_elsewhere_stays() {
+    fn links_to_other_places_stay() {
         let rewrite = rewrite("/shop", "10.0.0.1:3000");
         for url in [
             "http://10.0.0.1/a",

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_as_long_as_on_kept_connections_is_not_overdue() {
+    fn a_wait_as_long_as_on_kept_connections_is_not_overdue() {
         for (usual, overdue) in [(1, LEAST_PATIENCE), (200, Duration::from_millis(800))] {
             on_a_paused_clock(async |pending| {
                 let _first = pending.open();

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_makes_holders_give_up_what_is_idle() {
+    fn waiting_requests_make_holders_give_up_idle_connections() {
         let permits = Permits::new(1);
         let (_, mut holder) = permits.join();
         let first = permits.acquire(0).ok().unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_longest_gets_the_permit_of_a_shared_connection_that_is_closed() {
+    fn the_longest_wait_gets_the_permit_of_a_closed_shared_connection() {
         let permits = Permits::new(1);
         let first = permits.acquire(0).ok().unwrap();
         assert!(!first.set_idle() && !first.bequeath());

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_rule_is_refused() {
+    fn rule_violations_are_refused() {
         for (raw, error) in [
             ("hello world\n\n", CgiError::Name),
             ("a b: c\n\n", CgiError::Name),

@@ -48,7 +48,7 @@ fn connections_and_pipelines() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_however_it_comes() {
+fn too_large_input_is_refused_in_any_pieces() {
     let host = "GET / HTTP/1.1\r\nHost: h\r\n";
     for (name, bytes, error) in [
         ("target", format!("GET /{}", "a".repeat(9_000)), TargetTooLong),

@@ -202,7 +202,7 @@ fn flaws_are_found_in_literals_and_in_what_the_table_remembers() {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded_again(
+    fn encoded_values_are_decoded_again(
         lists in prop::collection::vec(
             prop::collection::vec(("[a-z:-]{1,12}|content-type|server|cookie", ".{0,40}|[0-9]{1,3}|fixed"), 0..12),
             1..12,

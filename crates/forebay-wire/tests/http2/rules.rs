@@ -116,7 +116,7 @@ fn half_closed_and_closed_streams() {
 }
 
 #[test]
-fn what_follows_a_reset_of_ours_is_dropped() {
+fn frames_after_our_own_reset_are_dropped() {
     // The path is malformed, so the stream is reset. Its body and trailers still arrive.
     let bad = &[(":method", "POST"), (":scheme", "http"), (":path", "x"), (":authority", "h")];
     let raw = start()

@@ -82,7 +82,7 @@ mod tests {
     use crate::prefetch::PrefetchQueue;
 
     #[test]
-    fn who_sleeps_or_computes_takes_long_and_who_is_not_let_run_does_not() {
+    fn sleeping_and_computing_take_long_but_starving_does_not() {
         let (prefetch, _its_end) = PrefetchQueue::pair().unwrap();
         let shared = Arc::new(WorkerShared::without_process(1, prefetch, 1));
         let thread = std::thread::current().id();

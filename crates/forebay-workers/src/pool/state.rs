@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_a_request_stays_there_while_the_worker_gets_on() {
+    fn later_requests_stay_while_the_worker_makes_progress() {
         for (read, stays) in [(1, true), (0, false)] {
             let Worked { state, turns, its_end: _its_end } = worked(read);
             let pool = Pool { state: Mutex::new(state) };
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lost_worker_had_read_is_told_so_and_the_rest_is_for_others() {
+    fn requests_that_a_lost_worker_has_read_fail_and_others_move() {
         let Worked { mut state, mut turns, .. } = worked(1);
         state.rescue(1, false);
         assert_eq!(marks(&state.busy[0].queued), [turns[0].0], "its lease may hand the worker on");
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_back_after_the_end_is_refused() {
+    fn requests_taken_back_after_the_end_are_refused() {
         let Worked { mut state, mut turns, .. } = worked(0);
         state.waiters.close();
         assert_eq!(state.end_request(&state.busy[0].shared.clone(), true).len(), 0);
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_waited_long_and_fits_no_slot_is_not_overtaken_for_ever() {
+    fn a_long_wait_without_a_slot_is_not_overtaken_for_ever() {
         for (age, overtakes) in [(Duration::ZERO, true), (2 * PATIENCE, false)] {
             let Worked { mut state, its_end: _its_end, .. } = worked(0);
             (0..32)

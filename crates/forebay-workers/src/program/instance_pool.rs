@@ -397,7 +397,7 @@ mod tests {
     /// instance has more requests than permits, no request waits beside a free permit, and all end.
     /// The test prints the seed of a failed run; `FOREBAY_SEED` repeats that run.
     #[test]
-    fn whatever_the_schedule_no_permit_is_lost_and_nobody_waits_beside_one() {
+    fn in_any_schedule_no_permit_is_lost_or_left_unused() {
         let given = std::env::var("FOREBAY_SEED").map(|seed| seed.parse().expect("a number"));
         for seed in given.map_or(0..300, |seed: u64| seed..seed + 1) {
             if let Err(panic) = std::panic::catch_unwind(|| run_schedule(seed)) {

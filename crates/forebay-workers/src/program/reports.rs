@@ -100,7 +100,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn how_the_program_ended_is_known_before_its_guardian_has_ended() {
+    fn the_programs_exit_is_known_before_its_guardians() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (link, its_link) = std::os::unix::net::UnixStream::pair().unwrap();
         link.set_nonblocking(true).unwrap();

@@ -197,7 +197,7 @@ impl ProcessKind for ModelKind {
 }
 
 #[test]
-fn whatever_the_schedule_processes_are_as_many_as_they_should_be() {
+fn in_any_schedule_the_number_of_processes_is_right() {
     let given = std::env::var("FOREBAY_SEED").map(|seed| seed.parse().expect("a number"));
     for seed in given.map_or(0..SEEDS, |seed: u64| seed..seed + 1) {
         if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {

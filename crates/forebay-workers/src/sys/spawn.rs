@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_an_error() {
+    fn a_program_that_cannot_run_is_an_error() {
         let null = || OwnedFd::from(File::open("/dev/null").unwrap());
         let descriptors = || [null(), null(), null(), null()];
         let absent = spawn(Path::new("/nonexistent/x"), &Command::new("x"), descriptors());

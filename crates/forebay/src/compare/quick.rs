@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused() {
+    fn invalid_urls_are_refused() {
         let wrong = plan(&texts(&["h:1", "http://h/"]), &[], "/", false).unwrap_err();
         assert!(wrong.contains("not a URL"), "{wrong}");
     }

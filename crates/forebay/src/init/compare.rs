@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_for_each_kind_is_an_experiment() {
+    fn the_file_for_each_kind_is_an_experiment() {
         let start = r#"{"scripts": {"start": "node a.js"}}"#;
         for (mark, text) in [
             ("app.psgi", ""),

@@ -210,7 +210,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_written_for_each_kind_is_a_site() {
+    fn the_file_for_each_kind_is_a_site() {
         for (holds, files) in KINDS {
             let folder = Folder::new();
             for (name, text) in files {

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_keeps_its_place_and_chance_no_colour() {
+    fn vanished_frames_keep_their_place_and_noise_gets_no_colour() {
         // A sample counts 1 in the first profile and 0.5 in the second.
         let ours = stacks("main;new 400\nmain;same 1000\n");
         let both = ours.beside(&stacks("main;gone 900\nmain;same 2010\n"));

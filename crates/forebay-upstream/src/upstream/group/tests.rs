@@ -65,7 +65,7 @@ fn turns_are_counted_over_all_threads() {
 }
 
 #[test]
-fn who_failed_is_left_out_and_its_share_spread() {
+fn a_failed_backend_is_excluded_and_its_share_distributed() {
     let group = group(THREE, "");
     assert!(group.failed(0), "one failure is enough");
     assert!(!group.failed(0), "it is out already");
@@ -199,7 +199,7 @@ fn of_two_random_backends_the_less_loaded_one_is_taken() {
 }
 
 #[test]
-fn who_is_wanted_is_taken_if_it_is_up() {
+fn the_wanted_backend_is_taken_if_it_is_up() {
     let group = group(BACKUP, "");
     let turns = Turns::default();
     assert_eq!(group.pick((Some(2), None), 0, &turns), Some(2), "even a backup");
@@ -382,7 +382,7 @@ fn first_of(group: &Group) -> (usize, Option<u64>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_comes_back_gets_its_share_gradually_by_every_method() {
+async fn a_recovered_backend_gets_its_share_gradually_with_every_method() {
     for balance in ["round-robin", "least-connections", "random-two", "hash", "least-time"] {
         let keys = format!("balance = \"{balance}\"\nslow_start = \"100s\"\n");
         for is_by_health in [false, true] {

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_answer_is_an_error() {
+    async fn invalid_answers_are_errors() {
         let settings = frame(4, 0, 0, b"");
         let error = asked(settings.clone()).await.unwrap_err();
         assert_eq!(error, "it closed the connection without an answer");

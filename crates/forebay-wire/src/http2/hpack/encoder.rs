@@ -239,7 +239,7 @@ mod tests {
     const LIMITS: ListLimits = ListLimits { size: 65_536, fields: 100 };
 
     #[test]
-    fn what_repeats_becomes_one_byte_and_what_does_not_stays_out() {
+    fn repeated_fields_become_one_byte_and_others_are_not_stored() {
         let mut encoder = Encoder::default();
         let mut sizes = Vec::new();
         for request in 0..4 {
