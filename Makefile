@@ -30,7 +30,7 @@ deb tarball:
 deb-tools:
 	@scripts/install-tools deb
 
-# Without a build: root has no Rust, as a rule.
+# Builds nothing, because root usually has no Rust.
 install uninstall:
 	@PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" scripts/package $@
 
