@@ -17,8 +17,9 @@ help:
 	@echo 'make fresh   as root: "make demo" and "make test" in a minimal Debian, to find what they lack'
 
 demo:
-	cargo build --release --package forebay
-	"$${CARGO_TARGET_DIR:-target}"/release/forebay compare \
+	@echo 'Building Forebay with the profile "demo": quicker to build, but without the optimisation of a release'
+	cargo build --profile demo --locked --package forebay
+	"$${CARGO_TARGET_DIR:-target}"/demo/forebay compare \
 		examples/cgi-or-persistent/compare.toml --out forebay-report
 	@echo "The report is in $$PWD/forebay-report"
 
