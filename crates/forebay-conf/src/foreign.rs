@@ -169,6 +169,7 @@ const NAMES: &[(&str, Ours)] = &[
         "gzip gzip_types gzip_min_length gzip_comp_level brotli encode addoutputfilterbydeflate deflatecompressionlevel",
         Key("compress"),
     ),
+    ("sub_filter sub_filter_types sub_filter_once substitute replace_response", Key("replace")),
     ("gzip_static brotli_static", Form("files = { root = \"DIR\", precompressed = true }")),
     ("disable_symlinks", Form("files = { root = \"DIR\", follow_symlinks = \"owner\" }")),
     (

@@ -13,6 +13,7 @@ mod compress;
 mod effect;
 mod expect;
 mod fields;
+mod filter;
 mod forward_auth;
 mod inherited;
 mod jwt;

@@ -7,6 +7,7 @@
 
 mod answer;
 mod carried;
+mod filters;
 mod origin;
 mod question;
 mod relay;
@@ -223,6 +224,7 @@ fn routes(
             text.item("cache", b"its replies may be stored, and later requests get them");
             text.item("store", places(plan).as_bytes());
         }
+        filters::append(&route.filters, request, text);
         let is_by_segment = route.matcher.is_by_segment(&request.path);
         let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
         let fields = RequestFields::new(&route.request_headers);

@@ -3,6 +3,7 @@
 mod access;
 mod answer;
 mod backends;
+mod bodies;
 mod cache;
 mod conditions;
 mod fields;

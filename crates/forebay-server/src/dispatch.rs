@@ -242,6 +242,8 @@ async fn admit(
         exchange.reply.set_rules(rules);
     }
     let Exchange { request, body, reply, .. } = exchange;
+    // Set the filter after the gate, because it may depend on the user.
+    reply.set_filter(route.filters.as_ref().and_then(|filters| filters.of_request(request)));
     reply.set_buffered(route.buffer);
     admit_body(body, reply, route).await?;
     if route.request_buffering {
@@ -261,6 +263,7 @@ fn prepare(exchange: &mut Exchange, route: &Route) {
     }
     let offer = route.compression.as_ref().map(|compression| compression.offer(&exchange.request));
     exchange.reply.set_offer(offer);
+    exchange.reply.set_filter(None);
     exchange.reply.limit_bandwidth(route.bandwidth_limit);
     // Do not buffer a gate's answer, because it does not occupy the route's application.
     exchange.reply.set_buffered(false);

@@ -23,6 +23,7 @@ pub mod compress;
 mod context;
 pub mod dispatch;
 pub mod exchange;
+pub mod filter;
 pub mod forwarded;
 mod front;
 mod handshake;

@@ -10,6 +10,7 @@ use forebay_wire::http1::{RequestHead, Version, encode};
 use forebay_wire::sendfile;
 
 use crate::compress::{CompressedCopies, Compressor, Offer};
+use crate::filter::BodyFilter;
 use crate::part::HeadEnd;
 use crate::stream::Stream;
 
@@ -17,6 +18,7 @@ mod body;
 mod capture;
 mod changes;
 mod cors;
+mod filter;
 mod grpc;
 mod pace;
 mod redirect;
@@ -76,6 +78,10 @@ pub struct Reply {
     pages: Option<Rc<ErrorPages>>,
     /// True if `pages` also replace error replies of the origin.
     intercepts: bool,
+    /// Filter of the route for the next head.
+    next_filter: Option<Box<BodyFilter>>,
+    /// Changes the body, from the end of the head on.
+    filter: Option<Box<BodyFilter>>,
     /// Compression offer of the route for this request.
     offer: Option<Offer>,
     /// Compresses the body, from the end of the head on.
@@ -139,6 +145,8 @@ impl Reply {
             carried: Vec::new(),
             pages: None,
             intercepts: false,
+            next_filter: None,
+            filter: None,
             offer: None,
             compressor: None,
             compressed: None,
@@ -165,6 +173,7 @@ impl Reply {
         self.rules = None;
         self.applied = None;
         self.pages = None;
+        (self.next_filter, self.filter) = (None, None);
         self.offer = None;
         self.compressor = None;
         self.capture = None;
@@ -188,6 +197,7 @@ impl Reply {
         self.applied = None;
         self.redirect = None;
         self.capture = None;
+        (self.next_filter, self.filter) = (None, None);
         self.offer = None;
         self.compressor = None;
         self.compressed = None;
@@ -404,6 +414,8 @@ impl Reply {
             sendfile::strip(&mut self.out, self.fields);
         }
         rules::append_carried(&mut self.out, self.fields, &self.carried);
+        let length = self.begin_filter(length);
+        let whole = whole.filter(|_| self.filter.is_none());
         let length = self.begin_compression(length, whole);
         let stream = self.stream.as_ref().expect("a reply is written while its stream is attached");
         stream.enter(Step::Reply);
@@ -518,7 +530,7 @@ impl Reply {
     /// Drops this reply and the rest of the origin's output.
     fn withhold(&mut self) {
         self.empty();
-        self.compressor = None;
+        (self.filter, self.compressor) = (None, None);
         self.framing = Framing::None;
         self.phase = ReplyPhase::Body;
     }
@@ -571,6 +583,7 @@ impl Reply {
         page: &[u8],
     ) -> Result<(), Fault> {
         self.intercepts = false;
+        self.next_filter = None;
         self.begin(status, b"");
         self.field("Content-Type", content_type.as_bytes());
         if matches!(status, 429 | 503) && !rules::has(lines, b"retry-after") {
@@ -588,7 +601,7 @@ impl Reply {
     pub fn restart(&mut self) {
         if !self.is_written || self.redirect.take().is_some() {
             self.empty();
-            self.compressor = None;
+            (self.filter, self.compressor) = (None, None);
             self.framing = Framing::None;
             self.phase = ReplyPhase::Waiting;
             self.body_bytes = 0;

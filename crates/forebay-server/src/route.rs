@@ -19,6 +19,7 @@ use forebay_wire::path::Slashes;
 
 use crate::compress::Compression;
 use crate::exchange::{Gate, Origin};
+use crate::filter::Filters;
 use crate::forwarded::Trust;
 use crate::pages::Closed;
 use crate::relay::Relay;
@@ -107,6 +108,8 @@ pub struct Route {
     pub closed: Option<Box<Closed>>,
     /// Web pages of other origins that may use the route.
     pub cors: Option<Rc<Cors>>,
+    /// Changes to the bodies of replies.
+    pub filters: Option<Rc<Filters>>,
     /// Compression of replies. `None` means no compression.
     pub compression: Option<Rc<Compression>>,
     /// Limit on the speed of replies.

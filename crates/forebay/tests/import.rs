@@ -118,6 +118,28 @@ fn caches_hashes_and_retries_of_nginx_have_translations() {
 }
 
 #[test]
+fn replaced_texts_of_nginx_are_translated() {
+    let folder = Folder::new();
+    let text = "events {}\nhttp {\nserver {\nlisten 127.0.0.1:8080;\n\
+        sub_filter 'http://old' 'https://$host';\nsub_filter \"a\\\"b\" '';\n\
+        location / { proxy_pass http://10.0.0.1; proxy_set_header Accept-Encoding ''; }\n\
+        location /all/ { proxy_pass http://10.0.0.1; sub_filter x y;\n\
+        sub_filter_once off; sub_filter_types text/css; sub_filter_last_modified on; }\n\
+        location /other/ { proxy_pass http://10.0.0.1; sub_filter $host y; }\n}\n}\n";
+    let (toml, notes) = import("nginx", &folder.write("nginx.conf", text));
+    for line in [
+        "replace = { texts = { \"http://old\" = \"https://{host}\", 'a\"b' = \"\" }, once = true, ignore_case = true }",
+        "replace = { texts = { x = \"y\" }, types = [\"text/html\", \"text/css\"], ignore_case = true, last_modified = true }",
+    ] {
+        assert!(toml.contains(line), "no {line} in\n{toml}");
+    }
+    assert!(notes.contains("sub_filter $host y"), "{notes}");
+    let site = folder.write("site.toml", &toml);
+    let checked = run(&["check", site.to_str().unwrap()]);
+    assert_eq!(checked.status.code(), Some(0), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+#[test]
 fn every_imported_fixture_passes_check() {
     let folder = tree();
     let mut seen = 0;

@@ -10,6 +10,7 @@ use super::app::Limits;
 use super::cache::Cache;
 use super::compress::Compress;
 use super::fields::{ReplyFields, RequestFields};
+use super::filter::Replace;
 use super::forward_auth::{ForwardAuth, Satisfy};
 use super::jwt::Jwt;
 use super::limit::{BandwidthLimit, RateLimit};
@@ -199,6 +200,9 @@ pub struct Route {
     /// Compresses replies for clients that accept a content coding: true, or a table. Default:
     /// false.
     pub compress: Option<At<BoolOr<Compress>>>,
+    /// Replaces literal texts in the bodies of replies, such as the addresses of an old site: a table
+    /// with `texts`, or false. Default: bodies stay as they are.
+    pub replace: Option<At<BoolOr<Replace>>>,
     /// Stores replies, and answers later requests with them (RFC 9111): true, or a table. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: false.
     pub cache: Option<At<BoolOr<Cache>>>,

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Ajp, BandwidthLimit, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, ForwardAuth,
-    Inherited, Jwt, LogFile, Maintenance, Matcher, Mirror, MovedPages, ProcessLimits, Proxy,
-    RateLimit, ReplyField, RequestField, Rewrite, Satisfy, Template, Upstream,
+    Ajp, BandwidthLimit, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, Filters,
+    ForwardAuth, Inherited, Jwt, LogFile, Maintenance, Matcher, Mirror, MovedPages, ProcessLimits,
+    Proxy, RateLimit, ReplyField, RequestField, Rewrite, Satisfy, Template, Upstream,
 };
 
 /// A route: conditions on requests, and the action that answers matching requests.
@@ -50,6 +50,8 @@ pub struct Route {
     pub buffer: bool,
     /// Compression of replies. Default `None`.
     pub compress: Option<Compress>,
+    /// Changes to the bodies of replies. Default: none.
+    pub filters: Filters,
     /// Stored replies. Default `None`.
     pub cache: Option<Cache>,
     /// Receives the whole request body before the request is sent to a server. Default true for

@@ -80,7 +80,7 @@ fn types(table: &file::Compress) -> Resolution<Vec<MediaPattern>> {
     list.items().iter().map(media_pattern).collect()
 }
 
-fn media_pattern(typed: &At<&String>) -> Resolution<MediaPattern> {
+pub(super) fn media_pattern(typed: &At<&String>) -> Resolution<MediaPattern> {
     let text = text(typed)?;
     MediaPattern::parse(text).ok_or_else(|| {
         Problem::new(&typed.span, format!("\"{text}\" is not a media type"))

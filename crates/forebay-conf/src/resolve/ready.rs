@@ -8,9 +8,9 @@ use crate::error::{ConfError, Problem};
 use crate::file::At;
 use crate::merge::AllFilled;
 use crate::plan::{
-    Access, Action, EncodedSlashes, ErrorPages, Files, ForwardedFields, HostPattern, Listen, Log,
-    Matcher, PathParameters, PathPattern, Plan, Proxy, Respond, Route, ScriptsBelow, Server, Site,
-    SocketAccess, Symlinks,
+    Access, Action, EncodedSlashes, ErrorPages, Files, Filters, ForwardedFields, HostPattern,
+    Listen, Log, Matcher, PathParameters, PathPattern, Plan, Proxy, Respond, Route, ScriptsBelow,
+    Server, Site, SocketAccess, Symlinks,
 };
 use crate::source::{SourceFile, Sources};
 
@@ -46,6 +46,7 @@ impl Plan {
             request_headers: Vec::new(),
             reply_headers: Vec::new(),
             remove_headers: Vec::new(),
+            filters: Filters::default(),
             cache: None,
             max_body: None,
             fallback: false,

@@ -9,6 +9,7 @@ use super::cache::cache;
 use super::compress::compress;
 use super::effect::no_effect;
 use super::fields::{remove_headers, reply_headers, request_headers};
+use super::filter::filters;
 use super::forward_auth::forward_auth as forward_auth_of;
 use super::jwt::jwt as jwt_of;
 use super::limit::{bandwidth_limit, rate_limits};
@@ -48,7 +49,9 @@ pub(super) fn route(
     let names = matcher.regex.iter().flat_map(|regex| regex.names().map(str::to_owned));
     let captures = &names.collect::<Vec<_>>()[..];
     let action = action(context, file, typed, captures)?;
+    let mut request_headers = request_headers(typed, captures)?;
     Ok(Route {
+        filters: filters(context, typed, (&action, captures), &mut request_headers)?,
         name: name(typed)?,
         matcher: Matcher { allows_path_info: runs_scripts(file, &action), ..matcher },
         fallback: fallback(context, file, typed, &action)?,
@@ -69,7 +72,7 @@ pub(super) fn route(
             _ => None,
         },
         expires: optional_time(&typed.expires)?,
-        request_headers: request_headers(typed, captures)?,
+        request_headers,
         reply_headers: reply_headers(typed, captures)?,
         remove_headers: remove_headers(typed)?,
         error_pages: error_pages(

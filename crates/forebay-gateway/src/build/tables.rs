@@ -17,6 +17,7 @@ use forebay_origin::rules::{Others, has_gate, instead, kept_scripts};
 use forebay_origin::scripts::cgi::{Cgi, PASSED, Processes};
 use forebay_server::compress::Compression;
 use forebay_server::exchange::{Gate, Origin};
+use forebay_server::filter::Filters;
 use forebay_server::pages::Closed;
 use forebay_server::relay::Relay;
 use forebay_server::reply::Rules;
@@ -111,6 +112,7 @@ impl Origins {
             intercepts: route.error_pages.intercept && has_errors_of_its_own(&route.action),
             closed: route.maintenance.clone().map(|settings| Box::new(Closed::new(settings))),
             cors: route.cors.clone().map(Rc::new),
+            filters: Filters::new(&route.filters),
             compression: route.compress.clone().map(|settings| Rc::new(Compression::new(settings))),
             bandwidth_limit: route.bandwidth_limit,
             max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),

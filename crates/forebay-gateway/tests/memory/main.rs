@@ -52,6 +52,7 @@ mod proxied;
 mod proxied_fields;
 mod rate_limits;
 mod redirects;
+mod replacing;
 mod reply_fields;
 mod request_fields;
 mod retries;

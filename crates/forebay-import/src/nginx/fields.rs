@@ -1,6 +1,7 @@
 //! Translates changes to replies (fields, expiry, compression), logs and limits.
 
 use super::Cx;
+use super::bodies::bodies;
 use super::cache::cache;
 use super::scope::Scope;
 use super::syntax::Directive;
@@ -44,6 +45,7 @@ pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
     cache(cx, variables, route);
     bandwidth(cx, scope, route);
     mirror(cx, scope, route);
+    bodies(cx, variables, route);
 }
 
 /// Translates `limit_rate` and `limit_rate_after`.

@@ -126,6 +126,10 @@ pub const READ: &[&str] = &[
     "ssl_verify_client",
     "stream",
     "stub_status",
+    "sub_filter",
+    "sub_filter_last_modified",
+    "sub_filter_once",
+    "sub_filter_types",
     "try_files",
     "upstream",
     "user",
@@ -344,7 +348,6 @@ pub fn next_step(name: &str) -> &'static str {
     match name {
         "include" => "the file does not exist: copy it here, and import again",
         "mail" => "Forebay has no mail proxy: keep nginx for this block",
-        "sub_filter" => "replace the text in the application",
         "mirror_request_body" => "see `max_body` of `mirror`",
         "charset" => "set Content-Type with its charset in `set_headers`",
         "fastcgi_next_upstream" => {

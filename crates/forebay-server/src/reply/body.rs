@@ -44,7 +44,7 @@ impl Reply {
         // The status line, the server's own fields and the framing need less than the rest of the
         // space.
         const ROOM: usize = GATHER - BUFFER / 8;
-        if self.offer.is_some() || lines.len() + body.len() > ROOM {
+        if self.offer.is_some() || self.next_filter.is_some() || lines.len() + body.len() > ROOM {
             return false;
         }
         self.begin(status, b"");
@@ -63,6 +63,15 @@ impl Reply {
     /// and [`Reply::finish`] write them, too.
     pub async fn push(&mut self, data: &[u8]) -> Result<(), Fault> {
         self.capture_body(data);
+        if self.filter.is_some() {
+            // Box the future, so that replies without a filter reserve no memory for it.
+            return Box::pin(self.push_filtered(data)).await;
+        }
+        self.push_plain(data).await
+    }
+
+    /// Adds body bytes that a cache has recorded and a filter has changed.
+    pub(super) async fn push_plain(&mut self, data: &[u8]) -> Result<(), Fault> {
         if self.compressor.is_some() {
             return self.compress(data).await;
         }
@@ -87,6 +96,10 @@ impl Reply {
     /// Adds body bytes and writes all collected bytes.
     pub async fn send(&mut self, data: &[u8]) -> Result<(), Fault> {
         self.capture_body(data);
+        if self.filter.is_some() {
+            Box::pin(self.push_filtered(data)).await?;
+            return self.flush().await;
+        }
         if self.compressor.is_some() {
             self.compress(data).await?;
             return self.flush().await;
@@ -112,8 +125,8 @@ impl Reply {
         if let Some(capture) = &mut self.capture {
             capture.lose_body();
         }
-        if self.compressor.is_some() {
-            return self.compress_file(file, offset, length).await;
+        if self.filter.is_some() || self.compressor.is_some() {
+            return self.change_file(file, offset, length).await;
         }
         debug_assert!(self.framing != Framing::Open, "files have a length");
         self.flush().await?;
@@ -155,6 +168,9 @@ impl Reply {
             return Err(Fault::shorter_than_announced(left));
         }
         self.capture_end()?;
+        if self.filter.is_some() {
+            Box::pin(self.end_filter()).await?;
+        }
         if let Some(compressor) = self.compressor.take() {
             let before = self.out.len();
             compressor.finish(&mut self.out)?;
@@ -210,8 +226,8 @@ impl Reply {
         Ok(())
     }
 
-    /// Compresses a range of a file in slices, so that other tasks run in between.
-    async fn compress_file(&mut self, file: &File, from: u64, length: u64) -> Result<(), Fault> {
+    /// Filters and compresses a range of a file in slices, so that other tasks run in between.
+    async fn change_file(&mut self, file: &File, from: u64, length: u64) -> Result<(), Fault> {
         let mut slice = vec![0; SLICE];
         let mut done = 0;
         while done < length {
@@ -222,7 +238,11 @@ impl Reply {
             if read == 0 {
                 return Err(Fault::us(500, "a file became shorter while it was sent"));
             }
-            self.compress(&slice[..read]).await?;
+            if self.filter.is_some() {
+                Box::pin(self.push_filtered(&slice[..read])).await?;
+            } else {
+                self.compress(&slice[..read]).await?;
+            }
             done += read as u64;
         }
         Ok(())

@@ -1,0 +1,201 @@
+//! Changes to the bodies of replies while they are sent: replacements of texts (`replace`).
+//!
+//! A filter sees a body after a cache has recorded it and before compression. Stored replies are
+//! therefore the origin's own, and no reply with a value of one visitor is stored.
+
+mod replace;
+
+use std::rc::Rc;
+
+use forebay_conf::{self as conf, MediaPattern};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_wire::http1::encode;
+
+use replace::{Replacements, Replacer};
+
+/// Maximum bytes that callers pass to [`BodyFilter::take`] in one call.
+pub const SLICE: usize = 16 * 1024;
+
+/// Fields that describe the exact bytes of the origin's body.
+const OF_BYTES: [&[u8]; 5] =
+    [b"accept-ranges", b"content-digest", b"content-md5", b"digest", b"repr-digest"];
+
+/// The changes of a route to the bodies of its replies, on one thread.
+pub struct Filters {
+    replace: Option<Rc<Replacements>>,
+}
+
+/// A change to the body of one reply.
+pub struct BodyFilter {
+    replacer: Replacer,
+    /// Bytes of the announced length that the origin has not sent yet.
+    left: Option<u64>,
+}
+
+/// Suitability of a reply for a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suitability {
+    /// The body can be changed.
+    Suitable,
+    /// The media type or the status excludes the reply.
+    Other,
+    /// The body is encoded, although the request accepted no encoding.
+    Encoded,
+}
+
+impl Filters {
+    /// Returns the changes of a route; `None` if it has none.
+    pub fn new(settings: &conf::Filters) -> Option<Rc<Self>> {
+        let replace = settings.replace.as_ref()?;
+        Some(Rc::new(Self { replace: Some(Rc::new(Replacements::new(replace))) }))
+    }
+
+    /// Returns the change for the reply to `request`.
+    pub(crate) fn of_request(&self, request: &Request) -> Option<Box<BodyFilter>> {
+        let replace = self.replace.as_ref()?;
+        Some(Box::new(BodyFilter { replacer: replace.of_request(request), left: None }))
+    }
+}
+
+impl BodyFilter {
+    /// Adapts the field lines of `out` from `start` on. Returns false if the body must not be
+    /// changed. `announced` is the length of the origin's body.
+    pub(crate) fn begin(
+        &mut self,
+        out: &mut Vec<u8>,
+        start: usize,
+        announced: Option<u64>,
+    ) -> Result<(), Unchanged> {
+        let settings = self.replacer.settings();
+        match suitability(&out[start..], &settings.types) {
+            Suitability::Suitable => {}
+            Suitability::Other => return Err(Unchanged::Other),
+            Suitability::Encoded => return Err(Unchanged::Encoded),
+        }
+        self.left = announced;
+        adapt_head(out, start, settings.last_modified);
+        if self.replacer.is_private() {
+            // A cache between Forebay and the client must not give the reply to another visitor.
+            encode::field(out, "Cache-Control", b"private");
+        }
+        Ok(())
+    }
+
+    /// Takes bytes of the origin's body. Call [`Self::step`] before the next call.
+    pub(crate) fn take(&mut self, data: &[u8]) -> Result<(), Fault> {
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(data.len() as u64).ok_or_else(Fault::longer_than_announced)?;
+        }
+        self.replacer.take(data);
+        Ok(())
+    }
+
+    /// Appends bytes of the changed body to `out`. Returns true if `out` is full, so that the
+    /// caller has to write these bytes and call again.
+    pub(crate) fn step(&mut self, out: &mut Vec<u8>) -> bool {
+        self.replacer.step(false, out)
+    }
+
+    /// Appends the end of the changed body to `out`, as [`Self::step`] does.
+    pub(crate) fn end(&mut self, out: &mut Vec<u8>) -> Result<bool, Fault> {
+        match self.left {
+            Some(left @ 1..) => Err(Fault::shorter_than_announced(left)),
+            _ => Ok(self.replacer.step(true, out)),
+        }
+    }
+}
+
+/// Reason why a body is not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unchanged {
+    /// The reply is none of those that the route changes.
+    Other,
+    /// The body is encoded.
+    Encoded,
+}
+
+/// Returns the suitability of a reply with these field lines.
+fn suitability(lines: &[u8], types: &[MediaPattern]) -> Suitability {
+    let (mut media_type, mut is_encoded) = (None, false);
+    for (name, value) in fields(lines) {
+        if is(name, b"content-range") {
+            return Suitability::Other;
+        }
+        is_encoded |= is(name, b"content-encoding") && !is(value, b"identity") && !value.is_empty();
+        if is(name, b"content-type") {
+            media_type = value.split(|&b| b == b';').next().map(<[u8]>::trim_ascii);
+        }
+    }
+    let is_meant = |media_type: &[u8]| types.iter().any(|pattern| pattern.matches(media_type));
+    match media_type.is_some_and(is_meant) {
+        false => Suitability::Other,
+        true if is_encoded => Suitability::Encoded,
+        true => Suitability::Suitable,
+    }
+}
+
+/// Removes the fields that are wrong for the changed body from the field lines of `out` from
+/// `start` on. `keeps_validators` keeps `Last-Modified`, and `ETag` as a weak tag.
+pub(crate) fn adapt_head(out: &mut Vec<u8>, start: usize, keeps_validators: bool) {
+    let lines = out.split_off(start);
+    for line in lines.split_inclusive(|&b| b == b'\n') {
+        let (name, value) = split(line);
+        let is_validator = is(name, b"etag") || is(name, b"last-modified");
+        if OF_BYTES.iter().any(|dropped| is(name, dropped)) || is_validator && !keeps_validators {
+            continue;
+        }
+        if is(name, b"etag") && value.starts_with(b"\"") {
+            encode::field(out, "ETag", &[b"W/", value].concat());
+        } else {
+            out.extend_from_slice(line);
+        }
+    }
+}
+
+pub(crate) fn fields(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    lines.split_inclusive(|&b| b == b'\n').map(split)
+}
+
+fn split(line: &[u8]) -> (&[u8], &[u8]) {
+    let colon = memchr::memchr(b':', line).unwrap_or(line.len());
+    (&line[..colon], line.get(colon + 1..).unwrap_or_default().trim_ascii())
+}
+
+pub(crate) fn is(name: &[u8], expected: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(expected)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_whose_bodies_are_changed() {
+        let types = [MediaPattern::parse("text/html").unwrap()];
+        for (lines, expected) in [
+            ("Content-Type: text/html; charset=utf-8\r\n", Suitability::Suitable),
+            ("content-type: TEXT/HTML\r\nContent-Encoding: identity\r\n", Suitability::Suitable),
+            ("Content-Type: text/html\r\nContent-Encoding: gzip\r\n", Suitability::Encoded),
+            ("Content-Type: text/html\r\nContent-Range: bytes 0-1/2\r\n", Suitability::Other),
+            ("Content-Type: text/htmlx\r\n", Suitability::Other),
+            ("Content-Type: image/png\r\nContent-Encoding: gzip\r\n", Suitability::Other),
+            ("", Suitability::Other),
+        ] {
+            assert_eq!(suitability(lines.as_bytes(), &types), expected, "{lines}");
+        }
+    }
+
+    #[test]
+    fn the_head_promises_nothing_about_the_original_bytes() {
+        let lines =
+            "ETag: \"a\"\r\nLast-Modified: x\r\nAccept-Ranges: bytes\r\nDigest: y\r\nX: z\r\n";
+        for (keeps, expected) in
+            [(false, "X: z\r\n"), (true, "ETag: W/\"a\"\r\nLast-Modified: x\r\nX: z\r\n")]
+        {
+            let mut out = lines.as_bytes().to_vec();
+            adapt_head(&mut out, 0, keeps);
+            assert_eq!(String::from_utf8_lossy(&out), expected);
+        }
+    }
+}
