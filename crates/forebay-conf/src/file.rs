@@ -43,7 +43,7 @@ pub use compress::{Coding, Compress};
 pub(crate) use defaults::{ANSWERS, SITE_KEYS};
 pub use defaults::{Defaults, RouteKeys};
 pub use fields::RequestField;
-pub use filter::Replace;
+pub use filter::{Replace, Ssi};
 pub use forward_auth::{ForwardAuth, Satisfy};
 pub use jwt::Jwt;
 pub use limit::{BandwidthLimit, RateLimit};

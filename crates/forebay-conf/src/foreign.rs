@@ -170,6 +170,7 @@ const NAMES: &[(&str, Ours)] = &[
         Key("compress"),
     ),
     ("sub_filter sub_filter_types sub_filter_once substitute replace_response", Key("replace")),
+    ("ssi ssi_types ssi_last_modified includes xbithack", Key("ssi")),
     ("gzip_static brotli_static", Form("files = { root = \"DIR\", precompressed = true }")),
     ("disable_symlinks", Form("files = { root = \"DIR\", follow_symlinks = \"owner\" }")),
     (

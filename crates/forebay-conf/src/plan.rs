@@ -51,7 +51,7 @@ pub(crate) use compress::{ALGORITHMS, MIN_SIZE, TYPES};
 pub use compress::{Algorithm, Compress, ContentCoding, MediaPattern};
 pub use expect::{Expectation, ExpectedAnswer};
 pub use fields::{ReplyField, RequestChange, RequestField, Rewrite};
-pub use filter::{Filters, Replace, ReplaceEscape};
+pub use filter::{Filters, Replace, ReplaceEscape, Ssi};
 pub(crate) use filter::{has_script, is_plain};
 pub use forward_auth::{ForwardAuth, Satisfy};
 pub use inherited::Inherited;

@@ -245,6 +245,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("Maintenance", &["respond = 'x'\n[site.route.maintenance]\npage = 'a-file'\n@"]),
     ("BandwidthLimit", &["respond = 'x'\n[site.route.bandwidth_limit]\nrate = '1k'\n@"]),
     ("Replace", &["respond = 'x'\n[site.route.replace]\ntexts = { a = 'b' }\n@"]),
+    ("Ssi", &["respond = 'x'\n[site.route.ssi]\n@"]),
     ("Mirror", &["respond = 'x'\n[site.route.mirror]\nto = 'http://a'\n@"]),
     (
         "Proxy",

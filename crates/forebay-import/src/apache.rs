@@ -4,6 +4,7 @@ mod access;
 mod bases;
 mod fields;
 mod handlers;
+mod includes;
 mod place;
 mod regions;
 mod rewrites;
@@ -85,6 +86,7 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
 /// Directives that the translation reads.
 const READ: &[&str] = &[
     "AddHandler",
+    "AddOutputFilter",
     "AddOutputFilterByType",
     "AddType",
     "Alias",
@@ -162,6 +164,7 @@ const READ: &[&str] = &[
     "Timeout",
     "User",
     "VirtualHost",
+    "XBitHack",
 ];
 
 /// Directives that do not change replies, or that need no key in Forebay.

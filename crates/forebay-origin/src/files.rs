@@ -18,6 +18,7 @@ use forebay_net::head::Request;
 use forebay_net::thread::Thread;
 use forebay_server::dispatch::kept_from_scripts;
 use forebay_server::exchange::{Exchange, Origin, OriginFuture};
+use forebay_server::filter::BodyChange;
 use forebay_server::reply::{Length, Reply};
 use forebay_upstream::script::{NoScript, find as script_in};
 use forebay_wire::http1::{KnownField, encode};
@@ -390,7 +391,13 @@ async fn add_slash(exchange: &mut Exchange) -> Result<(), Fault> {
 /// Sends a file as the preconditions and ranges of the request require.
 async fn send(exchange: &mut Exchange, entry: &CachedFile, max_ranges: usize) -> Result<(), Fault> {
     let Exchange { request, reply, .. } = exchange;
-    match decide(request, entry, max_ranges) {
+    // The conditions and ranges of the client refer to the changed body, which the file does not have.
+    let outcome = match reply.body_change_of(entry.content_type) {
+        BodyChange::No => decide(request, entry, max_ranges),
+        BodyChange::WithValidators => decide(request, entry, 0),
+        BodyChange::WithoutValidators => Outcome::Whole,
+    };
+    match outcome {
         Outcome::Whole => {
             reply.begin(200, b"");
             reply.field_lines().extend_from_slice(&entry.fields);

@@ -243,7 +243,7 @@ async fn admit(
     }
     let Exchange { request, body, reply, .. } = exchange;
     // Set the filter after the gate, because it may depend on the user.
-    reply.set_filter(route.filters.as_ref().and_then(|filters| filters.of_request(request)));
+    reply.set_filter(route.filters.as_ref().map(|filters| filters.of_request(request)));
     reply.set_buffered(route.buffer);
     admit_body(body, reply, route).await?;
     if route.request_buffering {

@@ -1,4 +1,5 @@
-//! Changes to the bodies of replies while they are sent: replacements of texts (`replace`).
+//! Changes to the bodies of replies: replacements of texts (`replace`), and pages whose commands are
+//! evaluated (`ssi`).
 //!
 //! A filter sees a body after a cache has recorded it and before compression. Stored replies are
 //! therefore the origin's own, and no reply with a value of one visitor is stored.
@@ -6,8 +7,9 @@
 mod replace;
 
 use std::rc::Rc;
+use std::time::SystemTime;
 
-use forebay_conf::{self as conf, MediaPattern};
+use forebay_conf::{self as conf, MediaPattern, Ssi};
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_wire::http1::encode;
@@ -24,13 +26,58 @@ const OF_BYTES: [&[u8]; 5] =
 /// The changes of a route to the bodies of its replies, on one thread.
 pub struct Filters {
     replace: Option<Rc<Replacements>>,
+    ssi: Option<Rc<Ssi>>,
 }
 
 /// A change to the body of one reply.
 pub struct BodyFilter {
-    replacer: Replacer,
+    replacer: Option<Replacer>,
+    /// Settings for the evaluation of the page, until the head has shown if it is one.
+    ssi: Option<Rc<Ssi>>,
+    /// The page, while its body is collected.
+    page: Option<SsiPage>,
     /// Bytes of the announced length that the origin has not sent yet.
     left: Option<u64>,
+}
+
+/// The change of a route to the body of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyChange {
+    /// The body stays as it is.
+    No,
+    /// The body changes, and the client gets validators.
+    WithValidators,
+    /// The body changes, and the client gets no validators.
+    WithoutValidators,
+}
+
+/// A page whose commands are to be evaluated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SsiPage {
+    /// Status of the reply.
+    pub status: u16,
+    /// Field lines of the reply, without those that are wrong for the evaluated page.
+    pub lines: Vec<u8>,
+    /// True if the lines have a `Date`.
+    pub has_date: bool,
+    /// Time of the last change of the page.
+    pub modified: Option<SystemTime>,
+    /// Body.
+    pub body: Vec<u8>,
+    /// Maximum number of bytes of the body and of the evaluated page.
+    pub limit: usize,
+}
+
+impl SsiPage {
+    fn append(&mut self, data: &[u8]) -> Result<(), Fault> {
+        let limit = self.limit;
+        if self.body.len() + data.len() > limit {
+            let why = format!("a page is larger than {limit} bytes (`max_size` of `ssi`)");
+            return Err(Fault::us(500, why));
+        }
+        self.body.extend_from_slice(data);
+        Ok(())
+    }
 }
 
 /// Suitability of a reply for a change.
@@ -47,27 +94,29 @@ enum Suitability {
 impl Filters {
     /// Returns the changes of a route; `None` if it has none.
     pub fn new(settings: &conf::Filters) -> Option<Rc<Self>> {
-        let replace = settings.replace.as_ref()?;
-        Some(Rc::new(Self { replace: Some(Rc::new(Replacements::new(replace))) }))
+        let replace = settings.replace.as_ref().map(|replace| Rc::new(Replacements::new(replace)));
+        let ssi = settings.ssi.clone().map(Rc::new);
+        (!settings.is_empty()).then(|| Rc::new(Self { replace, ssi }))
     }
 
     /// Returns the change for the reply to `request`.
-    pub(crate) fn of_request(&self, request: &Request) -> Option<Box<BodyFilter>> {
-        let replace = self.replace.as_ref()?;
-        Some(Box::new(BodyFilter { replacer: replace.of_request(request), left: None }))
+    pub(crate) fn of_request(&self, request: &Request) -> Box<BodyFilter> {
+        let replacer = self.replace.as_ref().map(|replace| replace.of_request(request));
+        Box::new(BodyFilter { replacer, ssi: self.ssi.clone(), page: None, left: None })
     }
 }
 
 impl BodyFilter {
-    /// Adapts the field lines of `out` from `start` on. Returns false if the body must not be
-    /// changed. `announced` is the length of the origin's body.
+    /// Adapts the field lines of `out` from `start` on. Fails if the body must not be changed.
+    /// `announced` is the length of the origin's body.
     pub(crate) fn begin(
         &mut self,
         out: &mut Vec<u8>,
         start: usize,
         announced: Option<u64>,
     ) -> Result<(), Unchanged> {
-        let settings = self.replacer.settings();
+        let Some(replacer) = &self.replacer else { return Err(Unchanged::Other) };
+        let settings = replacer.settings();
         match suitability(&out[start..], &settings.types) {
             Suitability::Suitable => {}
             Suitability::Other => return Err(Unchanged::Other),
@@ -75,11 +124,69 @@ impl BodyFilter {
         }
         self.left = announced;
         adapt_head(out, start, settings.last_modified);
-        if self.replacer.is_private() {
+        if replacer.is_private() {
             // A cache between Forebay and the client must not give the reply to another visitor.
             encode::field(out, "Cache-Control", b"private");
         }
         Ok(())
+    }
+
+    /// Returns the change to a reply of this media type, as far as it is known before the head.
+    pub(crate) fn change_of(&self, content_type: &str) -> BodyChange {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim().as_bytes();
+        let is_meant = |types: &[MediaPattern]| types.iter().any(|one| one.matches(media_type));
+        let replace = self.replacer.as_ref().map(Replacer::settings);
+        let replace = replace.filter(|replace| is_meant(&replace.types));
+        let ssi = self.ssi.as_ref().filter(|ssi| is_meant(&ssi.types));
+        match (replace.map(|one| one.last_modified), ssi.map(|one| one.last_modified)) {
+            (None, None) => BodyChange::No,
+            (Some(false), _) | (_, Some(false)) => BodyChange::WithoutValidators,
+            _ => BodyChange::WithValidators,
+        }
+    }
+
+    /// Returns true if the route evaluates pages, and the field lines are those of a page.
+    pub(crate) fn is_page(&self, lines: &[u8]) -> bool {
+        let content_type = fields(lines).find(|(name, _)| is(name, b"content-type"));
+        let media_type = content_type.and_then(|(_, value)| value.split(|&b| b == b';').next());
+        let media_type = media_type.unwrap_or_default().trim_ascii();
+        let types = self.ssi.iter().flat_map(|ssi| &ssi.types);
+        types.into_iter().any(|one| one.matches(media_type))
+    }
+
+    /// Returns the filter that collects the body of a page. Fails if the reply is not to be evaluated.
+    /// Adapts the field lines of `out` from `start` on.
+    pub(crate) fn begin_page(
+        &mut self,
+        out: &mut Vec<u8>,
+        start: usize,
+        announced: Option<u64>,
+    ) -> Result<Box<Self>, Unchanged> {
+        let Some(ssi) = self.ssi.take() else { return Err(Unchanged::Other) };
+        match suitability(&out[start..], &ssi.types) {
+            Suitability::Suitable => {}
+            Suitability::Other => return Err(Unchanged::Other),
+            Suitability::Encoded => return Err(Unchanged::Encoded),
+        }
+        let modified = fields(&out[start..]).find(|(name, _)| is(name, b"last-modified"));
+        let modified = modified.and_then(|(_, time)| std::str::from_utf8(time).ok());
+        let modified = modified.and_then(|time| httpdate::parse_http_date(time).ok());
+        adapt_head(out, start, ssi.last_modified);
+        let page = SsiPage { modified, limit: ssi.max_size, ..SsiPage::default() };
+        Ok(Box::new(Self { replacer: None, ssi: None, page: Some(page), left: announced }))
+    }
+
+    /// Sets the head of the page.
+    pub(crate) fn set_page_head(&mut self, status: u16, lines: &[u8], has_date: bool) {
+        if let Some(page) = &mut self.page {
+            (page.status, page.has_date) = (status, has_date);
+            page.lines.extend_from_slice(lines);
+        }
+    }
+
+    /// Takes the page after its end.
+    pub(crate) fn take_page(&mut self) -> Option<SsiPage> {
+        self.page.take()
     }
 
     /// Takes bytes of the origin's body. Call [`Self::step`] before the next call.
@@ -87,21 +194,26 @@ impl BodyFilter {
         if let Some(left) = &mut self.left {
             *left = left.checked_sub(data.len() as u64).ok_or_else(Fault::longer_than_announced)?;
         }
-        self.replacer.take(data);
+        if let Some(page) = &mut self.page {
+            return page.append(data);
+        }
+        if let Some(replacer) = &mut self.replacer {
+            replacer.take(data);
+        }
         Ok(())
     }
 
     /// Appends bytes of the changed body to `out`. Returns true if `out` is full, so that the
     /// caller has to write these bytes and call again.
     pub(crate) fn step(&mut self, out: &mut Vec<u8>) -> bool {
-        self.replacer.step(false, out)
+        self.replacer.as_mut().is_some_and(|replacer| replacer.step(false, out))
     }
 
     /// Appends the end of the changed body to `out`, as [`Self::step`] does.
     pub(crate) fn end(&mut self, out: &mut Vec<u8>) -> Result<bool, Fault> {
         match self.left {
             Some(left @ 1..) => Err(Fault::shorter_than_announced(left)),
-            _ => Ok(self.replacer.step(true, out)),
+            _ => Ok(self.replacer.as_mut().is_some_and(|replacer| replacer.step(true, out))),
         }
     }
 }

@@ -9,8 +9,11 @@
 //! at most ten redirects. A file is sent with the fields of the discarded reply. The new method and
 //! target are stored in the request's buffer, after the head.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 
+use forebay_conf::EncodedSlashes;
 use forebay_net::fault::Fault;
 use forebay_wire::sendfile::NamedFile;
 
@@ -19,6 +22,7 @@ use crate::exchange::Exchange;
 use crate::reply::{FieldChanges, InternalRedirect, Rules};
 use crate::rewrite::rewrite_request;
 use crate::route::{Route, Site};
+use crate::ssi::{self, Routes};
 use crate::stream::Stream;
 
 /// Maximum number of internal redirects of one request.
@@ -71,6 +75,9 @@ async fn follow_all<'s>(
             InternalRedirect::Target(target) => {
                 rewrite_request(&target, &mut exchange.request, site.encoded_slashes)?;
             }
+            InternalRedirect::Includes(page) => {
+                return ssi::answer(stream, exchange, *page, &RoutesOfSite(site)).await;
+            }
             InternalRedirect::Page { status, fields } => {
                 return exchange.respond_error_with(status, &fields).await;
             }
@@ -85,6 +92,29 @@ async fn follow_all<'s>(
         };
     }
     Err(Fault::app(500, format!("more than {REDIRECTS} internal redirects, one after the other")))
+}
+
+/// The routes of a site, for the documents that a page includes.
+struct RoutesOfSite<'s>(&'s Site);
+
+impl Routes for RoutesOfSite<'_> {
+    fn answer<'a>(
+        &'a self,
+        stream: &'a Stream,
+        exchange: &'a mut Exchange,
+    ) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + 'a>> {
+        Box::pin(async move {
+            let (site, mut taken, mut answering) = (self.0, Vec::new(), None);
+            let route = try_routes(stream, exchange, site, &mut taken, &mut answering).await?;
+            let Some(redirect) = exchange.reply.take_redirect() else { return Ok(()) };
+            let origins = Origins { site, route, taken };
+            follow_all(stream, exchange, origins, redirect, &mut answering).await
+        })
+    }
+
+    fn encoded_slashes(&self) -> EncodedSlashes {
+        self.0.encoded_slashes
+    }
 }
 
 /// Converts the request to a GET for `target`, which an origin has named instead of a reply.

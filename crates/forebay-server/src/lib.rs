@@ -44,6 +44,7 @@ pub mod route;
 mod server;
 pub mod serving;
 pub mod spool;
+mod ssi;
 mod stream;
 pub mod tunnel;
 

@@ -27,6 +27,7 @@ mod rules;
 pub use capture::{Captured, Keep, Recorder};
 pub use changes::FieldChanges;
 pub(crate) use cors::is_preflight;
+use filter::PageStart;
 pub(crate) use grpc::{is_call as is_grpc_call, is_head_of_grpc};
 pub use redirect::InternalRedirect;
 pub use rules::{Rules, is_unbuffered_field};
@@ -413,6 +414,11 @@ impl Reply {
             }
             sendfile::strip(&mut self.out, self.fields);
         }
+        let length = match self.begin_page(length, has_date) {
+            PageStart::No => length,
+            PageStart::HeadOnly => Length::Unknown,
+            PageStart::Collects => return,
+        };
         rules::append_carried(&mut self.out, self.fields, &self.carried);
         let length = self.begin_filter(length);
         let whole = whole.filter(|_| self.filter.is_none());
@@ -524,6 +530,9 @@ impl Reply {
         self.redirect = Some(Box::new(redirect));
         // Do not record the new reply, because it does not come from this origin.
         self.capture = None;
+        // A file that an application names is sent as it is. The filter of another route is set when
+        // that route is selected.
+        self.next_filter = None;
         self.withhold();
     }
 

@@ -26,6 +26,9 @@ use crate::part::{Abort, Accepted, Head, HeadEnd, Part, SharedState};
 
 mod ajp;
 mod backlog;
+mod included;
+
+pub use included::{IncludeState, Included, IncludedReply};
 
 /// One request and its reply, over any protocol. All clones refer to the same request. The
 /// request's body and the reply hold one clone each.
@@ -42,6 +45,8 @@ pub enum Stream {
     Http3(Rc<Http3>),
     /// The current request of an AJP connection.
     Ajp(Rc<AjpStream>),
+    /// A request that a page makes with server-side includes.
+    Included(Rc<Included>),
 }
 
 impl Stream {
@@ -69,6 +74,7 @@ impl Stream {
             Self::Http2(stream) => &stream.connection.accepted,
             Self::Http3(stream) => &stream.connection.accepted,
             Self::Ajp(stream) => &stream.accepted,
+            Self::Included(stream) => &stream.accepted,
         }
     }
 
@@ -78,6 +84,7 @@ impl Stream {
         match self {
             Self::Http1(_) | Self::Http2(_) | Self::Http3(_) => self.accepted().peer,
             Self::Ajp(stream) => stream.client(),
+            Self::Included(stream) => stream.parent.peer(),
         }
     }
 
@@ -87,6 +94,7 @@ impl Stream {
             Self::Http2(stream) => &stream.shared,
             Self::Http3(stream) => &stream.shared,
             Self::Ajp(stream) => &stream.shared,
+            Self::Included(stream) => &stream.shared,
         }
     }
 
@@ -129,7 +137,7 @@ impl Stream {
         match self {
             Self::Http1(_) => BodyDecoder::request(framing).keeping_trailers(),
             // The streams of these protocols remove the framing themselves.
-            Self::Http2(_) | Self::Http3(_) | Self::Ajp(_) => match framing {
+            Self::Http2(_) | Self::Http3(_) | Self::Ajp(_) | Self::Included(_) => match framing {
                 RequestFraming::Chunked => BodyDecoder::response(ResponseFraming::Close),
                 framing => BodyDecoder::request(framing),
             },
@@ -142,7 +150,7 @@ impl Stream {
         match self {
             Self::Http2(stream) => stream.has_request_ended(),
             Self::Http3(stream) => stream.has_request_ended(),
-            Self::Http1(_) | Self::Ajp(_) => true,
+            Self::Http1(_) | Self::Ajp(_) | Self::Included(_) => true,
         }
     }
 
@@ -151,14 +159,14 @@ impl Stream {
         match self {
             Self::Http2(stream) => stream.request_trailers(),
             Self::Http3(stream) => stream.request_trailers(),
-            Self::Http1(_) | Self::Ajp(_) => Vec::new(),
+            Self::Http1(_) | Self::Ajp(_) | Self::Included(_) => Vec::new(),
         }
     }
 
     /// Returns true if the stream can end without the rest of its request while its connection
     /// continues.
     pub fn ends_alone(&self) -> bool {
-        matches!(self, Self::Http2(_) | Self::Http3(_) | Self::Ajp(_))
+        !matches!(self, Self::Http1(_))
     }
 
     /// Returns true if the client requests a tunnel with extended CONNECT. Only an open tunnel may
@@ -167,14 +175,14 @@ impl Stream {
         match self {
             Self::Http2(stream) => stream.is_tunnel(),
             Self::Http3(stream) => stream.is_tunnel(),
-            Self::Http1(_) | Self::Ajp(_) => false,
+            Self::Http1(_) | Self::Ajp(_) | Self::Included(_) => false,
         }
     }
 
     /// Returns true if frames of the protocol mark the end of a body, for every HTTP version of the
     /// client.
     pub fn frames_bodies(&self) -> bool {
-        matches!(self, Self::Http2(_) | Self::Http3(_) | Self::Ajp(_))
+        !matches!(self, Self::Http1(_))
     }
 
     /// Records if bytes of a body or of the next request have arrived, and nothing has used them
@@ -182,7 +190,7 @@ impl Stream {
     pub fn set_has_input(&self, has_input: bool) {
         match self {
             Self::Http1(stream) => stream.set_has_input(has_input),
-            Self::Http2(_) | Self::Http3(_) | Self::Ajp(_) => {}
+            Self::Http2(_) | Self::Http3(_) | Self::Ajp(_) | Self::Included(_) => {}
         }
     }
 
@@ -192,7 +200,7 @@ impl Stream {
         match self {
             Self::Http2(stream) => stream.close(),
             Self::Http3(stream) => stream.close(),
-            Self::Http1(_) | Self::Ajp(_) => {}
+            Self::Http1(_) | Self::Ajp(_) | Self::Included(_) => {}
         }
     }
 
@@ -203,7 +211,7 @@ impl Stream {
             Self::Http2(stream) => stream.send_continue(),
             Self::Http3(stream) => stream.send_continue(),
             // The web server itself sends `100 Continue` when it reads the body.
-            Self::Ajp(_) => Ok(()),
+            Self::Ajp(_) | Self::Included(_) => Ok(()),
         }
     }
 
@@ -215,6 +223,8 @@ impl Stream {
             Self::Http2(stream) => stream.read(buffer, limit).await,
             Self::Http3(stream) => Box::pin(stream.read(buffer, limit)).await,
             Self::Ajp(stream) => self.read_body(stream, buffer, limit).await,
+            // An included request has no body.
+            Self::Included(_) => Ok(0),
         }
     }
 
@@ -222,7 +232,7 @@ impl Stream {
     pub fn begin_head(&self, out: &mut Vec<u8>, status: u16, reason: &[u8]) {
         match self {
             Self::Http1(_) | Self::Ajp(_) => http1::begin_head(out, status, reason),
-            Self::Http2(_) | Self::Http3(_) => {}
+            Self::Http2(_) | Self::Http3(_) | Self::Included(_) => {}
         }
     }
 
@@ -230,7 +240,7 @@ impl Stream {
     pub fn end_head(&self, out: &mut Vec<u8>, end: &HeadEnd) {
         match self {
             Self::Http1(_) => http1::end_head(out, end),
-            Self::Http2(_) | Self::Http3(_) => {}
+            Self::Http2(_) | Self::Http3(_) | Self::Included(_) => {}
             Self::Ajp(stream) => stream.set_keep_alive(end.keep_alive),
         }
     }
@@ -254,6 +264,7 @@ impl Stream {
             }
             Self::Http2(_) | Self::Http3(_) => self.write_frames(part, keeps).await,
             Self::Ajp(stream) => self.write_packets(stream, part, keeps).await,
+            Self::Included(stream) => stream.write(&part),
         }
     }
 
@@ -285,7 +296,7 @@ impl Stream {
         match self {
             Self::Http2(stream) => stream.send_head(head, ends),
             Self::Http3(stream) => stream.send_head(head, ends),
-            Self::Http1(_) | Self::Ajp(_) => Ok(()),
+            Self::Http1(_) | Self::Ajp(_) | Self::Included(_) => Ok(()),
         }
     }
 
@@ -294,7 +305,7 @@ impl Stream {
         match self {
             Self::Http2(stream) => stream.send_end(trailers),
             Self::Http3(stream) => stream.send_end(trailers),
-            Self::Http1(_) | Self::Ajp(_) => Ok(()),
+            Self::Http1(_) | Self::Ajp(_) | Self::Included(_) => Ok(()),
         }
     }
 
@@ -312,6 +323,7 @@ impl Stream {
             Self::Http2(stream) => stream.send_file(file, offset, length, ends).await,
             Self::Http3(stream) => Box::pin(stream.send_file(file, offset, length, ends)).await,
             Self::Ajp(stream) => self.send_file_packets(stream, file, offset, length, ends).await,
+            Self::Included(stream) => stream.send_file(file, offset, length, ends),
         }
     }
 
@@ -321,6 +333,7 @@ impl Stream {
             Self::Http2(stream) => stream.write_through(pieces, ends).await,
             Self::Http3(stream) => Box::pin(stream.write_through(pieces, ends)).await,
             Self::Ajp(stream) => stream.socket.write_pieces(pieces).await,
+            Self::Included(stream) => pieces.iter().try_for_each(|piece| stream.append(piece)),
         }
     }
 
@@ -343,6 +356,10 @@ impl Stream {
             Self::Http2(stream) => stream.try_write(pieces, ends),
             Self::Http3(stream) => stream.try_write(pieces, ends),
             Self::Ajp(stream) => stream.socket.try_write(pieces),
+            Self::Included(stream) => {
+                pieces.iter().try_for_each(|piece| stream.append(piece))?;
+                Ok(pieces.iter().map(|piece| piece.len() as u64).sum())
+            }
         }
     }
 
@@ -352,6 +369,7 @@ impl Stream {
             Self::Http2(stream) => stream.wait_for_room().await,
             Self::Http3(stream) => Box::pin(stream.wait_for_room()).await,
             Self::Ajp(stream) => stream.socket.wait_for_room().await,
+            Self::Included(_) => Ok(()),
         }
     }
 
@@ -359,7 +377,7 @@ impl Stream {
     async fn yield_to_readers(&self) {
         match self {
             Self::Http1(_) | Self::Ajp(_) => yield_to_readers().await,
-            Self::Http2(_) | Self::Http3(_) => {}
+            Self::Http2(_) | Self::Http3(_) | Self::Included(_) => {}
         }
     }
 
@@ -371,6 +389,7 @@ impl Stream {
             Self::Http2(stream) => stream.cancelled().await,
             Self::Http3(stream) => Box::pin(stream.cancelled()).await,
             Self::Ajp(stream) => stream.socket.wait_for_close().await,
+            Self::Included(stream) => Box::pin(stream.parent.cancelled()).await,
         }
     }
 
@@ -384,6 +403,7 @@ impl Stream {
             // the reply.
             Self::Ajp(stream) if stream.has_ended() => {}
             Self::Ajp(stream) => stream.socket.reset(),
+            Self::Included(stream) => drop(stream.take_reply()),
         }
     }
 }
@@ -398,6 +418,7 @@ impl Stream {
             Self::Http2(stream) => stream.begin_tunnel(pause),
             Self::Http3(stream) => stream.begin_tunnel(pause),
             Self::Ajp(stream) => stream.socket.begin_tunnel(pause),
+            Self::Included(_) => {}
         }
     }
 
@@ -408,6 +429,7 @@ impl Stream {
             Self::Http2(stream) => stream.limit_read(after),
             Self::Http3(stream) => stream.limit_read(after),
             Self::Ajp(stream) => stream.socket.limit_read(after),
+            Self::Included(_) => {}
         }
     }
 
@@ -421,6 +443,7 @@ impl Stream {
                 Ok(())
             }
             Self::Ajp(stream) => stream.socket.readable().await,
+            Self::Included(_) => Ok(()),
         }
     }
 
@@ -432,6 +455,7 @@ impl Stream {
             Self::Http2(stream) => stream.read_now(buffer),
             Self::Http3(stream) => stream.read_now(buffer),
             Self::Ajp(stream) => stream.socket.read_now(buffer),
+            Self::Included(_) => Ok(0),
         }
     }
 
@@ -442,6 +466,7 @@ impl Stream {
             Self::Http2(stream) => stream.is_expired(),
             Self::Http3(stream) => stream.is_expired(),
             Self::Ajp(stream) => stream.socket.is_expired(),
+            Self::Included(_) => false,
         }
     }
 
@@ -454,6 +479,7 @@ impl Stream {
                 Box::pin(stream.write_through(&mut [IoSlice::new(data)], false)).await
             }
             Self::Ajp(stream) => stream.socket.write_all(data).await,
+            Self::Included(stream) => stream.append(data),
         }
     }
 
@@ -464,7 +490,7 @@ impl Stream {
             // Closing a socket with unread bytes makes the kernel send RST, and the client may lose
             // the reply.
             Self::Http1(stream) => stream.socket.linger().await,
-            Self::Http2(_) | Self::Http3(_) | Self::Ajp(_) => {}
+            Self::Http2(_) | Self::Http3(_) | Self::Ajp(_) | Self::Included(_) => {}
         }
     }
 
@@ -475,6 +501,7 @@ impl Stream {
             Self::Http2(stream) => stream.finish_writing(),
             Self::Http3(stream) => stream.finish_writing(),
             Self::Ajp(stream) => stream.socket.finish_writing(),
+            Self::Included(_) => {}
         }
     }
 }

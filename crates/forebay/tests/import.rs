@@ -140,6 +140,45 @@ fn replaced_texts_of_nginx_are_translated() {
 }
 
 #[test]
+fn server_side_includes_of_nginx_and_apache_are_translated() {
+    let folder = Folder::new();
+    folder.write("www/index.html", "x");
+    let root = folder.path().join("www");
+    let root = root.display();
+    let nginx = format!(
+        "events {{}}\nhttp {{\nserver {{\nlisten 127.0.0.1:8080;\nroot {root};\nssi on;\n\
+         location /text/ {{ ssi_types text/plain; ssi_last_modified on; }}\n\
+         location /off/ {{ ssi off; }}\n}}\n}}\n"
+    );
+    let apache = |options: &str, filter: &str| {
+        format!(
+            "Listen 127.0.0.1:8080\n<VirtualHost *:8080>\nDocumentRoot \"{root}\"\n\
+             <Directory \"{root}\">\nOptions {options}\nRequire all granted\n{filter}\n</Directory>\n\
+             </VirtualHost>\n"
+        )
+    };
+    let text = "ssi = { types = [\"text/html\", \"text/plain\"], last_modified = true }";
+    for (language, conf, expected) in [
+        ("nginx", nginx, &["ssi = true", text][..]),
+        ("apache", apache("+Includes", "AddOutputFilter INCLUDES .shtml"), &["ssi = true"]),
+        ("apache", apache("IncludesNOEXEC", "SetOutputFilter INCLUDES"), &["ssi = true"]),
+        ("apache", apache("+Includes", "XBitHack full"), &["ssi = { last_modified = true }"]),
+        ("apache", apache("+Includes", "XBitHack off"), &[]),
+        ("apache", apache("-Includes", "AddOutputFilter INCLUDES .shtml"), &[]),
+    ] {
+        let (toml, _) = import(language, &folder.write("imported.conf", &conf));
+        assert_eq!(toml.matches("ssi = ").count(), expected.len(), "{toml}");
+        for line in expected {
+            assert!(toml.contains(line), "no {line} in\n{toml}");
+        }
+        let site = folder.write("site.toml", &toml);
+        let checked = run(&["check", site.to_str().unwrap()]);
+        let error = String::from_utf8_lossy(&checked.stderr);
+        assert_eq!(checked.status.code(), Some(0), "{error}\n{toml}");
+    }
+}
+
+#[test]
 fn every_imported_fixture_passes_check() {
     let folder = tree();
     let mut seen = 0;

@@ -10,7 +10,7 @@ use super::app::Limits;
 use super::cache::Cache;
 use super::compress::Compress;
 use super::fields::{ReplyFields, RequestFields};
-use super::filter::Replace;
+use super::filter::{Replace, Ssi};
 use super::forward_auth::{ForwardAuth, Satisfy};
 use super::jwt::Jwt;
 use super::limit::{BandwidthLimit, RateLimit};
@@ -203,6 +203,9 @@ pub struct Route {
     /// Replaces literal texts in the bodies of replies, such as the addresses of an old site: a table
     /// with `texts`, or false. Default: bodies stay as they are.
     pub replace: Option<At<BoolOr<Replace>>>,
+    /// Evaluates the commands of pages (server-side includes), such as
+    /// `<!--#include virtual="/menu.html" -->`: true, or a table. Default: false.
+    pub ssi: Option<At<BoolOr<Ssi>>>,
     /// Stores replies, and answers later requests with them (RFC 9111): true, or a table. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: false.
     pub cache: Option<At<BoolOr<Cache>>>,

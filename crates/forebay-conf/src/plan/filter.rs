@@ -7,13 +7,26 @@ use super::{MediaPattern, Placeholder, Template, TemplatePart};
 pub struct Filters {
     /// Texts to replace. Default `None`.
     pub replace: Option<Replace>,
+    /// Server-side includes. Default `None`.
+    pub ssi: Option<Ssi>,
 }
 
 impl Filters {
     /// Returns true if bodies are not changed.
     pub fn is_empty(&self) -> bool {
-        self.replace.is_none()
+        self.replace.is_none() && self.ssi.is_none()
     }
+}
+
+/// Server-side includes in the bodies of replies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ssi {
+    /// The media types of replies to evaluate. Never empty. Default `text/html`.
+    pub types: Vec<MediaPattern>,
+    /// The largest page in bytes, with all that it includes. Default 4 MiB.
+    pub max_size: usize,
+    /// Keeps the validators of evaluated pages. Default false.
+    pub last_modified: bool,
 }
 
 /// Literal texts to replace in the bodies of replies.

@@ -1,21 +1,26 @@
-//! Resolves `replace` of a route.
+//! Resolves `replace` and `ssi` of a route.
 
 use super::compress::media_pattern;
 use super::effect::no_effect;
 use super::template::template;
-use super::value::required;
+use super::value::{required, size};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, BoolOr};
 use crate::plan::{
-    Action, Filters, MediaPattern, Replace, ReplaceEscape, RequestChange, RequestField, Template,
-    has_script, is_plain,
+    Action, Filters, MediaPattern, Replace, ReplaceEscape, RequestChange, RequestField, Ssi,
+    Template, has_script, is_plain,
 };
 
 /// The largest number of texts.
 const MOST_TEXTS: usize = 64;
 /// The largest length of a text. The filter holds back at most this many bytes of a reply.
 const LONGEST_TEXT: usize = 1024;
+
+/// Default of `max_size`.
+const PAGE: u64 = 4 * 1024 * 1024;
+/// The largest `max_size`, because pages are in memory.
+const LARGEST_PAGE: u64 = 64 * 1024 * 1024;
 
 /// Resolves the changes of a route to the bodies of replies. Adds the changes to the fields of
 /// requests that they need.
@@ -39,12 +44,26 @@ pub(super) fn filters(
             }
         }
     };
-    let filters = Filters { replace };
-    let is_set = |field: &RequestField| field.name.eq_ignore_ascii_case("Accept-Encoding");
-    if !filters.is_empty() && !fields.iter().any(is_set) {
+    let ssi = match &typed.ssi {
+        None | Some(At { value: BoolOr::Bool(false), .. }) => None,
+        Some(at) if !has_pages(context, "ssi", at, action)? => None,
+        Some(At { value: BoolOr::Bool(true), .. }) => Some(ssi(&file::Ssi::default())?),
+        Some(At { value: BoolOr::Table(table), .. }) => Some(ssi(table)?),
+    };
+    let filters = Filters { replace, ssi };
+    let mut remove = |name: &str| {
+        if !fields.iter().any(|field| field.name.eq_ignore_ascii_case(name)) {
+            fields.push(RequestField { name: name.to_owned(), change: RequestChange::Remove });
+        }
+    };
+    if !filters.is_empty() {
         // The text of an encoded body cannot be found. Forebay can still compress the changed body.
-        let name = "Accept-Encoding".to_owned();
-        fields.push(RequestField { name, change: RequestChange::Remove });
+        remove("Accept-Encoding");
+    }
+    if filters.ssi.is_some() && !matches!(action, Action::Files(_)) {
+        // A part of a page cannot be evaluated. For files, the media type decides.
+        remove("Range");
+        remove("If-Range");
     }
     Ok(filters)
 }
@@ -102,6 +121,19 @@ fn replace(at: &At<&file::Replace>, captures: &[String]) -> Resolution<Replace> 
     }
 }
 
+fn ssi(table: &file::Ssi) -> Resolution<Ssi> {
+    let max_size = size(&table.max_size)?.unwrap_or(PAGE);
+    if let Some(at) = table.max_size.as_ref().filter(|_| max_size > LARGEST_PAGE) {
+        return Err(Problem::new(&at.span, "pages this large do not fit into memory")
+            .help("the most is \"64M\""));
+    }
+    Ok(Ssi {
+        types: types(&table.types)?.into_iter().map(|(_, pattern)| pattern).collect(),
+        max_size: usize::try_from(max_size).unwrap_or(usize::MAX),
+        last_modified: table.last_modified.unwrap_or(false),
+    })
+}
+
 fn check_text(text: &str, to: &At<String>) -> Resolution<()> {
     if text.is_empty() {
         return Err(Problem::new(&to.span, "an empty text is found everywhere")
@@ -129,7 +161,7 @@ fn types(typed: &Option<At<file::OneOrMany<String>>>) -> Resolution<Vec<(String,
 }
 
 /// Returns the escapes for the values of placeholders; `None` if no value needs any. Refuses media
-/// types in which no escape makes a value of the client safe.
+/// types for which no escape makes a value of the client safe.
 fn escape(
     table: &file::Replace,
     types: &[(String, MediaPattern)],

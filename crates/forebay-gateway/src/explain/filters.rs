@@ -6,8 +6,14 @@ use forebay_net::template::Escape;
 
 use super::Explanation;
 
-/// Appends the texts that the route replaces, with the values of this request.
+/// Says if the route evaluates pages. Appends the texts that the route replaces, with the values of
+/// this request.
 pub(super) fn append(filters: &Filters, request: &Request, text: &mut Explanation) {
+    if let Some(ssi) = &filters.ssi {
+        let most = ssi.max_size;
+        let line = format!("commands of pages are evaluated, up to {most} bytes with includes");
+        text.item("ssi", line.as_bytes());
+    }
     let Some(replace) = &filters.replace else { return };
     let escape = match replace.escape {
         ReplaceEscape::Html => Escape::Html,

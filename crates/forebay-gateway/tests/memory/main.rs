@@ -43,6 +43,7 @@ mod http2_refusals;
 mod http2_trailers;
 mod http2_tunnels;
 mod idle_connections;
+mod includes;
 mod languages;
 mod limits;
 mod logs;

@@ -1,6 +1,7 @@
 //! Translates changes to replies (fields, expiry, compression), and limits.
 
 use super::Cx;
+use super::includes::includes;
 use super::sections::{all, last};
 use super::syntax::{Directive, is};
 use crate::draft::DraftRoute;
@@ -46,6 +47,9 @@ pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute
     types.dedup();
     if !types.is_empty() {
         route.keys.set("compress", Table::default().with("types", types));
+    }
+    if !is_fixed {
+        includes(cx, layers, route);
     }
     let limit = last(layers, "LimitRequestBody").and_then(|limit| limit.arg(0).parse::<u64>().ok());
     if let Some(limit) = limit.filter(|_| !is_fixed) {

@@ -1,18 +1,35 @@
-//! Translates changes to the bodies of replies: `sub_filter`.
+//! Translates changes to the bodies of replies: `sub_filter` and `ssi`.
 
 use super::Cx;
 use super::scope::Scope;
 use super::syntax::Directive;
 use super::variables::Variables;
 use crate::draft::DraftRoute;
-use crate::value::Table;
+use crate::value::{Table, Value};
 
 /// Adds the keys for changes to bodies of a route.
 pub fn bodies(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) {
     let is_fixed = ["redirect", "respond"].iter().any(|key| route.keys.get(key).is_some());
     if !is_fixed {
         replace(cx, variables, route);
+        includes(cx, variables.scope, route);
     }
+}
+
+/// Translates `ssi on`.
+fn includes(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
+    let Some(directive) = scope.nearest("ssi").filter(|_| scope.is_on("ssi")) else { return };
+    if !cx.keys.route("ssi") {
+        let next = "write the text into the pages";
+        return route.comments.push(cx.note(directive, next));
+    }
+    let mut table = Table::default();
+    table.set_some("types", types(scope, "ssi_types"));
+    if scope.is_on("ssi_last_modified") {
+        table.set("last_modified", true);
+    }
+    let value = if table.is_empty() { Value::from(true) } else { Value::from(table) };
+    route.keys.set("ssi", value);
 }
 
 /// Translates `sub_filter`. nginx ignores case, and replaces each text once by default.
@@ -43,7 +60,7 @@ fn replace(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRout
         return;
     }
     let mut table = Table::default().with("texts", texts);
-    if let Some(types) = types(scope) {
+    if let Some(types) = types(scope, "sub_filter_types") {
         table.set("types", types);
     }
     if scope.value("sub_filter_once") != Some("off") {
@@ -65,9 +82,9 @@ fn text_of(variables: &Variables<'_, '_>, filter: &Directive) -> Result<(String,
     Ok((text.to_owned(), to))
 }
 
-/// Returns the media types of `sub_filter_types`. nginx always changes HTML.
-fn types(scope: &Scope<'_>) -> Option<Vec<String>> {
-    let directive = scope.nearest("sub_filter_types")?;
+/// Returns the media types of a directive. nginx always changes HTML.
+fn types(scope: &Scope<'_>, name: &str) -> Option<Vec<String>> {
+    let directive = scope.nearest(name)?;
     if directive.args.iter().any(|kind| kind == "*") {
         return Some(vec!["*".to_owned()]);
     }

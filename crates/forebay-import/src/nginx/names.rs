@@ -118,6 +118,9 @@ pub const READ: &[&str] = &[
     "set",
     "set_real_ip_from",
     "split_clients",
+    "ssi",
+    "ssi_last_modified",
+    "ssi_types",
     "ssl_certificate",
     "ssl_certificate_key",
     "ssl_client_certificate",
@@ -265,6 +268,8 @@ const NEEDLESS: &[&str] = &[
     "server_names_hash_bucket_size",
     "server_names_hash_max_size",
     "server_tokens",
+    "ssi_min_file_chunk",
+    "ssi_value_length",
     "ssl_buffer_size",
     "ssl_ciphers",
     "ssl_conf_command",
@@ -348,6 +353,7 @@ pub fn next_step(name: &str) -> &'static str {
     match name {
         "include" => "the file does not exist: copy it here, and import again",
         "mail" => "Forebay has no mail proxy: keep nginx for this block",
+        "ssi_silent_errors" => "write <!--#config errmsg=\"\" --> into the pages",
         "mirror_request_body" => "see `max_body` of `mirror`",
         "charset" => "set Content-Type with its charset in `set_headers`",
         "fastcgi_next_upstream" => {

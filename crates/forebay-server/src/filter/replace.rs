@@ -139,7 +139,7 @@ impl Replacer {
             let (_, to) = &self.shared.settings.texts[number];
             to.constant().unwrap_or_default().as_bytes()
         };
-        self.values.get(number).map_or_else(constant, |value| value)
+        self.values.get(number).map_or_else(constant, Vec::as_slice)
     }
 
     fn is_done(&self, number: usize) -> bool {

@@ -3,13 +3,32 @@
 use forebay_conf::Level;
 use forebay_net::fault::Fault;
 
-use super::{Length, Reply};
-use crate::filter::{BodyFilter, SLICE, Unchanged};
+use super::{InternalRedirect, Length, Reply};
+use crate::filter::{BodyChange, BodyFilter, SLICE, Unchanged};
+use crate::stream::Stream;
+
+/// Outcome of [`Reply::begin_page`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PageStart {
+    /// The reply is not evaluated.
+    No,
+    /// The client wants only the head.
+    HeadOnly,
+    /// The client gets another reply: the evaluated page, or an error.
+    Collects,
+}
 
 impl Reply {
     /// Sets the filter of the route for the next reply.
     pub(crate) fn set_filter(&mut self, filter: Option<Box<BodyFilter>>) {
         self.next_filter = filter;
+    }
+
+    /// Returns the route's change to the body of a reply of this media type. A part of the changed
+    /// body is not available.
+    pub fn body_change_of(&self, content_type: &str) -> BodyChange {
+        let filter = self.next_filter.as_ref();
+        filter.map_or(BodyChange::No, |filter| filter.change_of(content_type))
     }
 
     /// Adapts the head if the route changes the body of this reply. Returns the new length.
@@ -25,12 +44,7 @@ impl Reply {
             Ok(()) => {}
             Err(Unchanged::Other) => return length,
             Err(Unchanged::Encoded) => {
-                let thread = self.stream().thread();
-                thread.log_limited(
-                    Level::Warn,
-                    "`replace` has no effect on a reply with Content-Encoding; configure its \
-                     server to send the text unencoded",
-                );
+                self.warn_of_encoding();
                 return length;
             }
         }
@@ -38,6 +52,53 @@ impl Reply {
             self.filter = Some(filter);
         }
         Length::Unknown
+    }
+
+    /// Begins to collect the page, if the route evaluates the commands of this reply. `has_date` is
+    /// true if the head has a `Date`.
+    pub(super) fn begin_page(&mut self, length: Length, has_date: bool) -> PageStart {
+        let Some(next) = &mut self.next_filter else { return PageStart::No };
+        let announced = match length {
+            Length::None => return PageStart::No,
+            _ if self.status == 206 && next.is_page(&self.out[self.fields..]) => {
+                // The source of a page may have text that its conditions hide.
+                self.discard_for_redirect(InternalRedirect::Page {
+                    status: 416,
+                    fields: Vec::new(),
+                });
+                return PageStart::Collects;
+            }
+            _ if self.status == 206 => return PageStart::No,
+            Length::Known(length) => Some(length),
+            Length::Unknown => None,
+        };
+        if matches!(&self.stream, Some(Stream::Included(included)) if included.is_probe) {
+            self.next_filter = None;
+            return PageStart::No;
+        }
+        let mut filter = match next.begin_page(&mut self.out, self.fields, announced) {
+            Ok(filter) => filter,
+            Err(Unchanged::Other) => return PageStart::No,
+            Err(Unchanged::Encoded) => {
+                self.warn_of_encoding();
+                return PageStart::No;
+            }
+        };
+        if self.to_head {
+            return PageStart::HeadOnly;
+        }
+        filter.set_page_head(self.status, &self.out[self.fields..], has_date);
+        self.withhold();
+        self.filter = Some(filter);
+        PageStart::Collects
+    }
+
+    fn warn_of_encoding(&self) {
+        self.stream().thread().log_limited(
+            Level::Warn,
+            "`replace` and `ssi` have no effect on a reply with Content-Encoding; configure its \
+             server to send the text unencoded",
+        );
     }
 
     /// Changes body bytes, and passes on the result.
@@ -66,7 +127,9 @@ impl Reply {
             is_full = filter.end(&mut changed)?;
             self.push_plain(&changed).await?;
         }
-        self.filter = None;
+        if let Some(page) = self.filter.take().and_then(|mut filter| filter.take_page()) {
+            self.redirect = Some(Box::new(InternalRedirect::Includes(Box::new(page))));
+        }
         Ok(())
     }
 }

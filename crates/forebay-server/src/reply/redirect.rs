@@ -2,6 +2,8 @@
 
 use forebay_wire::sendfile::{self, NamedFile};
 
+use crate::filter::SsiPage;
+
 /// Replacement of an origin's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InternalRedirect {
@@ -18,6 +20,8 @@ pub enum InternalRedirect {
         /// Field lines of that reply that belong to the error.
         fields: Vec<u8>,
     },
+    /// The result of the commands of this page, which is the origin's reply.
+    Includes(Box<SsiPage>),
     /// A file.
     File {
         /// Location of the file.
