@@ -28,11 +28,12 @@ pub struct SiteTls {
 impl SiteTls {
     /// Reads the certificates and keys of `plan`. Clients of `previous` may resume their sessions.
     pub fn load(plan: &Plan, previous: Option<&Self>) -> Result<Self, ConfError> {
-        let tickets = match previous {
-            Some(previous) => Ok(previous.tickets.clone()),
-            None => TicketKeys::new(),
-        };
-        let tickets = tickets.map_err(|error| plan.refuse(&[finding(0, error)]))?;
+        let tickets = previous.map(|previous| previous.tickets.clone()).or_else(TicketKeys::new);
+        let tickets = tickets.ok_or_else(|| {
+            let message = "cannot create a key for session tickets".to_owned();
+            let help = "check the system's random number generator".to_owned();
+            plan.refuse(&[finding(0, TlsError { key: "certificate", message, help })])
+        })?;
         let (mut sites, mut wrong) = (Vec::new(), Vec::new());
         let mut acme: Vec<Wanted> = Vec::new();
         let mut load = |tls: &Tls| {
@@ -67,6 +68,11 @@ impl SiteTls {
         } else {
             Err(plan.refuse(&wrong))
         }
+    }
+
+    /// Returns the keys of session tickets and of QUIC.
+    pub fn tickets(&self) -> &TicketKeys {
+        &self.tickets
     }
 
     /// Returns warnings about the certificates of `plan`, and about backends whose certificates are
