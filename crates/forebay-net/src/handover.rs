@@ -179,7 +179,7 @@ impl From<io::Error> for HandoverError {
     }
 }
 
-/// What a process passes to its successor besides sockets.
+/// Settings and keys that a process passes to its successor.
 #[derive(Clone, Default)]
 pub struct Heritage {
     /// The soft limit on descriptors that this process found at its start. `None`: the hard limit.

@@ -11,7 +11,7 @@ mod server;
 mod session;
 mod tickets;
 
-pub use challenges::Challenges;
+pub use challenges::{Challenge, ChallengeAnswer, Challenges, Question};
 pub use client::{Alpn, ClientTls};
 pub use handshake::Handshake;
 pub use server::{ServerTls, SiteCertificate, TlsError};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::StoreError;
 
 /// A kind of store. Names are already checked.
-pub trait Backend: Send + Sync {
+pub trait StoreBackend: Send + Sync {
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Sets an entry. Returns false if it is not as expected.
@@ -45,7 +45,7 @@ pub enum Expected<'a> {
     Content(&'a [u8]),
 }
 
-/// What a machine has admitted for one key of a rate limit since its last exchange.
+/// Requests that a machine has admitted for one key of a rate limit since its last exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// Hash of the key.

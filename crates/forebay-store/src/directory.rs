@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use crate::backend::{Backend, Change, Count, Cursor, Expected, Messages};
+use crate::backend::{Change, Count, Cursor, Expected, Messages, StoreBackend};
 use crate::{LARGEST_ENTRY, StoreError};
 
 mod rates;
@@ -139,7 +139,7 @@ impl Directory {
     }
 }
 
-impl Backend for Directory {
+impl StoreBackend for Directory {
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         self.read("entries", name)
     }

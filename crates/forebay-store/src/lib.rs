@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use forebay_conf::{SharedStore, StorePlace};
 
-use backend::Backend;
+use backend::StoreBackend;
 pub use backend::{Change, Count, Cursor, Expected, Messages};
 pub use seal::Derivation;
 use seal::Seal;
@@ -55,7 +55,7 @@ impl std::error::Error for StoreError {}
 
 /// An entry of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct StoreEntry {
     /// The content, decrypted.
     pub value: Vec<u8>,
     /// The content as the store has it, for [`Store::replace`].
@@ -67,7 +67,7 @@ pub struct Entry {
 pub struct Store(Arc<Inner>);
 
 struct Inner {
-    backend: Box<dyn Backend>,
+    backend: Box<dyn StoreBackend>,
     seal: Option<Seal>,
     place: String,
     /// Name of this process as an owner of locks.
@@ -88,7 +88,7 @@ impl Store {
     /// # Errors
     /// Fails if the certificates of `store_ca` cannot be used.
     pub fn new(settings: &SharedStore) -> Result<Self, String> {
-        let backend: Box<dyn Backend> = match &settings.place {
+        let backend: Box<dyn StoreBackend> = match &settings.place {
             StorePlace::Directory(path) => Box::new(directory::Directory::new(path)),
             StorePlace::Redis(server) => Box::new(redis::Redis::new(server)?),
         };
@@ -115,17 +115,17 @@ impl Store {
         let found = self.get(&name)?;
         self.remove(&name)?;
         match found {
-            Some(Entry { value, .. }) if value == b"probe" => Ok(()),
+            Some(StoreEntry { value, .. }) if value == b"probe" => Ok(()),
             _ => Err(StoreError::Content("it does not return what was written".to_owned())),
         }
     }
 
     /// Returns the entry of this name.
-    pub fn get(&self, name: &str) -> Result<Option<Entry>, StoreError> {
+    pub fn get(&self, name: &str) -> Result<Option<StoreEntry>, StoreError> {
         let stored = self.0.backend.get(name::checked(name)?)?;
         let Some(stored) = stored else { return Ok(None) };
         let value = self.open(name, &stored)?;
-        Ok(Some(Entry { value, stored }))
+        Ok(Some(StoreEntry { value, stored }))
     }
 
     /// Sets an entry, which exists for `life` or until it is removed.
@@ -138,7 +138,7 @@ impl Store {
     pub fn replace(
         &self,
         name: &str,
-        before: Option<&Entry>,
+        before: Option<&StoreEntry>,
         value: &[u8],
         life: Option<Duration>,
     ) -> Result<bool, StoreError> {

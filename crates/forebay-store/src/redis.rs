@@ -1,9 +1,10 @@
 //! A store in a server with the Redis protocol: Redis, Valkey and others. It needs streams (Redis 5)
 //! and scripts.
 //!
-//! The client is our own (`redis/connection.rs`, `forebay_wire::resp`), because the crates `redis` and
-//! `fred` read a reply of any size into memory. Whoever may write to the database could then end all
-//! machines with one large value. This client refuses a reply as soon as its length is announced.
+//! The client is our own (`redis/connection.rs`, `forebay_wire::resp`), because the crate `redis` (1.8)
+//! reads a reply of any size into memory. Whoever may write to the database could then end all machines
+//! with one large value. This client refuses a reply as soon as its length is announced. The crate
+//! `fred` needs an event loop, which the threads that use the store do not have.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,11 +13,11 @@ use forebay_conf::RedisServer;
 use forebay_wire::resp::{RespError, RespValue};
 
 use crate::StoreError;
-use crate::backend::{Backend, Change, Count, Cursor, Expected, Messages};
+use crate::backend::{Change, Count, Cursor, Expected, Messages, StoreBackend};
 
 mod connection;
 
-use connection::{Connection, ConnectionError, Connector};
+use connection::{ConnectionError, Connector, RedisConnection};
 
 /// Time limit for one operation, with the connection and its handshake.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -67,14 +68,14 @@ const NEXT: &str = "local r = redis.call('XREAD', 'COUNT', '1', 'STREAMS', KEYS[
 pub struct Redis {
     connector: Connector,
     commands: Mutex<Slot>,
-    /// Connection of the reader of messages, which waits.
+    /// RedisConnection of the reader of messages, which waits.
     reader: Mutex<Slot>,
 }
 
 /// Place of a connection that is opened when it is needed.
 #[derive(Default)]
 struct Slot {
-    connection: Option<Connection>,
+    connection: Option<RedisConnection>,
     failure: Option<(Instant, String)>,
 }
 
@@ -200,7 +201,7 @@ fn about(name: &str) -> impl Fn(StoreError) -> StoreError {
     }
 }
 
-impl Backend for Redis {
+impl StoreBackend for Redis {
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         match self.call(&[b"GET", entry(name).as_bytes()]).map_err(about(name))? {
             RespValue::Nil => Ok(None),
@@ -286,7 +287,7 @@ impl Backend for Redis {
         };
         *cursor = Some(vec![last.clone()]);
         let block = milliseconds(wait);
-        // One at a time, so that a message that is too large hides no other.
+        // The command asks for one message, so that a message that is too large hides no other.
         let arguments: [&[u8]; 8] = [
             b"XREAD",
             b"COUNT",

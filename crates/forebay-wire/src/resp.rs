@@ -71,18 +71,18 @@ pub fn append_command(arguments: &[&[u8]], out: &mut Vec<u8>) {
 /// Fails if the reply breaks a rule, or if it has more than `limit` bytes. The connection is then
 /// unusable.
 pub fn parse(bytes: &[u8], limit: usize) -> Result<Option<(RespValue, usize)>, RespError> {
-    let mut reader = Reader { bytes, at: 0, limit, values: 0 };
+    let mut reader = RespReader { bytes, at: 0, limit, values: 0 };
     Ok(reader.value(0)?.map(|value| (value, reader.at)))
 }
 
-struct Reader<'a> {
+struct RespReader<'a> {
     bytes: &'a [u8],
     at: usize,
     limit: usize,
     values: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RespReader<'a> {
     fn value(&mut self, depth: u32) -> Result<Option<RespValue>, RespError> {
         self.values += 1;
         if self.values > MOST_VALUES {

@@ -1,4 +1,4 @@
-//! Keys that encrypt session tickets, and keys of QUIC.
+//! KeyRing that encrypt session tickets, and keys of QUIC.
 //!
 //! A process makes its keys itself and replaces the ticket key every six hours. An upgrade in place
 //! passes the keys on. Machines that share a store have the same keys: one of them makes the next key
@@ -31,7 +31,7 @@ const SALT: usize = 24;
 
 /// The keys of this process, for all threads. A reload keeps them.
 #[derive(Clone)]
-pub struct TicketKeys(Arc<RwLock<Keys>>);
+pub struct TicketKeys(Arc<RwLock<KeyRing>>);
 
 impl fmt::Debug for TicketKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,13 +39,13 @@ impl fmt::Debug for TicketKeys {
     }
 }
 
-struct Keys {
+struct KeyRing {
     /// Sorted by the time of their first use.
     ring: Vec<TicketKey>,
     quic: QuicKeys,
 }
 
-/// Keys of QUIC.
+/// KeyRing of QUIC.
 #[derive(Clone, Copy)]
 pub struct QuicKeys {
     /// Signs the tokens that prove a client's address.
@@ -86,7 +86,7 @@ impl TicketKeys {
     /// Creates new keys. `None` if the system's random number generator fails.
     pub fn new() -> Option<Self> {
         let quic = QuicKeys { token: random()?, reset: random()? };
-        let keys = Keys { ring: vec![TicketKey::new(seconds_now(), false)?], quic };
+        let keys = KeyRing { ring: vec![TicketKey::new(seconds_now(), false)?], quic };
         Some(Self(Arc::new(RwLock::new(keys))))
     }
 
@@ -139,9 +139,16 @@ impl TicketKeys {
         Ok(next)
     }
 
+    /// Returns the keys that other machines have, as text to store. `None` if there are none.
+    pub fn shared_text(&self) -> Option<String> {
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let shared: Vec<_> = keys.ring.iter().filter(|key| key.is_shared).cloned().collect();
+        (!shared.is_empty()).then(|| ring_text(&shared))
+    }
+
     /// Adds a key if the newest one is old and this machine shares none.
     fn renew(&self, now: u64) {
-        let is_due = |keys: &Keys| {
+        let is_due = |keys: &KeyRing| {
             keys.newest(now).is_none_or(|key| !key.is_shared && key.from + PERIOD <= now)
         };
         if !is_due(&self.0.read().unwrap_or_else(PoisonError::into_inner)) {
@@ -179,7 +186,7 @@ fn is_needed(ring: &[TicketKey], key: &TicketKey, now: u64) -> bool {
     successor.is_none_or(|successor| successor.from + LIFE > now)
 }
 
-impl Keys {
+impl KeyRing {
     /// Returns the key that encrypts new tickets: the newest one that other machines have, else the
     /// newest one.
     fn newest(&self, now: u64) -> Option<&TicketKey> {
@@ -358,6 +365,7 @@ mod tests {
         let ticket = one.encrypt(b"session").unwrap();
         assert!(other.decrypt(&ticket).is_some());
         assert!(one.decrypt(&own).is_some(), "its own tickets stay valid");
+        assert_eq!(one.shared_text(), Some(ring.clone()));
         // The next key exists before it is used.
         let now = seconds_now();
         let parsed = parse_ring(&ring).unwrap();

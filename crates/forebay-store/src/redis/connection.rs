@@ -1,4 +1,4 @@
-//! One connection to the server.
+//! A connection to the server.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -43,7 +43,7 @@ impl Connector {
     }
 
     /// Connects, authenticates and selects the database.
-    pub fn connect(&self, deadline: Instant) -> Result<Connection, ConnectionError> {
+    pub fn connect(&self, deadline: Instant) -> Result<RedisConnection, ConnectionError> {
         let RedisServer { host, port, database, user, password, .. } = &self.server;
         let away = |error: io::Error| ConnectionError::Away(format!("{host}:{port}: {error}"));
         let socket = connect(host, *port, deadline).map_err(away)?;
@@ -57,7 +57,7 @@ impl Connector {
             }
         };
         let place = format!("{host}:{port}");
-        let mut connection = Connection { transport, received: Vec::new(), place };
+        let mut connection = RedisConnection { transport, received: Vec::new(), place };
         if let Some(password) = password {
             let login: Vec<&[u8]> = match user {
                 Some(user) => vec![b"AUTH", user.as_bytes(), password.as_bytes()],
@@ -173,13 +173,13 @@ impl Transport {
 }
 
 /// An open connection. After an error, the caller drops it.
-pub struct Connection {
+pub struct RedisConnection {
     transport: Transport,
     received: Vec<u8>,
     place: String,
 }
 
-impl Connection {
+impl RedisConnection {
     /// Sends a command and returns the reply.
     pub fn call(
         &mut self,
