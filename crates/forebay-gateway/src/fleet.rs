@@ -1,4 +1,4 @@
-//! What machines with the same sites exchange through the store: keys of TLS tickets, counts of rate
+//! The exchange of machines with the same sites through the store: keys of TLS tickets, counts of rate
 //! limits, and purges. Two threads do this, so that no request waits for the store.
 
 mod purges;
