@@ -17,6 +17,7 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 
 use crate::Stopped;
 use crate::dns_records::DnsRecords;
+use crate::shared::SharedState;
 use crate::state::{self, Issued};
 
 /// Time limit for obtaining one certificate, from the request for the account to the download, with
@@ -35,14 +36,14 @@ const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
 pub async fn issue(
     acme: &Acme,
     challenge: AcmeChallenge,
-    challenges: &Challenges,
+    (challenges, shared): (&Challenges, Option<&SharedState>),
     (errors, stopped): (&ErrorLog, &mut Stopped),
 ) -> Result<Issued, String> {
     let mut records = DnsRecords::new(&acme.dns_hook);
     let whole = async {
         let mut stale = 0;
         loop {
-            let mut proof = Proof { challenge, challenges, records: &mut records };
+            let mut proof = Proof { challenge, challenges, shared, records: &mut records };
             let outcome = one_order(acme, &mut proof).await;
             match outcome {
                 Err(failure) if failure.is_stale && stale < STALE => stale += 1,
@@ -66,6 +67,8 @@ pub async fn issue(
 struct Proof<'a> {
     challenge: AcmeChallenge,
     challenges: &'a Challenges,
+    /// The account, and answers for other machines.
+    shared: Option<&'a SharedState>,
     /// Records that were created, for dns-01.
     records: &'a mut DnsRecords,
 }
@@ -91,16 +94,16 @@ impl From<Error> for OrderFailure {
 }
 
 async fn one_order(acme: &Acme, proof: &mut Proof<'_>) -> Result<Issued, OrderFailure> {
-    let mut order = new_order(acme).await?;
+    let mut order = new_order(acme, proof.shared).await?;
     fulfil(&mut order, acme, proof).await
 }
 
 /// Creates an order with the saved account. Creates a new account first if none is saved, or if the
 /// authority does not know the saved account.
-async fn new_order(acme: &Acme) -> Result<Order, OrderFailure> {
+async fn new_order(acme: &Acme, shared: Option<&SharedState>) -> Result<Order, OrderFailure> {
     let names: Vec<_> = acme.names.iter().cloned().map(Identifier::Dns).collect();
     let wanted = NewOrder::new(&names);
-    if let Some(account) = kept_account(acme).await? {
+    if let Some(account) = kept_account(acme, shared).await? {
         match account.new_order(&wanted).await {
             // The authority deleted the account, or the configured directory URL now names another
             // authority.
@@ -108,7 +111,7 @@ async fn new_order(acme: &Acme) -> Result<Order, OrderFailure> {
             outcome => return Ok(outcome?),
         }
     }
-    let account = new_account(acme).await?;
+    let account = new_account(acme, shared).await?;
     Ok(account.new_order(&wanted).await?)
 }
 
@@ -133,14 +136,22 @@ fn unreachable(acme: &Acme, error: Error) -> OrderFailure {
     OrderFailure { why: format!("{}: {}", acme.directory, failure.why), ..failure }
 }
 
-async fn kept_account(acme: &Acme) -> Result<Option<Account>, OrderFailure> {
-    let kept = state::account(acme).and_then(|kept| serde_json::from_str(&kept).ok());
+async fn kept_account(
+    acme: &Acme,
+    shared: Option<&SharedState>,
+) -> Result<Option<Account>, OrderFailure> {
+    let kept = match shared {
+        Some(shared) => shared.account(acme).await?,
+        None => None,
+    };
+    let kept = kept.or_else(|| state::account(acme));
+    let kept = kept.and_then(|kept| serde_json::from_str(&kept).ok());
     let Some(credentials) = kept else { return Ok(None) };
     let account = builder(acme)?.from_credentials(credentials).await;
     account.map(Some).map_err(|error| unreachable(acme, error))
 }
 
-async fn new_account(acme: &Acme) -> Result<Account, OrderFailure> {
+async fn new_account(acme: &Acme, shared: Option<&SharedState>) -> Result<Account, OrderFailure> {
     let contact: Vec<_> = acme.email.iter().map(|email| format!("mailto:{email}")).collect();
     let contact: Vec<_> = contact.iter().map(String::as_str).collect();
     let new = NewAccount {
@@ -152,7 +163,10 @@ async fn new_account(acme: &Acme) -> Result<Account, OrderFailure> {
     let created = builder(acme)?.create(&new, acme.directory.clone(), external.as_ref()).await;
     let (account, credentials) = created.map_err(|error| unreachable(acme, error))?;
     let text = serde_json::to_string(&credentials).map_err(|error| error.to_string())?;
-    state::save_account(acme, &text)?;
+    match shared {
+        Some(shared) => shared.save_account(acme, text).await?,
+        None => state::save_account(acme, &text)?,
+    }
     Ok(account)
 }
 
@@ -239,11 +253,15 @@ async fn prove(order: &mut Order, proof: &Proof<'_>) -> Result<(), OrderFailure>
         let key = challenge.key_authorization();
         match by {
             AcmeChallenge::Http01 => {
-                proof.challenges.answer_request(&challenge.token, key.as_str().to_owned());
+                let reply = key.as_str().to_owned();
+                if let Some(shared) = proof.shared {
+                    shared.answer_request(&challenge.token, reply.clone()).await?;
+                }
+                proof.challenges.answer_request(&challenge.token, reply);
             }
             AcmeChallenge::TlsAlpn01 => {
                 let name = dns_name(challenge.identifier())?;
-                show(proof.challenges, name, key.digest().as_ref())?;
+                show(proof, name, key.digest().as_ref()).await?;
             }
             AcmeChallenge::Dns01 => {} // `create_records` has answered it
         }
@@ -254,14 +272,17 @@ async fn prove(order: &mut Order, proof: &Proof<'_>) -> Result<(), OrderFailure>
 
 /// Serves a self-signed certificate with `digest` to the authority's handshakes for `name` (RFC
 /// 8737 section 3).
-fn show(challenges: &Challenges, name: &str, digest: &[u8]) -> Result<(), String> {
+async fn show(proof: &Proof<'_>, name: &str, digest: &[u8]) -> Result<(), String> {
     let failed = |error: rcgen::Error| error.to_string();
     let key = KeyPair::generate().map_err(failed)?;
     let mut params = CertificateParams::new([name.to_owned()]).map_err(failed)?;
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
     let certificate = params.self_signed(&key).map_err(failed)?;
+    if let Some(shared) = proof.shared {
+        shared.answer_handshake(name, certificate.pem(), key.serialize_pem()).await?;
+    }
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-    let shown = challenges.answer_handshake(name, certificate.der().clone(), key.into());
+    let shown = proof.challenges.answer_handshake(name, certificate.der().clone(), key.into());
     shown.map_err(|error| error.to_string())
 }
 

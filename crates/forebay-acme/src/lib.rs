@@ -4,6 +4,7 @@
 //! - `dns_records` creates and removes TXT records with a program of the user;
 //! - `issue` requests a certificate from the authority: account, order, challenges, download;
 //! - `state` reads and writes the directory of accounts, certificates and keys;
+//! - `shared` does the same in the store that several machines share, so that one of them orders;
 //! - `schedule` computes the time of a renewal and the pause after a failure.
 //!
 //! This crate serves no requests. The authority sends its challenges to the server, which takes the
@@ -13,6 +14,7 @@
 mod dns_records;
 mod issue;
 mod schedule;
+mod shared;
 mod state;
 
 use std::sync::Arc;
@@ -22,9 +24,13 @@ use std::time::{Duration, SystemTime};
 use forebay_conf::{Acme, AcmeChallenge};
 use forebay_net::log::ErrorLog;
 use forebay_net::tls::{Challenges, SiteCertificate};
+use forebay_store::Store;
 use tokio::sync::watch;
 
+use shared::{OrderTurn, SharedState};
+
 pub use dns_records::wait_for_removal;
+pub use shared::shared_challenges;
 pub use state::{Stored, load};
 
 /// Site that needs a certificate.
@@ -49,21 +55,20 @@ const LOOK: Duration = Duration::from_secs(3600);
 impl Manager {
     /// Starts the thread.
     ///
-    /// `has_plain` is true if a listener without TLS exists. The challenge http-01 needs such a
-    /// listener.
-    ///
     /// # Errors
     /// Returns an error if the system cannot create the thread or its event loop.
     pub fn start(
         wanted: Vec<Wanted>,
-        challenges: Arc<Challenges>,
-        has_plain: bool,
+        front: ManagerFront,
         errors: ErrorLog,
     ) -> std::io::Result<Self> {
         let (stop, stopped) = watch::channel(false);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         thread::Builder::new().name("acme".to_owned()).spawn(move || {
-            let front = ChallengeFront { challenges: &challenges, has_plain };
+            let ManagerFront { challenges, has_plain, store } = front;
+            let shared = store.map(SharedState::new);
+            let shared = shared.as_ref();
+            let front = ChallengeFront { challenges: &challenges, has_plain, shared };
             runtime.block_on(keep(wanted, front, &errors, stopped));
             challenges.clear();
         })?;
@@ -89,9 +94,21 @@ impl Drop for Manager {
 /// Certificate with the time of its next renewal.
 struct Kept {
     wanted: Wanted,
+    /// The certificate that is in use.
+    stored: Option<Stored>,
     /// Time of the next order.
     due: SystemTime,
     failures: u32,
+}
+
+/// The parts of the server that the manager uses.
+pub struct ManagerFront {
+    /// Answers that the server gives to authorities.
+    pub challenges: Arc<Challenges>,
+    /// True if a listener without TLS exists. The challenge http-01 needs such a listener.
+    pub has_plain: bool,
+    /// The store that machines share.
+    pub store: Option<Store>,
 }
 
 /// The server's side of challenges.
@@ -101,6 +118,8 @@ struct ChallengeFront<'a> {
     challenges: &'a Challenges,
     /// True if a listener without TLS exists.
     has_plain: bool,
+    /// Certificates, locks and failures of all machines.
+    shared: Option<&'a SharedState>,
 }
 
 /// Receives true when the manager is to end.
@@ -119,21 +138,42 @@ async fn keep(
         .into_iter()
         .map(|wanted| {
             let stored = load(&wanted.acme).filter(|_| !wanted.certificate.is_empty());
-            let due = stored.map_or(now, |stored| schedule::renewal(&stored));
-            Kept { wanted, due, failures: 0 }
+            let due = stored.as_ref().map_or(now, schedule::renewal);
+            Kept { wanted, stored, due, failures: 0 }
         })
         .collect();
-    while let Some(next) = all.iter_mut().min_by_key(|kept| kept.due) {
+    loop {
+        if let Some(shared) = front.shared {
+            for kept in &mut all {
+                shared.refresh(kept, errors).await;
+            }
+        }
+        let Some(next) = all.iter_mut().min_by_key(|kept| kept.due) else { return };
         let now = SystemTime::now();
+        let look = if front.shared.is_some() { shared::LOOK } else { LOOK };
         if let Ok(wait) = next.due.duration_since(now)
             && !wait.is_zero()
         {
             tokio::select! {
                 _ = stopped.wait_for(|stop| *stop) => return,
-                () = tokio::time::sleep(wait.min(LOOK)) => continue,
+                () = tokio::time::sleep(wait.min(look)) => continue,
             }
         }
-        renew(next, front, errors, &mut stopped).await;
+        match front.shared {
+            None => renew(next, front, errors, &mut stopped).await,
+            Some(shared) => match shared.take_turn(next, errors).await {
+                OrderTurn::Wait(until) => next.due = until,
+                OrderTurn::Order => {
+                    let lock = shared.lock_name(&next.wanted.acme);
+                    tokio::select! {
+                        () = renew(next, front, errors, &mut stopped) => {}
+                        // Never completes.
+                        () = shared.hold(&lock) => {}
+                    }
+                    shared.end_turn(next, errors).await;
+                }
+            },
+        }
         if *stopped.borrow() {
             return;
         }
@@ -147,11 +187,11 @@ async fn renew(
     errors: &ErrorLog,
     stopped: &mut Stopped,
 ) {
-    let ChallengeFront { challenges, has_plain } = front;
+    let ChallengeFront { challenges, has_plain, shared } = front;
     let acme = &kept.wanted.acme;
     let names = acme.names.join(", ");
     let challenge = challenge(acme, has_plain, kept.failures);
-    let outcome = issue::issue(acme, challenge, challenges, (errors, stopped)).await;
+    let outcome = issue::issue(acme, challenge, (challenges, shared), (errors, stopped)).await;
     challenges.clear();
     if outcome.is_err() && *stopped.borrow() {
         return;
@@ -181,6 +221,7 @@ async fn renew(
             // With a wrong clock or a short lifetime, the new certificate could be due at once. The
             // manager therefore waits at least `LOOK` before it renews a certificate.
             kept.due = schedule::renewal(&stored).max(SystemTime::now() + LOOK);
+            kept.stored = Some(stored);
         }
         Err(why) => {
             let pause = schedule::pause(kept.failures);

@@ -93,6 +93,13 @@ impl Issued {
     }
 }
 
+impl Stored {
+    /// Returns the content of the file, as [`Issued::text`] does.
+    pub fn text(&self) -> String {
+        format!("{}\n{}", self.key.trim_end(), self.chain)
+    }
+}
+
 /// Saves a certificate in the format of [`Issued::text`].
 pub fn save(acme: &Acme, text: &str) -> Result<(), String> {
     write(&certificate_file(acme), text)
@@ -113,10 +120,14 @@ fn account_file(acme: &Acme) -> PathBuf {
 }
 
 fn certificate_file(acme: &Acme) -> PathBuf {
+    authority(acme).join(format!("{}.pem", certificate_name(acme)))
+}
+
+/// Returns the name under which a certificate is saved.
+pub fn certificate_name(acme: &Acme) -> String {
     let names = acme.sorted_names();
     let first = file_name(names.first().map_or("", String::as_str));
-    let name = if names.len() > 1 { format!("{first}-{:016x}", hash(&names)) } else { first };
-    authority(acme).join(format!("{name}.pem"))
+    if names.len() > 1 { format!("{first}-{:016x}", hash(&names)) } else { first }
 }
 
 /// Returns the FNV-1a hash of the names, each followed by a NUL byte. The standard library's hash
@@ -130,8 +141,12 @@ fn hash(names: &[String]) -> u64 {
 
 /// Returns the directory of an authority.
 fn authority(acme: &Acme) -> PathBuf {
-    let url = acme.directory.strip_prefix("https://").unwrap_or(&acme.directory);
-    acme.state.join(file_name(url))
+    acme.state.join(authority_name(acme))
+}
+
+/// Returns the name of an authority in paths.
+pub fn authority_name(acme: &Acme) -> String {
+    file_name(acme.directory.strip_prefix("https://").unwrap_or(&acme.directory))
 }
 
 /// Replaces characters so that the text is a plain file name: neither `..` nor a path.

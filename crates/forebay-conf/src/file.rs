@@ -197,6 +197,18 @@ pub struct Server {
     pub cache_dir: Option<At<String>>,
     /// The space for stored replies in `cache_dir`. Default: "1GiB".
     pub cache_disk: Option<Size>,
+    /// The store that several machines with the same sites share: certificates and challenges of
+    /// `acme`, keys of TLS tickets, counts of rate limits, and purges. A directory on a shared file
+    /// system, or redis://USER:PASSWORD@HOST:PORT/DB, or rediss:// for Redis over TLS. Default: nothing
+    /// is shared.
+    pub store: Option<At<String>>,
+    /// The secret that encrypts what Forebay writes to `store`, at least 32 characters, the same on
+    /// all machines: "{file./etc/forebay/store.key}". Redis needs it, because private keys are in the
+    /// store. Default: a directory is not encrypted.
+    pub store_key: Option<At<String>>,
+    /// The certificates (PEM) of the authorities that the client trusts for a rediss:// store.
+    /// Default: those that this machine trusts.
+    pub store_ca: Option<At<String>>,
     /// The time that open requests get to finish after a signal to stop. Default: "30s".
     pub grace: Option<Time>,
     /// Measures the time of each step of a request. Replies get a Server-Timing field, which

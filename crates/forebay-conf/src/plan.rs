@@ -29,6 +29,7 @@ mod retry;
 mod route;
 mod secret;
 mod sharing;
+mod store;
 mod template;
 mod tls;
 mod upstream;
@@ -73,6 +74,7 @@ pub use route::{
     PathParameters, Redirect, Respond, Route, ScriptsBelow, ServerProtocol, Symlinks,
 };
 pub use secret::Secret;
+pub use store::{RedisServer, SharedStore, StorePlace};
 pub(crate) use template::is_taken;
 pub use template::{Placeholder, Scope, Template, TemplatePart, UnknownPlaceholder};
 pub use tls::{
@@ -171,6 +173,8 @@ pub struct Server {
     pub cache_memory: u64,
     /// The place for stored replies on disk. `None`: replies are stored only in memory.
     pub cache_disk: Option<CacheDisk>,
+    /// The store that several machines share. `None`: nothing is shared.
+    pub store: Option<Box<SharedStore>>,
     /// The time that open requests get to finish after a signal to stop. Default 30 s.
     pub grace: Duration,
 }
@@ -193,6 +197,7 @@ impl Default for Server {
             dns_servers: Vec::new(),
             cache_memory: 64 * 1024 * 1024,
             cache_disk: None,
+            store: None,
             grace: Duration::from_secs(30),
         }
     }

@@ -32,6 +32,7 @@ mod route;
 mod server;
 mod site;
 mod socket;
+mod store;
 mod template;
 mod tls;
 mod upstream;

@@ -2,6 +2,7 @@
 
 mod keys;
 mod labels;
+mod limits;
 mod mirrors;
 mod replies;
 mod shared;
@@ -32,10 +33,12 @@ use forebay_upstream::{Checker, Endpoint, Names, PendingConnections, Permits, wa
 use forebay_wire::path::Slashes;
 use forebay_workers::StartError;
 
+use crate::fleet::Fleet;
 use crate::start::start_all;
 use crate::tls::{AcmeService, SiteTls};
 use keys::token_keys;
 use labels::labels_of;
+use limits::{limiters, shared_limits};
 pub(crate) use replies::places;
 pub(crate) use shared::launch_of;
 use shared::{Shared, SharedUpstream, checks, names, permits, shared_of_all};
@@ -67,6 +70,8 @@ pub enum BuildError {
     Checks(std::io::Error),
     /// The thread for certificates cannot be started.
     Certificates(std::io::Error),
+    /// The store that machines share cannot be used.
+    Store(std::io::Error),
 }
 
 impl fmt::Display for BuildError {
@@ -86,6 +91,7 @@ impl fmt::Display for BuildError {
             ),
             Self::Cache(error) => write!(f, "`cache_dir`: {error}"),
             Self::Checks(error) => write!(f, "cannot start health checks: {error}"),
+            Self::Store(error) => write!(f, "`store`: {error}"),
             Self::Certificates(error) => {
                 write!(f, "cannot start the thread that renews certificates: {error}")
             }
@@ -144,6 +150,8 @@ pub struct Origins {
     token_keys: Vec<Vec<Option<Arc<TokenKeys>>>>,
     tls: SiteTls,
     acme: Option<AcmeService>,
+    /// The exchange with other machines.
+    fleet: Option<Arc<Fleet>>,
     /// Counters of routes, if `route_metrics` is set.
     registry: Option<Arc<RouteRegistry>>,
     /// Every site has a clone, so that the reference count shows if requests still use a site.
@@ -194,17 +202,25 @@ impl Origins {
         let checks = checks((&shared, &relays), &endpoints);
         let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
         let reaper = previous.map_or_else(Arc::default, |previous| previous.reaper.clone());
+        let before = previous.and_then(|previous| previous.fleet.as_ref());
+        let fleet =
+            Fleet::start(&plan, tls.tickets(), errors, before).map_err(BuildError::Store)?;
         let before = previous.and_then(|previous| previous.acme.as_ref());
-        let acme =
-            AcmeService::start(&plan, &tls, errors, before).map_err(BuildError::Certificates)?;
+        let store = fleet.as_ref().map(|fleet| fleet.store());
+        let acme = AcmeService::start(&plan, &tls, (errors, store), before)
+            .map_err(BuildError::Certificates)?;
         let held = Arc::default();
         let registry = previous.and_then(|previous| previous.registry.clone());
         let registry = plan.server.route_metrics.then(|| registry.unwrap_or_default());
-        let limiters = limiters(&plan, previous.map(|previous| &previous.limiters[..]));
+        let before = previous.map(|previous| &previous.limiters[..]);
+        let limiters = limiters(&plan, before, fleet.as_ref().map(|fleet| fleet.keys()).as_ref());
         let token_keys = token_keys(&plan, previous).map_err(BuildError::Keys)?;
         let store =
             replies::store(&plan, errors, previous.and_then(|previous| previous.store.as_ref()))
                 .map_err(BuildError::Cache)?;
+        if let Some(fleet) = &fleet {
+            fleet.serve(shared_limits(&plan, &limiters, &fleet.keys()), store.clone());
+        }
         Ok(Self {
             plan,
             endpoints,
@@ -224,6 +240,7 @@ impl Origins {
             held,
             tls,
             acme,
+            fleet,
         })
     }
 
@@ -325,8 +342,13 @@ impl Origins {
         self.apps.get(app).map(RunningApp::restart).is_some()
     }
 
-    /// Removes stored replies. Returns their number; `None` if no route stores any.
+    /// Removes stored replies, also those of other machines with the same store. Returns the number
+    /// on this machine; `None` if no route stores any.
     pub fn purge(&self, purge: &Purge) -> Option<usize> {
+        // Other machines may have routes with `cache` that this one does not have.
+        if let Some(fleet) = &self.fleet {
+            fleet.purge(purge);
+        }
         self.store.as_ref().map(|store| store.purge(purge))
     }
 
@@ -415,25 +437,4 @@ pub fn trust(site: &forebay_conf::Site) -> Trust {
         proxies.push(Clients::Unix);
     }
     Trust { proxies, fields: site.forwarded }
-}
-
-/// Creates the state of all rate limits. A limit keeps its state if the previous configuration has
-/// an equal limit with the same number in the same route.
-fn limiters(
-    plan: &Plan,
-    previous: Option<&[Vec<Vec<Arc<RateLimiter>>>]>,
-) -> Vec<Vec<Vec<Arc<RateLimiter>>>> {
-    let sites = plan.sites.iter().enumerate().map(|(site, in_site)| {
-        let routes = in_site.routes.iter().enumerate().map(|(at, route)| {
-            let limits = route.access.rate_limits.iter().enumerate();
-            let limits = limits.map(|(number, limit)| {
-                let before = previous.and_then(|sites| sites.get(site)?.get(at)?.get(number));
-                let before = before.filter(|before| before.limit() == limit).cloned();
-                before.unwrap_or_else(|| Arc::new(RateLimiter::new(limit.clone())))
-            });
-            limits.collect()
-        });
-        routes.collect()
-    });
-    sites.collect()
 }

@@ -148,6 +148,7 @@ pub fn isolate(plan: &mut Plan, dir: &Path) {
     let all = listeners(plan);
     (plan.server.admin, plan.server.threads) = (None, Some(1));
     (plan.server.admin_hosts, plan.server.admin_token) = (Vec::new(), None);
+    plan.server.store = None;
     plan.log.access = AccessLog::Off;
     plan.log.others.clear();
     plan.relays.clear();

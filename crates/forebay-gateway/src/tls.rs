@@ -5,12 +5,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_acme::{Manager, Wanted};
+use forebay_acme::{Manager, ManagerFront, Wanted};
 use forebay_conf::{
     Acme, BackendTls, CertificateSource, ConfError, Finding, Listen, Plan, Tls, Upstream,
 };
 use forebay_net::log::ErrorLog;
 use forebay_net::tls::{Challenges, ClientTls, ServerTls, SiteCertificate, TicketKeys, TlsError};
+use forebay_store::Store;
 
 /// Certificates of all sites, and verification of all backends.
 pub struct SiteTls {
@@ -28,11 +29,12 @@ pub struct SiteTls {
 impl SiteTls {
     /// Reads the certificates and keys of `plan`. Clients of `previous` may resume their sessions.
     pub fn load(plan: &Plan, previous: Option<&Self>) -> Result<Self, ConfError> {
-        let tickets = match previous {
-            Some(previous) => Ok(previous.tickets.clone()),
-            None => TicketKeys::new(),
-        };
-        let tickets = tickets.map_err(|error| plan.refuse(&[finding(0, error)]))?;
+        let tickets = previous.map(|previous| previous.tickets.clone()).or_else(TicketKeys::new);
+        let tickets = tickets.ok_or_else(|| {
+            let message = "cannot create a key for session tickets".to_owned();
+            let help = "check the system's random number generator".to_owned();
+            plan.refuse(&[finding(0, TlsError { key: "certificate", message, help })])
+        })?;
         let (mut sites, mut wrong) = (Vec::new(), Vec::new());
         let mut acme: Vec<Wanted> = Vec::new();
         let mut load = |tls: &Tls| {
@@ -67,6 +69,11 @@ impl SiteTls {
         } else {
             Err(plan.refuse(&wrong))
         }
+    }
+
+    /// Returns the keys of session tickets and of QUIC.
+    pub fn tickets(&self) -> &TicketKeys {
+        &self.tickets
     }
 
     /// Returns warnings about the certificates of `plan`, and about backends whose certificates are
@@ -125,6 +132,8 @@ pub fn wait_for_records() {
 /// The thread that obtains certificates, and the current challenges of authorities.
 pub(crate) struct AcmeService {
     wanted: Vec<Acme>,
+    /// The place of the store that machines share.
+    place: Option<String>,
     manager: Arc<Manager>,
     pub challenges: Arc<Challenges>,
 }
@@ -140,24 +149,30 @@ impl AcmeService {
     pub fn start(
         plan: &Plan,
         tls: &SiteTls,
-        errors: &ErrorLog,
+        (errors, store): (&ErrorLog, Option<&Store>),
         previous: Option<&Self>,
     ) -> io::Result<Option<Self>> {
         if tls.acme.is_empty() {
             return Ok(None);
         }
         let wanted: Vec<_> = tls.acme.iter().map(|wanted| wanted.acme.clone()).collect();
-        if let Some(previous) = previous.filter(|previous| previous.wanted == wanted) {
+        let place = store.map(|store| store.place().to_owned());
+        let is_same = |previous: &&Self| previous.wanted == wanted && previous.place == place;
+        if let Some(previous) = previous.filter(is_same) {
             let (manager, challenges) = (previous.manager.clone(), previous.challenges.clone());
-            return Ok(Some(Self { wanted, manager, challenges }));
+            return Ok(Some(Self { wanted, place, manager, challenges }));
         }
         let mut listeners = plan.sites.iter().flat_map(|site| &site.listen);
         let has_plain =
             listeners.any(|listen| !listen.is_https() && !matches!(listen, Listen::Ajp(_)));
-        let challenges = Arc::<Challenges>::default();
-        let manager =
-            Manager::start(tls.acme.clone(), challenges.clone(), has_plain, errors.clone())?;
-        Ok(Some(Self { wanted, manager: Arc::new(manager), challenges }))
+        let challenges = match store {
+            None => Arc::default(),
+            Some(store) => forebay_acme::shared_challenges(store)?,
+        };
+        let front =
+            ManagerFront { challenges: challenges.clone(), has_plain, store: store.cloned() };
+        let manager = Manager::start(tls.acme.clone(), front, errors.clone())?;
+        Ok(Some(Self { wanted, place, manager: Arc::new(manager), challenges }))
     }
 }
 

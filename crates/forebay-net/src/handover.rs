@@ -3,7 +3,7 @@
 //!
 //! | sender | message | descriptors |
 //! |---|---|---|
-//! | old | `forebay-upgrade 1` and the soft limit on descriptors | none |
+//! | old | `forebay-upgrade 1`, the soft limit on descriptors, and the keys of TLS tickets | none |
 //! | old | number, kind and configured address of a listener | its sockets |
 //! | old | `end` | none |
 //! | new | `ready` and its process ID | none |
@@ -179,6 +179,15 @@ impl From<io::Error> for HandoverError {
     }
 }
 
+/// Settings and keys that a process passes to its successor.
+#[derive(Clone, Default)]
+pub struct Heritage {
+    /// The soft limit on descriptors that this process found at its start. `None`: the hard limit.
+    pub descriptors: Option<u64>,
+    /// Keys of TLS tickets and of QUIC, as text without spaces. May be empty.
+    pub keys: String,
+}
+
 /// The old process's end. The new process waits for its end as long as this value exists.
 #[derive(Debug)]
 pub struct Handover(OwnedFd);
@@ -208,14 +217,14 @@ impl Handover {
     pub fn offer<'a>(
         &self,
         listeners: impl Iterator<Item = &'a SocketCopies>,
-        descriptors: Option<u64>,
+        Heritage { descriptors, keys }: &Heritage,
         limit: Duration,
     ) -> Result<u32, HandoverError> {
         set_socket_timeout(&self.0, Timeout::Send, Some(MESSAGE_LIMIT))
             .and_then(|()| set_socket_timeout(&self.0, Timeout::Recv, Some(limit)))
             .map_err(io::Error::from)?;
         let soft = descriptors.map_or_else(|| "-".to_owned(), |soft| soft.to_string());
-        send(&self.0, &format!("{GREETING} {soft}"), &[])?;
+        send(&self.0, format!("{GREETING} {soft} {keys}").trim_end(), &[])?;
         for (number, SocketCopies { kind, configured, sockets }) in listeners.enumerate() {
             let head = format!("{number} {} {configured}", kind.word());
             for part in sockets.chunks(DESCRIPTORS) {
@@ -244,6 +253,8 @@ pub struct Takeover {
     socket: OwnedFd,
     /// The sockets of each listener of the old process.
     pub listeners: Vec<SocketCopies>,
+    /// Keys of TLS tickets and of QUIC. Empty if the old process has sent none.
+    pub keys: String,
 }
 
 /// Reason why a new process cannot take over.
@@ -274,8 +285,8 @@ impl Takeover {
             let socket = io::stdin().as_fd().try_clone_to_owned()?;
             rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
             set_socket_timeout(&socket, Timeout::Recv, Some(MESSAGE_LIMIT))?;
-            let listeners = receive_listeners(&socket)?;
-            Ok(Self { socket, listeners })
+            let (listeners, keys) = receive_listeners(&socket)?;
+            Ok(Self { socket, listeners, keys })
         };
         take().map(Some).map_err(TakeoverError)
     }
@@ -304,10 +315,13 @@ impl Takeover {
     }
 }
 
-fn receive_listeners(socket: &OwnedFd) -> io::Result<Vec<SocketCopies>> {
+/// Receives the sockets of all listeners, and the keys.
+fn receive_listeners(socket: &OwnedFd) -> io::Result<(Vec<SocketCopies>, String)> {
     let unknown = || io::Error::other("its version does not fit this one; restart Forebay instead");
     let (text, _) = receive(socket)?;
-    let soft = text.strip_prefix(GREETING).map(str::trim).ok_or_else(unknown)?;
+    let mut words = text.strip_prefix(GREETING).ok_or_else(unknown)?.split_whitespace();
+    let soft = words.next().and_then(|soft| soft.parse().ok());
+    let keys = words.next().unwrap_or_default().to_owned();
     let mut listeners: Vec<SocketCopies> = Vec::new();
     let mut last = String::new();
     loop {
@@ -315,8 +329,8 @@ fn receive_listeners(socket: &OwnedFd) -> io::Result<Vec<SocketCopies>> {
         if head == END {
             // Before this, the higher limit that this process has inherited leaves room for all
             // sockets.
-            restore_limit(soft.parse().ok());
-            return Ok(listeners);
+            restore_limit(soft);
+            return Ok((listeners, keys));
         }
         if listeners.len() > MOST_LISTENERS {
             return Err(io::Error::other("too many listeners came"));
@@ -397,6 +411,10 @@ mod tests {
         getrlimit(Resource::Nofile).current
     }
 
+    fn heritage() -> Heritage {
+        Heritage { descriptors: soft_limit(), keys: "00ff;x".repeat(500) }
+    }
+
     #[test]
     fn sockets_of_all_listeners_arrive() {
         let (old, socket) = Handover::new().unwrap();
@@ -404,17 +422,18 @@ mod tests {
         let quic = SocketCopies { kind: ListenerKind::Quic(routing), ..copies(3) };
         let all = [copies(300), copies(2), quic];
         let offering = std::thread::spawn(move || {
-            let id = old.offer(all.iter(), soft_limit(), LIMIT).unwrap();
+            let id = old.offer(all.iter(), &heritage(), LIMIT).unwrap();
             old.go().unwrap();
             id
         });
-        let listeners = receive_listeners(&socket).unwrap();
+        let (listeners, keys) = receive_listeners(&socket).unwrap();
+        assert_eq!(keys, heritage().keys);
         let found: Vec<_> =
             listeners.iter().map(|listener| (listener.kind, listener.sockets.len())).collect();
         let stream = ListenerKind::Stream;
         assert_eq!(found, [(stream, 300), (stream, 2), (ListenerKind::Quic(routing), 3)]);
         assert_eq!(listeners[0].configured, "unix:/a path");
-        Takeover { socket, listeners }.confirm().unwrap();
+        Takeover { socket, listeners, keys }.confirm().unwrap();
         assert_eq!(offering.join().unwrap(), std::process::id());
     }
 
@@ -422,14 +441,14 @@ mod tests {
     fn a_process_that_ends_or_is_late_is_reported() {
         let (old, socket) = Handover::new().unwrap();
         drop(socket);
-        let offered = old.offer([].iter(), soft_limit(), LIMIT);
+        let offered = old.offer([].iter(), &heritage(), LIMIT);
         assert!(matches!(offered, Err(HandoverError::Ended)), "{offered:?}");
         let (old, socket) = Handover::new().unwrap();
-        let offered = old.offer([].iter(), soft_limit(), Duration::from_millis(10));
+        let offered = old.offer([].iter(), &heritage(), Duration::from_millis(10));
         assert!(matches!(offered, Err(HandoverError::Late(_))), "{offered:?}");
         // The new process must not serve after the old one has given up.
         drop(old);
-        let takeover = Takeover { socket, listeners: Vec::new() };
+        let takeover = Takeover { socket, listeners: Vec::new(), keys: String::new() };
         assert!(takeover.confirm().is_err());
     }
 

@@ -9,9 +9,11 @@ mod client;
 mod handshake;
 mod server;
 mod session;
+mod tickets;
 
-pub use challenges::Challenges;
+pub use challenges::{Challenge, ChallengeAnswer, Challenges, Question};
 pub use client::{Alpn, ClientTls};
 pub use handshake::Handshake;
-pub use server::{ServerTls, SiteCertificate, TicketKeys, TlsError};
+pub use server::{ServerTls, SiteCertificate, TlsError};
 pub use session::TlsSession;
+pub use tickets::{QuicKeys, TicketKeys, fresh_ring};

@@ -51,7 +51,7 @@ pub use forward::ForwardAuth;
 use key_source::KeySource;
 use nonces::Nonces;
 pub use queue::{HashQueue, Refusal, Turn};
-pub use rate_limit::RateLimiter;
+pub use rate_limit::{RateLimiter, SharedKeys};
 use rate_limit::{decide_all, refusal_fields};
 use token::TokenCheck;
 pub use token_keys::{KeyError, TokenKeys};

@@ -117,11 +117,22 @@ async fn shake_hands(
     let server_name = accepted.client_hello().server_name().map(str::to_owned);
     let table = context.table().clone();
     let tls = select(&table, server_name.as_deref()).ok_or(HandshakeFailure::Broken)?;
-    let challenge = table.challenges.as_ref().and_then(|all| all.config(&accepted.client_hello()));
+    let challenges = table.challenges.clone();
     drop(table);
     // Eviction must not select this connection while it waits for the permit. The connection would
     // close only after the wait.
     socket.set_activity(Activity::Busy);
+    let challenge = match &challenges {
+        None => None,
+        Some(all) => match all.config(&accepted.client_hello()) {
+            None => match all.unknown_name(&accepted.client_hello()) {
+                // Boxed, because other handshakes need no memory for this.
+                Some(name) => Box::pin(all.ask_for_config(name)).await,
+                None => None,
+            },
+            found => found,
+        },
+    };
     let turn = context.thread.handshake_turn().await;
     let is_challenge = challenge.is_some();
     let config = challenge.unwrap_or_else(|| tls.config().clone());

@@ -53,7 +53,14 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
         .and_then(|()| clean_target(stream, site, &mut exchange.request))
     {
         Ok(Subject::Path) => {
-            match (challenge(context, &exchange.request), to_https(&exchange.request)) {
+            let answer = match challenge(context, &exchange.request) {
+                None if may_ask(context, &exchange.request) => {
+                    // Boxed, because other requests need no memory for this.
+                    Box::pin(ask_for_challenge(context, &exchange.request)).await
+                }
+                found => found,
+            };
+            match (answer, to_https(&exchange.request)) {
                 (Some(answer), _) => {
                     let Exchange { reply, .. } = &mut *exchange;
                     reply.respond(200, "application/octet-stream", answer.as_bytes()).await
@@ -151,6 +158,17 @@ fn check_certificate(
 fn challenge(context: &FrontContext, request: &Request) -> Option<String> {
     let table = context.table();
     table.challenges.as_ref()?.reply(&request.path)
+}
+
+/// Returns true if another machine may have put the answer into the store.
+fn may_ask(context: &FrontContext, request: &Request) -> bool {
+    context.table().challenges.as_ref().is_some_and(|all| all.may_ask(&request.path))
+}
+
+/// Asks the store for the answer to an ACME authority's request.
+async fn ask_for_challenge(context: &FrontContext, request: &Request) -> Option<String> {
+    let challenges = context.table().challenges.clone()?;
+    challenges.ask_for_reply(&request.path).await
 }
 
 /// Redirects a client without TLS to the HTTPS URL.

@@ -19,6 +19,7 @@ use forebay_net::log_opener::Opener;
 use forebay_net::privileges::{Identity, PrivilegeError};
 use forebay_net::systemd::{InheritError, Inherited, Notify};
 use forebay_net::thread::{Settings, Thread};
+use forebay_net::tls::TicketKeys;
 use forebay_process::keep_to;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -161,6 +162,11 @@ impl Server {
     /// [`Self::become_user`].
     pub fn enable_upgrades(&mut self, program: Program) {
         self.succession.set_launcher(Launcher::direct(program.clone()), program);
+    }
+
+    /// Sets the keys that a successor of this process takes over.
+    pub fn set_tickets(&mut self, tickets: TicketKeys) {
+        self.succession.set_tickets(tickets);
     }
 
     /// Makes this process the successor of another one. [`Self::run`] then waits for that one.

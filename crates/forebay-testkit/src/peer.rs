@@ -18,6 +18,7 @@ mod nginx;
 mod php_fpm;
 mod plack;
 mod python;
+mod redis;
 mod tomcat;
 mod uwsgi;
 
@@ -48,6 +49,7 @@ pub use nginx::nginx;
 pub use php_fpm::{has_php_cgi, has_php_fpm, php_fpm, php_fpm_with};
 pub use plack::{perl_has, plack_fastcgi, plack_scgi, starlet, starman};
 pub use python::{grpc, wsgiref};
+pub use redis::Redis;
 pub use tomcat::{restart_tomcat, tomcat, tomcat_http2};
 pub use uwsgi::{UwsgiApp, UwsgiSocket, uwsgi, uwsgi_tcp};
 

@@ -80,3 +80,38 @@ fn name(backend: &conf::Backend) -> String {
         format!("{hash:016x}")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn cookies_of(to: &[&str]) -> Vec<(String, String)> {
+        let list: Vec<_> = to.iter().map(|to| format!("\"http://{to}\"")).collect();
+        let text = format!(
+            "[[site]]\nlisten = \"127.0.0.1:1\"\n[[site.route]]\n\
+             proxy = {{ to = [{}], sticky = {{ cookie = \"srv\" }} }}\n",
+            list.join(", ")
+        );
+        let plan = conf::parse(&text, "site.toml", Path::new("/")).unwrap();
+        let upstream = plan.sites[0].routes[0].action.upstream().unwrap();
+        let sticky = Sticky::new(upstream).unwrap();
+        let mut cookies: Vec<_> =
+            to.iter().map(|to| (*to).to_owned()).zip(sticky.names.clone()).collect();
+        cookies.sort();
+        cookies
+    }
+
+    #[test]
+    fn all_machines_name_a_backend_alike() {
+        let one = cookies_of(&["10.0.0.1:3000", "app.example:80", "[::1]:3000"]);
+        let other = cookies_of(&["[::1]:3000", "10.0.0.1:3000", "app.example:80"]);
+        assert_eq!(one, other, "the order in the file does not matter");
+        // Cookies of clients must survive an upgrade of some of the machines.
+        assert_eq!(one[0], ("10.0.0.1:3000".to_owned(), "00f2323b34cbe556".to_owned()));
+        let mut names: Vec<_> = one.iter().map(|(_, name)| name).collect();
+        names.dedup();
+        assert_eq!(names.len(), 3);
+    }
+}

@@ -1,5 +1,5 @@
 //! Sans-I/O codecs for HTTP/1, HTTP/2, HTTP/3, WebSocket, FastCGI, SCGI, uwsgi, AJP, CGI, forms,
-//! the PROXY protocol, and the first message of TLS.
+//! the PROXY protocol, the Redis protocol, and the first message of TLS.
 //!
 //! No function opens a socket, reads a clock or logs. A parser gets the bytes received so far and
 //! returns ranges ([`Span`]) of them. An encoder appends to a `Vec<u8>` of the caller. Most
@@ -30,6 +30,7 @@ pub mod path;
 pub mod proxy_protocol;
 pub mod range;
 pub mod reply;
+pub mod resp;
 pub mod scgi;
 pub mod sendfile;
 mod span;

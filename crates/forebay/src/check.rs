@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use forebay_conf::{ConfError, Plan};
 use forebay_gateway::expect::{self, Outcome, Tested};
-use forebay_gateway::{AppStart, check_spool, start_helper, try_starts};
+use forebay_gateway::{AppStart, check_spool, check_store, start_helper, try_starts};
 use forebay_net::privileges::{PrivilegeError, drop_privileges, hide_memory};
 use forebay_process::Helper;
 use forebay_process::record_descriptors;
@@ -163,7 +163,11 @@ fn checked(file: &Path) -> Result<(Plan, String), String> {
     let threads = plan.server.threads.unwrap_or_else(cores);
     let notes = plan.share_connections(threads).map_err(|why| format!("forebay: {why}\n"))?;
     let warnings = warnings.iter().map(ConfError::to_string);
-    let lines = warnings.chain(notes.iter().map(|note| format!("forebay: {note}\n"))).collect();
+    let store = check_store(&plan).map(|why| {
+        format!("WARNING: {why}; `serve` starts without it, and shares nothing until it is there")
+    });
+    let notes = notes.iter().chain(&store).map(|note| format!("forebay: {note}\n"));
+    let lines = warnings.chain(notes).collect();
     Ok((plan, lines))
 }
 

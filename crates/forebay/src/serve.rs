@@ -125,7 +125,10 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         }
     }
     let is_takeover = takeover.is_some();
+    // Clients of the old process resume their sessions.
+    server.set_tickets(tls.tickets().clone());
     if let Some(takeover) = takeover {
+        tls.tickets().take_text(&takeover.keys);
         server.take_over(takeover);
     }
     if let Some(identity) = &identity {

@@ -14,7 +14,7 @@ use std::time::Instant;
 use forebay_testkit::DEADLINE;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
-use forebay_testkit::peer::installed;
+use forebay_testkit::peer::{Redis, installed};
 use forebay_testkit::port::free_port;
 use forebay_testkit::process::{Process, eventually};
 use forebay_testkit::stream::TestStream;
@@ -263,6 +263,76 @@ fn sites_of_the_same_names_share_one_certificate() {
     forebay.process.wait_for_output("a certificate was issued");
     assert_eq!(forebay.process.output().matches("a certificate was issued").count(), 1);
     forebay.stop();
+}
+
+#[test]
+fn one_machine_orders_and_all_answer_and_serve() {
+    let (Some(pebble), Some(mut redis)) = (Pebble::start(), Redis::start(None)) else { return };
+    let lock = format!(
+        "forebay:lock:acme/{}",
+        pebble.directory.trim_start_matches("https://").replace([':', '/'], "_")
+    );
+    let config = pebble.client();
+    let own = |listen: u16, challenge: &str, state: &str| {
+        let site = pebble.site(&format!(", challenge = \"{challenge}\""));
+        let listens = format!("listen = [\"https://127.0.0.1:{listen}\"]");
+        let start = site.find("listen = ").unwrap();
+        let end = start + site[start..].find('\n').unwrap();
+        let site = site.replacen(&site[start..end], &listens, 1);
+        site.replace("redirect_to_https = true\n", "").replace("/state\"", &format!("/{state}\""))
+    };
+    for (database, challenge) in ["http-01", "tls-alpn-01"].into_iter().enumerate() {
+        let store = format!(
+            "[server]\nstore = \"{}\"\nstore_key = \"{}\"\n",
+            redis.url(database as u32),
+            "0123456789abcdef".repeat(2)
+        );
+        let state = format!("state-{challenge}");
+        // The authority asks this machine, which has another site and orders nothing there.
+        let dead = format!("https://127.0.0.1:{}/dir", free_port());
+        let asked = pebble.site("").replace(NAME, "other.test").replace(&pebble.directory, &dead);
+        let asked = serve(Folder::new(), &format!("{store}{asked}"));
+        // A machine has died while it had the lock.
+        redis.send(&[
+            &[b"SELECT", database.to_string().as_bytes()],
+            &[b"SET", lock.as_bytes(), b"dead", b"PX", b"700"],
+        ]);
+        let port = free_port();
+        let site = own(port, challenge, &state);
+        let mut orders = serve(Folder::new(), &format!("{store}{site}"));
+        orders.process.wait_for_output("a certificate was issued");
+        let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let connect_at = |port, forebay: &Forebay| {
+            let mut found = None;
+            let shown = eventually(|| {
+                found = connect(at(port), NAME, config.clone()).ok();
+                found.is_some()
+            });
+            assert!(shown, "{}", forebay.process.output());
+            found.unwrap()
+        };
+        let mut client = connect_at(port, &orders);
+        hello(&mut client);
+        let issued = certificate(&mut client);
+        // A third machine orders nothing.
+        let third = free_port();
+        let site = own(third, challenge, &format!("{state}-3"));
+        let mut late = serve(Folder::new(), &format!("{store}{site}"));
+        assert_eq!(certificate(&mut connect_at(third, &late)), issued);
+        late.process.wait_for_output("uses the certificate in the store");
+        assert!(!late.process.output().contains("was issued"), "{}", late.process.output());
+        late.stop();
+        if database == 1 {
+            // It has a copy, so it starts without the store.
+            redis.kill();
+            let late = serve(Folder::new(), &format!("{store}{site}"));
+            let mut client = connect(at(third), NAME, config.clone()).unwrap();
+            assert_eq!(certificate(&mut client), issued);
+            late.stop();
+        }
+        orders.stop();
+        asked.stop();
+    }
 }
 
 #[test]

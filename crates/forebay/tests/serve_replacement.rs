@@ -8,14 +8,17 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::process::{Process, eventually};
-use forebay_testkit::stream::Address;
+use forebay_testkit::stream::{Address, TestStream};
+use forebay_testkit::tls::{Authority, Identity, connect};
 use rustix::process::{Pid, Signal, kill_process};
+use rustls::HandshakeKind;
 use support::load::Stop;
 use support::{
     Forebay, command, http3, is_alive, program, serve, serve_command, write_configuration,
@@ -181,6 +184,34 @@ fn a_request_under_way_and_an_application_end_with_the_old_process() {
     assert!(eventually(|| !last.is_alive()));
     assert_eq!(forebay.get("/").status, 200);
     stop(forebay, third);
+}
+
+#[test]
+fn a_client_resumes_its_tls_session_with_the_new_process() {
+    let authority = Authority::new("x");
+    let Identity { certificate, key } = authority.issue(&["h.example"]);
+    let folder = Folder::new();
+    folder.write("c.pem", certificate);
+    folder.write("k.pem", key);
+    let mut forebay = serve(
+        folder,
+        "[[site]]\nlisten = \"https://127.0.0.1:0\"\n\
+         tls = { certificate = \"c.pem\", key = \"k.pem\" }\n\
+         [[site.route]]\nrespond = \"hello\"\n",
+    );
+    let (address, config) = (forebay.address, Arc::new(authority.client()));
+    let kind = || {
+        let mut client = connect(address, "h.example", config.clone()).unwrap();
+        assert_eq!(client.get("/").text(), "hello");
+        let TestStream::Tls(stream) = client.stream() else { unreachable!() };
+        stream.conn.handshake_kind()
+    };
+    assert_eq!(kind(), Some(HandshakeKind::Full));
+    assert_eq!(kind(), Some(HandshakeKind::Resumed));
+    let last = upgrade(&mut forebay, None);
+    assert!(eventually(|| forebay.process.has_ended()), "{}", forebay.output());
+    assert_eq!(kind(), Some(HandshakeKind::Resumed));
+    stop(forebay, last);
 }
 
 #[test]

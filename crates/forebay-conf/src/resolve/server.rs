@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::effect::no_effect;
 use super::path::{directory, in_directory, path};
 use super::peer::{host, socket_address};
+use super::store::store;
 use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
@@ -38,6 +39,7 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<
         dns_servers: dns_servers(&typed.dns_servers)?,
         cache_memory: cache_memory(&typed.cache_memory)?.unwrap_or(default.cache_memory),
         cache_disk: cache_disk(context, typed)?,
+        store: store(context, typed)?.map(Box::new),
         grace: time(&typed.grace, default.grace)?,
     })
 }

@@ -2,13 +2,16 @@
 //! over HTTP (RFC 8555 section 8.3) or certificates in a TLS handshake (RFC 8737).
 
 use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ClientHello;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use tokio::sync::oneshot;
 
 /// ALPN protocol name of an authority's handshake that verifies a name.
 const ALPN: &[u8] = b"acme-tls/1";
@@ -16,10 +19,51 @@ const ALPN: &[u8] = b"acme-tls/1";
 /// Prefix of the paths that name a token.
 const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 
+/// Maximum number of questions that wait for the store. Further ones get no answer, so that a flood
+/// of requests for tokens costs little.
+const WAITING: usize = 64;
+/// Maximum time for an answer of the store.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum number of answers. Above this, all are forgotten, and the store is asked again.
+const MOST_ANSWERS: usize = 1000;
+/// Maximum length of a token or a name.
+const LONGEST: usize = 255;
+
 /// Current answers to challenges, for all threads. Empty except for the seconds in which a
 /// certificate is issued.
 #[derive(Debug, Default)]
-pub struct Challenges(RwLock<Answers>);
+pub struct Challenges {
+    answers: RwLock<Answers>,
+    /// Asks the store for answers of other machines.
+    questions: Option<SyncSender<Question>>,
+}
+
+/// A question for an answer that another machine may have put into the store.
+#[derive(Debug)]
+pub struct Question {
+    /// The challenge.
+    pub of: Challenge,
+    /// Receives the answer, if the store has one.
+    pub answer: oneshot::Sender<ChallengeAnswer>,
+}
+
+/// A challenge of an authority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Challenge {
+    /// A request for this token.
+    Token(String),
+    /// A handshake for this server name, in lower case.
+    Name(String),
+}
+
+/// The answer to a challenge.
+#[derive(Debug)]
+pub enum ChallengeAnswer {
+    /// The reply to a request.
+    Reply(String),
+    /// The certificate for a handshake, and its key.
+    Certificate(CertificateDer<'static>, PrivateKeyDer<'static>),
+}
 
 #[derive(Debug, Default)]
 struct Answers {
@@ -30,6 +74,54 @@ struct Answers {
 }
 
 impl Challenges {
+    /// Creates challenges whose answers may come from other machines. The caller answers the
+    /// questions, on a thread of its own.
+    pub fn shared() -> (Self, Receiver<Question>) {
+        let (questions, receiver) = sync_channel(WAITING);
+        (Self { questions: Some(questions), ..Self::default() }, receiver)
+    }
+
+    /// Asks the store for the answer to a request for `path`.
+    pub async fn ask_for_reply(&self, path: &[u8]) -> Option<String> {
+        let token = token(path).filter(|token| is_plain(token))?;
+        match self.ask(Challenge::Token(token.to_owned())).await? {
+            ChallengeAnswer::Reply(reply) => {
+                self.answer_request(token, reply.clone());
+                Some(reply)
+            }
+            ChallengeAnswer::Certificate(..) => None,
+        }
+    }
+
+    /// Returns the server name, if [`Self::ask_for_config`] can ask the store for it.
+    pub fn unknown_name(&self, hello: &ClientHello<'_>) -> Option<String> {
+        let name = hello.server_name()?.to_ascii_lowercase();
+        let is_asked = self.questions.is_some() && hello.alpn()?.eq([ALPN]) && is_plain(&name);
+        is_asked.then_some(name)
+    }
+
+    /// Asks the store for the TLS configuration of an authority's handshake.
+    pub async fn ask_for_config(&self, name: String) -> Option<Arc<ServerConfig>> {
+        let ChallengeAnswer::Certificate(certificate, key) =
+            self.ask(Challenge::Name(name.clone())).await?
+        else {
+            return None;
+        };
+        self.answer_handshake(&name, certificate, key).ok()?;
+        self.read(|answers| answers.handshakes.get(&name).cloned())
+    }
+
+    async fn ask(&self, of: Challenge) -> Option<ChallengeAnswer> {
+        let (answer, receiver) = oneshot::channel();
+        self.questions.as_ref()?.try_send(Question { of, answer }).ok()?;
+        tokio::time::timeout(PATIENCE, receiver).await.ok()?.ok()
+    }
+
+    /// Returns true if [`Self::ask_for_reply`] may find a reply for `path`.
+    pub fn may_ask(&self, path: &[u8]) -> bool {
+        self.questions.is_some() && path.starts_with(PREFIX)
+    }
+
     /// Answers requests for `token` with `reply`.
     pub fn answer_request(&self, token: &str, reply: String) {
         self.write(|answers| answers.replies.insert(token.to_owned(), reply));
@@ -67,8 +159,8 @@ impl Challenges {
 
     /// Returns the reply to a request for `path`, if it names a current token.
     pub fn reply(&self, path: &[u8]) -> Option<String> {
-        let token = std::str::from_utf8(path.strip_prefix(PREFIX)?).ok()?;
-        self.0.read().unwrap_or_else(PoisonError::into_inner).replies.get(token).cloned()
+        let token = token(path)?;
+        self.read(|answers| answers.replies.get(token).cloned())
     }
 
     /// Returns the TLS configuration for an authority's handshake.
@@ -77,10 +169,28 @@ impl Challenges {
         if !hello.alpn()?.eq([ALPN]) {
             return None;
         }
-        self.0.read().unwrap_or_else(PoisonError::into_inner).handshakes.get(&name).cloned()
+        self.read(|answers| answers.handshakes.get(&name).cloned())
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&Answers) -> T) -> T {
+        look(&self.answers.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut Answers) -> T) {
-        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner));
+        let mut answers = self.answers.write().unwrap_or_else(PoisonError::into_inner);
+        if answers.replies.len() + answers.handshakes.len() > MOST_ANSWERS {
+            *answers = Answers::default();
+        }
+        change(&mut answers);
     }
+}
+
+fn token(path: &[u8]) -> Option<&str> {
+    std::str::from_utf8(path.strip_prefix(PREFIX)?).ok()
+}
+
+/// Returns true if a token or a name may be a part of an entry's name.
+fn is_plain(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    (1..=LONGEST).contains(&text.len()) && !text.starts_with('.') && text.chars().all(is_plain)
 }

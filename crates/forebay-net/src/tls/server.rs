@@ -14,13 +14,15 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
-    ClientHello, NoServerSessionStorage, ProducesTickets, ResolvesServerCert, WebPkiClientVerifier,
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     CipherSuite, Error, InconsistentKeys, RootCertStore, ServerConfig, SupportedCipherSuite,
 };
+
+use crate::tls::tickets::{QuicKeys, TicketKeys};
 
 /// Maximum size of a certificate file.
 const LARGEST_FILE: u64 = 1 << 20;
@@ -30,6 +32,7 @@ const LARGEST_FILE: u64 = 1 << 20;
 pub struct ServerTls {
     config: Arc<ServerConfig>,
     certificate: Arc<SiteCertificate>,
+    tickets: TicketKeys,
     clients: Option<Clients>,
     /// True if TLS 1.3 is required; permitted cipher suites and groups.
     permitted: (bool, Vec<Cipher>, Vec<Curve>),
@@ -91,22 +94,6 @@ struct Clients {
     subject_field: Option<String>,
 }
 
-/// Keys that encrypt session tickets, shared by all threads and kept on reload. The keys are
-/// replaced every six hours, and a ticket is valid for twelve hours.
-#[derive(Clone, Debug)]
-pub struct TicketKeys(Arc<dyn ProducesTickets>);
-
-impl TicketKeys {
-    /// Creates new keys.
-    pub fn new() -> Result<Self, TlsError> {
-        aws_lc_rs::Ticketer::new().map(Self).map_err(|error| TlsError {
-            key: "certificate",
-            message: format!("cannot create a key for session tickets: {error}"),
-            help: "check the system's random number generator".into(),
-        })
-    }
-}
-
 /// An error or a warning about the TLS configuration of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError {
@@ -158,12 +145,13 @@ impl ServerTls {
         // site or of an older configuration, a client could resume a session without its
         // certificate.
         if clients.is_none() {
-            config.ticketer = tickets.0.clone();
+            config.ticketer = Arc::new(tickets.clone());
         }
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let permitted = (tls.is_13_only, tls.ciphers.clone(), tls.curves.clone());
-        Ok(Self { config: Arc::new(config), certificate: shown, clients, permitted })
+        let (config, tickets) = (Arc::new(config), tickets.clone());
+        Ok(Self { config, certificate: shown, tickets, clients, permitted })
     }
 
     /// Accepts every application protocol (ALPN) of clients, instead of those of HTTP. The handshake
@@ -198,6 +186,11 @@ impl ServerTls {
     /// Returns the certificate. The caller may replace it.
     pub fn certificate(&self) -> &Arc<SiteCertificate> {
         &self.certificate
+    }
+
+    /// Returns the keys of QUIC.
+    pub fn quic_keys(&self) -> QuicKeys {
+        self.tickets.quic()
     }
 
     pub fn config(&self) -> &Arc<ServerConfig> {

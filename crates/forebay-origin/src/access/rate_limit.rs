@@ -6,12 +6,17 @@
 //!
 //! All threads share the table of a limit: 64 Ki buckets of eight keys, 8 MiB. If a bucket is full,
 //! a new key replaces the key with the earliest time, which is the least limited.
+//!
+//! Machines with the same store add up what each has admitted ([`RateLimiter::take_counts`],
+//! [`RateLimiter::add_ahead`]). A request is still decided by the table alone.
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use aws_lc_rs::hmac;
 use forebay_conf::{Placeholder, RateLimit, Template, TemplatePart};
 use forebay_net::head::Request;
 use forebay_net::template::Escape;
@@ -37,6 +42,45 @@ pub struct RateLimiter {
     start: Instant,
     hasher: RandomState,
     parts: Vec<Mutex<Vec<Bucket>>>,
+    /// Requests that other machines have to learn of. `None` if no store is shared.
+    shared: Option<Box<SharedCounts>>,
+}
+
+/// Maximum number of keys whose requests wait for the next exchange. Those of further keys count only
+/// on this machine.
+const MOST_SHARED: usize = 65_536;
+
+/// The hash that all machines with the same store use for keys.
+#[derive(Clone)]
+pub struct SharedKeys(hmac::Key);
+
+impl SharedKeys {
+    /// Creates the hash from a secret that all machines have.
+    pub fn new(secret: &[u8]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
+    }
+
+    /// Returns the hash of a text.
+    pub fn hash(&self, text: &[u8]) -> u64 {
+        let tag = hmac::sign(&self.0, text);
+        tag.as_ref()[..8].iter().fold(0, |hash, byte| hash << 8 | u64::from(*byte))
+    }
+}
+
+/// Admitted requests since the last exchange.
+struct SharedCounts {
+    keys: SharedKeys,
+    waiting: Mutex<HashMap<u64, u32>>,
+}
+
+impl SharedCounts {
+    fn count(&self, key: u64) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() < MOST_SHARED || waiting.contains_key(&key) {
+            let count = waiting.entry(key).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
 }
 
 /// A part of a key.
@@ -48,8 +92,9 @@ enum KeyPart {
 }
 
 impl RateLimiter {
-    /// Creates the state of a limit, without any keys.
-    pub fn new(limit: RateLimit) -> Self {
+    /// Creates the state of a limit, without any keys. With `shared`, other machines learn of its
+    /// requests.
+    pub fn new(limit: RateLimit, shared: Option<SharedKeys>) -> Self {
         let part = |part: &TemplatePart| match part {
             TemplatePart::Value(Placeholder::Client) => KeyPart::Client,
             other => KeyPart::Other(Template::of(vec![other.clone()])),
@@ -63,7 +108,69 @@ impl RateLimiter {
             start: Instant::now(),
             hasher: RandomState::new(),
             parts: (0..PARTS).map(|_| Mutex::new(Vec::new())).collect(),
+            shared: shared.map(|keys| Box::new(SharedCounts { keys, waiting: Mutex::default() })),
         }
+    }
+
+    /// Returns true if other machines learn of the requests.
+    pub fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Takes the number of admitted requests since the last call, by key.
+    pub fn take_counts(&self) -> Vec<(u64, u32)> {
+        let Some(shared) = &self.shared else { return Vec::new() };
+        let mut waiting = shared.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *waiting).into_iter().collect()
+    }
+
+    /// Gives back counts that the store has not taken.
+    pub fn return_counts(&self, counts: &[(u64, u32)]) {
+        let Some(shared) = &self.shared else { return };
+        let mut waiting = shared.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, count) in counts {
+            if waiting.len() < MOST_SHARED || waiting.contains_key(key) {
+                let sum = waiting.entry(*key).or_default();
+                *sum = sum.saturating_add(*count);
+            }
+        }
+    }
+
+    /// Delays a key: the requests of all machines together are due `ahead` of `asked`, without those
+    /// that wait for the next exchange.
+    pub fn add_ahead(&self, key: u64, ahead: Duration, asked: Instant) {
+        let Some(shared) = &self.shared else { return };
+        let waiting = {
+            let waiting = shared.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.get(&key).copied().unwrap_or(0)
+        };
+        let ahead = u64::try_from(ahead.min(self.furthest()).as_nanos()).unwrap_or(u64::MAX / 4);
+        let ahead = ahead.saturating_add(self.interval.saturating_mul(waiting.into()));
+        let due = self.at(asked).saturating_add(ahead);
+        let mut part = self.part(key);
+        let (keys, times) = bucket_of(&mut part, key).split_at_mut(KEYS);
+        // If the bucket has lost the key, this machine has seen eight keys with later times.
+        if let Some(at) = keys.iter().position(|known| *known == key) {
+            times[at] = times[at].max(due);
+        }
+    }
+
+    /// Returns the furthest that a key may be ahead of the clock: what a thousand machines admit at
+    /// once. A wrong time in the store thus refuses no client for ever.
+    pub fn furthest(&self) -> Duration {
+        self.limit.ahead().saturating_add(self.limit.interval()).saturating_mul(1000)
+    }
+
+    fn part(&self, key: u64) -> MutexGuard<'_, Vec<Bucket>> {
+        let part = &self.parts[(key as usize) % PARTS];
+        part.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a time of the table. Times are counted from `ahead`, so that the zero of an unused entry
+    /// is in the past.
+    fn at(&self, now: Instant) -> u64 {
+        let since = now.saturating_duration_since(self.start).as_nanos();
+        self.ahead.saturating_add(since as u64)
     }
 
     /// Returns the limit.
@@ -86,24 +193,21 @@ impl RateLimiter {
                 KeyPart::Other(template) => request.fill(template, Escape::Field, &mut key),
             }
         }
+        let hash = || match &self.shared {
+            None => self.hasher.hash_one(&key),
+            Some(shared) => shared.keys.hash(&key),
+        };
         // Zero marks an unused entry.
-        (!key.is_empty()).then(|| self.hasher.hash_one(&key).max(1))
+        (!key.is_empty()).then(|| hash().max(1))
     }
 
     /// Returns the time for which a request with this key has to wait. If the request is refused,
     /// fails with the time after which the next one is admitted. An admitted request counts, unless
     /// `counts` is false.
     fn decide(&self, key: u64, now: Instant, counts: bool) -> Result<Duration, Duration> {
-        // Times are counted from `ahead`, so that the zero of an unused entry is in the past.
-        let since = now.saturating_duration_since(self.start).as_nanos();
-        let now = self.ahead.saturating_add(since as u64);
-        let part = &self.parts[(key as usize) % PARTS];
-        let mut buckets = part.lock().unwrap_or_else(PoisonError::into_inner);
-        if buckets.is_empty() {
-            *buckets = vec![[0; 2 * KEYS]; BUCKETS];
-        }
-        let bucket = &mut buckets[(key as usize / PARTS) % BUCKETS];
-        let (keys, times) = bucket.split_at_mut(KEYS);
+        let now = self.at(now);
+        let mut part = self.part(key);
+        let (keys, times) = bucket_of(&mut part, key).split_at_mut(KEYS);
         let known = keys.iter().position(|known| *known == key);
         let due = known.map_or(now, |at| times[at].max(now));
         let early = due - now;
@@ -114,10 +218,21 @@ impl RateLimiter {
             let earliest = || (0..KEYS).min_by_key(|at| times[*at]).unwrap_or(0);
             let at = known.unwrap_or_else(earliest);
             (keys[at], times[at]) = (key, due.saturating_add(self.interval));
+            if let Some(shared) = &self.shared {
+                shared.count(key);
+            }
         }
         let wait = if self.limit.delay { early } else { 0 };
         Ok(Duration::from_nanos(wait))
     }
+}
+
+/// Returns the bucket of a key. Creates the buckets first, if this part has none.
+fn bucket_of(part: &mut Vec<Bucket>, key: u64) -> &mut Bucket {
+    if part.is_empty() {
+        *part = vec![[0; 2 * KEYS]; BUCKETS];
+    }
+    &mut part[(key as usize / PARTS) % BUCKETS]
 }
 
 /// Applies all limits to a request. Returns the time for which it has to wait. If limits refuse the
@@ -181,7 +296,10 @@ mod tests {
 
     fn limiter(requests: u32, seconds: u64, burst: u32, delay: bool) -> RateLimiter {
         let period = Duration::from_secs(seconds);
-        RateLimiter::new(RateLimit { requests, period, burst, key: Template::text("all"), delay })
+        RateLimiter::new(
+            RateLimit { requests, period, burst, key: Template::text("all"), delay },
+            None,
+        )
     }
 
     fn admitted(limiter: &RateLimiter, key: u64, at: Instant) -> bool {
@@ -254,6 +372,71 @@ mod tests {
         assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
         assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
         assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
+    }
+
+    /// Returns the number of requests that machines admit, if all send as much as they can. They
+    /// exchange counts every `every` milliseconds.
+    fn admitted_by(machines: usize, every: u64, seconds: u64, (rate, burst): (u32, u32)) -> u64 {
+        let period = Duration::from_secs(1);
+        let limit =
+            RateLimit { requests: rate, period, burst, key: Template::text("all"), delay: false };
+        let keys = SharedKeys::new(b"");
+        let limiter = || RateLimiter::new(limit.clone(), Some(keys.clone()));
+        let all: Vec<_> = (0..machines).map(|_| limiter()).collect();
+        let start = all.iter().map(|limiter| limiter.start).max().unwrap();
+        let (mut admitted, mut due) = (0, Duration::ZERO);
+        for millisecond in 0..seconds * 1000 {
+            let since = Duration::from_millis(millisecond);
+            let now = start + since;
+            for (number, limiter) in all.iter().enumerate() {
+                while limiter.decide(1, now, true).is_ok() {
+                    admitted += 1;
+                }
+                // The machines exchange at different times.
+                if millisecond % every == number as u64 % every {
+                    for (key, count) in limiter.take_counts() {
+                        due = due.max(since) + limit.interval() * count;
+                        limiter.add_ahead(key, due - since, now);
+                    }
+                }
+            }
+        }
+        admitted
+    }
+
+    #[test]
+    fn machines_that_exchange_counts_keep_the_rate_together() {
+        let (rate, burst, seconds) = (50, 20, 60);
+        let exact = u64::from(burst + 1) + u64::from(rate) * seconds;
+        assert!(admitted_by(1, 500, seconds, (rate, burst)) <= exact);
+        for machines in [2, 4, 16] {
+            let count = admitted_by(machines, 500, seconds, (rate, burst));
+            // Each machine may admit a burst, and the rate until the first exchange. Afterwards, what
+            // was admitted too early delays all.
+            let early = machines as u64 * (u64::from(burst + 1) + u64::from(rate) / 2);
+            assert!(count <= exact + early, "{machines}: {count} of {exact}");
+            assert!(count >= exact * 9 / 10, "{machines}: {count} of {exact}");
+            println!("{machines} machines: {count} admitted, {exact} permitted");
+        }
+    }
+
+    #[test]
+    fn counts_that_the_store_did_not_take_wait() {
+        let limit = limiter(10, 1, 4, false).limit;
+        let limiter = RateLimiter::new(limit, Some(SharedKeys::new(b"key")));
+        let now = limiter.start;
+        assert!(admitted(&limiter, 7, now) && admitted(&limiter, 7, now));
+        let counts = limiter.take_counts();
+        assert_eq!(counts, [(7, 2)]);
+        assert!(limiter.take_counts().is_empty());
+        limiter.return_counts(&counts);
+        assert!(admitted(&limiter, 7, now));
+        assert_eq!(limiter.take_counts(), [(7, 3)]);
+        // A time that is far too late, and a key that this machine does not have.
+        limiter.add_ahead(7, Duration::MAX, now);
+        limiter.add_ahead(8, Duration::MAX, now);
+        assert!(!admitted(&limiter, 7, now) && admitted(&limiter, 8, now));
+        assert!(admitted(&limiter, 7, now + limiter.furthest()));
     }
 
     #[test]

@@ -12,12 +12,13 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::aws_lc_rs::{hkdf, hmac};
 use forebay_conf::HostPattern;
 use forebay_net::deadline::Activity;
 use forebay_net::limit::Limit;
 use forebay_net::listen::{DatagramSocket, SocketGroup};
 use forebay_net::sys::datagrams::Routing;
-use forebay_net::tls::{Handshake, ServerTls};
+use forebay_net::tls::{Handshake, QuicKeys, ServerTls};
 use quinn::crypto::rustls::{HandshakeData, QuicServerConfig};
 use quinn::{
     ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, IdleTimeout, Incoming,
@@ -135,7 +136,7 @@ pub async fn accept(
     })?;
     let own = socket.local_addr()?;
     let random = aws_lc_rs::default_provider().secure_random;
-    let mut of_endpoint = EndpointConfig::default();
+    let mut of_endpoint = sites.endpoint_config(own, place);
     of_endpoint.cid_generator(move || Box::new(Ids { place, routing, random }));
     let open = |sites: &Sites| {
         let config = Some(sites.config.clone());
@@ -271,13 +272,34 @@ impl Sites {
     fn new(context: &FrontContext, index: usize) -> Option<Self> {
         let table = context.table().clone();
         let shown = Arc::new(BySite::new(&table, index));
-        let mut config = ServerConfig::with_crypto(crypto(&shown)?);
+        let keys = shown.quic_keys();
+        let mut config = match &keys {
+            Some(QuicKeys { token, .. }) => {
+                let token = hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(token);
+                ServerConfig::new(crypto(&shown)?, Arc::new(token))
+            }
+            None => ServerConfig::with_crypto(crypto(&shown)?),
+        };
         config
             .transport_config(Arc::new(transport()))
             .max_incoming(WAITING)
             .incoming_buffer_size(WAITING_BYTES)
             .incoming_buffer_size_total(ALL_WAITING_BYTES);
         Some(Self { table: Rc::downgrade(&table), shown, config })
+    }
+
+    /// Returns the settings of the endpoint of the socket number `place` on `address`. The successor of
+    /// this process derives the same tokens of stateless resets for this socket. No other endpoint has
+    /// them, because it could reset a connection that is not its own (RFC 9000 section 21.11).
+    fn endpoint_config(&self, address: SocketAddr, place: u8) -> EndpointConfig {
+        match self.shown.quic_keys() {
+            Some(QuicKeys { reset, .. }) => {
+                let reset = hmac::Key::new(hmac::HMAC_SHA256, &reset);
+                let own = hmac::sign(&reset, format!("{address} {place}").as_bytes());
+                EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, own.as_ref())))
+            }
+            None => EndpointConfig::default(),
+        }
     }
 
     /// Loads the sites again if a reload has replaced the table.
@@ -348,6 +370,11 @@ impl BySite {
             Some(Shown { hosts, tls, takes_http3: site.http3 })
         };
         Self(table.sites(index).iter().filter_map(shown).collect())
+    }
+
+    /// Returns the keys of QUIC, which all sites share.
+    fn quic_keys(&self) -> Option<QuicKeys> {
+        self.0.first().map(|site| site.tls.quic_keys())
     }
 
     fn find(&self, name: Option<&str>) -> Option<&Arc<ServerTls>> {

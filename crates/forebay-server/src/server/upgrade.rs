@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_net::handover::launcher::{Launcher, Program};
-use forebay_net::handover::{Handover, ListenerKind, SocketCopies, Takeover};
+use forebay_net::handover::{Handover, Heritage, ListenerKind, SocketCopies, Takeover};
 use forebay_net::listen::FormerDatagrams;
 use forebay_net::systemd::STARTER_PORT;
+use forebay_net::tls::TicketKeys;
 use forebay_process::started_descriptors;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -41,6 +42,8 @@ pub(super) struct Succession {
     /// Connection to the successor. The successor sees its end.
     successor: Option<Handover>,
     admin: Option<SocketCopies>,
+    /// Keys that the successor gets.
+    tickets: Option<TicketKeys>,
     /// Stops the administrator's listener when it is dropped.
     admin_stop: Option<UnixStream>,
 }
@@ -67,12 +70,17 @@ impl Succession {
             is_postponed: false,
             successor: None,
             admin: admin.map(copy).transpose()?,
+            tickets: None,
             admin_stop: None,
         })
     }
 
     pub(super) fn set_launcher(&mut self, launcher: Launcher, program: Program) {
         (self.launcher, self.program) = (Some(launcher), Some(program));
+    }
+
+    pub(super) fn set_tickets(&mut self, tickets: TicketKeys) {
+        self.tickets = Some(tickets);
     }
 
     pub(super) fn set_takeover(&mut self, takeover: Takeover) {
@@ -125,6 +133,7 @@ struct Attempt {
     handover: Handover,
     copies: Vec<Option<SocketCopies>>,
     admin: Option<SocketCopies>,
+    heritage: Heritage,
 }
 
 impl Attempt {
@@ -133,7 +142,7 @@ impl Attempt {
         let start = self.launcher.start(theirs);
         start.map_err(|error| format!("cannot start the new process: {error}"))?;
         let listeners = self.copies.iter().flatten().chain(&self.admin);
-        let offered = self.handover.offer(listeners, started_descriptors(), PATIENCE);
+        let offered = self.handover.offer(listeners, &self.heritage, PATIENCE);
         let outcome = offered.and_then(|id| self.handover.go().map(|()| id));
         outcome.map_err(|error| match self.launcher.end() {
             Ok(how) if !how.is_empty() => format!("{error} ({how})"),
@@ -252,7 +261,10 @@ impl Server {
         };
         let (copies, admin) = (std::mem::take(&mut self.copies), self.succession.admin.take());
         // If the thread cannot start, the attempt is still in the shared place.
-        let shared = Arc::new(Mutex::new(Some(Attempt { launcher, handover, copies, admin })));
+        let keys = self.succession.tickets.as_ref().map(TicketKeys::to_text).unwrap_or_default();
+        let heritage = Heritage { descriptors: started_descriptors(), keys };
+        let attempt = Attempt { launcher, handover, copies, admin, heritage };
+        let shared = Arc::new(Mutex::new(Some(attempt)));
         let theirs_and_place = (theirs, shared.clone());
         let (sender, mut outcome) = oneshot::channel();
         let thread = std::thread::Builder::new().name("upgrade".into()).spawn(move || {
@@ -287,7 +299,7 @@ impl Server {
         let Ok((attempt, outcome)) = outcome else {
             return (Err("the thread of the upgrade failed; restart Forebay".to_owned()), left);
         };
-        let Attempt { launcher, handover, copies, admin } = attempt;
+        let Attempt { launcher, handover, copies, admin, .. } = attempt;
         self.succession.launcher = Some(launcher);
         (self.copies, self.succession.admin) = (copies, admin);
         (outcome.map(|id| (id, handover)), left)

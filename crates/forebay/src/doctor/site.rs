@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use forebay_conf::{Action, Address, CertificateSource, Listen, Plan, Tls};
-use forebay_gateway::{SiteTls, check};
+use forebay_conf::{Action, Address, CertificateSource, Listen, Plan, StorePlace, Tls};
+use forebay_gateway::{SiteTls, check, check_store};
 
 use super::access::User;
 use super::finding::Finding;
@@ -41,7 +41,31 @@ pub fn findings(file: &Path, machine: &Machine) -> Vec<Finding> {
     findings.extend(names(&plan));
     findings.extend(connections(&plan));
     findings.extend(udp_buffers(&plan, machine));
+    findings.extend(store(&plan));
     findings
+}
+
+/// Examines the store that machines share.
+fn store(plan: &Plan) -> Option<Finding> {
+    const TOPIC: &str = "store";
+    let place = &plan.server.store.as_deref()?.place;
+    Some(match check_store(plan) {
+        None => Finding::ok(TOPIC, format!("{place} answers")),
+        Some(why) => {
+            let mend = match place {
+                StorePlace::Redis(server) => format!(
+                    "redis-cli -h {} -p {} PING, and look at `store` of [server]",
+                    server.host, server.port
+                ),
+                StorePlace::Directory(path) => format!(
+                    "mount it, or: install -d -m 700 -o {} {}",
+                    plan.server.user.as_deref().unwrap_or("root"),
+                    path.display()
+                ),
+            };
+            Finding::warning(TOPIC, why, mend)
+        }
+    })
 }
 
 /// Returns the first line of an error with a frame: its message.

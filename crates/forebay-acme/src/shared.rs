@@ -1,0 +1,296 @@
+//! Certificates, accounts and challenges in the store that several machines share.
+//!
+//! One machine at a time orders from an authority: the one that has the lock. All read the certificate
+//! from the store, and keep a copy in their state directory, so that they can start while the store is
+//! away. Without the store, no machine orders, because the authority may ask another one for the answer.
+//! A renewal begins at two thirds of a certificate's life, so the store may be away for weeks.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use forebay_conf::Acme;
+use forebay_net::log::ErrorLog;
+use forebay_net::tls::{Challenge, ChallengeAnswer, Challenges};
+use forebay_store::{Store, StoreEntry, StoreError};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::Kept;
+use crate::schedule;
+use crate::state::{self, Stored};
+
+/// Interval at which all machines look for new certificates.
+pub const LOOK: Duration = Duration::from_secs(30);
+/// Pause before the next look, while another machine orders.
+const WAIT: Duration = Duration::from_secs(2);
+/// Time after which the lock of a dead machine ends, and the interval at which a living one extends it.
+const LEASE: Duration = Duration::from_secs(30);
+const EXTEND: Duration = Duration::from_secs(10);
+/// Life of an answer to a challenge: longer than an order.
+const ANSWER_LIFE: Duration = Duration::from_secs(900);
+/// Time for which failures are remembered after the next attempt is due.
+const FAILURE_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// Largest time until the next attempt that another machine may ask for.
+const LONGEST_PAUSE: u64 = 24 * 3600;
+
+/// Result of an attempt to order.
+pub enum OrderTurn {
+    /// This machine has the lock and orders now.
+    Order,
+    /// Another look is due at this time.
+    Wait(SystemTime),
+}
+
+/// The store, for the thread of certificates.
+#[derive(Clone)]
+pub struct SharedState {
+    store: Store,
+}
+
+impl SharedState {
+    pub fn new(store: Store) -> Self {
+        Self { store }
+    }
+
+    /// Uses the store on a thread for blocking work.
+    async fn with<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let store = self.store.clone();
+        let done = tokio::task::spawn_blocking(move || job(&store)).await;
+        done.unwrap_or_else(|error| Err(StoreError::Away(error.to_string())))
+    }
+
+    fn notice<T>(&self, outcome: &Result<T, StoreError>, errors: &ErrorLog) {
+        if let Some(line) = self.store.notice(outcome) {
+            errors.warn(&line);
+        }
+    }
+
+    /// Returns the saved account credentials.
+    pub async fn account(&self, acme: &Acme) -> Result<Option<String>, String> {
+        let name = account_name(acme);
+        let found = self.with(move |store| store.get(&name)).await;
+        let found = found.map_err(|error| error.to_string())?;
+        Ok(found.and_then(|entry| String::from_utf8(entry.value).ok()))
+    }
+
+    /// Saves account credentials.
+    pub async fn save_account(&self, acme: &Acme, account: String) -> Result<(), String> {
+        let name = account_name(acme);
+        let saved = self.with(move |store| store.put(&name, account.as_bytes(), None)).await;
+        saved.map_err(|error| error.to_string())
+    }
+
+    /// Lets all machines answer requests for `token`.
+    pub async fn answer_request(&self, token: &str, reply: String) -> Result<(), String> {
+        let name = token_name(token);
+        let put = self.with(move |store| store.put(&name, reply.as_bytes(), Some(ANSWER_LIFE)));
+        put.await.map_err(|error| error.to_string())
+    }
+
+    /// Lets all machines answer handshakes for `name`.
+    pub async fn answer_handshake(
+        &self,
+        name: &str,
+        certificate: String,
+        key: String,
+    ) -> Result<(), String> {
+        let (name, text) = (handshake_name(name), format!("{key}{certificate}"));
+        let put = self.with(move |store| store.put(&name, text.as_bytes(), Some(ANSWER_LIFE)));
+        put.await.map_err(|error| error.to_string())
+    }
+
+    /// Uses the certificate in the store if it is newer than this machine's, and the other way around.
+    pub async fn refresh(&self, kept: &mut Kept, errors: &ErrorLog) {
+        let name = certificate_name(&kept.wanted.acme);
+        let found = self.with(move |store| store.get(&name)).await;
+        self.notice(&found, errors);
+        let Ok(entry) = found else { return };
+        let theirs = entry.as_ref().and_then(|entry| self.parse(entry, kept, errors));
+        match (theirs, &kept.stored) {
+            (Some(theirs), ours)
+                if ours.as_ref().is_none_or(|ours| theirs.not_after > ours.not_after) =>
+            {
+                take(kept, theirs, errors);
+            }
+            (theirs, Some(ours))
+                if theirs.as_ref().is_none_or(|theirs| theirs.not_after < ours.not_after) =>
+            {
+                let text = ours.text();
+                let name = certificate_name(&kept.wanted.acme);
+                let replace = self
+                    .with(move |store| store.replace(&name, entry.as_ref(), text.as_bytes(), None));
+                self.notice(&replace.await, errors);
+            }
+            _ => {}
+        }
+    }
+
+    fn parse(&self, entry: &StoreEntry, kept: &Kept, errors: &ErrorLog) -> Option<Stored> {
+        let text = std::str::from_utf8(&entry.value).ok();
+        let stored = text.and_then(|text| state::parse(text, &kept.wanted.acme));
+        if stored.is_none() {
+            let names = kept.wanted.acme.names.join(", ");
+            errors.warn(&format!(
+                "ACME: {names}: the store {} has no usable certificate under their name; another \
+                 will replace it",
+                self.store.place()
+            ));
+        }
+        stored
+    }
+
+    /// Takes the lock of the authority, unless another machine orders there, has just ordered, or has
+    /// failed.
+    pub async fn take_turn(&self, kept: &mut Kept, errors: &ErrorLog) -> OrderTurn {
+        let name = self.lock_name(&kept.wanted.acme);
+        let locked = self.with(move |store| store.lock(&name, LEASE)).await;
+        self.notice(&locked, errors);
+        match locked {
+            Err(_) => return OrderTurn::Wait(SystemTime::now() + WAIT * 5),
+            Ok(false) => return OrderTurn::Wait(SystemTime::now() + WAIT),
+            Ok(true) => {}
+        }
+        self.refresh(kept, errors).await;
+        if kept.due <= SystemTime::now()
+            && let Some((failures, due)) = self.failures(&kept.wanted.acme).await
+        {
+            (kept.failures, kept.due) = (failures, due);
+        }
+        if kept.due <= SystemTime::now() {
+            return OrderTurn::Order;
+        }
+        self.unlock(&kept.wanted.acme, errors).await;
+        OrderTurn::Wait(kept.due)
+    }
+
+    /// Extends the lock for ever.
+    pub async fn hold(&self, lock: &str) {
+        loop {
+            tokio::time::sleep(EXTEND).await;
+            let name = lock.to_owned();
+            // If the store is away for longer than the lease, another machine may order, too. This
+            // costs one order more.
+            let _ = self.with(move |store| store.lock(&name, LEASE)).await;
+        }
+    }
+
+    /// Saves the outcome of an order, and ends the lock.
+    pub async fn end_turn(&self, kept: &mut Kept, errors: &ErrorLog) {
+        self.refresh(kept, errors).await;
+        let name = failures_name(&kept.wanted.acme);
+        let (failures, due) = (kept.failures, kept.due);
+        let saved = self.with(move |store| {
+            if failures == 0 {
+                return store.remove(&name);
+            }
+            let seconds = due.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            let life = due.duration_since(SystemTime::now()).unwrap_or_default() + FAILURE_LIFE;
+            store.put(&name, format!("{failures} {seconds}").as_bytes(), Some(life))
+        });
+        self.notice(&saved.await, errors);
+        self.unlock(&kept.wanted.acme, errors).await;
+    }
+
+    async fn unlock(&self, acme: &Acme, errors: &ErrorLog) {
+        let name = self.lock_name(acme);
+        let unlocked = self.with(move |store| store.unlock(&name)).await;
+        self.notice(&unlocked, errors);
+    }
+
+    /// Returns the number of failures in a row of all machines, and the time of the next attempt.
+    async fn failures(&self, acme: &Acme) -> Option<(u32, SystemTime)> {
+        let name = failures_name(acme);
+        let entry = self.with(move |store| store.get(&name)).await.ok()??;
+        let text = String::from_utf8(entry.value).ok()?;
+        let (failures, due) = text.split_once(' ')?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+        let due = due.parse::<u64>().ok()?.min(now + LONGEST_PAUSE);
+        Some((failures.parse().ok()?, UNIX_EPOCH + Duration::from_secs(due)))
+    }
+
+    /// Returns the name of the lock for orders from the authority.
+    pub fn lock_name(&self, acme: &Acme) -> String {
+        format!("acme/{}", state::authority_name(acme))
+    }
+}
+
+/// Serves another machine's certificate.
+fn take(kept: &mut Kept, theirs: Stored, errors: &ErrorLog) {
+    let acme = &kept.wanted.acme;
+    let names = acme.names.join(", ");
+    let shown = kept.wanted.certificate.replace(theirs.chain.as_bytes(), theirs.key.as_bytes());
+    if let Err(error) = shown {
+        errors.warn(&format!("ACME: {names}: cannot use the certificate in the store: {error}"));
+        return;
+    }
+    if let Err(error) = state::save(acme, &theirs.text()) {
+        errors.warn(&format!("ACME: {names}: {error}; a start without the store lacks it"));
+    }
+    errors.info(&format!("ACME: {names}: uses the certificate in the store"));
+    (kept.due, kept.failures) = (schedule::renewal(&theirs), 0);
+    kept.stored = Some(theirs);
+}
+
+fn account_name(acme: &Acme) -> String {
+    format!("acme/{}/account.json", state::authority_name(acme))
+}
+
+fn certificate_name(acme: &Acme) -> String {
+    format!("acme/{}/{}.pem", state::authority_name(acme), state::certificate_name(acme))
+}
+
+fn failures_name(acme: &Acme) -> String {
+    format!("acme/{}/{}.failures", state::authority_name(acme), state::certificate_name(acme))
+}
+
+fn token_name(token: &str) -> String {
+    format!("challenge/http/{token}")
+}
+
+fn handshake_name(name: &str) -> String {
+    format!("challenge/tls/{}", name.to_ascii_lowercase())
+}
+
+/// Creates challenges whose answers may come from other machines. A thread asks the store.
+///
+/// # Errors
+/// Returns an error if the system cannot create the thread.
+pub fn shared_challenges(store: &Store) -> io::Result<Arc<Challenges>> {
+    let (challenges, questions) = Challenges::shared();
+    let store = store.clone();
+    // The thread ends with the challenges.
+    thread::Builder::new().name("challenges".to_owned()).spawn(move || {
+        for question in questions {
+            if let Some(answer) = find(&store, &question.of) {
+                let _ = question.answer.send(answer);
+            }
+        }
+    })?;
+    Ok(Arc::new(challenges))
+}
+
+fn find(store: &Store, of: &Challenge) -> Option<ChallengeAnswer> {
+    let name = match of {
+        Challenge::Token(token) => token_name(token),
+        Challenge::Name(name) => handshake_name(name),
+    };
+    let text = String::from_utf8(store.get(&name).ok()??.value).ok()?;
+    match of {
+        // A key authorization begins with its token (RFC 8555 section 8.1). Nothing else is sent.
+        Challenge::Token(token) => {
+            let digest = text.strip_prefix(token.as_str())?.strip_prefix('.')?;
+            let is_digest = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+            let is_whole = digest.len() == 43 && digest.chars().all(is_digest);
+            is_whole.then_some(ChallengeAnswer::Reply(text))
+        }
+        Challenge::Name(_) => Some(ChallengeAnswer::Certificate(
+            CertificateDer::from_pem_slice(text.as_bytes()).ok()?,
+            PrivateKeyDer::from_pem_slice(text.as_bytes()).ok()?,
+        )),
+    }
+}

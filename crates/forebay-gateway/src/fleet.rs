@@ -1,0 +1,275 @@
+//! The exchange of machines with the same sites through the store: keys of TLS tickets, counts of rate
+//! limits, and purges. Two threads do this, so that no request waits for the store.
+
+mod purges;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use forebay_admin::Purge;
+use forebay_conf::{Plan, SharedStore, StorePlace};
+use forebay_net::log::ErrorLog;
+use forebay_net::tls::{TicketKeys, fresh_ring};
+use forebay_origin::access::{RateLimiter, SharedKeys};
+use forebay_origin::cache;
+use forebay_store::{Count, Cursor, Store, StoreError};
+
+/// Interval of the exchange of counts.
+const EXCHANGE: Duration = Duration::from_millis(500);
+/// Interval at which the keys of tickets are read.
+const KEYS: Duration = Duration::from_secs(30);
+/// Maximum number of purges that wait for the store.
+const WAITING: usize = 1000;
+/// Time that a reader waits for a purge in one call.
+const NEWS: Duration = Duration::from_secs(1);
+/// Pause after a failure of the reader.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Entry with the keys of tickets.
+const TICKETS: &str = "tls/tickets";
+
+/// A rate limit that machines share, and its name in the store.
+pub struct SharedLimit {
+    pub name: String,
+    pub limiter: Arc<RateLimiter>,
+}
+
+/// The exchange with other machines. Dropping it ends its threads.
+pub struct Fleet {
+    settings: SharedStore,
+    shared: Arc<FleetState>,
+}
+
+/// State of the exchange that a reload replaces.
+struct FleetState {
+    store: Store,
+    tickets: TicketKeys,
+    errors: ErrorLog,
+    limits: Mutex<Vec<SharedLimit>>,
+    cache: Mutex<Option<Arc<cache::Store>>>,
+    /// Purges of this machine that others do not know yet.
+    purges: SyncSender<Purge>,
+    /// True if the store has returned, so that the keys are read at once.
+    has_returned: AtomicBool,
+    /// Name of this process in messages.
+    own: u64,
+}
+
+impl Fleet {
+    /// Starts the exchange if the plan has a store. Keeps the exchange of `previous` if it has the same
+    /// store.
+    pub fn start(
+        plan: &Plan,
+        tickets: &TicketKeys,
+        errors: &ErrorLog,
+        previous: Option<&Arc<Self>>,
+    ) -> io::Result<Option<Arc<Self>>> {
+        let Some(settings) = plan.server.store.as_deref() else { return Ok(None) };
+        if let Some(same) = previous.filter(|previous| previous.settings == *settings) {
+            return Ok(Some(same.clone()));
+        }
+        let store = Store::new(settings).map_err(io::Error::other)?;
+        if let Some(keys) = store.derivation() {
+            tickets.share_quic_token(keys.key("quic tokens"));
+        }
+        let (purges, waiting) = sync_channel(WAITING);
+        let shared = Arc::new(FleetState {
+            store,
+            tickets: tickets.clone(),
+            errors: errors.clone(),
+            limits: Mutex::default(),
+            cache: Mutex::default(),
+            purges,
+            has_returned: AtomicBool::new(false),
+            own: purges::own_name(),
+        });
+        let (exchange, news) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
+        thread::Builder::new().name("store".into()).spawn(move || keep(&exchange, &waiting))?;
+        thread::Builder::new().name("store-news".into()).spawn(move || read_news(&news))?;
+        Ok(Some(Arc::new(Self { settings: settings.clone(), shared })))
+    }
+
+    /// Returns the store.
+    pub fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    /// Returns the hash for keys of rate limits.
+    pub fn keys(&self) -> SharedKeys {
+        let secret = self.shared.store.derivation().map(|keys| keys.key("rate limits"));
+        SharedKeys::new(&secret.unwrap_or_default())
+    }
+
+    /// Replaces the rate limits and the stored replies by those of a new configuration.
+    pub fn serve(&self, limits: Vec<SharedLimit>, cache: Option<Arc<cache::Store>>) {
+        *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
+        *self.shared.cache.lock().unwrap_or_else(PoisonError::into_inner) = cache;
+    }
+
+    /// Tells other machines of a purge.
+    pub fn purge(&self, purge: &Purge) {
+        if self.shared.purges.try_send(purge.clone()).is_err() {
+            self.shared.errors.error("store: too many purges wait; other machines miss this one");
+        }
+    }
+}
+
+impl FleetState {
+    /// Logs an outcome if it is news.
+    fn notice<T>(&self, outcome: &Result<T, StoreError>) {
+        if let Some(line) = self.store.notice(outcome) {
+            self.errors.warn(&line);
+        }
+    }
+
+    /// Reads the keys of tickets, and adds one when it is time.
+    fn exchange_keys(&self) -> Result<(), StoreError> {
+        let stored = self.store.get(TICKETS)?;
+        let next = match &stored {
+            // The store may have lost the keys that clients have tickets of.
+            None => self.tickets.shared_text().or_else(fresh_ring),
+            Some(entry) => {
+                let text = String::from_utf8_lossy(&entry.value);
+                self.tickets.share(&text).map_err(|why| {
+                    StoreError::Content(format!("{TICKETS}: {why}; remove the entry to begin anew"))
+                })?
+            }
+        };
+        let Some(next) = next else { return Ok(()) };
+        if self.store.replace(TICKETS, stored.as_ref(), next.as_bytes(), None)? {
+            let _ = self.tickets.share(&next);
+        }
+        // Otherwise another machine was faster, and the next round reads its key.
+        Ok(())
+    }
+
+    /// Adds what this machine has admitted to the counts of all, and reads the sums. Returns `None` if
+    /// this machine has admitted nothing.
+    fn exchange_counts(&self) -> Result<Option<()>, StoreError> {
+        let mut exchanged = None;
+        let limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        for SharedLimit { name, limiter } in &*limits {
+            let counts = limiter.take_counts();
+            if counts.is_empty() {
+                continue;
+            }
+            let (interval, most) = (limiter.limit().interval(), limiter.furthest());
+            let count = |&(key, count): &(u64, u32)| Count {
+                key,
+                step: interval.saturating_mul(count),
+                most,
+            };
+            let steps: Vec<_> = counts.iter().map(count).collect();
+            let asked = Instant::now();
+            match self.store.advance(name, &steps) {
+                Ok(ahead) => {
+                    exchanged = Some(());
+                    for ((key, _), ahead) in counts.iter().zip(ahead) {
+                        limiter.add_ahead(*key, ahead, asked);
+                    }
+                }
+                Err(error) => {
+                    limiter.return_counts(&counts);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(exchanged)
+    }
+
+    fn apply(&self, purge: &Purge) {
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(cache) = cache {
+            cache.purge(purge);
+        }
+    }
+}
+
+/// Returns the reason why this machine cannot use the store of the plan, with the place of the store.
+/// Waits for a few seconds at most.
+pub fn check_store(plan: &Plan) -> Option<String> {
+    let settings = plan.server.store.as_deref()?;
+    let place = &settings.place;
+    let outcome = Store::new(settings).and_then(|store| {
+        let outcome = match place {
+            StorePlace::Redis(_) => store.probe(),
+            // A write as root would create files that `user` cannot use.
+            StorePlace::Directory(_) => store.get("probe").map(drop),
+        };
+        outcome.map_err(|error| error.to_string())
+    });
+    outcome.err().map(|error| format!("store {place}: {error}"))
+}
+
+/// Exchanges keys and counts, and publishes purges, until the fleet is dropped.
+fn keep(shared: &Weak<FleetState>, purges: &Receiver<Purge>) {
+    let mut keys_due = Instant::now();
+    let mut unpublished: Option<Purge> = None;
+    loop {
+        let Some(shared) = shared.upgrade() else { return };
+        if shared.has_returned.swap(false, Ordering::Relaxed) || Instant::now() >= keys_due {
+            let outcome = shared.exchange_keys();
+            shared.notice(&outcome);
+            keys_due = Instant::now() + if outcome.is_ok() { KEYS } else { PAUSE * 5 };
+        }
+        if let Some(outcome) = shared.exchange_counts().transpose() {
+            shared.notice(&outcome);
+        }
+        if let Some(purge) = &unpublished {
+            let outcome = shared.store.publish(purges::CHANNEL, &purges::text(shared.own, purge));
+            shared.notice(&outcome);
+            if !matches!(outcome, Err(StoreError::Away(_))) {
+                unpublished = None;
+            }
+        }
+        drop(shared);
+        if unpublished.is_some() {
+            thread::sleep(EXCHANGE);
+            continue;
+        }
+        match purges.recv_timeout(EXCHANGE) {
+            Ok(purge) => unpublished = Some(purge),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+/// Applies the purges of other machines, until the fleet is dropped.
+fn read_news(shared: &Weak<FleetState>) {
+    let mut cursor = Cursor::default();
+    let mut was_away = false;
+    loop {
+        let Some(own) = shared.upgrade() else { return };
+        let (store, errors) = (own.store.clone(), own.errors.clone());
+        // While the reader waits, the fleet may be dropped.
+        drop(own);
+        let unusable =
+            |error: StoreError| errors.warn(&format!("store {}: {error}", store.place()));
+        let outcome = store.messages(purges::CHANNEL, &mut cursor, NEWS, unusable);
+        let Some(shared) = shared.upgrade() else { return };
+        shared.notice(&outcome);
+        let is_away = matches!(outcome, Err(StoreError::Away(_)));
+        if std::mem::replace(&mut was_away, is_away) && !is_away {
+            shared.has_returned.store(true, Ordering::Relaxed);
+        }
+        let Ok(messages) = outcome else {
+            drop(shared);
+            thread::sleep(PAUSE);
+            continue;
+        };
+        for message in messages {
+            match purges::parse(&message) {
+                Some((own, purge)) if own != shared.own => shared.apply(&purge),
+                Some(_) => {}
+                None => shared.errors.warn(&format!(
+                    "store {}: a purge of another machine is malformed and has no effect",
+                    store.place()
+                )),
+            }
+        }
+    }
+}

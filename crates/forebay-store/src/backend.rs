@@ -1,0 +1,70 @@
+//! The operations that a kind of store implements.
+
+use std::time::Duration;
+
+use crate::StoreError;
+
+/// A kind of store. Names are already checked.
+pub trait StoreBackend: Send + Sync {
+    fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Sets an entry. Returns false if it is not as expected.
+    fn set(&self, name: &str, change: Change<'_>) -> Result<bool, StoreError>;
+
+    fn remove(&self, name: &str) -> Result<(), StoreError>;
+
+    fn lock(&self, name: &str, owner: &str, lease: Duration) -> Result<bool, StoreError>;
+
+    fn unlock(&self, name: &str, owner: &str) -> Result<(), StoreError>;
+
+    fn advance(&self, limit: &str, counts: &[Count]) -> Result<Vec<Duration>, StoreError>;
+
+    fn publish(&self, channel: &str, message: &[u8]) -> Result<(), StoreError>;
+
+    fn messages(
+        &self,
+        channel: &str,
+        cursor: &mut Cursor,
+        wait: Duration,
+    ) -> Result<Messages, StoreError>;
+}
+
+/// A new content of an entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    pub value: &'a [u8],
+    pub expected: Expected<'a>,
+    pub life: Option<Duration>,
+}
+
+/// The content that an entry must have before a change.
+#[derive(Clone, Copy, Debug)]
+pub enum Expected<'a> {
+    Anything,
+    Nothing,
+    Content(&'a [u8]),
+}
+
+/// Requests that a machine has admitted for one key of a rate limit since its last exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    /// Hash of the key.
+    pub key: u64,
+    /// Admitted requests, as the time that the rate allows for them.
+    pub step: Duration,
+    /// The furthest that the key may be ahead of now.
+    pub most: Duration,
+}
+
+/// Place of a reader in a channel: the last message in Redis, all read messages in a directory. `None`
+/// before the first look.
+#[derive(Clone, Debug, Default)]
+pub struct Cursor(pub(crate) Option<Vec<String>>);
+
+/// Messages that a reader has not had before.
+#[derive(Debug, Default)]
+pub struct Messages {
+    pub found: Vec<Vec<u8>>,
+    /// Reasons why messages were skipped.
+    pub skipped: Vec<String>,
+}

@@ -1,0 +1,260 @@
+//! The store that several machines with the same sites share ([`Store`]): entries with a lifetime,
+//! locks with a lease, counts of rate limits, and messages to all machines.
+//!
+//! - `directory` keeps all this in files of a directory, usually of a shared file system;
+//! - `redis` speaks to a server with the Redis protocol;
+//! - `seal` encrypts entries and messages with the key of the configuration.
+//!
+//! All functions block, for at most a few seconds. Only background threads call them: a request never
+//! waits for the store. What the store returns is checked like any input, because other programs may
+//! have written it.
+#![forbid(unsafe_code)]
+
+mod backend;
+mod directory;
+mod name;
+mod redis;
+mod seal;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use forebay_conf::{SharedStore, StorePlace};
+
+use backend::StoreBackend;
+pub use backend::{Change, Count, Cursor, Expected, Messages};
+pub use seal::Derivation;
+use seal::Seal;
+
+/// Maximum size of an entry or a message in bytes. A certificate with its key has a few kilobytes.
+pub const LARGEST_ENTRY: usize = 256 * 1024;
+
+/// Reason why an operation failed.
+#[derive(Debug)]
+pub enum StoreError {
+    /// The store cannot be reached, or did not answer in time.
+    Away(String),
+    /// The store has refused the operation.
+    Refused(String),
+    /// An entry is not what Forebay writes.
+    Content(String),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Away(why) => write!(f, "the store cannot be reached: {why}"),
+            Self::Refused(why) => write!(f, "the store refuses: {why}"),
+            Self::Content(why) => write!(f, "the store has an unusable entry: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// An entry of the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreEntry {
+    /// The content, decrypted.
+    pub value: Vec<u8>,
+    /// The content as the store has it, for [`Store::replace`].
+    stored: Vec<u8>,
+}
+
+/// Handle of the shared store, for all threads.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    backend: Box<dyn StoreBackend>,
+    seal: Option<Seal>,
+    place: String,
+    /// Name of this process as an owner of locks.
+    owner: String,
+    /// Last outcome, so that only changes are logged.
+    is_away: Mutex<bool>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store({})", self.0.place)
+    }
+}
+
+impl Store {
+    /// Creates the handle. Connects to nothing yet.
+    ///
+    /// # Errors
+    /// Fails if the certificates of `store_ca` cannot be used.
+    pub fn new(settings: &SharedStore) -> Result<Self, String> {
+        let backend: Box<dyn StoreBackend> = match &settings.place {
+            StorePlace::Directory(path) => Box::new(directory::Directory::new(path)),
+            StorePlace::Redis(server) => Box::new(redis::Redis::new(server)?),
+        };
+        let seal = settings.key.as_ref().map(|key| Seal::new(key.as_bytes()));
+        let place = settings.place.to_string();
+        let owner = name::of_this_process();
+        Ok(Self(Arc::new(Inner { backend, seal, place, owner, is_away: Mutex::new(false) })))
+    }
+
+    /// Returns the place of the store, without a password.
+    pub fn place(&self) -> &str {
+        &self.0.place
+    }
+
+    /// Returns the keys that depend on the configured key alone. `None` if no key is configured.
+    pub fn derivation(&self) -> Option<Derivation> {
+        self.0.seal.as_ref().map(Seal::derivation)
+    }
+
+    /// Returns an error if the store cannot be used: writes, reads and removes an entry.
+    pub fn probe(&self) -> Result<(), StoreError> {
+        let name = format!("probe/{}", self.0.owner);
+        self.put(&name, b"probe", Some(Duration::from_secs(60)))?;
+        let found = self.get(&name)?;
+        self.remove(&name)?;
+        match found {
+            Some(StoreEntry { value, .. }) if value == b"probe" => Ok(()),
+            _ => Err(StoreError::Content("it does not return what was written".to_owned())),
+        }
+    }
+
+    /// Returns the entry of this name.
+    pub fn get(&self, name: &str) -> Result<Option<StoreEntry>, StoreError> {
+        let stored = self.0.backend.get(name::checked(name)?)?;
+        let Some(stored) = stored else { return Ok(None) };
+        let value = self.open(name, &stored)?;
+        Ok(Some(StoreEntry { value, stored }))
+    }
+
+    /// Sets an entry, which exists for `life` or until it is removed.
+    pub fn put(&self, name: &str, value: &[u8], life: Option<Duration>) -> Result<(), StoreError> {
+        self.change(name, value, Expected::Anything, life).map(drop)
+    }
+
+    /// Sets an entry if it is still `before`, or does not exist if `before` is `None`. Returns false if
+    /// another machine has changed it.
+    pub fn replace(
+        &self,
+        name: &str,
+        before: Option<&StoreEntry>,
+        value: &[u8],
+        life: Option<Duration>,
+    ) -> Result<bool, StoreError> {
+        let expected = before.map_or(Expected::Nothing, |before| Expected::Content(&before.stored));
+        self.change(name, value, expected, life)
+    }
+
+    fn change(
+        &self,
+        name: &str,
+        value: &[u8],
+        expected: Expected<'_>,
+        life: Option<Duration>,
+    ) -> Result<bool, StoreError> {
+        let value = self.close(name, value)?;
+        if value.len() > LARGEST_ENTRY {
+            return Err(StoreError::Refused(format!("{name} would be larger than 256 KiB")));
+        }
+        self.0.backend.set(name::checked(name)?, Change { value: &value, expected, life })
+    }
+
+    /// Removes an entry, if it exists.
+    pub fn remove(&self, name: &str) -> Result<(), StoreError> {
+        self.0.backend.remove(name::checked(name)?)
+    }
+
+    /// Takes the lock, or extends it if this process has it. Returns false if another process has it.
+    /// The lock ends after `lease` unless it is extended, so the death of its owner does not block it.
+    pub fn lock(&self, name: &str, lease: Duration) -> Result<bool, StoreError> {
+        self.0.backend.lock(name::checked(name)?, &self.0.owner, lease)
+    }
+
+    /// Ends the lock if this process has it.
+    pub fn unlock(&self, name: &str) -> Result<(), StoreError> {
+        self.0.backend.unlock(name::checked(name)?, &self.0.owner)
+    }
+
+    /// Adds to the times at which keys of a rate limit are due, and returns how far ahead of now each
+    /// of them then is.
+    pub fn advance(&self, limit: &str, counts: &[Count]) -> Result<Vec<Duration>, StoreError> {
+        self.0.backend.advance(name::checked(limit)?, counts)
+    }
+
+    /// Sends a message to all machines that read this channel. Messages are kept for an hour, so that a
+    /// machine that could not reach the store receives them later.
+    pub fn publish(&self, channel: &str, message: &[u8]) -> Result<(), StoreError> {
+        let message = self.close(channel, message)?;
+        if message.len() > LARGEST_ENTRY {
+            return Err(StoreError::Refused("a message would be larger than 256 KiB".to_owned()));
+        }
+        self.0.backend.publish(name::checked(channel)?, &message)
+    }
+
+    /// Returns the messages of a channel after `cursor`, and moves `cursor`. Waits up to `wait` for the
+    /// first one. A new cursor begins after the messages that exist.
+    ///
+    /// Unusable messages are skipped. `unusable` receives the reason for each.
+    pub fn messages(
+        &self,
+        channel: &str,
+        cursor: &mut Cursor,
+        wait: Duration,
+        mut unusable: impl FnMut(StoreError),
+    ) -> Result<Vec<Vec<u8>>, StoreError> {
+        let Messages { found, skipped } =
+            self.0.backend.messages(name::checked(channel)?, cursor, wait)?;
+        skipped.into_iter().for_each(|why| unusable(StoreError::Content(why)));
+        let mut messages = Vec::new();
+        for stored in found {
+            match self.open(channel, &stored) {
+                Ok(message) => messages.push(message),
+                Err(error) => unusable(error),
+            }
+        }
+        Ok(messages)
+    }
+
+    /// Records the outcome of an operation. Returns a line for the log if the store was reached before
+    /// and is away now, or the other way around.
+    pub fn notice<T>(&self, outcome: &Result<T, StoreError>) -> Option<String> {
+        let is_away = matches!(outcome, Err(StoreError::Away(_)));
+        let was_away = std::mem::replace(
+            &mut *self.0.is_away.lock().unwrap_or_else(PoisonError::into_inner),
+            is_away,
+        );
+        match outcome {
+            Err(error @ StoreError::Away(_)) if !was_away => Some(format!(
+                "store {}: {error}; this machine serves on, with what it knows",
+                self.0.place
+            )),
+            Err(error @ (StoreError::Refused(_) | StoreError::Content(_))) => {
+                Some(format!("store {}: {error}", self.0.place))
+            }
+            _ if was_away && !is_away => {
+                Some(format!("store {}: it can be reached again", self.0.place))
+            }
+            _ => None,
+        }
+    }
+
+    fn close(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, StoreError> {
+        match &self.0.seal {
+            Some(seal) => seal.close(name, value),
+            None => Ok(value.to_vec()),
+        }
+    }
+
+    fn open(&self, name: &str, stored: &[u8]) -> Result<Vec<u8>, StoreError> {
+        match &self.0.seal {
+            None => Ok(stored.to_vec()),
+            Some(seal) => seal.open(name, stored).ok_or_else(|| {
+                StoreError::Content(format!(
+                    "{name} is not encrypted with this `store_key`: give all machines the same \
+                     key, or remove the entry"
+                ))
+            }),
+        }
+    }
+}
