@@ -237,10 +237,10 @@ const NAMES: &[(&str, Ours)] = &[
         Form("[upstream.NAME] with to = [\"URL\", \"URL\"]"),
     ),
     (
-        "add_type addtype types default_type",
-        Nothing("files are sent with the media type of their ending"),
+        "add_type addtype mime forcetype",
+        Form("files = { root = \"DIR\", types = { \".foo\" = \"application/x-foo\" } }"),
     ),
-    ("charset adddefaultcharset", Nothing("texts are sent as UTF-8")),
+    ("adddefaultcharset addcharset source_charset", Key("charset")),
     ("merge_slashes_off mergeslashes", Key("merge_slashes")),
 ];
 

@@ -17,6 +17,7 @@ mod forward_auth;
 mod inherited;
 mod jwt;
 mod limit;
+mod media;
 mod mirror;
 mod moved;
 mod pages;

@@ -16,6 +16,7 @@ use crate::stream::Stream;
 mod body;
 mod capture;
 mod changes;
+mod charset;
 mod cors;
 mod grpc;
 mod pace;

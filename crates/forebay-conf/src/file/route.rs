@@ -153,6 +153,10 @@ pub struct Route {
     /// client's own header of that name is removed, even if it has underscores instead of hyphens.
     /// With a table of `value` and `add = true`, the client's headers stay and the value is added.
     pub request_headers: RequestFields,
+    /// The charset of texts, such as "utf-8". Forebay adds it to the Content-Type of replies that
+    /// have none: those of type text/*, JavaScript and XML, also from applications and servers.
+    /// Default: none is added.
+    pub charset: Option<At<String>>,
     /// Reply headers to set, with placeholders. They replace headers of the same name from the
     /// origin. Replies with a status of 400 or more stay as they are, unless `always` is true. A
     /// table with `value` and `always` sets one header.
@@ -279,6 +283,13 @@ pub struct Files {
     /// "pt-br"], at most 64. For /index.html, Forebay sends the variant that the client prefers
     /// (`Accept-Language`). The first language is the default. Default: none.
     pub languages: Option<At<OneOrMany<String>>>,
+    /// Media types by the end of a file's name, in any case, such as { ".apk" =
+    /// "application/vnd.android.package-archive" }. The longest end that fits counts. They precede
+    /// the built-in types. Default: only the built-in types.
+    pub types: BTreeMap<String, At<String>>,
+    /// The media type of files whose type is unknown. With "", they have no Content-Type. Default:
+    /// "application/octet-stream".
+    pub default_type: Option<At<String>>,
     /// Allows later routes to run the scripts in this directory: "below" all of them, "refuse" none
     /// (scripts get 404). Default: only script routes that would otherwise never run, because this
     /// route matches all their requests first.

@@ -28,6 +28,8 @@ pub struct Route {
     pub own_log: Option<LogFile>,
     /// The time that clients may cache the reply: `Expires` and `Cache-Control: max-age`.
     pub expires: Option<Duration>,
+    /// The charset that is added to the `Content-Type` of texts without one. It is a token.
+    pub charset: Option<String>,
     /// Changes to the fields of a request before the origin gets the request.
     pub request_headers: Vec<RequestField>,
     /// Reply headers to set or add. Headers that frame the message or belong to the connection are
@@ -271,6 +273,11 @@ pub struct Files {
     /// Tags of languages in lower case, which may end the names of files. The first one is the
     /// default language. Default: none.
     pub languages: Vec<String>,
+    /// Media types by the end of a file's name in lower case. Longer ends come first.
+    pub types: Vec<(String, String)>,
+    /// The media type of other files without a known type. If empty, they have no `Content-Type`.
+    /// Default `application/octet-stream`.
+    pub default_type: String,
     /// The largest number of ranges in one request, at most 1000. Default 16. 0: ranges are
     /// ignored.
     pub max_ranges: usize,

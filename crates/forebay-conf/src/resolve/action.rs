@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::ajp::ajp;
 use super::app_server::{fastcgi, scgi, uwsgi};
+use super::media::{media_type, types};
 use super::moved::moved;
 use super::path::{directory, file, file_name};
 use super::process::{limits, max_processes};
@@ -133,6 +134,12 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Resolution<F
         follow_symlinks,
         precompressed: precompressed(table)?,
         languages: languages(table)?,
+        types: types(&table.types)?,
+        default_type: match &table.default_type {
+            Some(at) if at.is_empty() => String::new(),
+            Some(at) => media_type(at)?,
+            None => default.default_type,
+        },
         max_ranges: match &table.max_ranges {
             Some(at) => within(at, 0..=1000)?,
             None => default.max_ranges,

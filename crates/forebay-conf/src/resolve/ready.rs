@@ -43,6 +43,7 @@ impl Plan {
             log: true,
             own_log: None,
             expires: None,
+            charset: None,
             request_headers: Vec::new(),
             reply_headers: Vec::new(),
             remove_headers: Vec::new(),
@@ -123,6 +124,8 @@ impl Files {
             follow_symlinks: Symlinks::default(),
             precompressed: Vec::new(),
             languages: Vec::new(),
+            types: Vec::new(),
+            default_type: "application/octet-stream".into(),
             max_ranges: 16,
             scripts: ScriptsBelow::default(),
         }

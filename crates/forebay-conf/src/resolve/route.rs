@@ -12,6 +12,7 @@ use super::fields::{remove_headers, reply_headers, request_headers};
 use super::forward_auth::forward_auth as forward_auth_of;
 use super::jwt::jwt as jwt_of;
 use super::limit::{bandwidth_limit, rate_limits};
+use super::media::charset;
 use super::mirror::mirror as mirror_of;
 use super::pages::{cors, error_pages, maintenance};
 use super::path::{self, directory};
@@ -69,6 +70,7 @@ pub(super) fn route(
             _ => None,
         },
         expires: optional_time(&typed.expires)?,
+        charset: typed.charset.as_ref().map(charset).transpose()?,
         request_headers: request_headers(typed, captures)?,
         reply_headers: reply_headers(typed, captures)?,
         remove_headers: remove_headers(typed)?,

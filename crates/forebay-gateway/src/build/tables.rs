@@ -377,12 +377,14 @@ fn has_errors_of_its_own(action: &Action) -> bool {
 fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
     let sends_files = route.sendfile_root.is_some();
     let changes_fields = !route.reply_headers.is_empty() || !route.remove_headers.is_empty();
-    let is_plain = !sends_files && !changes_fields && route.cors.is_none();
+    let is_plain =
+        !sends_files && !changes_fields && route.cors.is_none() && route.charset.is_none();
     if is_plain && route.expires.is_none() {
         return None;
     }
     Some(Rc::new(Rules {
         expires: route.expires.map(|expires| expires.as_secs()),
+        charset: route.charset.as_deref().map(Into::into),
         sends_files,
         cors: route.cors.clone().map(Rc::new),
         ..Rules::new(&route.reply_headers, &route.remove_headers)

@@ -46,6 +46,7 @@ mod idle_connections;
 mod languages;
 mod limits;
 mod logs;
+mod media_types;
 mod mirrors;
 mod mounts;
 mod proxied;

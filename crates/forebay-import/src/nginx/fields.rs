@@ -25,6 +25,10 @@ pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
     }
     reply_fields(cx, variables, route);
     expires(cx, scope, route);
+    let charset = scope.value("charset").filter(|name| *name != "off" && !name.contains('$'));
+    if cx.keys.route("charset") && route.keys.get("redirect").is_none() {
+        route.keys.set_some("charset", charset);
+    }
     if let Some(compress) = compress(scope) {
         let is_fixed = ["respond", "redirect"].iter().any(|key| route.keys.get(key).is_some());
         if cx.site_compress.as_ref() != Some(&compress) && !is_fixed {

@@ -39,6 +39,7 @@ pub const READ: &[&str] = &[
     "autoindex",
     "brotli_static",
     "break",
+    "charset",
     "client_body_timeout",
     "client_header_timeout",
     "client_max_body_size",
@@ -127,6 +128,7 @@ pub const READ: &[&str] = &[
     "stream",
     "stub_status",
     "try_files",
+    "types",
     "upstream",
     "user",
     "uwsgi_modifier1",
@@ -280,7 +282,6 @@ const NEEDLESS: &[&str] = &[
     "tcp_nopush",
     "thread_pool",
     "timer_resolution",
-    "types",
     "types_hash_bucket_size",
     "types_hash_max_size",
     "underscores_in_headers",
@@ -346,7 +347,6 @@ pub fn next_step(name: &str) -> &'static str {
         "mail" => "Forebay has no mail proxy: keep nginx for this block",
         "sub_filter" => "replace the text in the application",
         "mirror_request_body" => "see `max_body` of `mirror`",
-        "charset" => "set Content-Type with its charset in `set_headers`",
         "fastcgi_next_upstream" => {
             "Forebay tries another server after a failed connection by itself"
         }
