@@ -164,7 +164,7 @@ const NAMES: &[(&str, Ours)] = &[
         "scriptalias cgi_bin addhandler",
         Form("cgi = \"DIR\" of a route, or an [app.NAME] of kind = \"cgi-bin\""),
     ),
-    ("internal x_accel_redirect xsendfile xsendfilepath", Key("sendfile_root")),
+    ("x_accel_redirect xsendfile xsendfilepath", Key("sendfile_root")),
     (
         "gzip gzip_types gzip_min_length gzip_comp_level brotli encode addoutputfilterbydeflate deflatecompressionlevel",
         Key("compress"),
@@ -190,7 +190,10 @@ const NAMES: &[(&str, Ours)] = &[
     ),
     ("auth_request forwardauth", Key("forward_auth")),
     ("require allow_from deny_from ipallowlist ipwhitelist", Form("`allow` and `deny` of a route")),
-    ("limit_except limit", Key("methods")),
+    (
+        "limit_except limit limitexcept allowmethods",
+        Form("`allow_methods` or `open_methods` of a route"),
+    ),
     ("limit_req limit_req_zone ratelimit", Key("rate_limit")),
     (
         "proxy_cache proxy_cache_path proxy_cache_valid proxy_cache_key fastcgi_cache fastcgi_cache_path \

@@ -126,6 +126,17 @@ pub struct Route {
     /// Requires a signed token (JWT) in the `Authorization` header, in another header or in a
     /// cookie: a table with `key`, `secret` or `jwks`. Default: no token is needed.
     pub jwt: Option<At<Table<Jwt>>>,
+    /// The methods that the route permits, such as ["GET", "POST"] ("GET" includes HEAD). Requests
+    /// with another method get 405 with `Allow`, while `methods` leaves them to the routes below.
+    /// Default: all methods.
+    pub allow_methods: Option<At<OneOrMany<String>>>,
+    /// Methods that need no permission, such as "GET" (which includes HEAD): `allow`, `deny`,
+    /// passwords, `jwt` and `forward_auth` of the route apply only to all other methods. Default:
+    /// the rules apply to all methods.
+    pub open_methods: Option<At<OneOrMany<String>>>,
+    /// Hides the route from clients: their requests get 404. Only `rewrite`, `fallback_to`, an index
+    /// script, a local Location of a script, and `internal_redirects` lead to it. Default: false.
+    pub internal: Option<At<bool>>,
     /// With "all", a request must meet all access rules. With "any", it must meet one of them: the
     /// address rules (`allow` and `deny`), `basic_auth`, `digest_auth`, `jwt`, or `forward_auth`. Default: "all".
     pub satisfy: Option<At<Satisfy>>,
@@ -221,6 +232,9 @@ pub struct Route {
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: those headers have no
     /// effect.
     pub sendfile_root: Option<At<String>>,
+    /// Lets the origin choose a route with `internal` that answers instead: the path in the reply
+    /// field X-Accel-Redirect. For the same routes as `sendfile_root`. Default: false.
+    pub internal_redirects: Option<At<bool>>,
 }
 
 /// The treatment of path parameters by rules: earlier routes that restrict access or answer

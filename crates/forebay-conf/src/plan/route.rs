@@ -68,6 +68,8 @@ pub struct Route {
     /// path is absolute and was a directory when the configuration was loaded. `None`: those fields
     /// have no effect.
     pub sendfile_root: Option<PathBuf>,
+    /// True if the origin may choose an internal route with `X-Accel-Redirect`.
+    pub internal_redirects: bool,
     /// Pages for errors, from the route and its site.
     pub error_pages: ErrorPages,
     /// The page that is sent instead of all replies, from the route or its site. `None`: the route
@@ -138,6 +140,12 @@ pub struct Access {
     pub satisfy: Satisfy,
     /// Limits on the number of requests. Default: none.
     pub rate_limits: Vec<RateLimit>,
+    /// Methods that the route permits. If empty (the default), all methods.
+    pub allow_methods: Vec<String>,
+    /// Methods to which the rules about clients and users do not apply. Default: none.
+    pub open_methods: Vec<String>,
+    /// True if only internal redirects may lead to the route.
+    pub internal: bool,
 }
 
 impl Access {
@@ -146,6 +154,24 @@ impl Access {
     pub fn suffices_by_address(&self) -> bool {
         let has_rules = !self.allow.is_empty() || !self.deny.is_empty();
         self.satisfy == Satisfy::Any && has_rules
+    }
+
+    /// Returns true if the route permits the method.
+    pub fn permits_method(&self, method: &[u8]) -> bool {
+        self.allow_methods.is_empty() || has_method(&self.allow_methods, method)
+    }
+
+    /// Returns true if the rules about clients and users do not apply to the method.
+    pub fn is_open_to(&self, method: &[u8]) -> bool {
+        has_method(&self.open_methods, method)
+    }
+
+    /// Returns the value of `Allow` for a method that the route does not permit.
+    pub fn allow_field(&self) -> String {
+        let get = self.allow_methods.iter().any(|method| method == "GET");
+        let head = get && !self.allow_methods.iter().any(|method| method == "HEAD");
+        let names = self.allow_methods.iter().map(String::as_str);
+        names.chain(head.then_some("HEAD")).collect::<Vec<_>>().join(", ")
     }
 
     /// Returns the names of request fields that a token or the server of `forward_auth` sets.
@@ -188,6 +214,11 @@ impl Access {
     fn is_bare(clients: &Clients) -> bool {
         !matches!(clients, Clients::Network(_))
     }
+}
+
+/// Returns true if the list has the method. `GET` includes `HEAD`.
+fn has_method(list: &[String], method: &[u8]) -> bool {
+    list.iter().any(|one| one.as_bytes() == method || one == "GET" && method == b"HEAD")
 }
 
 /// Users and their passwords, for Basic authentication.

@@ -57,6 +57,7 @@ impl Plan {
             path_parameters: PathParameters::default(),
             compress: None,
             sendfile_root: None,
+            internal_redirects: false,
             error_pages: ErrorPages::default(),
             maintenance: None,
             cors: None,

@@ -56,6 +56,7 @@ pub(super) fn route(
         fallback_to: fallback_to(context, file, typed, (&action, captures))?,
         rewrite: rewrite(typed, &action, captures)?,
         sendfile_root: sendfile_root(context, typed, &action)?,
+        internal_redirects: internal_redirects(context, typed, &action)?,
         buffer: buffer(context, file, typed, &action)?,
         compress: compress(&typed.compress)?,
         cache: cache(&typed.cache, &action, |at| context.is_default(&at.span), captures)?,
@@ -134,6 +135,9 @@ fn access(
             _ => Satisfy::All,
         },
         rate_limits: rate_limits(&typed.rate_limit, captures)?,
+        allow_methods: methods(&typed.allow_methods)?,
+        open_methods: methods(&typed.open_methods)?,
+        internal: typed.internal.as_ref().is_some_and(|at| at.value),
     };
     let has_addresses = !access.allow.is_empty() || !access.deny.is_empty();
     let passwords = [access.basic_auth.is_some(), access.digest_auth.is_some()];
@@ -142,6 +146,14 @@ fn access(
     let rules = rules.filter(|&is_given| is_given).count();
     if access.satisfy == Satisfy::All {
         one_authorization(typed, &access)?;
+    }
+    if let Some(at) = typed.open_methods.as_ref().filter(|_| rules == 0) {
+        if context.is_default(&at.span) {
+            return Ok(Access { open_methods: Vec::new(), ..access });
+        }
+        let help = "add a rule, such as `allow` or `basic_auth`; to refuse methods, there is \
+                    `allow_methods`";
+        return Err(no_effect(&at.span, "open_methods", "without an access rule", help));
     }
     match &typed.satisfy {
         Some(at) if access.satisfy == Satisfy::Any && rules < 2 => {
@@ -155,6 +167,13 @@ fn access(
         }
         _ => Ok(access),
     }
+}
+
+/// Checks a list of methods.
+fn methods(typed: &Option<At<file::OneOrMany<String>>>) -> Resolution<Vec<String>> {
+    let Some(at) = typed else { return Ok(Vec::new()) };
+    not_empty(at)?;
+    at.items().iter().map(method).collect()
 }
 
 /// Checks that a request can meet all rules with its one field `Authorization`.
@@ -396,20 +415,45 @@ fn sendfile_root(
     action: &Action,
 ) -> Resolution<Option<PathBuf>> {
     let Some(at) = &typed.sendfile_root else { return Ok(None) };
-    let name = match action {
-        Action::Files(_) => "files",
-        Action::Respond(_) => "respond",
-        Action::Redirect(_) | Action::Moved(_) => "redirect",
-        Action::Rewrite => "rewrite",
-        _ => return directory(context, at).map(Some),
-    };
-    if context.is_default(&at.span) {
-        return Ok(None);
+    match own_answer(action) {
+        None => directory(context, at).map(Some),
+        Some(_) if context.is_default(&at.span) => Ok(None),
+        Some(name) => Err(needs_program(&at.span, "sendfile_root", name)),
     }
-    Err(Problem::new(&at.span, format!("`sendfile_root` has no effect beside `{name}`")).help(
+}
+
+/// Checks `internal_redirects`. Only routes whose replies come from another program may have it.
+fn internal_redirects(
+    context: &Context<'_>,
+    typed: &file::Route,
+    action: &Action,
+) -> Resolution<bool> {
+    let Some(at) = typed.internal_redirects.as_ref().filter(|at| at.value) else {
+        return Ok(false);
+    };
+    match own_answer(action) {
+        None => Ok(true),
+        Some(_) if context.is_default(&at.span) => Ok(false),
+        Some(name) => Err(needs_program(&at.span, "internal_redirects", name)),
+    }
+}
+
+/// Returns the key of an action whose replies Forebay makes itself.
+fn own_answer(action: &Action) -> Option<&'static str> {
+    match action {
+        Action::Files(_) => Some("files"),
+        Action::Respond(_) => Some("respond"),
+        Action::Redirect(_) | Action::Moved(_) => Some("redirect"),
+        Action::Rewrite => Some("rewrite"),
+        _ => None,
+    }
+}
+
+fn needs_program(span: &Range<usize>, key: &str, beside: &str) -> Problem {
+    Problem::new(span, format!("`{key}` has no effect beside `{beside}`")).help(
         "it is for `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`, which can ask for a \
                file to be sent",
-    ))
+    )
 }
 
 /// Checks the conditions that select the route.

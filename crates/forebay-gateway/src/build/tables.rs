@@ -123,6 +123,8 @@ impl Origins {
             other_paths: Others::of_route(site, &self.plan, at, &kept)
                 .map(|others| Box::new(others) as Box<dyn OtherPaths>),
             instead: instead(route),
+            internal: route.access.internal,
+            internal_redirects: route.internal_redirects,
             keeps_from: kept[at].clone(),
             sendfile: route.sendfile_root.as_ref().map(|root| Sendfile {
                 root: root.clone(),
@@ -375,7 +377,7 @@ fn has_errors_of_its_own(action: &Action) -> bool {
 }
 
 fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
-    let sends_files = route.sendfile_root.is_some();
+    let sends_files = route.sendfile_root.is_some() || route.internal_redirects;
     let changes_fields = !route.reply_headers.is_empty() || !route.remove_headers.is_empty();
     let is_plain =
         !sends_files && !changes_fields && route.cors.is_none() && route.charset.is_none();
