@@ -23,6 +23,7 @@ mod proxy;
 mod relay;
 mod route;
 mod shape;
+mod signed_url;
 mod tls;
 mod upstream;
 mod when;
@@ -58,6 +59,7 @@ pub use route::{
 pub use shape::{
     AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, SizeText, StatusText, Table, TextOr, Time,
 };
+pub use signed_url::{SignatureAlgorithm, SignedUrl};
 pub use tls::{
     Acme, AcmeChallenge, BackendTls, Cipher, ClientAuth, Curve, ExternalAccount, Tls, TlsVersion,
 };

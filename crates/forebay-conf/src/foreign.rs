@@ -195,6 +195,7 @@ const NAMES: &[(&str, Ours)] = &[
         Form("`allow_methods` or `open_methods` of a route"),
     ),
     ("limit_req limit_req_zone ratelimit", Key("rate_limit")),
+    ("secure_link secure_link_md5 secure_link_secret", Key("signed_url")),
     (
         "proxy_cache proxy_cache_path proxy_cache_valid proxy_cache_key fastcgi_cache fastcgi_cache_path \
          fastcgi_cache_valid fastcgi_cache_key cacheenable",

@@ -28,6 +28,7 @@ mod retry;
 mod route;
 mod secret;
 mod sharing;
+mod signed_url;
 mod template;
 mod tls;
 mod upstream;
@@ -70,6 +71,7 @@ pub use route::{
     PathParameters, Redirect, Respond, Route, ScriptsBelow, ServerProtocol, Symlinks,
 };
 pub use secret::Secret;
+pub use signed_url::SignedUrl;
 pub(crate) use template::is_taken;
 pub use template::{Placeholder, Scope, Template, TemplatePart, UnknownPlaceholder};
 pub use tls::{

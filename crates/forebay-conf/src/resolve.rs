@@ -30,6 +30,7 @@ mod ready;
 mod relay;
 mod route;
 mod server;
+mod signed_url;
 mod site;
 mod socket;
 mod template;

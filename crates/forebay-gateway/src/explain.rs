@@ -21,6 +21,7 @@ use forebay_conf::{
 use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
 use forebay_net::request_fields::RequestFields;
+use forebay_origin::access::check_signed_url;
 use forebay_origin::rules::{instead, keeps_from, rules_above, rules_beside};
 use forebay_server::dispatch::{ambiguous_route, kept_from_scripts, only_internal};
 use forebay_server::forwarded::find_client;
@@ -309,6 +310,10 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
     if !route.access.permits_method(request.method()) {
         let allowed = route.access.allow_field();
         return Err(Fault::client(405, format!("`allow_methods` permits {allowed}")));
+    }
+    if let Some(signed) = &route.access.signed_url {
+        check_signed_url(signed, request)?;
+        text.item("", b"the signature of the URL is valid (`signed_url`)");
     }
     if route.access.is_open_to(request.method()) {
         text.item("", b"the method needs no permission (`open_methods`)");

@@ -19,6 +19,7 @@ mod key_source;
 mod nonces;
 mod queue;
 mod rate_limit;
+mod signed_url;
 mod token;
 mod token_keys;
 mod user_file;
@@ -54,6 +55,7 @@ use nonces::Nonces;
 pub use queue::{HashQueue, Refusal, Turn};
 pub use rate_limit::RateLimiter;
 use rate_limit::{decide_all, refusal_fields};
+pub use signed_url::check as check_signed_url;
 use token::TokenCheck;
 pub use token_keys::{KeyError, TokenKeys};
 pub use user_file::UsersError;
@@ -243,6 +245,9 @@ impl Guarded {
         if !is_admitted && !is_any {
             return Err(refused_address());
         }
+        if let Some(signed) = &self.access.signed_url {
+            check_signed_url(signed, &exchange.request)?;
+        }
         let [first, after_user] = &self.limits;
         if !first.is_empty() && !self.limit(first, exchange).await? {
             return Ok(false);
@@ -350,7 +355,7 @@ impl Gate for Guarded {
     }
 
     fn is_by_path(&self) -> bool {
-        self.forward.is_some()
+        self.forward.is_some() || self.access.signed_url.is_some()
     }
 }
 

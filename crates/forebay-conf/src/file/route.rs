@@ -18,6 +18,7 @@ use super::mirror::Mirror;
 use super::pages::{Cors, ErrorPages, Maintenance};
 use super::proxy::Proxy;
 use super::shape::{AllOrList, At, BoolOr, OneOrMany, Size, Table, TextOr, Time};
+use super::signed_url::SignedUrl;
 use super::upstream::Backend;
 use super::when::When;
 
@@ -126,6 +127,10 @@ pub struct Route {
     /// Requires a signed token (JWT) in the `Authorization` header, in another header or in a
     /// cookie: a table with `key`, `secret` or `jwks`. Default: no token is needed.
     pub jwt: Option<At<Table<Jwt>>>,
+    /// Requires a signature in the URL of each request, as nginx's secure_link: a table with
+    /// `secret`. A wrong signature gets 403, and an expired URL gets 410. `satisfy` does not change
+    /// this. Default: no signature is needed.
+    pub signed_url: Option<At<Table<SignedUrl>>>,
     /// The methods that the route permits, such as ["GET", "POST"] ("GET" includes HEAD). Requests
     /// with another method get 405 with `Allow`, while `methods` leaves them to the routes below.
     /// Default: all methods.

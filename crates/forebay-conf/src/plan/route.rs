@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{
     Ajp, BandwidthLimit, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, ForwardAuth,
     Inherited, Jwt, LogFile, Maintenance, Matcher, Mirror, MovedPages, ProcessLimits, Proxy,
-    RateLimit, ReplyField, RequestField, Rewrite, Satisfy, Template, Upstream,
+    RateLimit, ReplyField, RequestField, Rewrite, Satisfy, SignedUrl, Template, Upstream,
 };
 
 /// A route: conditions on requests, and the action that answers matching requests.
@@ -140,6 +140,8 @@ pub struct Access {
     pub satisfy: Satisfy,
     /// Limits on the number of requests. Default: none.
     pub rate_limits: Vec<RateLimit>,
+    /// A signature that each URL must have. Default `None`.
+    pub signed_url: Option<SignedUrl>,
     /// Methods that the route permits. If empty (the default), all methods.
     pub allow_methods: Vec<String>,
     /// Methods to which the rules about clients and users do not apply. Default: none.

@@ -18,6 +18,7 @@ use super::pages::{cors, error_pages, maintenance};
 use super::path::{self, directory};
 use super::peer::clients;
 use super::server::log_file;
+use super::signed_url::signed_url;
 use super::template::rewrite_target;
 use super::value::{method, no_control, optional_time, required, size_or_unlimited, text};
 use super::when::{path_regex, when};
@@ -135,6 +136,7 @@ fn access(
             _ => Satisfy::All,
         },
         rate_limits: rate_limits(&typed.rate_limit, captures)?,
+        signed_url: typed.signed_url.as_ref().map(|at| signed_url(at, captures)).transpose()?,
         allow_methods: methods(&typed.allow_methods)?,
         open_methods: methods(&typed.open_methods)?,
         internal: typed.internal.as_ref().is_some_and(|at| at.value),

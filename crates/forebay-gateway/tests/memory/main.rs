@@ -62,6 +62,7 @@ mod rewriting;
 mod routing;
 mod rules;
 mod sending;
+mod signed_urls;
 mod streams;
 mod time_limits;
 mod token_urls;

@@ -357,6 +357,7 @@ pub fn next_step(name: &str) -> &'static str {
         _ if name.starts_with("proxy_cache") || name.starts_with("fastcgi_cache") => {
             "see `cache` in the guide on caching"
         }
+        _ if name.starts_with("secure_link") => "use `signed_url`, then remove `respond`",
         _ if name.starts_with("auth_") => {
             "use `basic_auth` or `forward_auth`, then remove `respond`"
         }
