@@ -43,12 +43,12 @@ pub use compress::{Coding, Compress};
 pub(crate) use defaults::{ANSWERS, SITE_KEYS};
 pub use defaults::{Defaults, RouteKeys};
 pub use fields::RequestField;
-pub use forward_auth::{ForwardAuth, Satisfy};
+pub use forward_auth::{Copied, ForwardAuth, Satisfy};
 pub use jwt::Jwt;
 pub use limit::{BandwidthLimit, RateLimit};
 pub use log::LogFile;
 pub use mirror::Mirror;
-pub use pages::{Cors, ErrorPages, Maintenance};
+pub use pages::{Cors, ErrorPage, ErrorPages, Maintenance};
 pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};
 pub use relay::Relay;
@@ -432,8 +432,9 @@ pub struct Site {
     pub merge_slashes: Option<bool>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
-    /// Pages for errors: files by status ("404") or class ("5xx"). Placeholders such as {status},
-    /// {reason}, {host} and {path} are filled in and escaped for .html and .json. A route's own
+    /// Pages for errors: files by status ("404") or class ("5xx"), or tables with `file` and
+    /// `status`. Placeholders such as {status}, {reason}, {host} and {path} are filled in and escaped
+    /// for .html and .json. A route's own
     /// pages have precedence. Default: short pages that name the status.
     pub error_pages: ErrorPages,
     /// Also replaces the error replies of applications and servers with `error_pages`. Default:

@@ -185,8 +185,9 @@ pub struct Route {
     /// Applies `set_headers` and `add_headers` also to replies with a status of 400 or more.
     /// Default: false.
     pub always: Option<At<bool>>,
-    /// Pages for errors: files by status ("404") or class ("5xx"). Placeholders such as {status},
-    /// {reason}, {host} and {path} are filled in and escaped for .html and .json. Default: those of
+    /// Pages for errors: files by status ("404") or class ("5xx"), or tables with `file` and
+    /// `status`. Placeholders such as {status}, {reason}, {host} and {path} are filled in and escaped
+    /// for .html and .json. Default: those of
     /// the site.
     pub error_pages: ErrorPages,
     /// Also replaces the error replies of the application or server with `error_pages`. Default:

@@ -179,7 +179,8 @@ impl Access {
     /// Returns the names of request fields that a token or the server of `forward_auth` sets.
     pub fn set_fields(&self) -> impl Iterator<Item = &str> {
         let by_token = self.jwt.iter().flat_map(|jwt| jwt.copy.iter().map(|(name, _)| name));
-        let by_server = self.forward_auth.iter().flat_map(|auth| &auth.copy);
+        let by_server =
+            self.forward_auth.iter().flat_map(|auth| auth.copy.iter().map(|(name, _)| name));
         by_token.chain(by_server).map(String::as_str)
     }
 
