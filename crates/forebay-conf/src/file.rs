@@ -26,6 +26,7 @@ mod shape;
 mod signed_url;
 mod tls;
 mod upstream;
+mod value_map;
 mod when;
 
 use std::collections::BTreeMap;
@@ -66,6 +67,7 @@ pub use tls::{
 pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, StatusRetry, Sticky, Upstream,
 };
+pub use value_map::ValueMap;
 pub use when::{Scheme, Values, When};
 
 /// Returns the JSON Schema of a configuration file, as indented text.
@@ -154,6 +156,9 @@ pub struct File {
     /// Groups of backends, each under a name that you choose. A route refers to a group with to =
     /// "@NAME".
     pub upstream: BTreeMap<String, At<Table<Upstream>>>,
+    /// Tables of values, each under a name that you choose. The placeholder {map.NAME} gives the
+    /// value for a text of the request, as nginx's `map`.
+    pub map: BTreeMap<String, At<Table<ValueMap>>>,
 }
 
 /// Settings of the whole process.

@@ -32,6 +32,7 @@ mod signed_url;
 mod template;
 mod tls;
 mod upstream;
+mod value_map;
 mod when;
 
 use std::collections::BTreeMap;
@@ -81,6 +82,7 @@ pub use tls::{
 pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
 };
+pub use value_map::ValueMap;
 pub use when::{ValuePattern, ValueTest, When};
 
 /// The complete input of `forebay serve`.

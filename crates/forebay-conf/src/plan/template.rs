@@ -4,6 +4,11 @@
 //! error at that time. A brace that does not enclose a name is text, because values of fields may
 //! contain JSON. `{{` before a letter means one literal `{`.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::ValueMap;
+
 /// A text with placeholders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Template {
@@ -59,6 +64,8 @@ pub enum Placeholder {
     Cookie(String),
     /// `{query.NAME}`: the decoded value of a parameter of the query.
     Parameter(String),
+    /// `{map.NAME}`: the value of a table [map.NAME].
+    Map(Arc<ValueMap>),
     /// `{status}`: the status of the reply. Only for error pages.
     Status,
     /// `{reason}`: the reason phrase of the status. Only for error pages.
@@ -70,6 +77,8 @@ pub enum Placeholder {
 pub struct Scope<'a> {
     /// The names of the groups of the route's `path_regex`.
     pub captures: &'a [String],
+    /// The tables [map.NAME].
+    pub maps: Option<&'a BTreeMap<String, Arc<ValueMap>>>,
     /// True for an error page. Such a page may also use `{status}` and `{reason}`, and unknown
     /// placeholders in it are text.
     pub is_page: bool,
@@ -171,6 +180,17 @@ impl Template {
     }
 }
 
+impl Template {
+    /// Returns true if the text depends on a placeholder that meets the condition, also through a
+    /// table [map.NAME].
+    pub fn depends_on(&self, is_meant: &dyn Fn(&Placeholder) -> bool) -> bool {
+        self.uses(|value| match value {
+            Placeholder::Map(map) => map.templates().any(|text| text.depends_on(is_meant)),
+            value => is_meant(value),
+        })
+    }
+}
+
 impl Placeholder {
     /// Returns the names of all placeholders without a parameter.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
@@ -207,6 +227,7 @@ fn placeholder(name: &str, scope: Scope<'_>) -> Option<Placeholder> {
         "header" => Some(Placeholder::Header(parameter)),
         "cookie" => Some(Placeholder::Cookie(parameter)),
         "query" => Some(Placeholder::Parameter(parameter)),
+        "map" => scope.maps?.get(&parameter).cloned().map(Placeholder::Map),
         _ => None,
     }
 }
@@ -222,7 +243,7 @@ mod tests {
 
     fn parse(text: &str) -> Result<Vec<TemplatePart>, UnknownPlaceholder> {
         let captures = ["title".to_owned()];
-        let scope = Scope { captures: &captures, is_page: false };
+        let scope = Scope { captures: &captures, ..Scope::default() };
         Template::parse(text, scope).map(|template| template.parts)
     }
 

@@ -19,7 +19,7 @@ use super::path::{self, directory};
 use super::peer::clients;
 use super::server::log_file;
 use super::signed_url::signed_url;
-use super::template::rewrite_target;
+use super::template::{Known, rewrite_target};
 use super::value::{method, no_control, optional_time, required, size_or_unlimited, text};
 use super::when::{path_regex, when};
 use super::{Context, Resolution};
@@ -48,19 +48,20 @@ pub(super) fn route(
 ) -> Resolution<Route> {
     let matcher = matcher(typed)?;
     let names = matcher.regex.iter().flat_map(|regex| regex.names().map(str::to_owned));
-    let captures = &names.collect::<Vec<_>>()[..];
-    let action = action(context, file, typed, captures)?;
+    let captures: Vec<_> = names.collect();
+    let known = Known { captures: &captures, maps: &context.maps };
+    let action = action(context, file, typed, known)?;
     Ok(Route {
         name: name(typed)?,
         matcher: Matcher { allows_path_info: runs_scripts(file, &action), ..matcher },
         fallback: fallback(context, file, typed, &action)?,
-        fallback_to: fallback_to(context, file, typed, (&action, captures))?,
-        rewrite: rewrite(typed, &action, captures)?,
+        fallback_to: fallback_to(context, file, typed, (&action, known))?,
+        rewrite: rewrite(typed, &action, known)?,
         sendfile_root: sendfile_root(context, typed, &action)?,
         internal_redirects: internal_redirects(context, typed, &action)?,
         buffer: buffer(context, file, typed, &action)?,
         compress: compress(&typed.compress)?,
-        cache: cache(&typed.cache, &action, |at| context.is_default(&at.span), captures)?,
+        cache: cache(&typed.cache, &action, |at| context.is_default(&at.span), known)?,
         request_buffering: request_buffering(context, file, typed, &action)?,
         path_parameters: path_parameters(context, file, typed, &action)?,
         action,
@@ -73,8 +74,8 @@ pub(super) fn route(
         },
         expires: optional_time(&typed.expires)?,
         charset: typed.charset.as_ref().map(charset).transpose()?,
-        request_headers: request_headers(typed, captures)?,
-        reply_headers: reply_headers(typed, captures)?,
+        request_headers: request_headers(typed, known)?,
+        reply_headers: reply_headers(typed, known)?,
         remove_headers: remove_headers(typed)?,
         error_pages: error_pages(
             context,
@@ -85,7 +86,7 @@ pub(super) fn route(
         maintenance: maintenance(context, &typed.maintenance, of_site.maintenance.as_ref())?,
         cors: cors(&typed.cors)?,
         max_body: size_or_unlimited(&typed.max_body)?.or(of_site.max_body),
-        access: access(context, file, typed, captures)?,
+        access: access(context, file, typed, known)?,
         bandwidth_limit: typed.bandwidth_limit.as_ref().map(bandwidth_limit).transpose()?,
         mirror: typed.mirror.as_ref().map(|at| mirror_of(context, file, at)).transpose()?,
         line: context.line(typed.span.start),
@@ -109,7 +110,7 @@ fn access(
     context: &Context<'_>,
     file: &File,
     typed: &file::Route,
-    captures: &[String],
+    known: Known<'_>,
 ) -> Resolution<Access> {
     let named = |typed: &Option<At<file::OneOrMany<String>>>| {
         let Some(at) = typed else { return Ok(Vec::new()) };
@@ -135,8 +136,8 @@ fn access(
             Some(At { value: file::Satisfy::Any, .. }) => Satisfy::Any,
             _ => Satisfy::All,
         },
-        rate_limits: rate_limits(&typed.rate_limit, captures)?,
-        signed_url: typed.signed_url.as_ref().map(|at| signed_url(at, captures)).transpose()?,
+        rate_limits: rate_limits(&typed.rate_limit, known)?,
+        signed_url: typed.signed_url.as_ref().map(|at| signed_url(at, known)).transpose()?,
         allow_methods: methods(&typed.allow_methods)?,
         open_methods: methods(&typed.open_methods)?,
         internal: typed.internal.as_ref().is_some_and(|at| at.value),
@@ -231,7 +232,7 @@ fn fallback_to(
     context: &Context<'_>,
     file: &File,
     typed: &file::Route,
-    (action, captures): (&Action, &[String]),
+    (action, known): (&Action, Known<'_>),
 ) -> Resolution<Option<Rewrite>> {
     let Some(at) = &typed.fallback_to else { return Ok(None) };
     match may_fall_back(file, &at.span, "fallback_to", action) {
@@ -243,19 +244,15 @@ fn fallback_to(
             "keep one: `fallback` asks the routes below, `fallback_to` asks all for another path",
         ));
     }
-    rewrite_target(&at.with(&at.value), captures).map(Some)
+    rewrite_target(&at.with(&at.value), known).map(Some)
 }
 
-fn rewrite(
-    typed: &file::Route,
-    action: &Action,
-    captures: &[String],
-) -> Resolution<Option<Rewrite>> {
+fn rewrite(typed: &file::Route, action: &Action, known: Known<'_>) -> Resolution<Option<Rewrite>> {
     let Some(at) = &typed.rewrite else { return Ok(None) };
     let beside = match action {
         Action::Respond(_) => "respond",
         Action::Redirect(_) => "redirect",
-        _ => return rewrite_target(&at.with(&at.value), captures).map(Some),
+        _ => return rewrite_target(&at.with(&at.value), known).map(Some),
     };
     Err(no_effect(&at.span, "rewrite", &format!("beside `{beside}`"), "keep one of the two"))
 }

@@ -2,7 +2,7 @@
 
 use super::Resolution;
 use super::effect::no_effect;
-use super::template::template;
+use super::template::{Known, template};
 use super::value::{required, text};
 use crate::error::Problem;
 use crate::file::{self, At, SignatureAlgorithm, Table};
@@ -14,7 +14,7 @@ const SHORTEST_SECRET: usize = 32;
 /// Resolves `signed_url`.
 pub(super) fn signed_url(
     typed: &At<Table<file::SignedUrl>>,
-    captures: &[String],
+    known: Known<'_>,
 ) -> Resolution<SignedUrl> {
     let is_md5 = typed.algorithm == Some(SignatureAlgorithm::Md5);
     let secret_at = required(&typed.secret, &typed.span, "secret", "\"{env.LINK_SECRET}\"")?;
@@ -25,8 +25,8 @@ pub(super) fn signed_url(
             .help("give a secret, such as \"{env.LINK_SECRET}\""));
     }
     let parsed = match &typed.text {
-        Some(at) => template(text(at)?, at, captures)?,
-        None => template("{query.expires} {path}", typed, captures)?,
+        Some(at) => template(text(at)?, at, known)?,
+        None => template("{query.expires} {path}", typed, known)?,
     };
     if let Some(at) = &typed.text {
         contains_the_resource(at, &parsed)?;

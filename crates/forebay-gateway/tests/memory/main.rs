@@ -47,6 +47,7 @@ mod internal_routes;
 mod languages;
 mod limits;
 mod logs;
+mod maps;
 mod media_types;
 mod methods;
 mod mirrors;
