@@ -418,6 +418,9 @@ pub struct Fastcgi {
     /// The largest size of one reply, including its head. A longer reply is cut off. Default: no
     /// limit.
     pub max_output: Option<Size>,
+    /// The longest time between two reads of the application's reply, including the wait for its
+    /// head. Default: `reply_idle` of [server.timeouts].
+    pub reply_timeout: Option<Time>,
     /// The largest number of connections to each address, including idle ones, over all routes to
     /// it. For php-fpm, use at most the number of its processes. Default: no limit.
     pub max_connections: Option<At<usize>>,
@@ -464,6 +467,9 @@ pub struct Scgi {
     /// The largest size of one reply, including its head. A longer reply is cut off. Default: no
     /// limit.
     pub max_output: Option<Size>,
+    /// The longest time between two reads of the application's reply, including the wait for its
+    /// head. Default: `reply_idle` of [server.timeouts].
+    pub reply_timeout: Option<Time>,
     /// The largest number of connections to each address, over all routes to it. Each connection
     /// carries one request. Default: no limit.
     pub max_connections: Option<At<usize>>,
@@ -492,6 +498,9 @@ pub struct Uwsgi {
     /// The largest size of one reply, including its head. A longer reply is cut off. Default: no
     /// limit.
     pub max_output: Option<Size>,
+    /// The longest time between two reads of the application's reply, including the wait for its
+    /// head. Default: `reply_idle` of [server.timeouts].
+    pub reply_timeout: Option<Time>,
     /// The largest number of connections to each address, over all routes to it. Each connection
     /// carries one request. Default: no limit.
     pub max_connections: Option<At<usize>>,

@@ -397,6 +397,8 @@ pub struct Fastcgi {
     /// The largest size of one reply in bytes, including its head. `u64::MAX`, the default: no
     /// limit.
     pub max_output: u64,
+    /// The longest time between two reads of a reply. `None`: that of the server.
+    pub reply_timeout: Option<Duration>,
     /// Sends several requests at once over one connection.
     pub multiplex: Multiplex,
     /// The largest number of requests at the same time on a shared connection, at least 1. Default
@@ -437,6 +439,8 @@ pub struct AppServer {
     /// one. If empty (the default of a route), the whole path is PATH_INFO. `None`, only for an
     /// application that Forebay starts: the part of the route's path before its `/*`.
     pub mount: Option<String>,
+    /// The longest time between two reads of a reply. `None`: that of the server.
+    pub reply_timeout: Option<Duration>,
     /// Variables added to those of the request. They replace variables with the same name.
     pub params: BTreeMap<String, String>,
     /// The largest size of one reply in bytes, including its head. `u64::MAX`, the default: no

@@ -276,6 +276,7 @@ impl Origins {
                 let how = BackendOptions {
                     idle_time: FASTCGI_IDLE,
                     violates_keep_alive: true,
+                    reply_timeout: fastcgi.reply_timeout,
                     ..BackendOptions::default()
                 };
                 let keep = if fastcgi.keep_conn { fastcgi.upstream.keepalive } else { Some(0) };
@@ -283,7 +284,9 @@ impl Origins {
                 Box::new(Fastcgi::new(thread, upstream, fastcgi.clone()))
             }
             Action::AppServer(settings) => {
-                let upstream = upstream(&settings.upstream, Some(0), BackendOptions::default());
+                let reply_timeout = settings.reply_timeout;
+                let how = BackendOptions { reply_timeout, ..BackendOptions::default() };
+                let upstream = upstream(&settings.upstream, Some(0), how);
                 Box::new(AppServer::new(thread, upstream, settings.clone()))
             }
             Action::Ajp(ajp) => {
