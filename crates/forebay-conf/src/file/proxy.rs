@@ -72,6 +72,9 @@ pub struct Proxy {
     /// The longest time between two reads of a reply, including the wait for its head. Default:
     /// `reply_idle` of [server.timeouts].
     pub reply_timeout: Option<Time>,
+    /// The longest time without data on an upgraded connection, such as a WebSocket. Default:
+    /// `tunnel_idle` of [server.timeouts].
+    pub tunnel_idle: Option<Time>,
 }
 
 /// The treatment of redirects that contain the server's own address.

@@ -45,6 +45,7 @@ pub(super) fn forward_auth(
             redirect: Redirects::Off,
             strip_prefix: None,
             reply_timeout: Some(time_above_zero(&table.timeout, TIMEOUT)?),
+            tunnel_idle: None,
         },
         target: target.to_owned(),
         copy: table.copy.as_ref().map_or(Ok(Vec::new()), copied)?,

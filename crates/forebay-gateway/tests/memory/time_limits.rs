@@ -273,7 +273,22 @@ fn the_time_for_a_reply_begins_when_the_body_is_sent() {
 
 #[test]
 fn a_tunnel_that_carries_nothing_is_closed_after_tunnel_idle() {
-    in_memory(&with("[server.timeouts]\ntunnel_idle = \"90s\"", PROXIED), async |world| {
+    let own = PROXIED.replace(
+        "proxy = \"http://10.0.0.1:3000\"",
+        "proxy = { to = \"http://10.0.0.1:3000\", tunnel_idle = \"90s\" }",
+    );
+    assert_ne!(own, PROXIED);
+    for (seconds, route) in [("90s", PROXIED), ("5s", &own)] {
+        close_an_idle_tunnel(&with(
+            &format!("[server.timeouts]\ntunnel_idle = \"{seconds}\""),
+            route,
+        ));
+    }
+}
+
+/// Checks that a tunnel without data for 90 s is closed.
+fn close_an_idle_tunnel(configuration: &str) {
+    in_memory(configuration, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n").await;
