@@ -144,7 +144,7 @@ pub struct Access {
     pub signed_url: Option<SignedUrl>,
     /// Methods that the route permits. If empty (the default), all methods.
     pub allow_methods: Vec<String>,
-    /// Methods to which the rules about clients and users do not apply. Default: none.
+    /// Methods that the rules about clients and users exempt. Default: none.
     pub open_methods: Vec<String>,
     /// True if only internal redirects may lead to the route.
     pub internal: bool,

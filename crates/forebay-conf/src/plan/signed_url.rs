@@ -5,7 +5,7 @@ use super::{Secret, Template};
 /// A signature that the URL of each request of a route must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedUrl {
-    /// Secrets, each of which makes valid signatures. Never empty.
+    /// Secrets. Each secret makes valid signatures. Never empty.
     pub secrets: Vec<Secret>,
     /// The text that is signed. Unless `is_md5`, a space separates two placeholders.
     pub text: Template,
