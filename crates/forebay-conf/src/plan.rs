@@ -32,7 +32,6 @@ mod signed_url;
 mod template;
 mod tls;
 mod upstream;
-mod value_map;
 mod when;
 
 use std::collections::BTreeMap;
@@ -74,7 +73,7 @@ pub use route::{
 pub use secret::Secret;
 pub use signed_url::SignedUrl;
 pub(crate) use template::is_taken;
-pub use template::{Placeholder, Scope, Template, TemplatePart, UnknownPlaceholder};
+pub use template::{Placeholder, Scope, Template, TemplatePart, UnknownPlaceholder, ValueMap};
 pub use tls::{
     Acme, AcmeChallenge, BackendTls, CertificateSource, Cipher, ClientAuth, Curve, ExternalAccount,
     Tls,
@@ -82,7 +81,6 @@ pub use tls::{
 pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
 };
-pub use value_map::ValueMap;
 pub use when::{ValuePattern, ValueTest, When};
 
 /// The complete input of `forebay serve`.

@@ -1,6 +1,6 @@
 //! Resolves the tables [map.NAME].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::template::{Known, template};
@@ -42,7 +42,7 @@ fn value_map(name: &str, typed: &At<Table<file::ValueMap>>) -> Resolution<ValueM
     }
     let mut map = ValueMap {
         from,
-        exact: HashMap::new(),
+        exact: BTreeMap::new(),
         globs: Vec::new(),
         expressions: Vec::new(),
         default: match &typed.default {
