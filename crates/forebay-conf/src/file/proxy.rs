@@ -11,6 +11,8 @@ use super::upstream::{Backend, Balance, Health, HttpVersion, ProxyHeader, Status
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
+// More than 20 fields: one for each key of the table. The schema is generated from them, and serde
+// reports the position of an error only for keys that it does not flatten.
 pub struct Proxy {
     /// The addresses of the servers, at most 64: "http://host:port", "https://host:port",
     /// "h2c://host:port" (HTTP/2 without TLS), "unix:path", or tables with `url`. Or "@NAME" for
