@@ -24,8 +24,10 @@ mod proxy;
 mod relay;
 mod route;
 mod shape;
+mod signed_url;
 mod tls;
 mod upstream;
+mod value_map;
 mod when;
 
 use std::collections::BTreeMap;
@@ -44,12 +46,12 @@ pub(crate) use defaults::{ANSWERS, SITE_KEYS};
 pub use defaults::{Defaults, RouteKeys};
 pub use fields::RequestField;
 pub use filter::{Replace, Ssi};
-pub use forward_auth::{ForwardAuth, Satisfy};
+pub use forward_auth::{Copied, ForwardAuth, Satisfy};
 pub use jwt::Jwt;
 pub use limit::{BandwidthLimit, RateLimit};
 pub use log::LogFile;
 pub use mirror::Mirror;
-pub use pages::{Cors, ErrorPages, Maintenance};
+pub use pages::{Cors, ErrorPage, ErrorPages, Maintenance};
 pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};
 pub use relay::Relay;
@@ -60,12 +62,14 @@ pub use route::{
 pub use shape::{
     AllOrList, At, BoolOr, NumberOrText, OneOrMany, Size, SizeText, StatusText, Table, TextOr, Time,
 };
+pub use signed_url::{SignatureAlgorithm, SignedUrl};
 pub use tls::{
     Acme, AcmeChallenge, BackendTls, Cipher, ClientAuth, Curve, ExternalAccount, Tls, TlsVersion,
 };
 pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, StatusRetry, Sticky, Upstream,
 };
+pub use value_map::ValueMap;
 pub use when::{Scheme, Values, When};
 
 /// Returns the JSON Schema of a configuration file, as indented text.
@@ -154,6 +158,9 @@ pub struct File {
     /// Groups of backends, each under a name that you choose. A route refers to a group with to =
     /// "@NAME".
     pub upstream: BTreeMap<String, At<Table<Upstream>>>,
+    /// Tables of values, each under a name that you choose. The placeholder {map.NAME} gives the
+    /// value for a text of the request, as nginx's `map`.
+    pub map: BTreeMap<String, At<Table<ValueMap>>>,
 }
 
 /// Settings of the whole process.
@@ -444,8 +451,9 @@ pub struct Site {
     pub merge_slashes: Option<bool>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
-    /// Pages for errors: files by status ("404") or class ("5xx"). Placeholders such as {status},
-    /// {reason}, {host} and {path} are filled in and escaped for .html and .json. A route's own
+    /// Pages for errors: files by status ("404") or class ("5xx"), or tables with `file` and
+    /// `status`. Placeholders such as {status}, {reason}, {host} and {path} are filled in and escaped
+    /// for .html and .json. A route's own
     /// pages have precedence. Default: short pages that name the status.
     pub error_pages: ErrorPages,
     /// Also replaces the error replies of applications and servers with `error_pages`. Default:

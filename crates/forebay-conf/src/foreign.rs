@@ -156,7 +156,7 @@ const NAMES: &[(&str, Ours)] = &[
     ),
     ("rewriterule rewrite_rule uri_rewrite stripprefix", Key("rewrite")),
     (
-        "rewritecond rewriteengine if map",
+        "rewritecond rewriteengine if",
         Form("`path`, `methods` and other conditions of a [[site.route]]"),
     ),
     ("error_page errordocument handle_errors", Key("error_pages")),
@@ -164,7 +164,7 @@ const NAMES: &[(&str, Ours)] = &[
         "scriptalias cgi_bin addhandler",
         Form("cgi = \"DIR\" of a route, or an [app.NAME] of kind = \"cgi-bin\""),
     ),
-    ("internal x_accel_redirect xsendfile xsendfilepath", Key("sendfile_root")),
+    ("x_accel_redirect xsendfile xsendfilepath", Key("sendfile_root")),
     (
         "gzip gzip_types gzip_min_length gzip_comp_level brotli encode addoutputfilterbydeflate deflatecompressionlevel",
         Key("compress"),
@@ -192,8 +192,12 @@ const NAMES: &[(&str, Ours)] = &[
     ),
     ("auth_request forwardauth", Key("forward_auth")),
     ("require allow_from deny_from ipallowlist ipwhitelist", Form("`allow` and `deny` of a route")),
-    ("limit_except limit", Key("methods")),
+    (
+        "limit_except limit limitexcept allowmethods",
+        Form("`allow_methods` or `open_methods` of a route"),
+    ),
     ("limit_req limit_req_zone ratelimit", Key("rate_limit")),
+    ("secure_link secure_link_md5 secure_link_secret", Key("signed_url")),
     (
         "proxy_cache proxy_cache_path proxy_cache_valid proxy_cache_key fastcgi_cache fastcgi_cache_path \
          fastcgi_cache_valid fastcgi_cache_key cacheenable",
@@ -205,6 +209,50 @@ const NAMES: &[(&str, Ours)] = &[
     ("client_max_body_size limitrequestbody request_body max_request_body_size", Key("max_body")),
     ("limitrequestfields", Form("`fields` of [server.limits]")),
     ("limitrequestfieldsize limitrequestline", Form("`head_size` and `target` of [server.limits]")),
+    ("auth_jwt auth_jwt_key_file authjwt", Form("jwt = { key = \"public.pem\" } of a route")),
+    (
+        "authdigestprovider authdigestdomain",
+        Form("digest_auth = { file = \"htdigest\", realm = \"...\" }"),
+    ),
+    ("authz_svn_access requireall requireany satisfyany", Key("satisfy")),
+    ("copy_headers auth_request_set authresponseheaders", Form("`copy` of `forward_auth`")),
+    ("geo valid_referers", Form("`when` of a route, with `client` or `header.Referer`")),
+    ("split_clients", Form("`weight` of the servers in `to`")),
+    (
+        "mod_evasive dospagecount connlimit",
+        Form("`rate_limit` of a route, and `connections_per_address`"),
+    ),
+    (
+        "proxy_ignore_headers fastcgi_ignore_headers",
+        Nothing("the rules of HTTP decide what may be stored"),
+    ),
+    ("proxy_cache_bypass proxy_no_cache", Form("`when` of a route without `cache`")),
+    ("proxy_intercept_errors fastcgi_intercept_errors proxyerroroverride", Key("intercept")),
+    ("proxy_hide_headers header_remove", Key("remove_headers")),
+    ("fileetag etag if_modified_since", Nothing("files have an ETag and Last-Modified")),
+    ("max_ranges maxranges", Form("`max_ranges` of `files`")),
+    (
+        "languagepriority addlanguage multiviews",
+        Form("files = { root = \"DIR\", languages = [\"en\", \"de\"] }"),
+    ),
+    (
+        "underscores_in_headers ignore_invalid_headers",
+        Nothing("fields that CGI would mistake are removed"),
+    ),
+    ("hsts strict_transport_security", Form("\"Strict-Transport-Security\" in `set_headers`")),
+    ("access_control_allow_origin", Key("cors")),
+    ("protocolshonororder listenbacklog acceptfilter reuseport", Nothing("the default is right")),
+    ("proxy_bind proxysourceaddress", Nothing("the system chooses the address")),
+    (
+        "ssl_dhparam ssl_ecdh_curve ssl_buffer_size sslopensslconfcmd",
+        Nothing("TLS 1.2 and 1.3 with modern curves are the default"),
+    ),
+    ("sslengine ssl", Form("the prefix https:// in `listen`")),
+    ("fcgiwrapper fcgidwrapper wsgiscriptalias passengerapproot", Form("[app.NAME] with `kind`")),
+    (
+        "phpadminvalue php_value php_admin_value php_flag",
+        Form("`ini` of an application of the kind php"),
+    ),
     // The process, logs and files.
     (
         "access_log customlog accesslog",
@@ -239,10 +287,10 @@ const NAMES: &[(&str, Ours)] = &[
         Form("[upstream.NAME] with to = [\"URL\", \"URL\"]"),
     ),
     (
-        "add_type addtype types default_type",
-        Nothing("files are sent with the media type of their ending"),
+        "add_type addtype mime forcetype",
+        Form("files = { root = \"DIR\", types = { \".foo\" = \"application/x-foo\" } }"),
     ),
-    ("charset adddefaultcharset", Nothing("texts are sent as UTF-8")),
+    ("adddefaultcharset addcharset source_charset", Key("charset")),
     ("merge_slashes_off mergeslashes", Key("merge_slashes")),
 ];
 

@@ -29,6 +29,7 @@ mod retry;
 mod route;
 mod secret;
 mod sharing;
+mod signed_url;
 mod store;
 mod template;
 mod tls;
@@ -74,9 +75,10 @@ pub use route::{
     PathParameters, Redirect, Respond, Route, ScriptsBelow, ServerProtocol, Symlinks,
 };
 pub use secret::Secret;
+pub use signed_url::SignedUrl;
 pub use store::{RedisServer, SharedStore, StorePlace};
 pub(crate) use template::is_taken;
-pub use template::{Placeholder, Scope, Template, TemplatePart, UnknownPlaceholder};
+pub use template::{Placeholder, Scope, Template, TemplatePart, UnknownPlaceholder, ValueMap};
 pub use tls::{
     Acme, AcmeChallenge, BackendTls, CertificateSource, Cipher, ClientAuth, Curve, ExternalAccount,
     Tls,

@@ -18,6 +18,7 @@ mod forward_auth;
 mod inherited;
 mod jwt;
 mod limit;
+mod media;
 mod mirror;
 mod moved;
 mod pages;
@@ -30,6 +31,7 @@ mod ready;
 mod relay;
 mod route;
 mod server;
+mod signed_url;
 mod site;
 mod socket;
 mod store;
@@ -37,6 +39,7 @@ mod template;
 mod tls;
 mod upstream;
 mod value;
+mod value_map;
 mod when;
 
 use std::collections::BTreeMap;
@@ -47,7 +50,7 @@ use std::sync::Arc;
 use crate::error::Problem;
 use crate::file::{At, File};
 use crate::merge::AllFilled;
-use crate::plan::{Listen, Plan, Upstream};
+use crate::plan::{Listen, Plan, Upstream, ValueMap};
 use crate::source::{SourceFile, Sources};
 
 use path::directory;
@@ -64,12 +67,14 @@ pub(crate) struct Context<'a> {
     filled: &'a AllFilled,
     /// The groups [upstream.NAME] by name.
     groups: BTreeMap<String, Arc<Upstream>>,
+    /// The tables [map.NAME] by name.
+    maps: BTreeMap<String, Arc<ValueMap>>,
 }
 
 impl<'a> Context<'a> {
     /// Returns the context for the values of these sources.
     pub fn new(sources: &'a Sources, filled: &'a AllFilled) -> Self {
-        Self { sources, filled, groups: BTreeMap::new() }
+        Self { sources, filled, groups: BTreeMap::new(), maps: BTreeMap::new() }
     }
 
     /// Returns the absolute base directory of relative paths at this position of the configuration.
@@ -114,6 +119,7 @@ pub(crate) fn resolve(
             apps.insert(name.clone(), app);
         }
     }
+    context.maps = value_map::maps(file, &mut problems);
     let (groups, unused_upstreams) = upstream::groups(&context, file, &mut problems);
     context.groups = groups;
     let sites = site::sites(&context, file, &mut problems);

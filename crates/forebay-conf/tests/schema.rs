@@ -273,6 +273,10 @@ const PLACES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "SignedUrl",
+        &["respond = 'x'\n[site.route.signed_url]\nsecret = '0123456789abcdef0123456789abcdef'\n@"],
+    ),
+    (
         "StatusRetry",
         &["[site.route.proxy]\nto = ['http://a', 'http://b']\n[site.route.proxy.retry]\n@"],
     ),
@@ -294,6 +298,7 @@ const PLACES: &[(&str, &[&str])] = &[
             "proxy = '@a'\n[upstream.a]\nto = ['http://a', 'http://b']\nbalance = 'hash'\n@",
         ],
     ),
+    ("ValueMap", &["respond = 'x'\nset_headers = { A = '{map.a}' }\n[map.a]\nfrom = '{host}'\n@"]),
     ("Uwsgi", &["[site.route.uwsgi]\nto = '127.0.0.1:1'\n@"]),
 ];
 

@@ -22,8 +22,9 @@ use forebay_conf::{
 use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
 use forebay_net::request_fields::RequestFields;
+use forebay_origin::access::check_signed_url;
 use forebay_origin::rules::{instead, keeps_from, rules_above, rules_beside};
-use forebay_server::dispatch::{ambiguous_route, kept_from_scripts};
+use forebay_server::dispatch::{ambiguous_route, kept_from_scripts, only_internal};
 use forebay_server::forwarded::find_client;
 use forebay_server::rewrite::{fallback_path, rewrite_request, target as rewritten_target};
 use forebay_server::route::{Instead, best_site};
@@ -193,6 +194,9 @@ fn routes(
         );
         text.inherited(&route.inherited);
         text.answer.route = Some(at);
+        if route.access.internal && !request.is_internal {
+            return Err(only_internal());
+        }
         let here = route.rewrite.as_ref().filter(|_| !is_again);
         if let Some(to) = here
             && rewritten::here(to, plan, (site, at), request, text)?
@@ -302,6 +306,21 @@ fn rules(
 
 /// Appends the access rules of the route. Fails if they refuse the client.
 fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
+    if route.access.internal && !request.is_internal {
+        return Err(only_internal());
+    }
+    if !route.access.permits_method(request.method()) {
+        let allowed = route.access.allow_field();
+        return Err(Fault::client(405, format!("`allow_methods` permits {allowed}")));
+    }
+    if let Some(signed) = &route.access.signed_url {
+        check_signed_url(signed, request)?;
+        text.item("", b"the signature of the URL is valid (`signed_url`)");
+    }
+    if route.access.is_open_to(request.method()) {
+        text.item("", b"the method needs no permission (`open_methods`)");
+        return Ok(());
+    }
     let is_any = route.access.satisfy == Satisfy::Any;
     let is_admitted = route.access.admits(request.client.ip());
     if is_admitted && route.access.suffices_by_address() {

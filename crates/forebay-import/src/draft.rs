@@ -57,6 +57,8 @@ pub struct Draft {
     pub streams: Vec<DraftStream>,
     pub upstreams: Vec<(String, Table)>,
     pub apps: Vec<(String, Table)>,
+    /// Tables of values ([map.NAME]).
+    pub maps: Vec<(String, Table)>,
     pub notes: Notes,
     /// True if no `expect` lines are printed.
     pub omits_tests: bool,

@@ -24,6 +24,7 @@ mod servers;
 mod streams;
 mod syntax;
 mod upstreams;
+mod value_maps;
 mod variables;
 
 use std::path::{Path, PathBuf};

@@ -71,6 +71,9 @@ pub fn render(draft: &Draft, keys: &Keys) -> String {
         out.push_str("[[stream]]\n");
         stream.keys.lines().for_each(|line| out.push_str(&format!("{line}\n")));
     }
+    for (name, keys) in &draft.maps {
+        table(&mut out, &format!("map.{}", Key(name)), keys);
+    }
     for (name, keys) in &draft.upstreams {
         table(&mut out, &format!("upstream.{}", Key(name)), keys);
     }

@@ -62,6 +62,8 @@ pub struct Request {
     pub subject_name: Option<String>,
     /// Target before a rewrite, if a route has rewritten it.
     pub asked: Option<Span>,
+    /// True if an internal redirect or a rewrite has chosen the path.
+    pub is_internal: bool,
     /// True if a route has replaced the path but not the target.
     pub(crate) is_rerouted: bool,
     /// Parts of the path that the groups of the route's regular expression matched.
@@ -117,6 +119,7 @@ impl Request {
             subject_field: None,
             subject_name: None,
             asked: None,
+            is_internal: false,
             is_rerouted: false,
             captures: Captures::default(),
             changed: None,
@@ -254,7 +257,7 @@ impl Request {
         self.unmasked.clear();
         self.rest = 0..path.len();
         self.path = path;
-        self.is_rerouted = true;
+        (self.is_rerouted, self.is_internal) = (true, true);
     }
 
     /// Gives the request another target, which selects its route. The client's own target remains
@@ -262,6 +265,7 @@ impl Request {
     pub fn rewrite(&mut self, target: &[u8], slashes: EncodedSlashes) -> Result<(), PathError> {
         let clients = self.original.unwrap_or(self.head.path_and_query);
         let asked = self.asked.unwrap_or(self.head.path_and_query);
+        self.is_internal = true;
         self.replace_target(target);
         let outcome = self.prepare_path(slashes, self.slashes);
         (self.original, self.asked) = (Some(clients), Some(asked));
@@ -271,7 +275,7 @@ impl Request {
     /// Clears values that a route set for an earlier request on the connection. Values of a
     /// cancelled request remain until this call.
     pub fn forget_route(&mut self) {
-        self.asked = None;
+        (self.asked, self.is_internal) = (None, false);
         self.changed = None;
         self.request_id.take();
         (self.upstream, self.cache) = (None, None);

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 
-use forebay_conf::{Placeholder, Template, TemplatePart};
+use forebay_conf::{Placeholder, Template, TemplatePart, ValueMap};
 use forebay_wire::Span;
 use forebay_wire::cgi::server_port;
 use forebay_wire::cookies;
@@ -93,6 +93,7 @@ impl Request {
             }
             Placeholder::Query => self.query().unwrap_or_default().into(),
             Placeholder::Uri => target.into(),
+            Placeholder::Map(map) => return self.append_mapped(map, escape, place, out),
             _ => return self.append_plain(value, escape, place, out),
         };
         let is_path = !matches!(value, Placeholder::Query | Placeholder::Uri);
@@ -106,6 +107,19 @@ impl Request {
             },
             (Escape::Target | Escape::Field, _) => append_escaped(&encoded, out),
             (Escape::Html | Escape::Json, _) => append_for(escape, &encoded, out),
+        }
+    }
+
+    /// Appends the value of a table [map.NAME] for this request. Maps contain no maps, so the depth
+    /// is bounded.
+    fn append_mapped(&self, map: &ValueMap, escape: Escape, place: UrlPart, out: &mut Vec<u8>) {
+        let mut key = Vec::new();
+        self.fill(&map.from, Escape::Field, &mut key);
+        for part in map.value(&key).parts() {
+            match part {
+                TemplatePart::Text(text) => append_escaped_for(escape, place, text.as_bytes(), out),
+                TemplatePart::Value(value) => self.append(value, escape, place, out),
+            }
         }
     }
 
@@ -144,12 +158,7 @@ impl Request {
             // Only error pages have the other placeholders.
             _ => return,
         };
-        match (escape, place) {
-            (Escape::Target, UrlPart::Path) => encode_path_onto(&plain, out),
-            (Escape::Target, UrlPart::Query(_)) => append_parameter(&plain, false, out),
-            (Escape::Field, _) => append_field_value(&plain, out),
-            (escape, _) => append_for(escape, &plain, out),
-        }
+        append_escaped_for(escape, place, &plain, out);
     }
 
     /// Returns the percent-encoded path that a backend receives. If a route has replaced the path,
@@ -242,6 +251,16 @@ impl Request {
         let mut pairs = forms::pairs(self.query()?, Dialect::Whatwg);
         let pair = pairs.find(|pair| forms::decode(pair.name)[..] == *name.as_bytes())?;
         Some(forms::decode(pair.value))
+    }
+}
+
+/// Appends plain text, escaped for its context.
+fn append_escaped_for(escape: Escape, place: UrlPart, plain: &[u8], out: &mut Vec<u8>) {
+    match (escape, place) {
+        (Escape::Target, UrlPart::Path) => encode_path_onto(plain, out),
+        (Escape::Target, UrlPart::Query(_)) => append_parameter(plain, false, out),
+        (Escape::Field, _) => append_field_value(plain, out),
+        (escape, _) => append_for(escape, plain, out),
     }
 }
 
@@ -370,7 +389,7 @@ mod tests {
 
     fn filled(request: &Request, text: &str, escape: Escape) -> String {
         let captures = ["cap".to_owned()];
-        let scope = Scope { captures: &captures, is_page: false };
+        let scope = Scope { captures: &captures, ..Scope::default() };
         let mut out = Vec::new();
         request.fill(&Template::parse(text, scope).unwrap(), escape, &mut out);
         String::from_utf8(out).unwrap()

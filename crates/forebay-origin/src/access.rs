@@ -19,6 +19,7 @@ mod key_source;
 mod nonces;
 mod queue;
 mod rate_limit;
+mod signed_url;
 mod token;
 mod token_keys;
 mod user_file;
@@ -40,6 +41,7 @@ use forebay_net::head::Request;
 use forebay_net::limit::Limit;
 use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
+use forebay_server::dispatch::only_internal;
 use forebay_server::exchange::{Admitting, Exchange, Gate, Origin};
 use forebay_wire::ClientAddress;
 use forebay_wire::http1::encode;
@@ -53,6 +55,7 @@ use nonces::Nonces;
 pub use queue::{HashQueue, Refusal, Turn};
 pub use rate_limit::{RateLimiter, SharedKeys};
 use rate_limit::{decide_all, refusal_fields};
+pub use signed_url::check as check_signed_url;
 use token::TokenCheck;
 pub use token_keys::{KeyError, TokenKeys};
 pub use user_file::UsersError;
@@ -228,16 +231,28 @@ impl Guarded {
         if let Some(removed) = &self.removed {
             removed.apply(&mut exchange.request);
         }
-        let is_admitted = self.access.admits(exchange.request.client.ip());
+        if self.access.internal && !exchange.request.is_internal {
+            return Err(only_internal());
+        }
+        if !self.access.permits_method(exchange.request.method()) {
+            let mut lines = Vec::new();
+            encode::field(&mut lines, "Allow", self.access.allow_field().as_bytes());
+            return exchange.respond_error_with(405, &lines).await.map(|()| false);
+        }
+        let is_open = self.access.is_open_to(exchange.request.method());
+        let is_admitted = is_open || self.access.admits(exchange.request.client.ip());
         let is_any = self.access.satisfy == Satisfy::Any;
         if !is_admitted && !is_any {
             return Err(refused_address());
+        }
+        if let Some(signed) = &self.access.signed_url {
+            check_signed_url(signed, &exchange.request)?;
         }
         let [first, after_user] = &self.limits;
         if !first.is_empty() && !self.limit(first, exchange).await? {
             return Ok(false);
         }
-        if is_admitted && self.access.suffices_by_address() {
+        if is_open || is_admitted && self.access.suffices_by_address() {
             return Ok(true);
         }
         let may_pass = self.is_permitted(exchange, is_any).await?;
@@ -340,7 +355,7 @@ impl Gate for Guarded {
     }
 
     fn is_by_path(&self) -> bool {
-        self.forward.is_some()
+        self.forward.is_some() || self.access.signed_url.is_some()
     }
 }
 

@@ -4,6 +4,7 @@ mod cache;
 mod conditional;
 mod languages;
 mod listing;
+mod media;
 mod negotiate;
 pub mod open;
 mod parts;
@@ -29,6 +30,7 @@ use cache::{Cache, CachedFile, Content, PathEntry};
 use conditional::{ByteRange, Outcome, decide};
 pub use languages::{FileLanguages, split as split_language};
 use listing::percent_encode;
+pub use media::MediaTypes;
 pub use scripts::{RouteId, ScriptRoutes, runs_scripts};
 
 /// Origin for a directory of files. Each thread has one.
@@ -57,6 +59,7 @@ impl Files {
             .with_siblings(!settings.precompressed.is_empty())
             .with_ranges(settings.max_ranges > 0)
             .with_languages(settings.languages.clone())
+            .with_types(MediaTypes::new(&settings))
             .with_scripts(scripts.clone());
         let languages = FileLanguages::new(&settings.languages).map(Box::new);
         Self { thread, settings, cache, languages, scripts, fallback, kept_from: Vec::new() }

@@ -38,6 +38,10 @@ pub async fn try_routes<'s>(
         if site.is_ambiguous(&exchange.request, from, at) {
             return Err(ambiguous_route());
         }
+        // Before a rewrite of this route, because a rewrite makes the request internal.
+        if route.internal && !exchange.request.is_internal {
+            return Err(only_internal());
+        }
         from = at + 1;
         let mut route = route;
         let mut is_rule = false;
@@ -196,6 +200,11 @@ pub fn ambiguous_route() -> Fault {
         404,
         "an encoded or repeated slash or a backslash in the path decides about the route",
     )
+}
+
+/// Returns the fault for a client's own request to a route with `internal`.
+pub fn only_internal() -> Fault {
+    Fault::client(404, "only internal redirects may lead to this route (`internal`)")
 }
 
 pub fn no_route() -> Fault {

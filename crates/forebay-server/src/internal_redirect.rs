@@ -71,6 +71,11 @@ async fn follow_all<'s>(
     for _ in 0..REDIRECTS {
         match redirect {
             InternalRedirect::Route(target) => prepare_get(exchange, &target).await?,
+            InternalRedirect::File { place: NamedFile::Uri(target), fields }
+                if route.internal_redirects =>
+            {
+                prepare_internal(exchange, (site, route), &target, fields).await?;
+            }
             InternalRedirect::Path(path) => exchange.request.reroute(path),
             InternalRedirect::Target(target) => {
                 rewrite_request(&target, &mut exchange.request, site.encoded_slashes)?;
@@ -134,8 +139,33 @@ async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault
     request.become_get(Some(target));
     let cleaned = request.clean_path();
     // REQUEST_URI and the log contain the client's own target, as with Apache and nginx.
-    request.original = Some(original);
+    (request.original, request.is_internal) = (Some(original), true);
     cleaned.map_err(|error| wrong(&format!("is malformed: {error}")))
+}
+
+/// Converts the request to a GET for the target in `X-Accel-Redirect`. Only a route with `internal`
+/// may answer, so that a reply cannot lead around the rules of other routes. The answer gets those
+/// fields of the reply that it does not have itself.
+async fn prepare_internal(
+    exchange: &mut Exchange,
+    (site, route): (&Site, &Route),
+    target: &[u8],
+    fields: Vec<u8>,
+) -> Result<(), Fault> {
+    prepare_get(exchange, target).await?;
+    let request = &mut exchange.request;
+    let found = site.routes.iter().find(|route| request.meets(&route.matcher));
+    if found.is_none_or(|found| !found.internal) {
+        let target = String::from_utf8_lossy(target);
+        let why = format!("X-Accel-Redirect {target:?} leads to no route with `internal`");
+        return Err(Fault::backend(502, why));
+    }
+    let changed = route.rules.as_ref().map_or(Vec::new(), |rules| rules.removed());
+    let changes = FieldChanges { add: Vec::new(), remove: changed };
+    let mut kept = fields;
+    changes.remove_from(&mut kept, 0);
+    exchange.reply.carry(&kept);
+    Ok(())
 }
 
 /// Sends the file that the reply of `route` named, with the fields of that reply.

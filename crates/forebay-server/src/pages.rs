@@ -11,6 +11,10 @@ use forebay_net::template::Escape;
 use forebay_wire::http1::encode;
 
 use crate::exchange::Exchange;
+use crate::reply::FieldChanges;
+
+/// The field that asks for a password.
+const CHALLENGE: &str = "www-authenticate";
 
 impl Exchange {
     /// Sends the configured error page for `status`, with additional field lines. If there is no
@@ -19,8 +23,15 @@ impl Exchange {
         let pages = self.reply.pages();
         match pages.as_ref().and_then(|pages| pages.of(status)) {
             Some(page) if !self.reply.is_to_grpc() => {
-                let body = rendered(page, status, &self.request);
-                self.reply.respond_page(status, content_type(page), lines, &body).await
+                let sent = page.status.unwrap_or(status);
+                let body = rendered(page, sent, &self.request);
+                // Only a reply with status 401 asks for a password.
+                let has_challenge = sent == status || sent == 401;
+                let removed = if has_challenge { Vec::new() } else { vec![CHALLENGE.to_owned()] };
+                let mut lines = lines.to_vec();
+                let changes = FieldChanges { add: Vec::new(), remove: removed };
+                changes.remove_from(&mut lines, 0);
+                self.reply.respond_page(sent, content_type(page), &lines, &body).await
             }
             _ => self.reply.respond_error_with(status, lines).await,
         }

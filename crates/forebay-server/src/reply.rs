@@ -17,6 +17,7 @@ use crate::stream::Stream;
 mod body;
 mod capture;
 mod changes;
+mod charset;
 mod cors;
 mod filter;
 mod grpc;

@@ -135,6 +135,10 @@ pub struct Route {
     pub other_paths: Option<Box<dyn OtherPaths>>,
     /// Relation of the origin's answer to the resource that the path names.
     pub instead: Instead,
+    /// True if only internal redirects may lead to the route.
+    pub internal: bool,
+    /// True if a reply may name an internal route that answers instead (`X-Accel-Redirect`).
+    pub internal_redirects: bool,
     /// Numbers of the later script routes that must not run the files that this route matches.
     pub keeps_from: Vec<usize>,
 }

@@ -72,6 +72,7 @@ impl Proxy {
             settings: ProxySettings {
                 buffers: thread.free_list(),
                 thread,
+                tunnel_idle: plan.tunnel_idle,
                 sticky: Sticky::new(&plan.upstream),
                 hosts: (plan.host == conf::HostField::Backend).then(authorities),
                 strip_prefix: plan.strip_prefix.clone(),
@@ -200,7 +201,7 @@ impl Carrier for ProxyCarrier<'_> {
             Disposition::Keep => attempt.to.backend.keep(connection),
             Disposition::Close => {}
             Disposition::Tunnel(backend_prefix) => {
-                let idle = proxy.thread.settings().timeouts.tunnel_idle;
+                let idle = proxy.tunnel_idle();
                 let (backend, permit) = connection.into_parts();
                 let (backend, held) = (Box::new(backend), Box::new(permit));
                 return Ok(Some(Tunnel { backend, backend_prefix, idle, held }));

@@ -1,7 +1,12 @@
 //! The keys of `forward_auth`, as the user types them.
 
-use schemars::JsonSchema;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
+use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::shape::{At, OneOrMany, Time};
 
@@ -13,15 +18,72 @@ pub struct ForwardAuth {
     /// The URL that Forebay requests before it passes a client's request on:
     /// "http://127.0.0.1:4180/oauth2/auth", or "@NAME/verify" for the group [upstream.NAME].
     pub to: Option<At<String>>,
-    /// The fields of the server's answer that the application gets as request headers. The client's
-    /// own headers with these names are always removed. Default: none.
-    pub copy: Option<At<OneOrMany<String>>>,
+    /// The fields of the server's answer that the application gets as request headers: a list of
+    /// names. Or a table with other names: { "Remote-User" = "X-User" } sets `Remote-User` to the
+    /// answer's `X-User`. The client's own headers with these names are always removed. Default:
+    /// none.
+    pub copy: Option<At<Copied>>,
     /// The field of the server's answer that names the user, for REMOTE_USER, {user} and the log.
     /// Default: none.
     pub user: Option<At<String>>,
     /// The longest time between two reads of the server's answer, including the wait for its head.
     /// Default: "10s".
     pub timeout: Option<Time>,
+}
+
+/// Fields to copy: names, or new names with the names in the answer.
+#[derive(Clone, Debug)]
+pub enum Copied {
+    /// Fields that keep their names.
+    Named(OneOrMany<String>),
+    /// The names of request fields, each with the name of the answer's field.
+    Renamed(BTreeMap<String, At<String>>),
+}
+
+impl<'de> Deserialize<'de> for Copied {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CopiedVisitor;
+        impl<'de> Visitor<'de> for CopiedVisitor {
+            type Value = Copied;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string, a list of strings or a table of strings")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<Copied, E> {
+                Ok(Copied::Named(OneOrMany::One(name.to_owned())))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Copied, A::Error> {
+                let list = Vec::deserialize(de::value::SeqAccessDeserializer::new(seq))?;
+                Ok(Copied::Named(OneOrMany::Many(list)))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Copied, A::Error> {
+                BTreeMap::deserialize(de::value::MapAccessDeserializer::new(map))
+                    .map(Copied::Renamed)
+            }
+        }
+        deserializer.deserialize_any(CopiedVisitor)
+    }
+}
+
+impl JsonSchema for Copied {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Copied".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [
+            { "type": "string" },
+            { "type": "array", "items": { "type": "string" } },
+            { "type": "object", "additionalProperties": { "type": "string" } },
+        ] })
+    }
 }
 
 /// The way to combine rules about addresses with other rules about the client.

@@ -5,10 +5,22 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::shape::{At, OneOrMany, Time};
+use super::shape::{At, OneOrMany, TextOr, Time};
 
-/// Files of error pages, by status ("404") or class of statuses ("5xx").
-pub type ErrorPages = BTreeMap<String, At<String>>;
+/// Error pages, by status ("404") or class of statuses ("5xx").
+pub type ErrorPages = BTreeMap<String, At<TextOr<ErrorPage>>>;
+
+/// A page for errors.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["file"]))]
+pub struct ErrorPage {
+    /// The file of the page.
+    pub file: Option<At<String>>,
+    /// The status that clients get instead of that of the error, such as 403 for 401. Default: the
+    /// status of the error.
+    pub status: Option<At<u16>>,
+}
 
 /// A page that answers all requests while a site or route is closed.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

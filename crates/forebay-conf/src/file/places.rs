@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(places("admin"), ["[server]"]);
         assert_eq!(places("head_size"), ["[server.limits]"]);
         assert_eq!(places("hosts"), ["[[site]]"]);
-        assert_eq!(places("expires"), ["[[site.route]]"]);
+        assert_eq!(places("expires"), ["[[site.route]]", "[site.route.signed_url]"]);
         assert_eq!(places("queue"), ["[app.NAME]"]);
         assert_eq!(places("listing"), ["`files = { ... }`"]);
         assert_eq!(places("site"), ["the top of the file"]);

@@ -11,6 +11,8 @@ use super::upstream::{Backend, Balance, Health, HttpVersion, ProxyHeader, Status
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
+// More than 20 fields: one for each key of the table. The schema is generated from them, and serde
+// reports the position of an error only for keys that it does not flatten.
 pub struct Proxy {
     /// The addresses of the servers, at most 64: "http://host:port", "https://host:port",
     /// "h2c://host:port" (HTTP/2 without TLS), "unix:path", or tables with `url`. Or "@NAME" for
@@ -72,6 +74,9 @@ pub struct Proxy {
     /// The longest time between two reads of a reply, including the wait for its head. Default:
     /// `reply_idle` of [server.timeouts].
     pub reply_timeout: Option<Time>,
+    /// The longest time without data on an upgraded connection, such as a WebSocket. Default:
+    /// `tunnel_idle` of [server.timeouts].
+    pub tunnel_idle: Option<Time>,
 }
 
 /// The treatment of redirects that contain the server's own address.

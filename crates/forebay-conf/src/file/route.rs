@@ -19,6 +19,7 @@ use super::mirror::Mirror;
 use super::pages::{Cors, ErrorPages, Maintenance};
 use super::proxy::Proxy;
 use super::shape::{AllOrList, At, BoolOr, OneOrMany, Size, Table, TextOr, Time};
+use super::signed_url::SignedUrl;
 use super::upstream::Backend;
 use super::when::When;
 
@@ -127,6 +128,21 @@ pub struct Route {
     /// Requires a signed token (JWT) in the `Authorization` header, in another header or in a
     /// cookie: a table with `key`, `secret` or `jwks`. Default: no token is needed.
     pub jwt: Option<At<Table<Jwt>>>,
+    /// Requires a signature in the URL of each request, as nginx's secure_link: a table with
+    /// `secret`. A wrong signature gets 403, and an expired URL gets 410. `satisfy` does not change
+    /// this. Default: no signature is needed.
+    pub signed_url: Option<At<Table<SignedUrl>>>,
+    /// The methods that the route permits, such as ["GET", "POST"] ("GET" includes HEAD). Requests
+    /// with another method get 405 with `Allow`, while `methods` leaves them to the routes below.
+    /// Default: all methods.
+    pub allow_methods: Option<At<OneOrMany<String>>>,
+    /// Methods that need no permission, such as "GET" (which includes HEAD): `allow`, `deny`,
+    /// passwords, `jwt` and `forward_auth` of the route apply only to all other methods. Default:
+    /// the rules apply to all methods.
+    pub open_methods: Option<At<OneOrMany<String>>>,
+    /// Hides the route from clients: their requests get 404. Only `rewrite`, `fallback_to`, an index
+    /// script, a local Location of a script, and `internal_redirects` lead to it. Default: false.
+    pub internal: Option<At<bool>>,
     /// With "all", a request must meet all access rules. With "any", it must meet one of them: the
     /// address rules (`allow` and `deny`), `basic_auth`, `digest_auth`, `jwt`, or `forward_auth`. Default: "all".
     pub satisfy: Option<At<Satisfy>>,
@@ -154,6 +170,10 @@ pub struct Route {
     /// client's own header of that name is removed, even if it has underscores instead of hyphens.
     /// With a table of `value` and `add = true`, the client's headers stay and the value is added.
     pub request_headers: RequestFields,
+    /// The charset of texts, such as "utf-8". Forebay adds it to the Content-Type of replies that
+    /// have none: those of type text/*, JavaScript and XML, also from applications and servers.
+    /// Default: none is added.
+    pub charset: Option<At<String>>,
     /// Reply headers to set, with placeholders. They replace headers of the same name from the
     /// origin. Replies with a status of 400 or more stay as they are, unless `always` is true. A
     /// table with `value` and `always` sets one header.
@@ -166,8 +186,9 @@ pub struct Route {
     /// Applies `set_headers` and `add_headers` also to replies with a status of 400 or more.
     /// Default: false.
     pub always: Option<At<bool>>,
-    /// Pages for errors: files by status ("404") or class ("5xx"). Placeholders such as {status},
-    /// {reason}, {host} and {path} are filled in and escaped for .html and .json. Default: those of
+    /// Pages for errors: files by status ("404") or class ("5xx"), or tables with `file` and
+    /// `status`. Placeholders such as {status}, {reason}, {host} and {path} are filled in and escaped
+    /// for .html and .json. Default: those of
     /// the site.
     pub error_pages: ErrorPages,
     /// Also replaces the error replies of the application or server with `error_pages`. Default:
@@ -224,6 +245,9 @@ pub struct Route {
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: those headers have no
     /// effect.
     pub sendfile_root: Option<At<String>>,
+    /// Lets the origin choose a route with `internal` that answers instead: the path in the reply
+    /// field X-Accel-Redirect. For the same routes as `sendfile_root`. Default: false.
+    pub internal_redirects: Option<At<bool>>,
 }
 
 /// The treatment of path parameters by rules: earlier routes that restrict access or answer
@@ -286,6 +310,13 @@ pub struct Files {
     /// "pt-br"], at most 64. For /index.html, Forebay sends the variant that the client prefers
     /// (`Accept-Language`). The first language is the default. Default: none.
     pub languages: Option<At<OneOrMany<String>>>,
+    /// Media types by the end of a file's name, in any case, such as { ".apk" =
+    /// "application/vnd.android.package-archive" }. The longest end that fits counts. They precede
+    /// the built-in types. Default: only the built-in types.
+    pub types: BTreeMap<String, At<String>>,
+    /// The media type of files whose type is unknown. With "", they have no Content-Type. Default:
+    /// "application/octet-stream".
+    pub default_type: Option<At<String>>,
     /// Allows later routes to run the scripts in this directory: "below" all of them, "refuse" none
     /// (scripts get 404). Default: only script routes that would otherwise never run, because this
     /// route matches all their requests first.
@@ -394,6 +425,9 @@ pub struct Fastcgi {
     /// The largest size of one reply, including its head. A longer reply is cut off. Default: no
     /// limit.
     pub max_output: Option<Size>,
+    /// The longest time between two reads of the application's reply, including the wait for its
+    /// head. Default: `reply_idle` of [server.timeouts].
+    pub reply_timeout: Option<Time>,
     /// The largest number of connections to each address, including idle ones, over all routes to
     /// it. For php-fpm, use at most the number of its processes. Default: no limit.
     pub max_connections: Option<At<usize>>,
@@ -440,6 +474,9 @@ pub struct Scgi {
     /// The largest size of one reply, including its head. A longer reply is cut off. Default: no
     /// limit.
     pub max_output: Option<Size>,
+    /// The longest time between two reads of the application's reply, including the wait for its
+    /// head. Default: `reply_idle` of [server.timeouts].
+    pub reply_timeout: Option<Time>,
     /// The largest number of connections to each address, over all routes to it. Each connection
     /// carries one request. Default: no limit.
     pub max_connections: Option<At<usize>>,
@@ -468,6 +505,9 @@ pub struct Uwsgi {
     /// The largest size of one reply, including its head. A longer reply is cut off. Default: no
     /// limit.
     pub max_output: Option<Size>,
+    /// The longest time between two reads of the application's reply, including the wait for its
+    /// head. Default: `reply_idle` of [server.timeouts].
+    pub reply_timeout: Option<Time>,
     /// The largest number of connections to each address, over all routes to it. Each connection
     /// carries one request. Default: no limit.
     pub max_connections: Option<At<usize>>,

@@ -9,8 +9,9 @@ pub struct ForwardAuth {
     pub proxy: Proxy,
     /// The path and query that Forebay requests from the server. The text begins with a slash.
     pub target: String,
-    /// The fields of the server's answer that the origin gets. Default: none.
-    pub copy: Vec<String>,
+    /// Names of request fields that the origin gets, each with the name of the answer's field.
+    /// Default: none.
+    pub copy: Vec<(String, String)>,
     /// The field of the server's answer that names the user. Default: none.
     pub user: Option<String>,
 }

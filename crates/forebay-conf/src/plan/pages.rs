@@ -32,6 +32,8 @@ pub struct Page {
     pub file: PathBuf,
     /// The text of the page.
     pub text: Template,
+    /// The status that replaces that of the error. `None`: the status of the error.
+    pub status: Option<u16>,
     /// The kind of the page, from the ending of the file.
     pub kind: PageKind,
 }

@@ -20,6 +20,9 @@ pub struct Proxy {
     /// The longest time between two reads of a reply. `None`: [`super::Timeouts::reply_idle`]
     /// applies.
     pub reply_timeout: Option<Duration>,
+    /// The longest time without data on an upgraded connection. `None`:
+    /// [`super::Timeouts::tunnel_idle`] applies.
+    pub tunnel_idle: Option<Duration>,
 }
 
 impl Proxy {
@@ -31,6 +34,7 @@ impl Proxy {
             strip_prefix: None,
             redirect: Redirects::default(),
             reply_timeout: None,
+            tunnel_idle: None,
         }
     }
 }

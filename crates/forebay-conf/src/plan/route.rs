@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{
     Ajp, BandwidthLimit, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, Filters,
     ForwardAuth, Inherited, Jwt, LogFile, Maintenance, Matcher, Mirror, MovedPages, ProcessLimits,
-    Proxy, RateLimit, ReplyField, RequestField, Rewrite, Satisfy, Template, Upstream,
+    Proxy, RateLimit, ReplyField, RequestField, Rewrite, Satisfy, SignedUrl, Template, Upstream,
 };
 
 /// A route: conditions on requests, and the action that answers matching requests.
@@ -28,6 +28,8 @@ pub struct Route {
     pub own_log: Option<LogFile>,
     /// The time that clients may cache the reply: `Expires` and `Cache-Control: max-age`.
     pub expires: Option<Duration>,
+    /// The charset that is added to the `Content-Type` of texts without one. It is a token.
+    pub charset: Option<String>,
     /// Changes to the fields of a request before the origin gets the request.
     pub request_headers: Vec<RequestField>,
     /// Reply headers to set or add. Headers that frame the message or belong to the connection are
@@ -68,6 +70,8 @@ pub struct Route {
     /// path is absolute and was a directory when the configuration was loaded. `None`: those fields
     /// have no effect.
     pub sendfile_root: Option<PathBuf>,
+    /// True if the origin may choose an internal route with `X-Accel-Redirect`.
+    pub internal_redirects: bool,
     /// Pages for errors, from the route and its site.
     pub error_pages: ErrorPages,
     /// The page that is sent instead of all replies, from the route or its site. `None`: the route
@@ -138,6 +142,14 @@ pub struct Access {
     pub satisfy: Satisfy,
     /// Limits on the number of requests. Default: none.
     pub rate_limits: Vec<RateLimit>,
+    /// A signature that each URL must have. Default `None`.
+    pub signed_url: Option<SignedUrl>,
+    /// Methods that the route permits. If empty (the default), all methods.
+    pub allow_methods: Vec<String>,
+    /// Methods that the rules about clients and users exempt. Default: none.
+    pub open_methods: Vec<String>,
+    /// True if only internal redirects may lead to the route.
+    pub internal: bool,
 }
 
 impl Access {
@@ -148,10 +160,29 @@ impl Access {
         self.satisfy == Satisfy::Any && has_rules
     }
 
+    /// Returns true if the route permits the method.
+    pub fn permits_method(&self, method: &[u8]) -> bool {
+        self.allow_methods.is_empty() || has_method(&self.allow_methods, method)
+    }
+
+    /// Returns true if the rules about clients and users do not apply to the method.
+    pub fn is_open_to(&self, method: &[u8]) -> bool {
+        has_method(&self.open_methods, method)
+    }
+
+    /// Returns the value of `Allow` for a method that the route does not permit.
+    pub fn allow_field(&self) -> String {
+        let get = self.allow_methods.iter().any(|method| method == "GET");
+        let head = get && !self.allow_methods.iter().any(|method| method == "HEAD");
+        let names = self.allow_methods.iter().map(String::as_str);
+        names.chain(head.then_some("HEAD")).collect::<Vec<_>>().join(", ")
+    }
+
     /// Returns the names of request fields that a token or the server of `forward_auth` sets.
     pub fn set_fields(&self) -> impl Iterator<Item = &str> {
         let by_token = self.jwt.iter().flat_map(|jwt| jwt.copy.iter().map(|(name, _)| name));
-        let by_server = self.forward_auth.iter().flat_map(|auth| &auth.copy);
+        let by_server =
+            self.forward_auth.iter().flat_map(|auth| auth.copy.iter().map(|(name, _)| name));
         by_token.chain(by_server).map(String::as_str)
     }
 
@@ -188,6 +219,11 @@ impl Access {
     fn is_bare(clients: &Clients) -> bool {
         !matches!(clients, Clients::Network(_))
     }
+}
+
+/// Returns true if the list has the method. `GET` includes `HEAD`.
+fn has_method(list: &[String], method: &[u8]) -> bool {
+    list.iter().any(|one| one.as_bytes() == method || one == "GET" && method == b"HEAD")
 }
 
 /// Users and their passwords, for Basic authentication.
@@ -273,6 +309,11 @@ pub struct Files {
     /// Tags of languages in lower case, which may end the names of files. The first one is the
     /// default language. Default: none.
     pub languages: Vec<String>,
+    /// Media types by the end of a file's name in lower case. Longer ends come first.
+    pub types: Vec<(String, String)>,
+    /// The media type of other files without a known type. If empty, they have no `Content-Type`.
+    /// Default `application/octet-stream`.
+    pub default_type: String,
     /// The largest number of ranges in one request, at most 1000. Default 16. 0: ranges are
     /// ignored.
     pub max_ranges: usize,
@@ -358,6 +399,8 @@ pub struct Fastcgi {
     /// The largest size of one reply in bytes, including its head. `u64::MAX`, the default: no
     /// limit.
     pub max_output: u64,
+    /// The longest time between two reads of a reply. `None`: that of the server.
+    pub reply_timeout: Option<Duration>,
     /// Sends several requests at once over one connection.
     pub multiplex: Multiplex,
     /// The largest number of requests at the same time on a shared connection, at least 1. Default
@@ -398,6 +441,8 @@ pub struct AppServer {
     /// one. If empty (the default of a route), the whole path is PATH_INFO. `None`, only for an
     /// application that Forebay starts: the part of the route's path before its `/*`.
     pub mount: Option<String>,
+    /// The longest time between two reads of a reply. `None`: that of the server.
+    pub reply_timeout: Option<Duration>,
     /// Variables added to those of the request. They replace variables with the same name.
     pub params: BTreeMap<String, String>,
     /// The largest size of one reply in bytes, including its head. `u64::MAX`, the default: no

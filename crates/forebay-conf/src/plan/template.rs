@@ -4,6 +4,11 @@
 //! error at that time. A brace that does not enclose a name is text, because values of fields may
 //! contain JSON. `{{` before a letter means one literal `{`.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Regex;
+
 /// A text with placeholders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Template {
@@ -59,6 +64,8 @@ pub enum Placeholder {
     Cookie(String),
     /// `{query.NAME}`: the decoded value of a parameter of the query.
     Parameter(String),
+    /// `{map.NAME}`: the value of a table [map.NAME].
+    Map(Arc<ValueMap>),
     /// `{status}`: the status of the reply. Only for error pages.
     Status,
     /// `{reason}`: the reason phrase of the status. Only for error pages.
@@ -70,6 +77,8 @@ pub enum Placeholder {
 pub struct Scope<'a> {
     /// The names of the groups of the route's `path_regex`.
     pub captures: &'a [String],
+    /// The tables [map.NAME].
+    pub maps: Option<&'a BTreeMap<String, Arc<ValueMap>>>,
     /// True for an error page. Such a page may also use `{status}` and `{reason}`, and unknown
     /// placeholders in it are text.
     pub is_page: bool,
@@ -171,6 +180,64 @@ impl Template {
     }
 }
 
+impl Template {
+    /// Returns true if the text depends on a placeholder that meets the condition, also through a
+    /// table [map.NAME].
+    pub fn depends_on(&self, is_meant: &dyn Fn(&Placeholder) -> bool) -> bool {
+        self.uses(|value| match value {
+            Placeholder::Map(map) => map.templates().any(|text| text.depends_on(is_meant)),
+            value => is_meant(value),
+        })
+    }
+}
+
+/// A table [map.NAME]: values by a text of the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueMap {
+    /// The text that is looked up. It contains no map.
+    pub from: Template,
+    /// Values of exactly these texts, in a stable order, because stored replies are named by it.
+    pub exact: BTreeMap<String, Template>,
+    /// Values of texts with a beginning and an end. Longer patterns come first.
+    pub globs: Vec<(String, String, Template)>,
+    /// Values of texts that an expression matches. The first one counts.
+    pub expressions: Vec<(Regex, Template)>,
+    /// The value of all other texts.
+    pub default: Template,
+}
+
+impl ValueMap {
+    /// Returns the value for a text.
+    pub fn value(&self, text: &[u8]) -> &Template {
+        let exact = str::from_utf8(text).ok().and_then(|text| self.exact.get(text));
+        if let Some(value) = exact {
+            return value;
+        }
+        let fits = |start: &str, end: &str| {
+            text.len() >= start.len() + end.len()
+                && text.starts_with(start.as_bytes())
+                && text.ends_with(end.as_bytes())
+        };
+        let glob = self.globs.iter().find(|(start, end, _)| fits(start, end));
+        if let Some((_, _, value)) = glob {
+            return value;
+        }
+        let found = self.expressions.iter().find(|(expression, _)| expression.is_match(text));
+        found.map_or(&self.default, |(_, value)| value)
+    }
+
+    /// Returns all templates of the table.
+    pub fn templates(&self) -> impl Iterator<Item = &Template> {
+        let globs = self.globs.iter().map(|(_, _, value)| value);
+        let expressions = self.expressions.iter().map(|(_, value)| value);
+        [&self.from, &self.default]
+            .into_iter()
+            .chain(self.exact.values())
+            .chain(globs)
+            .chain(expressions)
+    }
+}
+
 impl Placeholder {
     /// Returns the names of all placeholders without a parameter.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
@@ -207,6 +274,7 @@ fn placeholder(name: &str, scope: Scope<'_>) -> Option<Placeholder> {
         "header" => Some(Placeholder::Header(parameter)),
         "cookie" => Some(Placeholder::Cookie(parameter)),
         "query" => Some(Placeholder::Parameter(parameter)),
+        "map" => scope.maps?.get(&parameter).cloned().map(Placeholder::Map),
         _ => None,
     }
 }
@@ -222,7 +290,7 @@ mod tests {
 
     fn parse(text: &str) -> Result<Vec<TemplatePart>, UnknownPlaceholder> {
         let captures = ["title".to_owned()];
-        let scope = Scope { captures: &captures, is_page: false };
+        let scope = Scope { captures: &captures, ..Scope::default() };
         Template::parse(text, scope).map(|template| template.parts)
     }
 

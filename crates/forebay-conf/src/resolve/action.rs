@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::ajp::ajp;
 use super::app_server::{fastcgi, scgi, uwsgi};
+use super::media::{media_type, types};
 use super::moved::moved;
 use super::path::{directory, file, file_name};
 use super::process::{limits, max_processes};
 use super::proxy::proxy;
-use super::template::redirect_target;
+use super::template::{Known, redirect_target};
 use super::value::{required, size_or_unlimited, text, time_above_zero, variables, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
@@ -23,7 +24,7 @@ pub(super) fn action(
     context: &Context<'_>,
     file: &File,
     route: &At<Table<file::Route>>,
-    captures: &[String],
+    known: Known<'_>,
 ) -> Resolution<Action> {
     exactly_one(route)?;
     if let Some(typed) = &route.files {
@@ -59,7 +60,7 @@ pub(super) fn action(
         return Ok(Action::Moved(pages));
     }
     match &route.redirect {
-        Some(typed) => redirect(typed, captures).map(Action::Redirect),
+        Some(typed) => redirect(typed, known).map(Action::Redirect),
         None => Ok(Action::Rewrite),
     }
 }
@@ -133,6 +134,12 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Resolution<F
         follow_symlinks,
         precompressed: precompressed(table)?,
         languages: languages(table)?,
+        types: types(&table.types)?,
+        default_type: match &table.default_type {
+            Some(at) if at.is_empty() => String::new(),
+            Some(at) => media_type(at)?,
+            None => default.default_type,
+        },
         max_ranges: match &table.max_ranges {
             Some(at) => within(at, 0..=1000)?,
             None => default.max_ranges,
@@ -284,7 +291,7 @@ fn respond(typed: &At<TextOr<file::Respond>>) -> Resolution<Respond> {
 }
 
 /// Checks `redirect`. Without a status, it is temporary.
-fn redirect(typed: &At<TextOr<file::Redirect>>, captures: &[String]) -> Resolution<Redirect> {
+fn redirect(typed: &At<TextOr<file::Redirect>>, known: Known<'_>) -> Resolution<Redirect> {
     let (to, status) = match &typed.value {
         TextOr::Text(to) => (typed.with(to), None),
         TextOr::Table(table) => {
@@ -292,7 +299,7 @@ fn redirect(typed: &At<TextOr<file::Redirect>>, captures: &[String]) -> Resoluti
             (to.with(&to.value), table.status.as_ref())
         }
     };
-    let (target, keep_query) = redirect_target(&to, captures)?;
+    let (target, keep_query) = redirect_target(&to, known)?;
     let status = match status {
         Some(at) if matches!(at.value, 301 | 302 | 303 | 307 | 308) => at.value,
         Some(at) => {

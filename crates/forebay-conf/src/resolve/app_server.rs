@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::effect::no_effect;
 use super::path::{directory, file_name, path};
 use super::upstream::{Keys as Servers, of_route};
-use super::value::{size, size_or_unlimited, text, variables, within};
+use super::value::{optional_time_above_zero, size, size_or_unlimited, text, variables, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
-use crate::file::{self, At, File, OneOrMany, Size, Table};
+use crate::file::{self, At, File, OneOrMany, Size, Table, Time};
 use crate::plan::{AppServer, Fastcgi, Multiplex, Scheme, ServerProtocol, Upstream};
 
 /// Checks `fastcgi` and adds the defaults. It needs `root`, unless it has `mount`.
@@ -49,6 +49,7 @@ pub(super) fn fastcgi(
         params: variables(&typed.params)?,
         keep_conn: typed.keep_conn.unwrap_or(true),
         max_output: size_or_unlimited(&typed.max_output)?.unwrap_or(u64::MAX),
+        reply_timeout: optional_time_above_zero(&typed.reply_timeout)?,
         multiplex: match typed.multiplex {
             Some(file::Multiplex::On) => Multiplex::On,
             Some(file::Multiplex::Auto) => Multiplex::Auto,
@@ -133,10 +134,11 @@ pub(super) fn scgi(
     file: &File,
     typed: &At<Table<file::Scgi>>,
 ) -> Resolution<AppServer> {
-    let file::Scgi { to, root, mount, params, max_output, max_connections } = &*typed.value;
+    let file::Scgi { to, root, mount, params, max_output, reply_timeout, max_connections } =
+        &*typed.value;
     let servers = Servers::of(to, max_connections);
     let upstream = of_route(context, file, Scheme::Scgi, &typed.span, &servers)?;
-    let keys = Keys { root, mount, params, max_output };
+    let keys = Keys { root, mount, params, max_output, reply_timeout };
     keys.resolve(context, ServerProtocol::Scgi, upstream)
 }
 
@@ -145,11 +147,20 @@ pub(super) fn uwsgi(
     file: &File,
     typed: &At<Table<file::Uwsgi>>,
 ) -> Resolution<AppServer> {
-    let file::Uwsgi { to, root, mount, params, max_output, max_connections, modifier1, modifier2 } =
-        &*typed.value;
+    let file::Uwsgi {
+        to,
+        root,
+        mount,
+        params,
+        max_output,
+        reply_timeout,
+        max_connections,
+        modifier1,
+        modifier2,
+    } = &*typed.value;
     let servers = Servers::of(to, max_connections);
     let upstream = of_route(context, file, Scheme::Uwsgi, &typed.span, &servers)?;
-    let keys = Keys { root, mount, params, max_output };
+    let keys = Keys { root, mount, params, max_output, reply_timeout };
     let (modifier1, modifier2) = (modifier(modifier1)?, modifier(modifier2)?);
     keys.resolve(context, ServerProtocol::Uwsgi { modifier1, modifier2 }, upstream)
 }
@@ -160,6 +171,7 @@ struct Keys<'a> {
     mount: &'a Option<At<String>>,
     params: &'a BTreeMap<String, At<String>>,
     max_output: &'a Option<Size>,
+    reply_timeout: &'a Option<Time>,
 }
 
 impl Keys<'_> {
@@ -183,6 +195,7 @@ impl Keys<'_> {
             }),
             params: variables(self.params)?,
             max_output: size_or_unlimited(self.max_output)?.unwrap_or(u64::MAX),
+            reply_timeout: optional_time_above_zero(self.reply_timeout)?,
         })
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Resolution;
-use super::template::template;
+use super::template::{Known, template};
 use super::value::{optional_time, size, text, time};
 use crate::error::Problem;
 use crate::file::{self, At, BoolOr};
@@ -20,7 +20,7 @@ pub(super) fn cache(
     typed: &Option<At<BoolOr<file::Cache>>>,
     action: &Action,
     is_default: impl Fn(&At<BoolOr<file::Cache>>) -> bool,
-    captures: &[String],
+    known: Known<'_>,
 ) -> Resolution<Option<Cache>> {
     let default = file::Cache::default();
     let (at, table) = match typed {
@@ -35,7 +35,7 @@ pub(super) fn cache(
         valid: optional_time(&table.valid)?,
         stale_while_revalidate: time(&table.stale_while_revalidate, Duration::ZERO)?,
         stale_if_error: time(&table.stale_if_error, Duration::ZERO)?,
-        key: key(at, &table.key, captures)?,
+        key: key(at, &table.key, known)?,
         max_size: usize::try_from(size(&table.max_size)?.unwrap_or(MAX_SIZE)).unwrap_or(usize::MAX),
         private_cookies: private_cookies(table)?,
         set_cookie: table.set_cookie.as_ref().is_some_and(|at| at.value),
@@ -65,9 +65,9 @@ fn useless<T>(at: &At<T>) -> Problem {
     )
 }
 
-fn key<T>(cache: &At<T>, typed: &Option<At<String>>, captures: &[String]) -> Resolution<Template> {
-    let Some(at) = typed else { return template(KEY, cache, captures) };
-    let key = template(text(at)?, at, captures)?;
+fn key<T>(cache: &At<T>, typed: &Option<At<String>>, known: Known<'_>) -> Resolution<Template> {
+    let Some(at) = typed else { return template(KEY, cache, known) };
+    let key = template(text(at)?, at, known)?;
     if key.constant().is_some() {
         return Err(Problem::new(&at.span, "all requests would get the same reply")
             .help("use placeholders that tell the replies apart, such as \"{host}{uri}\""));

@@ -1,7 +1,7 @@
 //! Resolves the changes of a route to the fields of requests and replies.
 
 use super::Resolution;
-use super::template::template;
+use super::template::{Known, template};
 use super::value::{is_token, no_control, required};
 use crate::error::Problem;
 use crate::file::{self, At, TextOr};
@@ -11,7 +11,7 @@ use crate::plan::{ReplyField, RequestChange, RequestField};
 /// carry are accepted.
 pub(super) fn request_headers(
     typed: &file::Route,
-    captures: &[String],
+    known: Known<'_>,
 ) -> Resolution<Vec<RequestField>> {
     let mut fields: Vec<RequestField> = Vec::new();
     for (name, at) in &typed.request_headers {
@@ -19,7 +19,7 @@ pub(super) fn request_headers(
         if let Some(same) = fields.iter().find(|field| field.name.eq_ignore_ascii_case(name)) {
             return Err(twice(&same.name, name, at));
         }
-        fields.push(request_field(name, at, captures)?);
+        fields.push(request_field(name, at, known)?);
     }
     Ok(fields)
 }
@@ -28,7 +28,7 @@ pub(super) fn request_headers(
 fn request_field(
     name: &str,
     at: &At<TextOr<file::RequestField>>,
-    captures: &[String],
+    known: Known<'_>,
 ) -> Resolution<RequestField> {
     let (value, is_added) = match &at.value {
         TextOr::Text(value) => (at.with(value), false),
@@ -37,7 +37,7 @@ fn request_field(
             (value.with(&value.value), table.add.unwrap_or(false))
         }
     };
-    let value = template(no_control(&value, &value)?.trim(), &value, captures)?;
+    let value = template(no_control(&value, &value)?.trim(), &value, known)?;
     let is_empty = value.parts().is_empty();
     if is_added && (is_empty || is_about_client(name)) {
         let wrong = if is_empty { "an empty value" } else { name };
@@ -53,10 +53,7 @@ fn request_field(
 }
 
 /// Returns the fields to set and to add in replies.
-pub(super) fn reply_headers(
-    typed: &file::Route,
-    captures: &[String],
-) -> Resolution<Vec<ReplyField>> {
+pub(super) fn reply_headers(typed: &file::Route, known: Known<'_>) -> Resolution<Vec<ReplyField>> {
     let always = typed.always.as_ref().is_some_and(|at| at.value);
     let mut fields: Vec<ReplyField> = Vec::new();
     for (typed, is_added) in [(&typed.set_headers, false), (&typed.add_headers, true)] {
@@ -74,7 +71,7 @@ pub(super) fn reply_headers(
                 }
             };
             for (number, value) in values.into_iter().enumerate() {
-                let value = template(no_control(value.value, &value)?.trim(), &value, captures)?;
+                let value = template(no_control(value.value, &value)?.trim(), &value, known)?;
                 // The first value replaces the origin's fields. The other values must be added to
                 // it.
                 let is_added = is_added || number > 0;

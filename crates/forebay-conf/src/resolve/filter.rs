@@ -2,7 +2,7 @@
 
 use super::compress::media_pattern;
 use super::effect::no_effect;
-use super::template::template;
+use super::template::{Known, template};
 use super::value::{required, size};
 use super::{Context, Resolution};
 use crate::error::Problem;
@@ -27,7 +27,7 @@ const LARGEST_PAGE: u64 = 64 * 1024 * 1024;
 pub(super) fn filters(
     context: &Context<'_>,
     typed: &file::Route,
-    (action, captures): (&Action, &[String]),
+    (action, known): (&Action, Known<'_>),
     fields: &mut Vec<RequestField>,
 ) -> Resolution<Filters> {
     let replace = match &typed.replace {
@@ -38,7 +38,7 @@ pub(super) fn filters(
         }
         Some(at @ At { value: BoolOr::Table(table), .. }) => {
             if has_pages(context, "replace", at, action)? {
-                Some(replace(&at.with(table), captures)?)
+                Some(replace(&at.with(table), known)?)
             } else {
                 None
             }
@@ -81,7 +81,7 @@ fn has_pages<T>(context: &Context<'_>, key: &str, at: &At<T>, action: &Action) -
     Err(no_effect(&at.span, key, &format!("beside `{name}`"), "leave it out"))
 }
 
-fn replace(at: &At<&file::Replace>, captures: &[String]) -> Resolution<Replace> {
+fn replace(at: &At<&file::Replace>, known: Known<'_>) -> Resolution<Replace> {
     let table = at.value;
     let first = table.texts.values().next().cloned();
     required(&first, &at.span, "texts", "{ \"old\" = \"new\" }")?;
@@ -94,7 +94,7 @@ fn replace(at: &At<&file::Replace>, captures: &[String]) -> Resolution<Replace> 
             let message = format!("{other:?} and {text:?} are one text with `ignore_case`");
             return Err(Problem::new(&to.span, message).help("leave one out"));
         }
-        texts.push((text.clone(), template(to, to, captures)?));
+        texts.push((text.clone(), template(to, to, known)?));
     }
     if texts.len() > MOST_TEXTS {
         let message = format!("{} texts are too many", texts.len());

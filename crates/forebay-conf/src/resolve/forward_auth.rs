@@ -6,7 +6,7 @@ use super::upstream::{Keys, of_route};
 use super::value::{is_token, required, text, time_above_zero};
 use super::{Context, Resolution};
 use crate::error::Problem;
-use crate::file::{self, At, File, OneOrMany, TextOr};
+use crate::file::{self, At, Copied, File, OneOrMany, TextOr};
 use crate::plan::{ForwardAuth, HostField, Proxy, Redirects, Scheme};
 
 /// Default of `timeout`.
@@ -45,14 +45,38 @@ pub(super) fn forward_auth(
             redirect: Redirects::Off,
             strip_prefix: None,
             reply_timeout: Some(time_above_zero(&table.timeout, TIMEOUT)?),
+            tunnel_idle: None,
         },
         target: target.to_owned(),
-        copy: match &table.copy {
-            Some(list) => list.items().iter().map(field_name).collect::<Resolution<_>>()?,
-            None => Vec::new(),
-        },
+        copy: table.copy.as_ref().map_or(Ok(Vec::new()), copied)?,
         user: table.user.as_ref().map(|at| field_name(&at.with(&at.value))).transpose()?,
     })
+}
+
+/// Returns the names of request fields, each with the name of the answer's field.
+fn copied(typed: &At<Copied>) -> Resolution<Vec<(String, String)>> {
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    match &typed.value {
+        Copied::Named(list) => {
+            for at in typed.with(list.clone()).items() {
+                let name = field_name(&at)?;
+                pairs.push((name.clone(), name));
+            }
+        }
+        Copied::Renamed(table) => {
+            for (name, at) in table {
+                let name = field_name(&at.with(name))?;
+                if let Some((other, _)) =
+                    pairs.iter().find(|(other, _)| other.eq_ignore_ascii_case(&name))
+                {
+                    let message = format!("{other} and {name} are one header");
+                    return Err(Problem::new(&at.span, message).help("give each header once"));
+                }
+                pairs.push((name, field_name(&at.with(&at.value))?));
+            }
+        }
+    }
+    Ok(pairs)
 }
 
 /// Divides a URL into the server, and the path with the query.

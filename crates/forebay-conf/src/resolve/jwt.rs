@@ -107,6 +107,7 @@ fn url(
             redirect: Redirects::Off,
             strip_prefix: None,
             reply_timeout: None,
+            tunnel_idle: None,
         },
         target: target.to_owned(),
         refresh,

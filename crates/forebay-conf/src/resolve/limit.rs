@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Resolution;
-use super::template::template;
+use super::template::{Known, template};
 use super::value::{required, size, text};
 use crate::duration::parse_duration;
 use crate::error::Problem;
@@ -18,20 +18,20 @@ const LONGEST_PERIOD: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Resolves the limits of a route.
 pub(super) fn rate_limits(
     typed: &Option<At<OneOrMany<Table<file::RateLimit>>>>,
-    captures: &[String],
+    known: Known<'_>,
 ) -> Resolution<Vec<RateLimit>> {
     let items = typed.as_ref().map(At::items).unwrap_or_default();
-    items.iter().map(|at| rate_limit(at, captures)).collect()
+    items.iter().map(|at| rate_limit(at, known)).collect()
 }
 
 /// Checks one rate limit. By default, it counts requests by client address, and `burst` is one less
 /// than the rate.
-fn rate_limit(typed: &At<&Table<file::RateLimit>>, captures: &[String]) -> Resolution<RateLimit> {
+fn rate_limit(typed: &At<&Table<file::RateLimit>>, known: Known<'_>) -> Resolution<RateLimit> {
     let rate = required(&typed.rate, &typed.span, "rate", "\"10/s\"")?;
     let (requests, period) = parse_rate(rate)?;
     let key = match &typed.key {
-        Some(at) => template(text(at)?, at, captures)?,
-        None => template("{client}", typed, captures)?,
+        Some(at) => template(text(at)?, at, known)?,
+        None => template("{client}", typed, known)?,
     };
     let burst = typed.burst.as_ref().map_or(requests - 1, |at| at.value);
     let delay = typed.delay.as_ref().is_some_and(|at| at.value);

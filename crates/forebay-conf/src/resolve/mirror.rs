@@ -48,6 +48,7 @@ pub(super) fn mirror(
             redirect: Redirects::Off,
             strip_prefix: None,
             reply_timeout: Some(timeout),
+            tunnel_idle: None,
         },
         per_million: table.percent.as_ref().map_or(Ok(MILLION as u32), per_million)?,
         max_body: max_body(&table.max_body)?,

@@ -9,7 +9,7 @@ use super::peer::clients;
 use super::value::{is_token, method, optional_time, required, text};
 use super::{Context, Resolution};
 use crate::error::{Problem, reason};
-use crate::file::{self, At, BoolOr, OneOrMany};
+use crate::file::{self, At, BoolOr, OneOrMany, TextOr};
 use crate::plan::{
     Cors, ErrorPages, Maintenance, OriginPattern, Page, PageKind, Scope, Statuses, Template,
 };
@@ -27,7 +27,7 @@ pub(super) fn error_pages(
 ) -> Resolution<ErrorPages> {
     let mut pages = Vec::new();
     for (name, at) in typed {
-        pages.push((statuses(name, at)?, Arc::new(page(context, at)?)));
+        pages.push((statuses(name, at)?, Arc::new(error_page(context, at)?)));
     }
     let is_own = |statuses: &Statuses| pages.iter().any(|(own, _)| own == statuses);
     let inherited_pages: Vec<_> =
@@ -40,7 +40,7 @@ pub(super) fn error_pages(
     Ok(ErrorPages { pages, intercept: intercept_here })
 }
 
-fn statuses(name: &str, at: &At<String>) -> Resolution<Statuses> {
+fn statuses<T>(name: &str, at: &At<T>) -> Resolution<Statuses> {
     let class = name.strip_suffix("xx").and_then(|digit| digit.parse().ok());
     let status = name.parse().ok();
     match (class, status) {
@@ -49,6 +49,25 @@ fn statuses(name: &str, at: &At<String>) -> Resolution<Statuses> {
         _ => Err(Problem::new(&at.span, format!("\"{name}\" is not an error"))
             .help("give a status from 400 to 599, or a class: \"4xx\" or \"5xx\"")),
     }
+}
+
+/// Returns an error page: a file, or a table with a file and a status.
+fn error_page(context: &Context<'_>, typed: &At<TextOr<file::ErrorPage>>) -> Resolution<Page> {
+    let table = match &typed.value {
+        TextOr::Text(path) => return page(context, &typed.with(path.clone())),
+        TextOr::Table(table) => table,
+    };
+    let file = required(&table.file, &typed.span, "file", "\"403.html\"")?;
+    let status = match &table.status {
+        // These statuses have no body, or lead to another place.
+        Some(At { value: ..200 | 204 | 205 | 300..400 | 600.., span }) => {
+            return Err(Problem::new(span, "a page cannot have this status")
+                .help("give 200, or a status from 400 to 599"));
+        }
+        Some(at) => Some(at.value),
+        None => None,
+    };
+    Ok(Page { status, ..page(context, file)? })
 }
 
 /// Reads a page and parses its placeholders.
@@ -68,7 +87,7 @@ fn page(context: &Context<'_>, typed: &At<String>) -> Resolution<Page> {
     let scope = Scope { is_page: true, ..Scope::default() };
     let text = Template::parse(&text, scope).expect("a page keeps unknown braces");
     let kind = kind(&path);
-    Ok(Page { file: path, text, kind })
+    Ok(Page { file: path, text, status: None, kind })
 }
 
 fn kind(path: &Path) -> PageKind {

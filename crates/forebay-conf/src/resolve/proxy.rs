@@ -34,6 +34,7 @@ pub(super) fn proxy(
             Some(file::Redirects::Rewrite) | None => Redirects::Rewrite,
         },
         reply_timeout: optional_time_above_zero(&table.reply_timeout)?,
+        tunnel_idle: optional_time_above_zero(&table.tunnel_idle)?,
     })
 }
 

@@ -13,12 +13,14 @@ use super::filter::filters;
 use super::forward_auth::forward_auth as forward_auth_of;
 use super::jwt::jwt as jwt_of;
 use super::limit::{bandwidth_limit, rate_limits};
+use super::media::charset;
 use super::mirror::mirror as mirror_of;
 use super::pages::{cors, error_pages, maintenance};
 use super::path::{self, directory};
 use super::peer::clients;
 use super::server::log_file;
-use super::template::rewrite_target;
+use super::signed_url::signed_url;
+use super::template::{Known, rewrite_target};
 use super::value::{method, no_control, optional_time, required, size_or_unlimited, text};
 use super::when::{path_regex, when};
 use super::{Context, Resolution};
@@ -47,20 +49,22 @@ pub(super) fn route(
 ) -> Resolution<Route> {
     let matcher = matcher(typed)?;
     let names = matcher.regex.iter().flat_map(|regex| regex.names().map(str::to_owned));
-    let captures = &names.collect::<Vec<_>>()[..];
-    let action = action(context, file, typed, captures)?;
-    let mut request_headers = request_headers(typed, captures)?;
+    let captures: Vec<_> = names.collect();
+    let known = Known { captures: &captures, maps: &context.maps };
+    let action = action(context, file, typed, known)?;
+    let mut request_headers = request_headers(typed, known)?;
     Ok(Route {
-        filters: filters(context, typed, (&action, captures), &mut request_headers)?,
+        filters: filters(context, typed, (&action, known), &mut request_headers)?,
         name: name(typed)?,
         matcher: Matcher { allows_path_info: runs_scripts(file, &action), ..matcher },
         fallback: fallback(context, file, typed, &action)?,
-        fallback_to: fallback_to(context, file, typed, (&action, captures))?,
-        rewrite: rewrite(typed, &action, captures)?,
+        fallback_to: fallback_to(context, file, typed, (&action, known))?,
+        rewrite: rewrite(typed, &action, known)?,
         sendfile_root: sendfile_root(context, typed, &action)?,
+        internal_redirects: internal_redirects(context, typed, &action)?,
         buffer: buffer(context, file, typed, &action)?,
         compress: compress(&typed.compress)?,
-        cache: cache(&typed.cache, &action, |at| context.is_default(&at.span), captures)?,
+        cache: cache(&typed.cache, &action, |at| context.is_default(&at.span), known)?,
         request_buffering: request_buffering(context, file, typed, &action)?,
         path_parameters: path_parameters(context, file, typed, &action)?,
         action,
@@ -72,8 +76,9 @@ pub(super) fn route(
             _ => None,
         },
         expires: optional_time(&typed.expires)?,
+        charset: typed.charset.as_ref().map(charset).transpose()?,
         request_headers,
-        reply_headers: reply_headers(typed, captures)?,
+        reply_headers: reply_headers(typed, known)?,
         remove_headers: remove_headers(typed)?,
         error_pages: error_pages(
             context,
@@ -84,7 +89,7 @@ pub(super) fn route(
         maintenance: maintenance(context, &typed.maintenance, of_site.maintenance.as_ref())?,
         cors: cors(&typed.cors)?,
         max_body: size_or_unlimited(&typed.max_body)?.or(of_site.max_body),
-        access: access(context, file, typed, captures)?,
+        access: access(context, file, typed, known)?,
         bandwidth_limit: typed.bandwidth_limit.as_ref().map(bandwidth_limit).transpose()?,
         mirror: typed.mirror.as_ref().map(|at| mirror_of(context, file, at)).transpose()?,
         line: context.line(typed.span.start),
@@ -108,7 +113,7 @@ fn access(
     context: &Context<'_>,
     file: &File,
     typed: &file::Route,
-    captures: &[String],
+    known: Known<'_>,
 ) -> Resolution<Access> {
     let named = |typed: &Option<At<file::OneOrMany<String>>>| {
         let Some(at) = typed else { return Ok(Vec::new()) };
@@ -134,7 +139,11 @@ fn access(
             Some(At { value: file::Satisfy::Any, .. }) => Satisfy::Any,
             _ => Satisfy::All,
         },
-        rate_limits: rate_limits(&typed.rate_limit, captures)?,
+        rate_limits: rate_limits(&typed.rate_limit, known)?,
+        signed_url: typed.signed_url.as_ref().map(|at| signed_url(at, known)).transpose()?,
+        allow_methods: methods(&typed.allow_methods)?,
+        open_methods: methods(&typed.open_methods)?,
+        internal: typed.internal.as_ref().is_some_and(|at| at.value),
     };
     let has_addresses = !access.allow.is_empty() || !access.deny.is_empty();
     let passwords = [access.basic_auth.is_some(), access.digest_auth.is_some()];
@@ -143,6 +152,14 @@ fn access(
     let rules = rules.filter(|&is_given| is_given).count();
     if access.satisfy == Satisfy::All {
         one_authorization(typed, &access)?;
+    }
+    if let Some(at) = typed.open_methods.as_ref().filter(|_| rules == 0) {
+        if context.is_default(&at.span) {
+            return Ok(Access { open_methods: Vec::new(), ..access });
+        }
+        let help = "add a rule, such as `allow` or `basic_auth`; to refuse methods, there is \
+                    `allow_methods`";
+        return Err(no_effect(&at.span, "open_methods", "without an access rule", help));
     }
     match &typed.satisfy {
         Some(at) if access.satisfy == Satisfy::Any && rules < 2 => {
@@ -156,6 +173,13 @@ fn access(
         }
         _ => Ok(access),
     }
+}
+
+/// Checks a list of methods.
+fn methods(typed: &Option<At<file::OneOrMany<String>>>) -> Resolution<Vec<String>> {
+    let Some(at) = typed else { return Ok(Vec::new()) };
+    not_empty(at)?;
+    at.items().iter().map(method).collect()
 }
 
 /// Checks that a request can meet all rules with its one field `Authorization`.
@@ -211,7 +235,7 @@ fn fallback_to(
     context: &Context<'_>,
     file: &File,
     typed: &file::Route,
-    (action, captures): (&Action, &[String]),
+    (action, known): (&Action, Known<'_>),
 ) -> Resolution<Option<Rewrite>> {
     let Some(at) = &typed.fallback_to else { return Ok(None) };
     match may_fall_back(file, &at.span, "fallback_to", action) {
@@ -223,19 +247,15 @@ fn fallback_to(
             "keep one: `fallback` asks the routes below, `fallback_to` asks all for another path",
         ));
     }
-    rewrite_target(&at.with(&at.value), captures).map(Some)
+    rewrite_target(&at.with(&at.value), known).map(Some)
 }
 
-fn rewrite(
-    typed: &file::Route,
-    action: &Action,
-    captures: &[String],
-) -> Resolution<Option<Rewrite>> {
+fn rewrite(typed: &file::Route, action: &Action, known: Known<'_>) -> Resolution<Option<Rewrite>> {
     let Some(at) = &typed.rewrite else { return Ok(None) };
     let beside = match action {
         Action::Respond(_) => "respond",
         Action::Redirect(_) => "redirect",
-        _ => return rewrite_target(&at.with(&at.value), captures).map(Some),
+        _ => return rewrite_target(&at.with(&at.value), known).map(Some),
     };
     Err(no_effect(&at.span, "rewrite", &format!("beside `{beside}`"), "keep one of the two"))
 }
@@ -397,20 +417,45 @@ fn sendfile_root(
     action: &Action,
 ) -> Resolution<Option<PathBuf>> {
     let Some(at) = &typed.sendfile_root else { return Ok(None) };
-    let name = match action {
-        Action::Files(_) => "files",
-        Action::Respond(_) => "respond",
-        Action::Redirect(_) | Action::Moved(_) => "redirect",
-        Action::Rewrite => "rewrite",
-        _ => return directory(context, at).map(Some),
-    };
-    if context.is_default(&at.span) {
-        return Ok(None);
+    match own_answer(action) {
+        None => directory(context, at).map(Some),
+        Some(_) if context.is_default(&at.span) => Ok(None),
+        Some(name) => Err(needs_program(&at.span, "sendfile_root", name)),
     }
-    Err(Problem::new(&at.span, format!("`sendfile_root` has no effect beside `{name}`")).help(
+}
+
+/// Checks `internal_redirects`. Only routes whose replies come from another program may have it.
+fn internal_redirects(
+    context: &Context<'_>,
+    typed: &file::Route,
+    action: &Action,
+) -> Resolution<bool> {
+    let Some(at) = typed.internal_redirects.as_ref().filter(|at| at.value) else {
+        return Ok(false);
+    };
+    match own_answer(action) {
+        None => Ok(true),
+        Some(_) if context.is_default(&at.span) => Ok(false),
+        Some(name) => Err(needs_program(&at.span, "internal_redirects", name)),
+    }
+}
+
+/// Returns the key of an action whose replies Forebay makes itself.
+fn own_answer(action: &Action) -> Option<&'static str> {
+    match action {
+        Action::Files(_) => Some("files"),
+        Action::Respond(_) => Some("respond"),
+        Action::Redirect(_) | Action::Moved(_) => Some("redirect"),
+        Action::Rewrite => Some("rewrite"),
+        _ => None,
+    }
+}
+
+fn needs_program(span: &Range<usize>, key: &str, beside: &str) -> Problem {
+    Problem::new(span, format!("`{key}` has no effect beside `{beside}`")).help(
         "it is for `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`, which can ask for a \
                file to be sent",
-    ))
+    )
 }
 
 /// Checks the conditions that select the route.

@@ -1,19 +1,35 @@
 //! Parses the templates of a route, and the targets of redirects and rewrites.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use super::Resolution;
 use super::value::text;
 use crate::error::Problem;
 use crate::file::At;
-use crate::plan::{Placeholder, Rewrite, Scope, Template, TemplatePart, UnknownPlaceholder};
+use crate::plan::{
+    Placeholder, Rewrite, Scope, Template, TemplatePart, UnknownPlaceholder, ValueMap,
+};
 use crate::suggest::nearest;
 
+/// The placeholders of a route, besides those that every text may have.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    /// The names of the groups of `path_regex`.
+    pub captures: &'a [String],
+    /// The tables [map.NAME].
+    pub maps: &'a BTreeMap<String, Arc<ValueMap>>,
+}
+
 /// Parses a template. `typed` is the value that contains it.
-pub(super) fn template<T>(text: &str, typed: &At<T>, captures: &[String]) -> Resolution<Template> {
-    let scope = Scope { captures, is_page: false };
+pub(super) fn template<T>(text: &str, typed: &At<T>, known: Known<'_>) -> Resolution<Template> {
+    let scope = Scope { captures: known.captures, maps: Some(known.maps), is_page: false };
     Template::parse(text, scope).map_err(|UnknownPlaceholder(name)| {
         let problem = Problem::new(&typed.span, format!("there is no placeholder \"{{{name}}}\""));
         let mut names: Vec<&str> = Placeholder::names().collect();
-        names.extend(captures.iter().map(String::as_str));
+        names.extend(known.captures.iter().map(String::as_str));
+        let maps: Vec<_> = known.maps.keys().map(|name| format!("map.{name}")).collect();
+        names.extend(maps.iter().map(String::as_str));
         match nearest(&name, names) {
             Some(near) => problem.label(format!("did you mean {{{near}}}?")),
             None => problem,
@@ -21,7 +37,7 @@ pub(super) fn template<T>(text: &str, typed: &At<T>, captures: &[String]) -> Res
         .help(
             "there are {client}, {client_port}, {scheme}, {host}, {port}, {method}, {path}, \
              {query}, {uri}, {rest}, {prefix}, {user}, {request_id}, {tls.subject}, {header.NAME}, \
-             {cookie.NAME}, {query.NAME} and the groups of `path_regex`; for a brace before a \
+             {cookie.NAME}, {query.NAME}, {map.NAME} of a table [map.NAME] and the groups of `path_regex`; for a brace before a \
              letter write {{",
         )
     })
@@ -31,7 +47,7 @@ pub(super) fn template<T>(text: &str, typed: &At<T>, captures: &[String]) -> Res
 /// The boolean is true if the client's query is appended.
 pub(super) fn redirect_target(
     typed: &At<&String>,
-    captures: &[String],
+    known: Known<'_>,
 ) -> Resolution<(Template, bool)> {
     let target = text(typed)?;
     let problem = || Problem::new(&typed.span, format!("cannot redirect to \"{target}\""));
@@ -40,7 +56,7 @@ pub(super) fn redirect_target(
             .help("give a URL (https://...) or a path that begins with a slash, percent-encoded"));
     }
     let (target, ends_query) = without_question_mark(target);
-    let to = template(target, typed, captures)?;
+    let to = template(target, typed, known)?;
     if let Some(open) = unclosed_brace(&to) {
         return Err(Problem::new(&typed.span, format!("there is no placeholder \"{open}\""))
             .help("close it with }, or write %7B for a brace"));
@@ -59,7 +75,7 @@ pub(super) fn redirect_target(
 }
 
 /// Parses the target of `rewrite` or `fallback_to`. The user types the path decoded, as in `path`.
-pub(super) fn rewrite_target(typed: &At<&String>, captures: &[String]) -> Resolution<Rewrite> {
+pub(super) fn rewrite_target(typed: &At<&String>, known: Known<'_>) -> Resolution<Rewrite> {
     let target = text(typed)?;
     let problem = || Problem::new(&typed.span, format!("\"{target}\" is not a path"));
     let (target, ends_query) = without_question_mark(target);
@@ -94,9 +110,9 @@ pub(super) fn rewrite_target(typed: &At<&String>, captures: &[String]) -> Resolu
     if query.is_some_and(|query| !query.bytes().all(|byte| byte.is_ascii_graphic())) {
         return Err(problem().help("percent-encode the query, such as %20 for a space"));
     }
-    let mut parts = encoded(template(path, typed, captures)?);
+    let mut parts = encoded(template(path, typed, known)?);
     if let Some(query) = query {
-        let query = template(query, typed, captures)?;
+        let query = template(query, typed, known)?;
         parts.push(TemplatePart::Text("?".into()));
         parts.extend_from_slice(query.parts());
     }

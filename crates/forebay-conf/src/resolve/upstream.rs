@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::effect::no_effect;
-use super::template::template;
+use super::template::{Known, template};
 use super::tls::backend_tls;
 use super::value::{is_token, optional_time_above_zero, required, text, time_above_zero, within};
 use super::{Context, MOST_PROBLEMS, Resolution, keep};
@@ -341,7 +341,7 @@ fn upstream(
             Some(file::Balance::LeastTime) => Balance::LeastTime,
             Some(file::Balance::RoundRobin) | None => Balance::RoundRobin,
         },
-        hash_key: hash_key(keys)?,
+        hash_key: hash_key(context, keys)?,
         sticky,
         max_fails: match keys.max_fails {
             Some(at) => within(at, 0..=1_000_000)?,
@@ -369,7 +369,8 @@ fn upstream(
 }
 
 /// Returns the text that selects a server by its hash.
-fn hash_key(keys: &Keys<'_>) -> Resolution<Option<Template>> {
+fn hash_key(context: &Context<'_>, keys: &Keys<'_>) -> Resolution<Option<Template>> {
+    let known = Known { captures: &[], maps: &context.maps };
     let balance = keys.balance.as_ref().filter(|at| matches!(at.value, file::Balance::Hash));
     match (keys.hash_key, balance) {
         (Some(at), None) => Err(no_effect(
@@ -378,8 +379,8 @@ fn hash_key(keys: &Keys<'_>) -> Resolution<Option<Template>> {
             "without `balance = \"hash\"`",
             "add balance = \"hash\", or leave it out",
         )),
-        (Some(at), Some(_)) => template(text(at)?, at, &[]).map(Some),
-        (None, Some(balance)) => template("{client}", balance, &[]).map(Some),
+        (Some(at), Some(_)) => template(text(at)?, at, known).map(Some),
+        (None, Some(balance)) => template("{client}", balance, known).map(Some),
         (None, None) => Ok(None),
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn path_regex(typed: &At<String>) -> Resolution<Regex> {
 
 /// Compiles a regular expression. As in nginx, `~*` before the expression ignores case, and `~`
 /// does not.
-fn regex<T>(typed: &str, at: &At<T>) -> Resolution<Regex> {
+pub(super) fn regex<T>(typed: &str, at: &At<T>) -> Resolution<Regex> {
     let (ignores_case, pattern) = match typed.strip_prefix("~*") {
         Some(pattern) => (true, pattern),
         None => (false, typed.strip_prefix('~').unwrap_or(typed)),

@@ -125,6 +125,8 @@ impl Origins {
             other_paths: Others::of_route(site, &self.plan, at, &kept)
                 .map(|others| Box::new(others) as Box<dyn OtherPaths>),
             instead: instead(route),
+            internal: route.access.internal,
+            internal_redirects: route.internal_redirects,
             keeps_from: kept[at].clone(),
             sendfile: route.sendfile_root.as_ref().map(|root| Sendfile {
                 root: root.clone(),
@@ -276,6 +278,7 @@ impl Origins {
                 let how = BackendOptions {
                     idle_time: FASTCGI_IDLE,
                     violates_keep_alive: true,
+                    reply_timeout: fastcgi.reply_timeout,
                     ..BackendOptions::default()
                 };
                 let keep = if fastcgi.keep_conn { fastcgi.upstream.keepalive } else { Some(0) };
@@ -283,7 +286,9 @@ impl Origins {
                 Box::new(Fastcgi::new(thread, upstream, fastcgi.clone()))
             }
             Action::AppServer(settings) => {
-                let upstream = upstream(&settings.upstream, Some(0), BackendOptions::default());
+                let reply_timeout = settings.reply_timeout;
+                let how = BackendOptions { reply_timeout, ..BackendOptions::default() };
+                let upstream = upstream(&settings.upstream, Some(0), how);
                 Box::new(AppServer::new(thread, upstream, settings.clone()))
             }
             Action::Ajp(ajp) => {
@@ -377,14 +382,16 @@ fn has_errors_of_its_own(action: &Action) -> bool {
 }
 
 fn rules(route: &forebay_conf::Route) -> Option<Rc<Rules>> {
-    let sends_files = route.sendfile_root.is_some();
+    let sends_files = route.sendfile_root.is_some() || route.internal_redirects;
     let changes_fields = !route.reply_headers.is_empty() || !route.remove_headers.is_empty();
-    let is_plain = !sends_files && !changes_fields && route.cors.is_none();
+    let is_plain =
+        !sends_files && !changes_fields && route.cors.is_none() && route.charset.is_none();
     if is_plain && route.expires.is_none() {
         return None;
     }
     Some(Rc::new(Rules {
         expires: route.expires.map(|expires| expires.as_secs()),
+        charset: route.charset.as_deref().map(Into::into),
         sends_files,
         cors: route.cors.clone().map(Rc::new),
         ..Rules::new(&route.reply_headers, &route.remove_headers)

@@ -36,7 +36,7 @@ fn personal_field<'r>(route: &'r Route, cache: &Cache) -> Option<&'r str> {
         is_of_user && !is_in_key(value)
     };
     let field = route.request_headers.iter().find(|field| match &field.change {
-        RequestChange::Set(value) | RequestChange::Add(value) => value.uses(is_personal),
+        RequestChange::Set(value) | RequestChange::Add(value) => value.depends_on(&is_personal),
         RequestChange::Remove => false,
     });
     field.map(|field| &*field.name)

@@ -20,7 +20,7 @@ use forebay_origin::apps::running;
 use forebay_origin::apps::scripts::unmarked;
 use forebay_origin::apps::worker::Target;
 use forebay_origin::files::open::open;
-use forebay_origin::files::{FileLanguages, RouteId, ScriptRoutes, fault, is_hidden};
+use forebay_origin::files::{FileLanguages, MediaTypes, RouteId, ScriptRoutes, fault, is_hidden};
 use forebay_origin::moved::new_address;
 use forebay_origin::respond::location;
 use forebay_origin::rules::keeps_from;
@@ -202,6 +202,10 @@ fn files(
             None if !is_read => Err(refused()),
             None => {
                 text.item("file", path.as_os_str().as_bytes());
+                if !settings.types.is_empty() {
+                    let kind = MediaTypes::new(settings).of(path.as_os_str().as_bytes());
+                    text.item("type", kind.as_bytes());
+                }
                 text.answer.decide(200);
                 Ok(None)
             }

@@ -230,3 +230,28 @@ fn any_origin_may_read_but_not_with_a_login() {
         assert_eq!(reply.field("access-control-allow-credentials"), None);
     });
 }
+
+#[test]
+fn a_page_may_change_the_status() {
+    let dir = pages();
+    std::fs::write(dir.path().join("users"), "me:$apr1$12345678$my0OIRja9KzJPSFy62uTY1\n").unwrap();
+    let routes = "[[site.route]]\npath = \"/in\"\nbasic_auth = { file = \"DIR/users\" }\nrespond = \"in\"\n\
+                  error_pages = { 401 = { file = \"DIR/5xx.html\", status = 403 } }\n\
+                  [[site.route]]\npath = \"/login\"\nbasic_auth = { file = \"DIR/users\" }\nrespond = \"in\"\n\
+                  error_pages = { 401 = \"DIR/5xx.html\" }\n\
+                  [[site.route]]\npath = \"/app\"\nproxy = \"http://10.0.0.1:3000\"\nintercept = true\n\
+                  error_pages = { \"5xx\" = { file = \"DIR/plain.txt\", status = 200 } }\n";
+    in_memory(&site(&dir, routes), async |world| {
+        let reply = get(world, "/in", "").await;
+        assert_eq!((reply.status(), reply.text()), (403, "sorry 403"));
+        assert_eq!(reply.field("www-authenticate"), None);
+        let reply = get(world, "/login", "").await;
+        assert_eq!((reply.status(), reply.text()), (401, "sorry 401"));
+        assert!(reply.field("www-authenticate").is_some());
+        let mut backend = world.backend("10.0.0.1:3000");
+        let failed = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 4\r\n\r\noops";
+        let asked = "GET /app HTTP/1.1\r\nHost: h\r\n\r\n";
+        let (_, reply) = world.pass(&mut backend, asked, failed).await;
+        assert_eq!((reply.status(), reply.text()), (200, "/app"));
+    });
+}

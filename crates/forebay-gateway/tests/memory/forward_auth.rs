@@ -296,3 +296,21 @@ fn one_rule_is_enough_if_any_satisfies() {
         });
     }
 }
+
+#[test]
+fn fields_of_the_answer_get_other_names() {
+    let routes = ROUTES.replace(
+        "copy = [\"Remote-User\", \"X-Groups\"]",
+        "copy = { X-User = \"Remote-User\", X-All-Groups = \"X-Groups\" }",
+    );
+    in_memory(&routes, async |world| {
+        let (_auth, application) = (start_auth(world), start_application(world));
+        let spoofed = "Cookie: user=ann\r\nX-User: root\r\nx_user: root\r\nX-ALL-GROUPS: admin\r\n";
+        assert_eq!(get(world, "/a", spoofed).await.text(), "page");
+        let seen = &application.seen.borrow()[0];
+        assert_eq!(seen.values("x-user"), ["ann"]);
+        assert_eq!(seen.values("x_user"), [""; 0]);
+        assert_eq!(seen.values("x-all-groups"), ["a, b"]);
+        assert_eq!(seen.field("remote-user"), None);
+    });
+}

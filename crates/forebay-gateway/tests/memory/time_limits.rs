@@ -273,7 +273,22 @@ fn the_time_for_a_reply_begins_when_the_body_is_sent() {
 
 #[test]
 fn a_tunnel_that_carries_nothing_is_closed_after_tunnel_idle() {
-    in_memory(&with("[server.timeouts]\ntunnel_idle = \"90s\"", PROXIED), async |world| {
+    let own = PROXIED.replace(
+        "proxy = \"http://10.0.0.1:3000\"",
+        "proxy = { to = \"http://10.0.0.1:3000\", tunnel_idle = \"90s\" }",
+    );
+    assert_ne!(own, PROXIED);
+    for (seconds, route) in [("90s", PROXIED), ("5s", &own)] {
+        close_an_idle_tunnel(&with(
+            &format!("[server.timeouts]\ntunnel_idle = \"{seconds}\""),
+            route,
+        ));
+    }
+}
+
+/// Checks that a tunnel without data for 90 s is closed.
+fn close_an_idle_tunnel(configuration: &str) {
+    in_memory(configuration, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = world.client();
         client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n").await;
@@ -320,10 +335,14 @@ fn a_fastcgi_application_that_is_silent_costs_a_504_after_reply_idle() {
     std::fs::write(root.path().join("x.php"), "").unwrap();
     let root = root.path().display().to_string();
     let to = "to = \"10.0.0.1:9000\"";
-    for action in [
-        format!("fastcgi = {{ {to}, root = \"{root}\" }}"),
-        format!("scgi = {{ {to} }}"),
-        format!("uwsgi = {{ {to} }}"),
+    let own = "reply_timeout = \"3s\"";
+    for (action, seconds) in [
+        (format!("fastcgi = {{ {to}, root = \"{root}\" }}"), 8),
+        (format!("scgi = {{ {to} }}"), 8),
+        (format!("uwsgi = {{ {to} }}"), 8),
+        (format!("fastcgi = {{ {to}, root = \"{root}\", {own} }}"), 3),
+        (format!("scgi = {{ {to}, {own} }}"), 3),
+        (format!("uwsgi = {{ {to}, {own} }}"), 3),
     ] {
         let route = format!("[[site.route]]\npath = \"/*\"\n{action}\n");
         in_memory(&with("[server.timeouts]\nreply_idle = \"8s\"", &route), async |world| {
@@ -333,7 +352,7 @@ fn a_fastcgi_application_that_is_silent_costs_a_504_after_reply_idle() {
             let _silent = backend.accept().await;
             let since = Instant::now();
             assert_eq!(client.reply("GET ").await.status(), 504, "{action}");
-            assert_took(since, Duration::from_secs(8));
+            assert_took(since, Duration::from_secs(seconds));
         });
     }
 }

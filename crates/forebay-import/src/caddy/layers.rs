@@ -157,10 +157,13 @@ fn forward_auth(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: 
         copied.extend(copy.inside().iter().map(|line| line.name.clone()));
     }
     if copied.iter().any(|name| name.contains('>')) {
-        layer.closed = Some(cx.note(directive, "fields keep their names: write `copy` without >"));
-        return;
-    }
-    if !copied.is_empty() {
+        let mut renamed = Table::default();
+        for name in &copied {
+            let (from, to) = name.split_once('>').unwrap_or((name, name));
+            renamed.set(to, from);
+        }
+        table.set("copy", renamed);
+    } else if !copied.is_empty() {
         table.set("copy", copied);
     }
     layer.keys.set("forward_auth", table);

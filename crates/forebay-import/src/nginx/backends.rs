@@ -5,7 +5,7 @@ use super::scope::Scope;
 use super::syntax::Directive;
 use super::upstreams::{BackendProtocol, to};
 use super::variables::Variables;
-use super::{Cx, access, files_of};
+use super::{Cx, access, files_of, value_maps};
 use crate::draft::DraftRoute;
 use crate::files;
 use crate::mount::{Mount, mount};
@@ -187,7 +187,7 @@ fn request_fields(
             // `copy` of `forward_auth` sends the field.
             (Some(answered), _) if answered.eq_ignore_ascii_case(&name) => continue,
             (Some(answered), Some(user)) if *answered == user => Ok("{user}".to_owned()),
-            _ => variables.fill(field.arg(1)),
+            _ => value_maps::fill(cx, variables, field.arg(1)),
         };
         let value = value.unwrap_or_else(|unknown| {
             let next = match answered {
@@ -201,6 +201,18 @@ fn request_fields(
         });
         route.keys.table("request_headers").set(&name, value);
     }
+}
+
+/// Adds the time limit of a FastCGI, SCGI or uwsgi application. `table_of` is the table of the
+/// schema, and `name` is the directive.
+fn reply_timeout(
+    cx: &Cx<'_>,
+    scope: &Scope<'_>,
+    (table_of, name): (&str, &str),
+    table: &mut Table,
+) {
+    let time = scope.value(name).and_then(duration).filter(|time| time != "0s");
+    table.set_some("reply_timeout", time.filter(|_| cx.keys.has(table_of, "reply_timeout")));
 }
 
 /// Adds the keys for time limits, redirects, retries, buffering and TLS of a backend.
@@ -325,6 +337,7 @@ pub fn fastcgi(
     let script = params.iter().find(|param| param.arg(0) == "SCRIPT_FILENAME");
     let script = script.map_or("$document_root$fastcgi_script_name", |param| param.arg(1));
     let mut table = Table::default().with("to", servers.as_str());
+    reply_timeout(cx, scope, ("Fastcgi", "fastcgi_read_timeout"), &mut table);
     let text = script.replace("$realpath_root", "$document_root");
     let text = match text.as_str() {
         "$request_filename" if scope.of_own("alias").is_none() => {
@@ -457,6 +470,9 @@ pub fn app_server(
         path.starts_with('/') && path.len() > 1 && !path.contains(['$', '*', '?', '%'])
     };
     table.set_some("mount", mount.filter(is_mount));
+    let table_of = if kind == "scgi" { "Scgi" } else { "Uwsgi" };
+    let limit = format!("{kind}_read_timeout");
+    reply_timeout(cx, variables.scope, (table_of, &limit), &mut table);
     for (directive, key) in [("uwsgi_modifier1", "modifier1"), ("uwsgi_modifier2", "modifier2")] {
         let number = variables.scope.value(directive).and_then(|text| text.parse::<u8>().ok());
         table.set_some(key, number.map(u64::from).filter(|_| kind == "uwsgi"));

@@ -6,6 +6,7 @@ use super::cache::cache;
 use super::scope::Scope;
 use super::syntax::Directive;
 use super::upstreams::{BackendProtocol, to};
+use super::value_maps;
 use super::variables::Variables;
 use crate::draft::DraftRoute;
 use crate::units::{duration, size};
@@ -26,6 +27,10 @@ pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
     }
     reply_fields(cx, variables, route);
     expires(cx, scope, route);
+    let charset = scope.value("charset").filter(|name| *name != "off" && !name.contains('$'));
+    if cx.keys.route("charset") && route.keys.get("redirect").is_none() {
+        route.keys.set_some("charset", charset);
+    }
     if let Some(compress) = compress(scope) {
         let is_fixed = ["respond", "redirect"].iter().any(|key| route.keys.get(key).is_some());
         if cx.site_compress.as_ref() != Some(&compress) && !is_fixed {
@@ -130,7 +135,7 @@ fn reply_fields(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
             route.comments.push(cx.note(field, "Forebay sets this field itself: remove the line"));
             continue;
         }
-        let value = match text_of(variables, field.arg(1)) {
+        let value = match text_of(cx, variables, field.arg(1)) {
             Ok(value) if value.is_empty() => continue,
             Ok(value) => value,
             Err(unknown) => {
@@ -171,8 +176,8 @@ fn reply_fields(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
 }
 
 /// Returns the value of a field with placeholders and without control characters.
-fn text_of(variables: &Variables<'_, '_>, text: &str) -> Result<String, String> {
-    let filled = variables.fill(text)?;
+fn text_of(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, text: &str) -> Result<String, String> {
+    let filled = value_maps::fill(cx, variables, text)?;
     let plain: String = filled.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     Ok(plain.split_whitespace().collect::<Vec<_>>().join(" "))
 }

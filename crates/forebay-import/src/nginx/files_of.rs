@@ -226,6 +226,7 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
     if !index.is_empty() && index[..] != ["index.html"] {
         table.set("index", index);
     }
+    media_types(cx, scope, &mut table);
     if scope.is_on("autoindex") {
         table.set("listing", true);
     }
@@ -247,6 +248,31 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
     }
     let comment = format!("There is no directory {root} here. When there is: files = {value}");
     missing(route, comment)
+}
+
+/// Adds `types` and `default_type`. A long table is a copy of nginx's own, which Forebay's built-in
+/// types replace.
+fn media_types(cx: &Cx<'_>, scope: &Scope<'_>, table: &mut Table) {
+    const LONGEST: usize = 30;
+    if !cx.keys.has("Files", "types") {
+        return;
+    }
+    let default = scope.value("default_type").filter(|kind| !kind.contains('$'));
+    table.set_some("default_type", default.filter(|kind| *kind != "application/octet-stream"));
+    let Some(block) = scope.nearest("types").filter(|block| block.inside().len() <= LONGEST) else {
+        return;
+    };
+    let mut types = Table::default();
+    for kind in block.inside() {
+        let is_plain = |end: &&String| end.bytes().all(|b| b.is_ascii_alphanumeric());
+        kind.args
+            .iter()
+            .filter(is_plain)
+            .for_each(|end| types.set(&format!(".{end}"), &*kind.name));
+    }
+    if !types.0.is_empty() {
+        table.set("types", types);
+    }
 }
 
 /// Returns the route with status 404 and a comment.

@@ -39,6 +39,7 @@ pub const READ: &[&str] = &[
     "autoindex",
     "brotli_static",
     "break",
+    "charset",
     "client_body_timeout",
     "client_header_timeout",
     "client_max_body_size",
@@ -134,6 +135,7 @@ pub const READ: &[&str] = &[
     "sub_filter_once",
     "sub_filter_types",
     "try_files",
+    "types",
     "upstream",
     "user",
     "uwsgi_modifier1",
@@ -289,7 +291,6 @@ const NEEDLESS: &[&str] = &[
     "tcp_nopush",
     "thread_pool",
     "timer_resolution",
-    "types",
     "types_hash_bucket_size",
     "types_hash_max_size",
     "underscores_in_headers",
@@ -355,7 +356,6 @@ pub fn next_step(name: &str) -> &'static str {
         "mail" => "Forebay has no mail proxy: keep nginx for this block",
         "ssi_silent_errors" => "write <!--#config errmsg=\"\" --> into the pages",
         "mirror_request_body" => "see `max_body` of `mirror`",
-        "charset" => "set Content-Type with its charset in `set_headers`",
         "fastcgi_next_upstream" => {
             "Forebay tries another server after a failed connection by itself"
         }
@@ -366,6 +366,7 @@ pub fn next_step(name: &str) -> &'static str {
         _ if name.starts_with("proxy_cache") || name.starts_with("fastcgi_cache") => {
             "see `cache` in the guide on caching"
         }
+        _ if name.starts_with("secure_link") => "use `signed_url`, then remove `respond`",
         _ if name.starts_with("auth_") => {
             "use `basic_auth` or `forward_auth`, then remove `respond`"
         }

@@ -24,15 +24,24 @@ pub fn pages(cx: &mut Cx<'_>, scope: &Scope<'_>, locations: &[Location<'_>]) -> 
         {
             continue;
         }
-        let file = file(cx, to, locations).filter(|_| !changes && cx.keys.route("error_pages"));
+        let status = codes.iter().find_map(|code| code.strip_prefix('=')?.parse::<u16>().ok());
+        let is_status = |status: u16| status == 200 || (400..=599).contains(&status);
+        let has_status = status.is_some_and(is_status) && cx.keys.has("ErrorPage", "status");
+        let is_known = (!changes || has_status) && cx.keys.route("error_pages");
+        let file = file(cx, to, locations).filter(|_| is_known);
         let Some(file) = file else {
             cx.note(page, "write the file of the page in `error_pages` if this version has it");
             continue;
         };
         for code in codes {
             let is_error = code.parse::<u16>().is_ok_and(|code| (400..=599).contains(&code));
-            if is_error {
-                table.set(code, file.as_str());
+            match status {
+                _ if !is_error => {}
+                Some(status) => {
+                    let page = Table::default().with("file", file.as_str());
+                    table.set(code, page.with("status", u64::from(status)));
+                }
+                None => table.set(code, file.as_str()),
             }
         }
     }

@@ -117,8 +117,8 @@ impl ForwardAuth {
             .settings
             .copy
             .iter()
-            .map(|name| {
-                let value = String::from_utf8_lossy(&value_of(name)).into_owned();
+            .map(|(name, from)| {
+                let value = String::from_utf8_lossy(&value_of(from)).into_owned();
                 let value = Template::of(vec![TemplatePart::Text(value)]);
                 change(name, RequestChange::Set(value))
             })

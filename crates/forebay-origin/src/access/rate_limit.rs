@@ -180,7 +180,7 @@ impl RateLimiter {
 
     /// Returns true if the key contains the user, who is known only after authentication.
     pub fn needs_user(&self) -> bool {
-        self.limit.key.uses(|value| *value == Placeholder::User)
+        self.limit.key.depends_on(&|value| *value == Placeholder::User)
     }
 
     /// Returns the hash of the request's key. `None` if the key is empty, so that the request is

@@ -326,6 +326,7 @@ fn fastcgi(plan: &conf::App, root: &Path, scripts: &[String]) -> conf::Fastcgi {
         max_shared: usize::MAX,
         max_buffered: 0,
         max_output: plan.max_output,
+        reply_timeout: None,
     }
 }
 
@@ -342,6 +343,7 @@ fn server(
         mount: plan.mount.clone(),
         params: env_of_requests(plan),
         max_output: plan.max_output,
+        reply_timeout: None,
     }
 }
 

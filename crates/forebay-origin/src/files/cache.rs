@@ -1,5 +1,6 @@
 //! Small files in memory, compared with the disk every second.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -18,6 +19,7 @@ use forebay_wire::http1::encode;
 use rustix::io::Errno;
 
 use super::languages::split;
+use super::media::MediaTypes;
 use super::scripts::{RouteId, ScriptRoutes};
 use super::{not_found, open::open};
 
@@ -46,9 +48,9 @@ pub struct CachedFile {
     pub etag: String,
     /// Last change, in seconds since 1970.
     pub modified: u64,
-    /// The media type.
-    pub content_type: &'static str,
-    /// Field lines of a reply with content. The first line is `Content-Type`.
+    /// The media type. If empty, replies have no `Content-Type`.
+    pub content_type: Cow<'static, str>,
+    /// Field lines of a reply with content. The first line is `Content-Type`, if there is a type.
     pub fields: Vec<u8>,
     /// Field lines of a 304 reply.
     pub validators: Vec<u8>,
@@ -68,7 +70,10 @@ pub struct CachedFile {
 impl CachedFile {
     /// Returns the field lines of a reply with content, without `Content-Type`.
     pub fn fields_but_type(&self) -> &[u8] {
-        &self.fields["Content-Type: \r\n".len() + self.content_type.len()..]
+        match self.content_type.len() {
+            0 => &self.fields,
+            length => &self.fields["Content-Type: \r\n".len() + length..],
+        }
     }
 }
 
@@ -112,6 +117,7 @@ pub struct Cache {
     has_ranges: bool,
     /// Tags of languages that may end the names of files.
     languages: Vec<String>,
+    types: MediaTypes,
     scripts: ScriptRoutes,
     entries: RefCell<HashMap<Vec<u8>, Rc<CachedFile>>>,
     kept: Cell<usize>,
@@ -126,6 +132,7 @@ impl Cache {
             varies: false,
             has_ranges: true,
             languages: Vec::new(),
+            types: MediaTypes::default(),
             scripts: ScriptRoutes::default(),
             entries: RefCell::default(),
             kept: Cell::new(0),
@@ -140,6 +147,11 @@ impl Cache {
     /// Returns the cache. Names of its files may end in these languages.
     pub fn with_languages(self, languages: Vec<String>) -> Self {
         Self { languages, ..self }
+    }
+
+    /// Returns the cache. Its files have these media types.
+    pub fn with_types(self, types: MediaTypes) -> Self {
+        Self { types, ..self }
     }
 
     /// Returns the cache, which then marks the files that these script routes run.
@@ -285,9 +297,11 @@ impl Cache {
             (false, true) => encode::field(&mut validators, "Vary", b"Accept-Language"),
             (false, false) => {}
         }
-        let content_type = content_type(language.map_or(name.base, |(base, _)| base));
+        let content_type = self.types.of(language.map_or(name.base, |(base, _)| base));
         let mut fields = Vec::new();
-        encode::field(&mut fields, "Content-Type", content_type.as_bytes());
+        if !content_type.is_empty() {
+            encode::field(&mut fields, "Content-Type", content_type.as_bytes());
+        }
         if let Some(coding) = name.coding {
             encode::field(&mut fields, "Content-Encoding", coding.coding().as_bytes());
         }
@@ -351,16 +365,6 @@ struct Name<'a> {
     coding: Option<ContentCoding>,
     /// True if the client's languages have selected the file.
     varies: bool,
-}
-
-fn content_type(path: &[u8]) -> &'static str {
-    let name = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
-    let extension = name.rsplit(|&b| b == b'.').next().unwrap_or_default();
-    str::from_utf8(extension)
-        .ok()
-        .filter(|extension| extension.len() < name.len())
-        .and_then(|extension| mime_guess::from_ext(extension).first_raw())
-        .unwrap_or("application/octet-stream")
 }
 
 /// Returns the fault for a file that cannot be opened.

@@ -37,8 +37,12 @@ fn boundary() -> String {
 
 fn part_head(boundary: &str, entry: &CachedFile, part: ByteRange) -> String {
     let last = part.start + part.length - 1;
+    let kind = match &*entry.content_type {
+        "" => String::new(),
+        kind => format!("Content-Type: {kind}\r\n"),
+    };
     format!(
-        "\r\n--{boundary}\r\nContent-Type: {}\r\nContent-Range: bytes {}-{last}/{}\r\n\r\n",
-        entry.content_type, part.start, entry.length
+        "\r\n--{boundary}\r\n{kind}Content-Range: bytes {}-{last}/{}\r\n\r\n",
+        part.start, entry.length
     )
 }

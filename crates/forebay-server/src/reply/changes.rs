@@ -11,7 +11,7 @@ pub struct FieldChanges {
 
 impl FieldChanges {
     /// Removes the fields named in `remove` from `out`, from `start` on.
-    pub(super) fn remove_from(&self, out: &mut Vec<u8>, start: usize) {
+    pub(crate) fn remove_from(&self, out: &mut Vec<u8>, start: usize) {
         if self.remove.is_empty() {
             return;
         }

@@ -10,7 +10,7 @@ use forebay_net::template::Escape;
 use forebay_wire::http1::{KnownField, encode};
 
 use super::changes::FieldChanges;
-use super::cors;
+use super::{charset, cors};
 
 /// A route's changes to the head of a reply.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +25,8 @@ pub struct Rules {
     pub cors: Option<Rc<Cors>>,
     /// Lifetime in caches in seconds: `Expires` and `Cache-Control: max-age`.
     pub expires: Option<u64>,
+    /// Charset that is added to the `Content-Type` of texts without one.
+    pub charset: Option<Rc<str>>,
     /// True if `X-Accel-Redirect` and `X-Sendfile` make the server send a file in place of the
     /// reply.
     pub sends_files: bool,
@@ -87,6 +89,9 @@ impl Rules {
     /// Applies the rules for a reply with `status` to the field lines of `out` from `start` on.
     pub(super) fn apply(&self, out: &mut Vec<u8>, start: usize, status: u16) {
         let is_error = status >= 400;
+        if let Some(charset) = &self.charset {
+            charset::add(charset, out, start);
+        }
         self.always.remove_from(out, start);
         if !is_error {
             self.unless_error.remove_from(out, start);

@@ -1,6 +1,7 @@
 //! A request to one backend over HTTP of any version, and the settings of its route.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use forebay_conf as conf;
 use forebay_net::free_list::FreeList;
@@ -33,6 +34,8 @@ impl Default for Buffers {
 /// Settings of a route to HTTP backends, and the buffers of its requests.
 pub struct ProxySettings {
     pub thread: Rc<Thread>,
+    /// The longest time without data on a tunnel. `None`: that of the server.
+    pub tunnel_idle: Option<Duration>,
     pub sticky: Option<Sticky>,
     /// `Host` for each backend. `None` keeps the client's host.
     pub hosts: Option<Vec<String>>,
@@ -51,6 +54,11 @@ impl ProxySettings {
     /// reply begins. All other requests hold buffers from their start.
     pub fn take_buffers(&self) -> Box<Buffers> {
         self.buffers.take().unwrap_or_default()
+    }
+
+    /// Returns the longest time without data on a tunnel.
+    pub fn tunnel_idle(&self) -> Duration {
+        self.tunnel_idle.unwrap_or_else(|| self.thread.settings().timeouts.tunnel_idle)
     }
 
     pub fn keep_buffers(&self, mut buffers: Box<Buffers>) {

@@ -214,7 +214,7 @@ impl ProxyAttempt<'_> {
         head.begin_fields(reply);
         append_switch(reply.field_lines(), request);
         reply.switch().await?;
-        let idle = self.proxy.thread.settings().timeouts.tunnel_idle;
+        let idle = self.proxy.tunnel_idle();
         let backend = Box::new(StreamTunnel(stream));
         Ok(Some(Tunnel { backend, backend_prefix: Vec::new(), idle, held: Box::new(()) }))
     }

@@ -1,0 +1,120 @@
+//! `internal` routes: only internal redirects lead to them.
+
+use crate::world::{Message, World, in_memory};
+
+async fn get(world: &World, target: &str) -> Message {
+    world.ask(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n")).await
+}
+
+/// Routes to a backend that may choose `/protected/*`, whose files are in this directory.
+fn routes(root: &std::path::Path) -> String {
+    let root = root.display();
+    format!(
+        "[[site.route]]\npath = \"/protected/*\"\ninternal = true\nfiles = \"{root}\"\n\
+         set_headers = {{ X-Kind = \"file\" }}\n\
+         [[site.route]]\npath = \"/open/*\"\nrespond = \"open\"\n\
+         [[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\ninternal_redirects = true\n\
+"
+    )
+}
+
+#[test]
+fn clients_get_404_in_every_spelling() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.txt"), "secret").unwrap();
+    in_memory(&routes(folder.path()), async |world| {
+        for target in [
+            "/protected/a.txt",
+            "//protected//a.txt",
+            "/protected/%61.txt",
+            "/%70rotected/a.txt",
+            "/x/../protected/a.txt",
+            "/protected%2fa.txt",
+            "/protected%5Ca.txt",
+            "/protected/a.txt?x=/y",
+            "/protected;x/a.txt",
+            "/;x/protected/a.txt",
+            "http://h/protected/a.txt",
+        ] {
+            let reply = get(world, target).await;
+            assert_eq!(reply.status(), 404, "{target}");
+            assert!(!reply.text().contains("secret"), "{target}");
+        }
+    });
+}
+
+#[test]
+fn a_backend_chooses_an_internal_route() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a b.txt"), "secret").unwrap();
+    in_memory(&routes(folder.path()), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let asked = "GET /download HTTP/1.1\r\nHost: h\r\n\r\n";
+        let reply = |to: &str| {
+            format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Accel-Redirect: {to}\r\n\
+                 Content-Disposition: attachment\r\nETag: \"x\"\r\nSet-Cookie: a=b\r\n\r\nno"
+            )
+        };
+        let (_, sent) = world.pass(&mut backend, asked, reply("/protected/a%20b.txt")).await;
+        assert_eq!((sent.status(), sent.text()), (200, "secret"));
+        assert_eq!(sent.field("content-disposition"), Some("attachment"));
+        assert_eq!(sent.field("set-cookie"), Some("a=b"));
+        assert_eq!(sent.field("x-kind"), Some("file"));
+        assert_ne!(sent.field("etag"), Some("\"x\""));
+        assert_eq!(sent.field("x-accel-redirect"), None);
+        // A reply leads to no other route, and not out of the directory.
+        for to in [
+            "/open/x",
+            "/other",
+            "/protected/../open/x",
+            "protected/a%20b.txt",
+            "http://h/protected/a",
+        ] {
+            let (_, sent) = world.pass(&mut backend, asked, reply(to)).await;
+            assert_eq!(sent.status(), 502, "{to}");
+        }
+        let (_, sent) = world.pass(&mut backend, asked, reply("/protected/%2e%2e/x")).await;
+        assert_eq!(sent.status(), 502);
+        let (_, sent) = world.pass(&mut backend, asked, reply("/protected/missing")).await;
+        assert_eq!(sent.status(), 404);
+    });
+}
+
+#[test]
+fn rewrites_and_fallbacks_lead_to_internal_routes() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("x.txt"), "x").unwrap();
+    let root = folder.path().display();
+    let routes = format!(
+        "[[site.route]]\npath = \"/in/*\"\ninternal = true\nrespond = \"inside\"\n\
+         [[site.route]]\npath = \"/self/*\"\ninternal = true\nrewrite = \"/x.txt\"\nfiles = \"{root}\"\n\
+         [[site.route]]\npath = \"/again/*\"\nrewrite = \"/in/{{rest}}\"\n\
+         [[site.route]]\npath = \"/files/*\"\nfiles = \"{root}\"\nfallback_to = \"/in/x\"\n\
+         [[site.route]]\npath = \"/query/*\"\nfiles = \"{root}\"\nfallback_to = \"/in/x?a=b\"\n"
+    );
+    in_memory(&routes, async |world| {
+        for (target, status, text) in [
+            ("/in/x", 404, ""),
+            // The rewrite of the route itself does not open it.
+            ("/self/x", 404, ""),
+            ("/again/x", 200, "inside"),
+            ("/files/x.txt", 200, "x"),
+            ("/files/missing", 200, "inside"),
+            ("/query/missing", 200, "inside"),
+        ] {
+            let reply = get(world, target).await;
+            assert_eq!(reply.status(), status, "{target}");
+            assert!(status == 404 || reply.text() == text, "{target}: {}", reply.text());
+        }
+        // An internal redirect of one request opens nothing for the next one.
+        let mut client = world.client();
+        for (target, status) in
+            [("/again/x", 200), ("/in/x", 404), ("/files/missing", 200), ("/in/x", 404)]
+        {
+            let request = format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n");
+            client.send(&request).await;
+            assert_eq!(client.reply(&request).await.status(), status, "{target}");
+        }
+    });
+}

@@ -1,0 +1,71 @@
+//! `allow_methods` and `open_methods` of a route.
+
+use crate::world::{Message, World, in_memory};
+
+async fn ask(world: &World, method: &str, target: &str, fields: &str) -> Message {
+    world.ask(&format!("{method} {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await
+}
+
+#[test]
+fn other_methods_get_405_with_those_that_are_allowed() {
+    let routes = "[[site.route]]\npath = \"/a/*\"\nallow_methods = [\"GET\", \"POST\"]\nrespond = \"a\"\n\
+                  [[site.route]]\nrespond = \"below\"\n";
+    in_memory(routes, async |world| {
+        for (method, status) in [
+            ("GET", 200),
+            ("HEAD", 200),
+            ("POST", 200),
+            ("PUT", 405),
+            ("OPTIONS", 405),
+            ("get", 405),
+            ("X", 405),
+        ] {
+            let reply = ask(world, method, "/a/x", "").await;
+            assert_eq!(reply.status(), status, "{method}");
+            let allowed = (status == 405).then_some("GET, POST, HEAD");
+            assert_eq!(reply.field("allow"), allowed, "{method}");
+        }
+        // Another spelling of the path does not lead around the rule.
+        for target in ["/a//x", "/b/../a/x", "/%61/x", "/a/x;y", "/a/x?b"] {
+            assert_eq!(ask(world, "DELETE", target, "").await.status(), 405, "{target}");
+        }
+        assert_eq!(ask(world, "DELETE", "/b", "").await.text(), "below");
+        // A field cannot change the method.
+        let fields = "X-HTTP-Method-Override: GET\r\n";
+        assert_eq!(ask(world, "DELETE", "/a/x", fields).await.status(), 405);
+    });
+}
+
+#[test]
+fn the_methods_of_a_script_hold_for_its_path_info() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("x.php"), "").unwrap();
+    let root = folder.path().display();
+    let routes = format!(
+        "[[site.route]]\npath = \"/x.php\"\nallow_methods = \"POST\"\n\
+         fastcgi = {{ to = \"10.0.0.1:9000\", root = \"{root}\" }}\n\
+         [[site.route]]\nsuffix = \".php\"\nfastcgi = {{ to = \"10.0.0.1:9000\", root = \"{root}\" }}\n"
+    );
+    in_memory(&routes, async |world| {
+        for target in ["/x.php", "/x.php/y", "/./x.php/y"] {
+            assert_eq!(ask(world, "GET", target, "").await.status(), 405, "{target}");
+        }
+    });
+}
+
+#[test]
+fn open_methods_need_no_permission() {
+    let routes = "[[site]]\nlisten = \"127.0.0.1:80\"\n[[site.route]]\npath = \"/*\"\nopen_methods = \"GET\"\n\
+                  allow = \"10.0.0.0/8\"\nrate_limit = { rate = \"3/m\", burst = 2 }\nrespond = \"in\"\n";
+    in_memory(routes, async |world| {
+        for (method, status) in [("GET", 200), ("HEAD", 200), ("POST", 403), ("get", 403)] {
+            assert_eq!(ask(world, method, "/", "").await.status(), status, "{method}");
+        }
+        // Rate limits apply to every method.
+        assert_eq!(ask(world, "GET", "/", "").await.status(), 200);
+        assert_eq!(ask(world, "GET", "/", "").await.status(), 429);
+        let mut inside = world.client_from("10.1.1.1:4000");
+        inside.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").await;
+        assert_eq!(inside.reply("").await.text(), "in");
+    });
+}

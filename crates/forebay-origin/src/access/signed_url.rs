@@ -1,0 +1,112 @@
+//! `signed_url`: a signature in the URL permits the request.
+
+use std::borrow::Cow;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::{constant_time, hmac};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use forebay_conf::{Placeholder, SignedUrl, Template, TemplatePart};
+use forebay_net::fault::Fault;
+use forebay_net::head::Request;
+use forebay_net::template::Escape;
+use forebay_wire::forms::{self, Dialect};
+use md5::{Digest as _, Md5};
+
+/// Maximum length of a signature in characters. SHA-256 has 64 hexadecimal digits.
+const LONGEST_SIGNATURE: usize = 64;
+
+/// Checks the signature of the request's URL. The fault is 410 for an expired URL, and 403 for all
+/// other errors.
+pub fn check(settings: &SignedUrl, request: &Request) -> Result<(), Fault> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(u64::MAX, |now| now.as_secs());
+    check_at(settings, request, now)
+}
+
+fn check_at(settings: &SignedUrl, request: &Request, now: u64) -> Result<(), Fault> {
+    let invalid = |why: &str| Fault::client(403, format!("the URL is not signed: {why}"));
+    let given = only_parameter(request, &settings.signature).ok_or_else(|| {
+        invalid("it needs the signature once, in the parameter that `signed_url` names")
+    })?;
+    let given = decoded(&given).ok_or_else(|| invalid("the signature is malformed"))?;
+    let expires = settings.expires.as_deref().map(|name| {
+        let time = only_parameter(request, name).and_then(|time| seconds(&time));
+        time.ok_or_else(|| invalid("it needs the time of expiry once, in seconds"))
+    });
+    let expires = expires.transpose()?;
+    let text =
+        signed_text(settings, request).ok_or_else(|| invalid("a signed value contains a space"))?;
+    let fits = |secret: &forebay_conf::Secret| {
+        if settings.is_md5 {
+            let digest = Md5::new().chain_update(&text).chain_update(secret.as_bytes()).finalize();
+            constant_time::verify_slices_are_equal(&digest, &given).is_ok()
+        } else {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+            hmac::verify(&key, &text, &given).is_ok()
+        }
+    };
+    if !settings.secrets.iter().any(fits) {
+        return Err(invalid("the signature is wrong"));
+    }
+    // The signature is checked first, so that 410 shows nothing about unsigned URLs.
+    match expires {
+        Some(time) if time < now => Err(Fault::client(410, "the signed URL has expired")),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the text that the signature covers. Returns `None` if a value contains a space, which
+/// separates the values.
+fn signed_text(settings: &SignedUrl, request: &Request) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    for part in settings.text.parts() {
+        let value = match part {
+            TemplatePart::Text(constant) => {
+                text.extend_from_slice(constant.as_bytes());
+                continue;
+            }
+            TemplatePart::Value(value) => value,
+        };
+        let start = text.len();
+        match value {
+            // nginx signs the decoded path.
+            Placeholder::Path if settings.is_md5 => text.extend_from_slice(&request.path),
+            value => {
+                let one = Template::of(vec![TemplatePart::Value(value.clone())]);
+                request.fill(&one, Escape::Field, &mut text);
+            }
+        }
+        if !settings.is_md5 && text[start..].contains(&b' ') {
+            return None;
+        }
+    }
+    Some(text)
+}
+
+/// Returns the value of a parameter that the query has exactly once. An application may read
+/// another one of several values.
+fn only_parameter<'r>(request: &'r Request, name: &str) -> Option<Cow<'r, [u8]>> {
+    let pairs = forms::pairs(request.query()?, Dialect::Whatwg);
+    let mut named = pairs.filter(|pair| forms::decode(pair.name)[..] == *name.as_bytes());
+    let value = forms::decode(named.next()?.value);
+    named.next().is_none().then_some(value)
+}
+
+fn seconds(digits: &[u8]) -> Option<u64> {
+    let is_plain = matches!(digits.len(), 1..=18) && digits.iter().all(u8::is_ascii_digit);
+    str::from_utf8(digits).ok().filter(|_| is_plain)?.parse().ok()
+}
+
+/// Decodes a signature in hexadecimal digits or base64url.
+fn decoded(typed: &[u8]) -> Option<Vec<u8>> {
+    if typed.len() > LONGEST_SIGNATURE {
+        return None;
+    }
+    let is_hex = matches!(typed.len(), 32 | 64) && typed.iter().all(u8::is_ascii_hexdigit);
+    if is_hex {
+        let digit = |byte: u8| (byte as char).to_digit(16).unwrap_or_default() as u8;
+        return Some(typed.chunks(2).map(|two| digit(two[0]) << 4 | digit(two[1])).collect());
+    }
+    let end = typed.iter().rposition(|&byte| byte != b'=').map_or(0, |at| at + 1);
+    URL_SAFE_NO_PAD.decode(&typed[..end]).ok()
+}
