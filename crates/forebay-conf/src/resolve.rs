@@ -17,6 +17,7 @@ mod forward_auth;
 mod inherited;
 mod jwt;
 mod limit;
+mod log;
 mod mirror;
 mod moved;
 mod pages;
@@ -102,7 +103,7 @@ pub(crate) fn resolve(
     let mut problems = Vec::new();
 
     let server = keep(server::server(&context, &file.server), &mut problems);
-    let log = keep(server::log(&context, &file.log), &mut problems);
+    let log = keep(log::log(&context, file), &mut problems);
     let mut apps = BTreeMap::new();
     for (name, typed) in &file.app {
         if problems.len() >= MOST_PROBLEMS {

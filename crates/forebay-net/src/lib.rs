@@ -23,6 +23,7 @@ pub mod listen;
 pub mod log;
 pub mod log_file;
 pub mod log_opener;
+pub mod log_rotation;
 pub mod matching;
 #[cfg_attr(not(any(test, feature = "memory")), path = "no_memory.rs")]
 pub mod memory;

@@ -68,7 +68,10 @@ pub struct Thread {
     pub is_timed: bool,
     pub load: Arc<crate::listen::Loads>,
     pub index: usize,
+    /// True if the steps of each request are timed, for any purpose.
     is_timing: Cell<bool>,
+    /// True if timed steps are counted, and sent in `Server-Timing`.
+    reports_steps: Cell<bool>,
     last_warning: Cell<u64>,
     stopping: Cell<bool>,
     ending: Cell<bool>,
@@ -107,7 +110,8 @@ impl Thread {
         counters: Arc<Counters>,
         is_timed: bool,
     ) -> Self {
-        let is_timing = Cell::new(settings.timing);
+        let is_timing = Cell::new(settings.timing || log.needs_steps());
+        let reports_steps = Cell::new(settings.timing);
         let idle_room = IdleRoom::of_descriptors(load.threads());
         let free_lists = FreeLists::default();
         let (buffers, blocks) = (free_lists.add(), free_lists.add());
@@ -121,6 +125,7 @@ impl Thread {
             load,
             index,
             is_timing,
+            reports_steps,
             last_warning: Cell::new(0),
             stopping: Cell::new(false),
             ending: Cell::new(false),
@@ -141,7 +146,8 @@ impl Thread {
 
     /// Replaces the settings and the access logs.
     pub fn adopt_settings(&self, settings: Settings, log: AccessLog) {
-        self.is_timing.set(settings.timing);
+        self.is_timing.set(settings.timing || log.needs_steps());
+        self.reports_steps.set(settings.timing);
         *self.settings.borrow_mut() = Rc::new(settings);
         self.log.borrow_mut().replace(log);
     }
@@ -222,6 +228,11 @@ impl Thread {
     /// Returns true if the steps of each request are timed.
     pub fn is_timing(&self) -> bool {
         self.is_timing.get()
+    }
+
+    /// Returns true if timed steps are counted, and sent in `Server-Timing`.
+    pub fn reports_steps(&self) -> bool {
+        self.reports_steps.get()
     }
 
     /// Logs a message that clients can cause at will. The thread logs at most one such message per

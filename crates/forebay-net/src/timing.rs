@@ -84,6 +84,12 @@ impl Steps {
         }
     }
 
+    /// Returns the time from the wait for a connection to the head of the origin's reply.
+    pub fn upstream_time(&self) -> Duration {
+        let of = |step: Step| self.took[step as usize].unwrap_or_default();
+        of(Step::Connect) + of(Step::Origin)
+    }
+
     /// Returns the finished steps with their durations.
     pub fn ended(&self) -> impl Iterator<Item = (Step, Duration)> {
         Step::ALL.into_iter().zip(self.took).filter_map(|(step, took)| Some((step, took?)))

@@ -32,7 +32,7 @@ pub async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> 
     exchange.request.path.clear();
     exchange.reply.prepare_refusal(exchange.request.method());
     let answered = exchange.reply.respond_fault(fault).await;
-    record(stream, exchange, start, Some(0));
+    record(stream, exchange, start, (None, None));
     answered.is_ok()
 }
 

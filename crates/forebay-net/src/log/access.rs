@@ -5,6 +5,8 @@ use std::cell::{Cell, RefCell};
 use forebay_conf::{self as conf, Level};
 
 use super::connection::ConnectionEntry;
+use super::journal::append_fields;
+use super::lost::LostAt;
 use super::pattern::{LogEntry, Pattern};
 use super::{LogQueue, Message};
 
@@ -27,6 +29,8 @@ pub struct AccessLog {
 /// The format and the collected lines of one log.
 struct Collected {
     pattern: Option<Pattern>,
+    /// True if the log goes to the journal, whose messages have fields.
+    has_fields: bool,
     lines: RefCell<Vec<u8>>,
     /// Time of the last line in seconds since 1970, and the formatted text of this time.
     time: RefCell<(u64, String)>,
@@ -42,7 +46,10 @@ impl AccessLog {
                 (_, conf::Format::Combined) => Some(Pattern::combined()),
                 (_, conf::Format::Pattern(pattern)) => Some(Pattern::parse(pattern)),
             };
-            Collected { pattern, lines: RefCell::default(), time: RefCell::default() }
+            let has_fields =
+                matches!(file.access, conf::AccessLog::Service(conf::LogService::Journal(_)));
+            let (lines, time) = Default::default();
+            Collected { pattern, has_fields, lines, time }
         };
         let logs = log.files().map(collected).collect();
         Self { logs, lost: Cell::new(0), queue }
@@ -60,6 +67,11 @@ impl AccessLog {
         self.logs.iter().any(|log| log.pattern.is_some())
     }
 
+    /// Returns true if a log contains times of the steps of requests.
+    pub(crate) fn needs_steps(&self) -> bool {
+        self.logs.iter().any(|log| log.pattern.as_ref().is_some_and(Pattern::needs_steps))
+    }
+
     /// Returns true if no line is waiting to be passed to the writer.
     pub fn is_empty(&self) -> bool {
         self.logs.iter().all(|log| log.lines.borrow().is_empty())
@@ -67,12 +79,17 @@ impl AccessLog {
 
     /// Appends the line of a finished request to the log with this number.
     pub fn record(&self, number: usize, entry: &LogEntry<'_>) {
-        self.append(number, |pattern, time, lines| pattern.append(entry, time, lines));
+        self.append(number, |log, pattern, time, lines| {
+            pattern.append(entry, time, lines);
+            if log.has_fields {
+                append_fields(entry, lines);
+            }
+        });
     }
 
     /// Appends the line of a finished connection of a stream to the log with this number.
     pub fn record_connection(&self, number: usize, entry: &ConnectionEntry<'_>) {
-        self.append(number, |pattern, time, lines| match pattern {
+        self.append(number, |_, pattern, time, lines| match pattern {
             Pattern::Json => entry.append_json(time, lines),
             Pattern::Parts(_) => entry.append_text(time, lines),
         });
@@ -80,16 +97,17 @@ impl AccessLog {
 
     /// Appends the line that `write` writes to the log with this number.
     #[inline]
-    fn append(&self, number: usize, write: impl FnOnce(&Pattern, &str, &mut Vec<u8>)) {
+    fn append(&self, number: usize, write: impl FnOnce(&Collected, &Pattern, &str, &mut Vec<u8>)) {
         let Some(log) = self.logs.get(number) else { return };
         let Some(pattern) = &log.pattern else { return };
         let mut lines = log.lines.borrow_mut();
         if lines.len() > HELD_BACK {
             self.lost.set(self.lost.get() + 1);
+            LostAt::Queue.count(1);
             return;
         }
         log.refresh_time(pattern);
-        write(pattern, &log.time.borrow().1, &mut lines);
+        write(log, pattern, &log.time.borrow().1, &mut lines);
         lines.push(b'\n');
         if lines.len() >= HAND_OVER {
             drop(lines);
