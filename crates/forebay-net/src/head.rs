@@ -14,6 +14,7 @@ use forebay_wire::path::{self, PathError, Slashes};
 use forebay_wire::{ClientAddress, Span};
 
 use crate::tls::{Handshake, ServerTls};
+use crate::trace::RequestTrace;
 
 /// The head of a request, and the values that the server derives from it and from the connection.
 #[derive(Clone)]
@@ -73,6 +74,8 @@ pub struct Request {
     pub upstream: Option<Rc<str>>,
     /// Result of the cache lookup, such as `hit`, if the route has a cache.
     pub cache: Option<&'static str>,
+    /// Trace of the request, if traces are enabled.
+    pub trace: Option<Box<RequestTrace>>,
     /// Request identifier. Empty until a template uses it.
     pub(crate) request_id: OnceCell<Box<[u8]>>,
 }
@@ -122,6 +125,7 @@ impl Request {
             changed: None,
             upstream: None,
             cache: None,
+            trace: None,
             request_id: OnceCell::new(),
         }
     }
@@ -274,7 +278,7 @@ impl Request {
         self.asked = None;
         self.changed = None;
         self.request_id.take();
-        (self.upstream, self.cache) = (None, None);
+        (self.upstream, self.cache, self.trace) = (None, None, None);
     }
 
     /// Restores the target from before a rewrite, for the log.

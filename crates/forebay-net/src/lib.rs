@@ -39,3 +39,4 @@ pub mod template;
 pub mod thread;
 pub mod timing;
 pub mod tls;
+pub mod trace;

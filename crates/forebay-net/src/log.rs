@@ -13,6 +13,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use forebay_conf::{self as conf, Level};
 
 use crate::log_opener::Opener;
+#[cfg(any(test, feature = "memory"))]
+use crate::trace::Tracer;
 
 mod access;
 mod connection;
@@ -27,7 +29,7 @@ mod writer;
 pub use access::AccessLog;
 pub use connection::{ConnectionEnd, ConnectionEntry};
 pub use lost::LostAt;
-pub use pattern::LogEntry;
+pub use pattern::{LogEntry, append_json_text};
 pub use writer::{Targets, Writer};
 
 /// Maximum number of bytes that all threads have queued and the writer has not written yet.
@@ -151,8 +153,11 @@ impl ErrorLog {
     }
 
     /// Creates the access logs of one thread. They use the writer of this error log.
+    #[cfg(any(test, feature = "memory"))]
     pub fn access(&self, log: &conf::Log) -> AccessLog {
-        AccessLog::new(log, self.queue.clone())
+        let tracer =
+            log.traces.as_ref().and_then(|traces| Tracer::start(traces, self.clone()).ok());
+        AccessLog::new(log, self.queue.clone(), tracer)
     }
 
     /// Uses the level and format of `log` from now on.

@@ -14,6 +14,7 @@ use forebay_wire::http1;
 use crate::counters::Counters;
 use crate::deadline::Deadlines;
 use crate::free_list::{FreeList, FreeLists};
+use crate::head::Request;
 use crate::limit::Limit;
 use crate::log::{AccessLog, ConnectionEntry, ErrorLog, LogEntry};
 use crate::memory::{Destination, Network};
@@ -22,6 +23,8 @@ use crate::pressure::Oldest;
 use crate::socket::{BUFFER, Socket};
 use crate::sys::heap;
 use crate::sys::recycled::Blocks;
+use crate::timing::Steps;
+use crate::trace::RequestTrace;
 use rustix::io::Errno;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
@@ -70,6 +73,8 @@ pub struct Thread {
     pub index: usize,
     /// True if the steps of each request are timed, for any purpose.
     is_timing: Cell<bool>,
+    /// True if requests may be traced.
+    is_tracing: Cell<bool>,
     /// True if timed steps are counted, and sent in `Server-Timing`.
     reports_steps: Cell<bool>,
     last_warning: Cell<u64>,
@@ -112,6 +117,7 @@ impl Thread {
     ) -> Self {
         let is_timing = Cell::new(settings.timing || log.needs_steps());
         let reports_steps = Cell::new(settings.timing);
+        let is_tracing = Cell::new(log.tracer().is_some());
         let idle_room = IdleRoom::of_descriptors(load.threads());
         let free_lists = FreeLists::default();
         let (buffers, blocks) = (free_lists.add(), free_lists.add());
@@ -125,6 +131,7 @@ impl Thread {
             load,
             index,
             is_timing,
+            is_tracing,
             reports_steps,
             last_warning: Cell::new(0),
             stopping: Cell::new(false),
@@ -148,6 +155,7 @@ impl Thread {
     pub fn adopt_settings(&self, settings: Settings, log: AccessLog) {
         self.is_timing.set(settings.timing || log.needs_steps());
         self.reports_steps.set(settings.timing);
+        self.is_tracing.set(log.tracer().is_some());
         *self.settings.borrow_mut() = Rc::new(settings);
         self.log.borrow_mut().replace(log);
     }
@@ -228,6 +236,24 @@ impl Thread {
     /// Returns true if the steps of each request are timed.
     pub fn is_timing(&self) -> bool {
         self.is_timing.get()
+    }
+
+    /// Returns true if requests may be traced.
+    pub fn is_tracing(&self) -> bool {
+        self.is_tracing.get()
+    }
+
+    /// Begins the trace of a request, if it is to be recorded.
+    #[cold]
+    pub fn begin_trace(&self, request: &mut Request) {
+        request.trace = self.log.borrow().tracer().and_then(|tracer| tracer.begin(request));
+    }
+
+    /// Exports the spans of a finished request.
+    pub fn end_trace(&self, trace: &RequestTrace, entry: &LogEntry<'_>, steps: &Steps) {
+        if let Some(tracer) = self.log.borrow().tracer() {
+            tracer.end(trace, entry, steps);
+        }
     }
 
     /// Returns true if timed steps are counted, and sent in `Server-Timing`.

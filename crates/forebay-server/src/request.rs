@@ -49,7 +49,11 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
     let to_https = |request: &Request| {
         site.and_then(|site| site.redirect_to_https.as_deref()).filter(|_| !request.https)
     };
-    let outcome = match resolve_client(stream, site, &mut exchange.request)
+    let client = resolve_client(stream, site, &mut exchange.request);
+    if stream.thread().is_tracing() {
+        stream.thread().begin_trace(&mut exchange.request);
+    }
+    let outcome = match client
         .and_then(|()| check_certificate(context, stream, site, &mut exchange.request))
         .and_then(|()| clean_target(stream, site, &mut exchange.request))
     {
@@ -298,20 +302,26 @@ pub fn record(
     let thread = stream.thread();
     thread.counters.count_request(status, body_bytes, took);
     let log = route.map_or(site.map_or(Some(0), |site| site.log), |route| route.log);
-    if let Some((took, number)) = took.zip(log) {
-        let steps = steps.as_deref().filter(|_| request.upstream.is_some());
-        let entry = LogEntry {
-            request,
-            status,
-            body_bytes,
-            took,
-            upstream_time: steps.map(Steps::upstream_time),
-            bytes_in: body.bytes(),
-            bytes_out: reply.bytes(),
-            site: site.map(|site| &*site.name),
-            route: route.map(|route| &*route.name),
-        };
+    let is_logged = log.is_some() || request.trace.is_some();
+    let Some(took) = took.filter(|_| is_logged) else { return };
+    let steps = steps.as_deref();
+    let upstream_steps = steps.filter(|_| request.upstream.is_some());
+    let entry = LogEntry {
+        request,
+        status,
+        body_bytes,
+        took,
+        upstream_time: upstream_steps.map(Steps::upstream_time),
+        bytes_in: body.bytes(),
+        bytes_out: reply.bytes(),
+        site: site.map(|site| &*site.name),
+        route: route.map(|route| &*route.name),
+    };
+    if let Some(number) = log {
         thread.log_request(number, &entry);
+    }
+    if let Some((trace, steps)) = request.trace.as_deref().zip(steps) {
+        thread.end_trace(trace, &entry, steps);
     }
 }
 

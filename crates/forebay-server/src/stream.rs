@@ -108,6 +108,9 @@ impl Stream {
     pub fn begin_steps(&self) {
         if self.thread().is_timing() {
             self.timer().begin();
+            if self.thread().is_tracing() {
+                self.timer().record();
+            }
         }
     }
 

@@ -20,8 +20,8 @@ pub(super) fn template<T>(text: &str, typed: &At<T>, captures: &[String]) -> Res
         }
         .help(
             "there are {client}, {client_port}, {scheme}, {host}, {port}, {method}, {path}, \
-             {query}, {uri}, {rest}, {prefix}, {user}, {request_id}, {tls.subject}, {header.NAME}, \
-             {cookie.NAME}, {query.NAME} and the groups of `path_regex`; for a brace before a \
+             {query}, {uri}, {rest}, {prefix}, {user}, {request_id}, {trace_id}, {span_id}, \
+             {tls.subject}, {header.NAME}, {cookie.NAME}, {query.NAME} and the groups of `path_regex`; for a brace before a \
              letter write {{",
         )
     })

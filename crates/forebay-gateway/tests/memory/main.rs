@@ -63,6 +63,7 @@ mod streams;
 mod time_limits;
 mod token_urls;
 mod tokens;
+mod traces;
 mod tunnels;
 mod turns;
 mod upgrades;

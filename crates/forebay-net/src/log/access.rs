@@ -9,6 +9,7 @@ use super::journal::append_fields;
 use super::lost::LostAt;
 use super::pattern::{LogEntry, Pattern};
 use super::{LogQueue, Message};
+use crate::trace::Tracer;
 
 /// Maximum bytes of lines that a thread keeps for each log while the writer's queue is full.
 const HELD_BACK: usize = 4 << 20;
@@ -22,6 +23,8 @@ const HAND_OVER: usize = 64 << 10;
 pub struct AccessLog {
     /// The logs by number: first the log of `[log]`, then the logs of sites and routes.
     logs: Vec<Collected>,
+    /// Records traces, if they are enabled.
+    tracer: Option<Tracer>,
     lost: Cell<u64>,
     queue: LogQueue,
 }
@@ -37,7 +40,7 @@ struct Collected {
 }
 
 impl AccessLog {
-    pub(super) fn new(log: &conf::Log, queue: LogQueue) -> Self {
+    pub(super) fn new(log: &conf::Log, queue: LogQueue, tracer: Option<Tracer>) -> Self {
         let collected = |file: conf::LogFile| {
             let pattern = match (&file.access, &file.format) {
                 (conf::AccessLog::Off, _) => None,
@@ -52,24 +55,30 @@ impl AccessLog {
             Collected { pattern, has_fields, lines, time }
         };
         let logs = log.files().map(collected).collect();
-        Self { logs, lost: Cell::new(0), queue }
+        Self { logs, tracer, lost: Cell::new(0), queue }
     }
 
     /// Passes the collected lines to the writer, and uses the logs of `other` for all further
     /// lines.
     pub fn replace(&mut self, other: Self) {
         self.hand_over();
-        self.logs = other.logs;
+        (self.logs, self.tracer) = (other.logs, other.tracer);
     }
 
-    /// Returns true if at least one log is enabled.
+    /// Returns true if at least one log or the tracer is enabled.
     pub(crate) fn is_on(&self) -> bool {
-        self.logs.iter().any(|log| log.pattern.is_some())
+        self.tracer.is_some() || self.logs.iter().any(|log| log.pattern.is_some())
     }
 
-    /// Returns true if a log contains times of the steps of requests.
+    /// Returns the tracer, if traces are enabled.
+    pub(crate) fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.as_ref()
+    }
+
+    /// Returns true if a log or a trace contains times of the steps of requests.
     pub(crate) fn needs_steps(&self) -> bool {
-        self.logs.iter().any(|log| log.pattern.as_ref().is_some_and(Pattern::needs_steps))
+        self.tracer.is_some()
+            || self.logs.iter().any(|log| log.pattern.as_ref().is_some_and(Pattern::needs_steps))
     }
 
     /// Returns true if no line is waiting to be passed to the writer.

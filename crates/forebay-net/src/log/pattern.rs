@@ -91,7 +91,14 @@ pub(super) fn append_value(
             let _ = write!(out, "{}", now.strftime("%Y-%m-%dT%H:%M:%S%.3f%:z"));
             return true;
         }
-        LogValue::TraceId | LogValue::SpanId => None,
+        LogValue::TraceId | LogValue::SpanId => {
+            let Some(trace) = &request.trace else { return false };
+            match value {
+                LogValue::TraceId => trace.append_trace_id(out),
+                _ => trace.append_span_id(out),
+            }
+            return true;
+        }
         LogValue::Placeholder(placeholder) => {
             return append_placeholder(placeholder, entry, append, out);
         }

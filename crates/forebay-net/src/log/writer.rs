@@ -20,6 +20,7 @@ use super::{AccessLog, ErrorLog, LogQueue, Message, Queued, Reopener, Style};
 use crate::log_file::Owner;
 use crate::log_opener::Opener;
 use crate::log_rotation::compress;
+use crate::trace::Tracer;
 
 /// Before Forebay exits, it waits this long at most until the writer has written all queued
 /// messages.
@@ -30,6 +31,8 @@ const ENDING: Duration = Duration::from_secs(5);
 pub struct Writer {
     queue: LogQueue,
     style: Arc<Style>,
+    /// Records traces, if they are enabled.
+    tracer: Option<Tracer>,
     thread: Option<JoinHandle<()>>,
     /// Channel that disconnects when the thread has written everything.
     ended: Receiver<()>,
@@ -47,7 +50,10 @@ impl Writer {
             LogThread { queue: for_queue, style: for_thread, opener: None }.run(&queued, targets);
             drop(ending);
         })?;
-        Ok(Self { queue, style, thread: Some(thread), ended })
+        let thread = Some(thread);
+        let mut writer = Self { queue, style, tracer: None, thread, ended };
+        writer.set_traces(log)?;
+        Ok(writer)
     }
 
     /// Returns a handle to the error log.
@@ -57,7 +63,18 @@ impl Writer {
 
     /// Creates the access log of one thread.
     pub fn access(&self, log: &conf::Log) -> AccessLog {
-        AccessLog::new(log, self.queue.clone())
+        AccessLog::new(log, self.queue.clone(), self.tracer.clone())
+    }
+
+    /// Starts to export traces, or changes the export. Threads use the change after they have a new
+    /// access log.
+    pub fn set_traces(&mut self, log: &conf::Log) -> io::Result<()> {
+        let current = self.tracer.as_ref().map(Tracer::settings);
+        if current != log.traces.as_ref() {
+            let start = |traces| Tracer::start(traces, self.errors());
+            self.tracer = log.traces.as_ref().map(start).transpose()?;
+        }
+        Ok(())
     }
 
     /// Returns a handle for another thread to reopen the access log.
@@ -88,6 +105,9 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        if let Some(tracer) = self.tracer.take() {
+            tracer.finish();
+        }
         self.queue.order(Message::End);
         let has_ended = self.ended.recv_timeout(ENDING) == Err(RecvTimeoutError::Disconnected);
         if let Some(thread) = self.thread.take().filter(|_| has_ended) {

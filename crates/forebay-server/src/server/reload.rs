@@ -144,6 +144,9 @@ impl Server {
             }
         }
         self.name_kept_accesses(&wanted);
+        if let Err(error) = self.writer.set_traces(&wanted.log) {
+            self.errors().error(&format!("traces keep their settings: {error}"));
+        }
         self.send_change(threads, &wanted, tables, opened, closed);
         if let Some(targets) = other_logs {
             self.writer.switch(targets);
