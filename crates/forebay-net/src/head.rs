@@ -13,8 +13,8 @@ use forebay_wire::http1::{
 use forebay_wire::path::{self, PathError, Slashes};
 use forebay_wire::{ClientAddress, Span};
 
+use crate::request_trace::RequestTrace;
 use crate::tls::{Handshake, ServerTls};
-use crate::trace::RequestTrace;
 
 /// The head of a request, and the values that the server derives from it and from the connection.
 #[derive(Clone)]

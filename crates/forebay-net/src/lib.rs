@@ -31,6 +31,7 @@ pub mod pool;
 mod pressure;
 pub mod privileges;
 pub mod request_fields;
+pub mod request_trace;
 pub mod shared_streams;
 pub mod socket;
 pub mod sys;

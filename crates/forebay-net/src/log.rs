@@ -155,8 +155,11 @@ impl ErrorLog {
     /// Creates the access logs of one thread. They use the writer of this error log.
     #[cfg(any(test, feature = "memory"))]
     pub fn access(&self, log: &conf::Log) -> AccessLog {
-        let tracer =
-            log.traces.as_ref().and_then(|traces| Tracer::start(traces, self.clone()).ok());
+        let start = |traces: &conf::Traces| {
+            let errors = self.clone();
+            Tracer::start(traces, move |level, line| errors.log(level, line)).ok()
+        };
+        let tracer = log.traces.as_ref().and_then(start);
         AccessLog::new(log, self.queue.clone(), tracer)
     }
 

@@ -20,11 +20,12 @@ use crate::log::{AccessLog, ConnectionEntry, ErrorLog, LogEntry};
 use crate::memory::{Destination, Network};
 use crate::pool::IdleRoom;
 use crate::pressure::Oldest;
+use crate::request_trace::RequestTrace;
 use crate::socket::{BUFFER, Socket};
 use crate::sys::heap;
 use crate::sys::recycled::Blocks;
 use crate::timing::Steps;
-use crate::trace::RequestTrace;
+
 use rustix::io::Errno;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
@@ -58,6 +59,24 @@ impl Settings {
     }
 }
 
+/// Measurements of each request.
+#[derive(Clone, Copy)]
+struct Measured {
+    /// True if the steps are timed, for any purpose.
+    steps: bool,
+    /// True if timed steps are counted, and sent in `Server-Timing`.
+    reports_steps: bool,
+    /// True if requests may be traced.
+    traces: bool,
+}
+
+impl Measured {
+    fn of(settings: &Settings, log: &AccessLog) -> Self {
+        let steps = settings.timing || log.needs_steps();
+        Self { steps, reports_steps: settings.timing, traces: log.tracer().is_some() }
+    }
+}
+
 /// The context of one serving thread. All tasks of the thread share it.
 pub struct Thread {
     settings: RefCell<Rc<Settings>>,
@@ -71,12 +90,7 @@ pub struct Thread {
     pub is_timed: bool,
     pub load: Arc<crate::listen::Loads>,
     pub index: usize,
-    /// True if the steps of each request are timed, for any purpose.
-    is_timing: Cell<bool>,
-    /// True if requests may be traced.
-    is_tracing: Cell<bool>,
-    /// True if timed steps are counted, and sent in `Server-Timing`.
-    reports_steps: Cell<bool>,
+    measured: Cell<Measured>,
     last_warning: Cell<u64>,
     stopping: Cell<bool>,
     ending: Cell<bool>,
@@ -115,9 +129,7 @@ impl Thread {
         counters: Arc<Counters>,
         is_timed: bool,
     ) -> Self {
-        let is_timing = Cell::new(settings.timing || log.needs_steps());
-        let reports_steps = Cell::new(settings.timing);
-        let is_tracing = Cell::new(log.tracer().is_some());
+        let measured = Cell::new(Measured::of(&settings, &log));
         let idle_room = IdleRoom::of_descriptors(load.threads());
         let free_lists = FreeLists::default();
         let (buffers, blocks) = (free_lists.add(), free_lists.add());
@@ -130,9 +142,7 @@ impl Thread {
             is_timed,
             load,
             index,
-            is_timing,
-            is_tracing,
-            reports_steps,
+            measured,
             last_warning: Cell::new(0),
             stopping: Cell::new(false),
             ending: Cell::new(false),
@@ -153,9 +163,7 @@ impl Thread {
 
     /// Replaces the settings and the access logs.
     pub fn adopt_settings(&self, settings: Settings, log: AccessLog) {
-        self.is_timing.set(settings.timing || log.needs_steps());
-        self.reports_steps.set(settings.timing);
-        self.is_tracing.set(log.tracer().is_some());
+        self.measured.set(Measured::of(&settings, &log));
         *self.settings.borrow_mut() = Rc::new(settings);
         self.log.borrow_mut().replace(log);
     }
@@ -235,12 +243,12 @@ impl Thread {
 
     /// Returns true if the steps of each request are timed.
     pub fn is_timing(&self) -> bool {
-        self.is_timing.get()
+        self.measured.get().steps
     }
 
     /// Returns true if requests may be traced.
     pub fn is_tracing(&self) -> bool {
-        self.is_tracing.get()
+        self.measured.get().traces
     }
 
     /// Begins the trace of a request, if it is to be recorded.
@@ -258,7 +266,7 @@ impl Thread {
 
     /// Returns true if timed steps are counted, and sent in `Server-Timing`.
     pub fn reports_steps(&self) -> bool {
-        self.reports_steps.get()
+        self.measured.get().reports_steps
     }
 
     /// Logs a message that clients can cause at will. The thread logs at most one such message per

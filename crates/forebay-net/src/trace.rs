@@ -11,13 +11,14 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use forebay_conf::{TraceClients, Traces};
+use forebay_conf::{Level, TraceClients, Traces};
 use forebay_wire::Span;
 use forebay_wire::http1::{Field, KnownField, host_of};
-use forebay_wire::trace_context::{TraceParent, append_hex, trace_state};
+use forebay_wire::trace_context::{TraceParent, trace_state};
 
 use crate::head::Request;
-use crate::log::{ErrorLog, LogEntry};
+use crate::log::LogEntry;
+use crate::request_trace::RequestTrace;
 use crate::timing::{Step, Steps};
 
 mod encode;
@@ -25,27 +26,6 @@ mod export;
 
 /// Maximum number of requests whose spans wait for the export.
 const QUEUED: usize = 2048;
-
-/// The trace of a request.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestTrace {
-    /// The trace and the server's span. `is_sampled` is false if the span is not recorded.
-    own: TraceParent,
-    /// The span of the client.
-    parent: Option<[u8; 8]>,
-}
-
-impl RequestTrace {
-    /// Appends the identifier of the trace.
-    pub(crate) fn append_trace_id(&self, out: &mut Vec<u8>) {
-        append_hex(&self.own.trace_id, out);
-    }
-
-    /// Appends the identifier of the server's span.
-    pub(crate) fn append_span_id(&self, out: &mut Vec<u8>) {
-        append_hex(&self.own.span_id, out);
-    }
-}
 
 /// The result of a span's export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,13 +69,13 @@ pub struct Tracer(Arc<TracerState>);
 
 struct TracerState {
     traces: Traces,
-    sender: SyncSender<Message>,
+    sender: SyncSender<ExportMessage>,
     /// Disconnects when the thread has ended.
     ended: Mutex<Receiver<()>>,
 }
 
 /// A message to the thread that exports spans.
-enum Message {
+enum ExportMessage {
     Spans(Box<RequestSpans>),
     /// Exports all queued spans, and ends the thread.
     End,
@@ -116,10 +96,14 @@ struct RequestSpans {
 }
 
 impl Tracer {
-    /// Starts the thread that exports spans. It reports failures to `errors`.
-    pub fn start(traces: &Traces, errors: ErrorLog) -> io::Result<Self> {
+    /// Starts the thread that exports spans. It calls `report` when exports begin to fail, and when
+    /// they work again.
+    pub fn start(
+        traces: &Traces,
+        report: impl Fn(Level, &str) + Send + 'static,
+    ) -> io::Result<Self> {
         let (sender, received) = sync_channel(QUEUED);
-        let exporter = export::Exporter::new(traces.clone(), errors);
+        let exporter = export::Exporter::new(traces.clone(), Box::new(report));
         let thread = std::thread::Builder::new().name("traces".into());
         let (ending, ended) = channel();
         thread.spawn(move || {
@@ -133,7 +117,7 @@ impl Tracer {
     /// Exports all queued spans, and waits for the end of the thread for a limited time.
     pub fn finish(self) {
         // If the queue is full, the collector is too slow for the rest.
-        if self.0.sender.try_send(Message::End).is_ok()
+        if self.0.sender.try_send(ExportMessage::End).is_ok()
             && let Ok(ended) = self.0.ended.lock()
         {
             let _ = ended.recv_timeout(ENDING);
@@ -204,7 +188,7 @@ impl Tracer {
             return;
         }
         let spans = Box::new(RequestSpans::new(*trace, entry, steps));
-        if self.0.sender.try_send(Message::Spans(spans)).is_err() {
+        if self.0.sender.try_send(ExportMessage::Spans(spans)).is_err() {
             ExportResult::Dropped.count(1);
         }
     }

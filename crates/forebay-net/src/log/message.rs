@@ -19,14 +19,14 @@ pub(super) const FIELD: u8 = 0x1f;
 // The default of rsyslog for whole messages is 8 KiB.
 const LONGEST: usize = 8 * 1024 - 256;
 
-/// Kind of a line.
+/// LineKind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum LineKind {
     Access,
     Error(Level),
 }
 
-impl Kind {
+impl LineKind {
     /// Returns the severity of syslog, from 0 to 7.
     pub(super) fn severity(self) -> u8 {
         match self {
@@ -55,7 +55,7 @@ pub(super) struct Messages {
     syntax: Syntax,
     sender: LogSender,
     host: String,
-    kind: Kind,
+    kind: LineKind,
     /// The text of each message before its line.
     prefix: Vec<u8>,
     out: Vec<u8>,
@@ -73,11 +73,11 @@ impl Messages {
         let is_plain = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic());
         let host = if is_plain { host.into_owned() } else { "-".to_owned() };
         let (prefix, out) = (Vec::new(), Vec::new());
-        Self { syntax, sender: sender.clone(), host, kind: Kind::Access, prefix, out }
+        Self { syntax, sender: sender.clone(), host, kind: LineKind::Access, prefix, out }
     }
 
     /// Prepares messages of this kind, with the current time.
-    pub(super) fn begin(&mut self, kind: Kind) {
+    pub(super) fn begin(&mut self, kind: LineKind) {
         self.kind = kind;
         let LogSender { facility, tag } = &self.sender;
         let (severity, id) = (kind.severity(), std::process::id());
@@ -163,7 +163,7 @@ mod tests {
 
     fn messages(to: &LogService) -> Messages {
         let mut messages = Messages::new(&LogSender::default(), to);
-        messages.begin(Kind::Access);
+        messages.begin(LineKind::Access);
         messages
     }
 
@@ -186,7 +186,7 @@ mod tests {
         assert!(parts[1].parse::<jiff::Timestamp>().is_ok(), "{line}");
         assert_eq!(parts[3..6], ["forebay", &id.to_string(), "access"], "{line}");
         assert_eq!(parts[6], "- GET /", "{line}");
-        remote.begin(Kind::Error(Level::Error));
+        remote.begin(LineKind::Error(Level::Error));
         assert!(text(remote.datagram(b"x")).starts_with("<27>1 "));
     }
 

@@ -17,7 +17,7 @@ use forebay_conf::{LogSender, LogService};
 use rustix::net::{RecvFlags, recv};
 
 use super::lost::LostAt;
-use super::message::{Kind, Messages};
+use super::message::{LineKind, Messages};
 
 /// Maximum number of bytes that wait for a service.
 const QUEUED: usize = 4 << 20;
@@ -32,7 +32,7 @@ const ENDING: Duration = Duration::from_secs(3);
 
 /// Lines for a service, separated by line feeds.
 struct Lines {
-    kind: Kind,
+    kind: LineKind,
     text: Vec<u8>,
 }
 
@@ -54,7 +54,7 @@ impl Service {
         };
         let (lines, received) = channel::<Lines>();
         let queued = Arc::<AtomicUsize>::default();
-        let mut connection = Connection::new(to, Messages::new(sender, to));
+        let mut connection = ServiceConnection::new(to, Messages::new(sender, to));
         let (for_thread, (ending, ended)) = (queued.clone(), channel::<()>());
         std::thread::Builder::new().name("log-service".into()).spawn(move || {
             let mut troubles = Troubles { lost_at, lost: 0, warned: None };
@@ -70,7 +70,7 @@ impl Service {
     }
 
     /// Queues lines. Never blocks. Drops and counts the lines if the queue is full.
-    pub(super) fn send(&self, kind: Kind, text: Vec<u8>) {
+    pub(super) fn send(&self, kind: LineKind, text: Vec<u8>) {
         let size = text.len();
         let is_full = self.queued.fetch_add(size, Ordering::Relaxed) + size > QUEUED;
         let sender = self.sender.as_ref().filter(|_| !is_full);
@@ -142,7 +142,7 @@ fn warn(line: &str) {
 }
 
 /// The socket of a service.
-enum Link {
+enum ServiceSocket {
     /// Datagrams for a Unix socket. Each is sent by path, so that a new receiver gets the next one.
     Datagrams(Option<UnixDatagram>, PathBuf),
     Udp(Option<UdpSocket>, String),
@@ -150,8 +150,8 @@ enum Link {
 }
 
 /// The connection to a service.
-struct Connection {
-    link: Link,
+struct ServiceConnection {
+    link: ServiceSocket,
     messages: Messages,
     /// Name of the service in warnings.
     name: String,
@@ -159,20 +159,22 @@ struct Connection {
     pause: Option<Instant>,
 }
 
-impl Connection {
+impl ServiceConnection {
     fn new(to: &LogService, messages: Messages) -> Self {
         let (link, name) = match to {
-            LogService::Unix(path) => {
-                (Link::Datagrams(None, path.clone()), format!("syslog at {}", path.display()))
-            }
-            LogService::Journal(path) => {
-                (Link::Datagrams(None, path.clone()), format!("journald at {}", path.display()))
-            }
+            LogService::Unix(path) => (
+                ServiceSocket::Datagrams(None, path.clone()),
+                format!("syslog at {}", path.display()),
+            ),
+            LogService::Journal(path) => (
+                ServiceSocket::Datagrams(None, path.clone()),
+                format!("journald at {}", path.display()),
+            ),
             LogService::Udp(host) => {
-                (Link::Udp(None, host.clone()), format!("syslog at udp://{host}"))
+                (ServiceSocket::Udp(None, host.clone()), format!("syslog at udp://{host}"))
             }
             LogService::Tcp(host) => {
-                (Link::Tcp(None, host.clone()), format!("syslog at tcp://{host}"))
+                (ServiceSocket::Tcp(None, host.clone()), format!("syslog at tcp://{host}"))
             }
         };
         Self { link, messages, name, pause: None }
@@ -186,7 +188,7 @@ impl Connection {
         }
         self.pause = None;
         let outcome = match &self.link {
-            Link::Tcp(..) => self.send_stream(lines),
+            ServiceSocket::Tcp(..) => self.send_stream(lines),
             _ => self.send_datagrams(lines),
         };
         if outcome.as_ref().is_err_and(|loss| took_time(&loss.error)) {
@@ -203,15 +205,15 @@ impl Connection {
             left = left.saturating_sub(1);
             let message = self.messages.datagram(line);
             let outcome = match &mut self.link {
-                Link::Datagrams(socket, path) => opened(socket, open_datagrams)
+                ServiceSocket::Datagrams(socket, path) => opened(socket, open_datagrams)
                     .and_then(|socket| socket.send_to(message, path.as_path())),
-                Link::Udp(socket, host) => {
+                ServiceSocket::Udp(socket, host) => {
                     opened(socket, || connect_udp(host)).and_then(|socket| socket.send(message))
                 }
-                Link::Tcp(..) => Ok(0),
+                ServiceSocket::Tcp(..) => Ok(0),
             };
             let Err(error) = outcome else { continue };
-            if let Link::Udp(socket, _) = &mut self.link {
+            if let ServiceSocket::Udp(socket, _) = &mut self.link {
                 // The name may have another address now.
                 *socket = None;
             }
@@ -227,7 +229,7 @@ impl Connection {
     }
 
     fn send_stream(&mut self, lines: &Lines) -> Result<(), Loss> {
-        let Link::Tcp(socket, host) = &mut self.link else { return Ok(()) };
+        let ServiceSocket::Tcp(socket, host) = &mut self.link else { return Ok(()) };
         if socket.as_ref().is_some_and(has_ended) {
             *socket = None;
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use forebay_conf::{self as conf, Rotation};
 
-use super::message::Kind;
+use super::message::LineKind;
 use super::service::Service;
 use crate::log_file::{self, Owner};
 use crate::log_opener::Opener;
@@ -40,7 +40,7 @@ impl Target {
             Self::Stdout => io::stdout().lock().write_all(&lines),
             Self::File(file) => file.write(&lines, opener),
             Self::Service(service) => {
-                service.0.send(Kind::Access, lines);
+                service.0.send(LineKind::Access, lines);
                 Ok(())
             }
         }

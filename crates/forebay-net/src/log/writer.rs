@@ -12,7 +12,7 @@ use std::time::Duration;
 use forebay_conf::{self as conf, Level};
 
 use super::lost::LostAt;
-use super::message::Kind;
+use super::message::LineKind;
 use super::pattern::append_json_text;
 use super::service::Service;
 use super::target::{self, ServiceHandle, Target};
@@ -71,7 +71,10 @@ impl Writer {
     pub fn set_traces(&mut self, log: &conf::Log) -> io::Result<()> {
         let current = self.tracer.as_ref().map(Tracer::settings);
         if current != log.traces.as_ref() {
-            let start = |traces| Tracer::start(traces, self.errors());
+            let start = |traces| {
+                let errors = self.errors();
+                Tracer::start(traces, move |level, line| errors.log(level, line))
+            };
             self.tracer = log.traces.as_ref().map(start).transpose()?;
         }
         Ok(())
@@ -175,7 +178,7 @@ fn is_stderr_journal() -> bool {
 }
 
 /// Puts the priority for the journal before each line (`sd-daemon(3)`).
-fn with_priorities(lines: &[u8], kind: Kind) -> Vec<u8> {
+fn with_priorities(lines: &[u8], kind: LineKind) -> Vec<u8> {
     let mut out = Vec::new();
     for line in lines.split_inclusive(|&byte| byte == b'\n') {
         let _ = write!(out, "<{}>", kind.severity());
@@ -237,7 +240,7 @@ impl LogThread {
     }
 
     fn write_error(&self, level: Level, message: &str, targets: &Targets, is_journal: bool) {
-        let kind = Kind::Error(level);
+        let kind = LineKind::Error(level);
         if let Some(service) = &targets.errors {
             return service.0.send(kind, service_line(level, message, &self.style));
         }

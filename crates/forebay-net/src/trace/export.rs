@@ -5,33 +5,34 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use forebay_conf::Traces;
+use forebay_conf::{Level, Traces};
 
 use super::encode::encode;
-use super::{BATCH_DELAY, EXPORT_TIMEOUT, ExportResult, Message, RequestSpans};
-use crate::log::ErrorLog;
-
+use super::{BATCH_DELAY, EXPORT_TIMEOUT, ExportMessage, ExportResult, RequestSpans};
 /// Maximum number of requests in one export.
 const BATCH: usize = 512;
 /// Maximum length of a collector's reply.
 const LONGEST_REPLY: usize = 64 << 10;
 
+/// Logs a message about exports.
+type Report = Box<dyn Fn(Level, &str) + Send>;
+
 /// Exports spans.
 pub(super) struct Exporter {
     traces: Traces,
-    errors: ErrorLog,
+    report: Report,
     has_failed: bool,
 }
 
 impl Exporter {
-    pub(super) fn new(traces: Traces, errors: ErrorLog) -> Self {
-        Self { traces, errors, has_failed: false }
+    pub(super) fn new(traces: Traces, report: Report) -> Self {
+        Self { traces, report, has_failed: false }
     }
 
     /// Exports spans until all tracers have been dropped.
-    pub(super) fn run(mut self, received: &Receiver<Message>) {
+    pub(super) fn run(mut self, received: &Receiver<ExportMessage>) {
         let mut batch = Vec::new();
-        while let Ok(Message::Spans(first)) = received.recv() {
+        while let Ok(ExportMessage::Spans(first)) = received.recv() {
             batch.push(first);
             let deadline = Instant::now() + BATCH_DELAY;
             let has_ended = loop {
@@ -40,9 +41,9 @@ impl Exporter {
                 }
                 let left = deadline.saturating_duration_since(Instant::now());
                 match received.recv_timeout(left) {
-                    Ok(Message::Spans(next)) => batch.push(next),
+                    Ok(ExportMessage::Spans(next)) => batch.push(next),
                     Err(RecvTimeoutError::Timeout) => break false,
-                    Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => break true,
+                    Ok(ExportMessage::End) | Err(RecvTimeoutError::Disconnected) => break true,
                 }
             };
             self.export(&batch);
@@ -60,14 +61,15 @@ impl Exporter {
             Ok(()) => {
                 ExportResult::Exported.count(batch.len());
                 if std::mem::take(&mut self.has_failed) {
-                    self.errors.info(&format!("the collector of traces at {host} works again"));
+                    let line = format!("the collector of traces at {host} works again");
+                    (self.report)(Level::Info, &line);
                 }
             }
             Err(error) => {
                 ExportResult::Failed.count(batch.len());
                 if !std::mem::replace(&mut self.has_failed, true) {
                     let line = format!("traces are lost: the collector at {host} fails: {error}");
-                    self.errors.warn(&line);
+                    (self.report)(Level::Warn, &line);
                 }
             }
         }
