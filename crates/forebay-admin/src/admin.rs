@@ -21,6 +21,7 @@ use serde_json::json;
 mod backends;
 mod cache;
 mod control;
+mod logs;
 mod mirrors;
 mod request;
 mod routes;
@@ -336,6 +337,7 @@ impl Admin {
         }
         durations(&mut out, &totals);
         limits(&mut out, &totals);
+        logs::append_metrics(&mut out);
         for (name, kind, help, n) in [
             (
                 "forebay_reply_body_bytes_total",

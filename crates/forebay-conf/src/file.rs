@@ -49,7 +49,7 @@ pub use filter::{Replace, Ssi};
 pub use forward_auth::{Copied, ForwardAuth, Satisfy};
 pub use jwt::Jwt;
 pub use limit::{BandwidthLimit, RateLimit};
-pub use log::LogFile;
+pub use log::{LogFile, Rotate, TraceClients, Traces};
 pub use mirror::Mirror;
 pub use pages::{Cors, ErrorPage, ErrorPages, Maintenance};
 pub(crate) use places::places;
@@ -134,9 +134,10 @@ pub struct File {
     pub include: Option<At<OneOrMany<String>>>,
     /// Settings of the whole process.
     pub server: Table<Server>,
-    /// The access log, and the messages in the error log. The error log always goes to standard
-    /// error.
+    /// The access log and the error log.
     pub log: Table<Log>,
+    /// Traces of requests, sent to an OpenTelemetry collector.
+    pub traces: Table<Traces>,
     /// Keys for every route and site that does not have the key itself. Tables are merged key by
     /// key. A route with `false` for a key does not get the key. Options of an answer (such as
     /// `files`) apply only to routes with that answer. Tables are merged key by key. A route with
@@ -288,15 +289,27 @@ pub struct Limits {
     pub buffer_total: Option<Size>,
 }
 
-/// The access log, and the messages in the error log. The error log always goes to standard error.
+/// The access log and the error log.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// The file of the access log: a path, "stdout" or "off". Default: "off".
+    /// The destination of the access log: the path of a file, "stdout", "syslog", "journald" or
+    /// "off". "syslog" is /dev/log; others are "syslog:unix:PATH", "syslog:udp://HOST:PORT" and
+    /// "syslog:tcp://HOST:PORT". Default: "off".
     pub access: Option<At<String>>,
     /// The format of the access log: "common", "combined", "json", or a pattern of Apache's %
     /// directives. Needs `access`. Default: "combined".
     pub format: Option<At<String>>,
+    /// Rotation of the file. Default: none; after another program has renamed the file, SIGUSR1
+    /// makes Forebay open a new one.
+    pub rotate: Option<At<Table<Rotate>>>,
+    /// The destination of the error log: "stderr", "syslog", "journald", or another form of
+    /// "syslog" as in `access`. Default: "stderr".
+    pub error: Option<At<String>>,
+    /// The facility of messages to syslog, such as "daemon", "user" or "local0". Default: "daemon".
+    pub syslog_facility: Option<At<String>>,
+    /// The name of this server in messages to syslog and journald. Default: "forebay".
+    pub syslog_tag: Option<At<String>>,
     /// The least severe messages in the error log. "error": failures that need the administrator.
     /// "warn": also faults of backends and applications. "info": also changes of state, and faults
     /// of clients. "debug": everything. Default: "info".

@@ -60,7 +60,10 @@ pub use inherited::Inherited;
 pub use jwt::{Jwt, JwtKeys, KeyUrl, TokenSource};
 pub(crate) use jwt::{PUBLIC_ALGORITHMS, SECRET_ALGORITHMS};
 pub use limit::{BandwidthLimit, RateLimit};
-pub use log::{AccessLog, ErrorFormat, Format, Level, Log, LogFile};
+pub use log::{
+    AccessLog, ErrorFormat, Format, Level, Log, LogFile, LogSender, LogService, LogValue, Rotation,
+    TraceClients, Traces,
+};
 pub use mirror::Mirror;
 pub use moved::{Moved, MovedEntries, MovedPages};
 pub use pages::{Cors, ErrorPages, Maintenance, OriginPattern, Page, PageKind, Statuses};

@@ -18,6 +18,7 @@ mod forward_auth;
 mod inherited;
 mod jwt;
 mod limit;
+mod log;
 mod media;
 mod mirror;
 mod moved;
@@ -109,7 +110,7 @@ pub(crate) fn resolve(
     let mut problems = Vec::new();
 
     let server = keep(server::server(&context, &file.server), &mut problems);
-    let log = keep(server::log(&context, &file.log), &mut problems);
+    let log = keep(log::log(&context, file), &mut problems);
     let mut apps = BTreeMap::new();
     for (name, typed) in &file.app {
         if problems.len() >= MOST_PROBLEMS {

@@ -261,6 +261,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("RequestField", &["files = 'htdocs'\n[site.route.request_headers.A]\nvalue = 'x'\n@"]),
     ("Respond", &["[site.route.respond]\nbody = 'x'\n@"]),
     ("RateLimit", &["respond = 'x'\n[site.route.rate_limit]\nrate = '1/s'\n@"]),
+    ("Rotate", &["respond = 'x'\n[log]\naccess = 'l'\n[log.rotate]\nage = '1d'\n@"]),
     ("Route", &["files = 'htdocs'\n@", "proxy = 'http://127.0.0.1:1'\n@"]),
     ("Scgi", &["[site.route.scgi]\nto = '127.0.0.1:1'\n@"]),
     ("Server", &["respond = 'x'\n[server]\n@", "respond = 'x'\n[server]\ncache_dir = '/c'\n@"]),
@@ -291,6 +292,7 @@ const PLACES: &[(&str, &[&str])] = &[
             "respond = 'x'\n[site.tls]\ncertificate = 'a-file'\nkey = 'a-file'\nclient_ca = 'a-file'\n@",
         ],
     ),
+    ("Traces", &["respond = 'x'\n[traces]\nto = 'http://a'\n@"]),
     (
         "Upstream",
         &[

@@ -278,11 +278,15 @@ impl Origins {
         thread: &Rc<Thread>,
     ) -> Option<Arc<RouteCounters>> {
         let registry = self.registry.as_ref()?;
+        Some(registry.counters(self.labels(site, route), thread.index))
+    }
+
+    /// Returns the names of a route in metrics, logs and traces.
+    fn labels(&self, site: &forebay_conf::Site, route: &forebay_conf::Route) -> RouteLabels {
         let RouteLabels { site, route } = labels_of(site, route);
         // A path may come from a file with secrets.
         let hide = |text: String| self.plan.file.hide(&text);
-        let labels = RouteLabels { site: hide(site), route: hide(route) };
-        Some(registry.counters(labels, thread.index))
+        RouteLabels { site: hide(site), route: hide(route) }
     }
 
     /// Returns one row for each backend server. Routes with the same named `[upstream]` share its

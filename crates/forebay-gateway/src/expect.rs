@@ -151,6 +151,7 @@ pub fn isolate(plan: &mut Plan, dir: &Path) {
     plan.server.store = None;
     plan.log.access = AccessLog::Off;
     plan.log.others.clear();
+    (plan.log.error, plan.log.traces) = (None, None);
     plan.relays.clear();
     plan.sites.iter_mut().for_each(|site| {
         site.log = None;

@@ -13,6 +13,7 @@ use forebay_wire::http1::{
 use forebay_wire::path::{self, PathError, Slashes};
 use forebay_wire::{ClientAddress, Span};
 
+use crate::request_trace::RequestTrace;
 use crate::tls::{Handshake, ServerTls};
 
 /// The head of a request, and the values that the server derives from it and from the connection.
@@ -75,6 +76,8 @@ pub struct Request {
     pub upstream: Option<Rc<str>>,
     /// Result of the cache lookup, such as `hit`, if the route has a cache.
     pub cache: Option<&'static str>,
+    /// Trace of the request, if traces are enabled.
+    pub trace: Option<Box<RequestTrace>>,
     /// Request identifier. Empty until a template uses it.
     pub(crate) request_id: OnceCell<Box<[u8]>>,
 }
@@ -125,6 +128,7 @@ impl Request {
             changed: None,
             upstream: None,
             cache: None,
+            trace: None,
             request_id: OnceCell::new(),
         }
     }
@@ -278,7 +282,7 @@ impl Request {
         (self.asked, self.is_internal) = (None, false);
         self.changed = None;
         self.request_id.take();
-        (self.upstream, self.cache) = (None, None);
+        (self.upstream, self.cache, self.trace) = (None, None, None);
     }
 
     /// Restores the target from before a rewrite, for the log.

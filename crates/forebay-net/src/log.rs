@@ -4,6 +4,8 @@
 
 #[cfg(any(test, feature = "memory"))]
 use std::cell::RefCell;
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,18 +13,24 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use forebay_conf::{self as conf, Level};
 
 use crate::log_opener::Opener;
+#[cfg(any(test, feature = "memory"))]
+use crate::trace::Tracer;
 
 mod access;
 mod connection;
+mod journal;
+mod lost;
+mod message;
 mod pattern;
+mod service;
+mod target;
 mod writer;
 
 pub use access::AccessLog;
 pub use connection::{ConnectionEnd, ConnectionEntry};
-pub use pattern::LogEntry;
-pub use writer::Writer;
-
-use writer::Target;
+pub use lost::LostAt;
+pub use pattern::{LogEntry, append_json_text};
+pub use writer::{Targets, Writer};
 
 /// Maximum number of bytes that all threads have queued and the writer has not written yet.
 const QUEUED: usize = 16 << 20;
@@ -35,8 +43,10 @@ enum Message {
     Lines(usize, Vec<u8>),
     Error(Level, String),
     Reopen,
-    Switch(Vec<Target>),
+    Switch(Targets),
     Opener(Opener),
+    /// The compression of an old file of the log with this path has ended.
+    Compressed(PathBuf, io::Result<()>),
     End,
 }
 
@@ -45,7 +55,9 @@ impl Message {
         match self {
             Self::Lines(_, lines) => lines.len() + OVERHEAD,
             Self::Error(_, line) => line.len() + OVERHEAD,
-            Self::Reopen | Self::Switch(_) | Self::Opener(_) | Self::End => 0,
+            Self::Reopen | Self::Switch(_) | Self::Opener(_) | Self::Compressed(..) | Self::End => {
+                0
+            }
         }
     }
 }
@@ -141,8 +153,14 @@ impl ErrorLog {
     }
 
     /// Creates the access logs of one thread. They use the writer of this error log.
+    #[cfg(any(test, feature = "memory"))]
     pub fn access(&self, log: &conf::Log) -> AccessLog {
-        AccessLog::new(log, self.queue.clone())
+        let start = |traces: &conf::Traces| {
+            let errors = self.clone();
+            Tracer::start(traces, move |level, line| errors.log(level, line)).ok()
+        };
+        let tracer = log.traces.as_ref().and_then(start);
+        AccessLog::new(log, self.queue.clone(), tracer)
     }
 
     /// Uses the level and format of `log` from now on.
@@ -157,8 +175,10 @@ impl ErrorLog {
 
     /// Logs a message if its level is logged. Discards the message if the queue is full.
     pub fn log(&self, level: Level, message: &str) {
-        if self.is_logged(level) {
-            let _ = self.queue.send(Message::Error(level, message.to_owned()));
+        let is_lost = self.is_logged(level)
+            && self.queue.send(Message::Error(level, message.to_owned())).is_err();
+        if is_lost {
+            LostAt::Queue.count(1);
         }
     }
 
@@ -220,7 +240,11 @@ impl Kept {
                     let text = String::from_utf8_lossy(&text);
                     lines.extend(text.lines().map(|line| (number, line.to_owned())));
                 }
-                Message::Reopen | Message::Switch(_) | Message::Opener(_) | Message::End => {}
+                Message::Reopen
+                | Message::Switch(_)
+                | Message::Opener(_)
+                | Message::Compressed(..)
+                | Message::End => {}
             }
         }
     }

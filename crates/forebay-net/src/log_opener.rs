@@ -1,9 +1,10 @@
 //! Reopens access logs for a server that has given up root.
 //!
-//! The process stays root, and only opens logs, whose paths are fixed at start. Each byte on its
-//! socket is the index of a log file: the process opens the file for appending, and sends back the
-//! descriptor. An attacker who controls the server can therefore obtain only these files. The
-//! process ends when the socket closes.
+//! The process stays root, and only opens and rotates logs, whose paths and rules are fixed at
+//! start. A request is two bytes: an operation, and the index of a log. The process sends back a
+//! descriptor that is open for appending, or the two files of a compression. An attacker who
+//! controls the server can therefore obtain only these files. The process ends when the socket
+//! closes.
 //!
 //! The log's directory may belong to the unprivileged user. The process therefore opens each
 //! directory once, before the server gives up root. Later it follows no link, and refuses files
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
+use forebay_conf::Rotation;
 use nix::sys::signal::{SigSet, Signal};
 use rustix::fs::{fstat, stat};
 use rustix::io::Errno;
@@ -33,6 +35,7 @@ use rustix::net::{
 };
 
 use crate::log_file::{self, Owner};
+use crate::log_rotation::{Compression, RotatedLog};
 
 /// First command-line argument of the process. The process runs the same program as the server.
 pub const VERB: &str = "__open-log";
@@ -48,17 +51,28 @@ pub struct Opener {
     paths: Vec<PathBuf>,
 }
 
+/// Operations of the process.
+const OPEN: u8 = b'o';
+const ROTATE: u8 = b'r';
+const COMPRESS: u8 = b'c';
+const COMPRESSED: u8 = b'd';
+const NOT_COMPRESSED: u8 = b'n';
+
+/// Number of bytes that the server may write before the next rotation.
+// The server rotates before a write, and the process does not know its length.
+const NEXT_WRITE: u64 = 5 << 20;
+
 impl Opener {
-    /// Starts the process for the logs at `paths` (at most 256). Log files that it creates belong
-    /// to `user` and `group`. Waits until the process has opened their directories.
-    pub fn start(paths: &[&Path], user: u32, group: u32) -> io::Result<Self> {
+    /// Starts the process for these logs (at most 256), with their rotations. Log files that it
+    /// creates belong to `user` and `group`. Waits until the process has opened their directories.
+    pub fn start(logs: &[(PathBuf, Option<Rotation>)], user: u32, group: u32) -> io::Result<Self> {
         let (socket, theirs) = UnixStream::pair()?;
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.set_write_timeout(Some(PATIENCE))?;
         let process = Command::new("/proc/self/exe")
             .arg(VERB)
             .args([user.to_string(), group.to_string()])
-            .args(paths)
+            .args(logs.iter().flat_map(|(path, rule)| [rule_text(*rule).into(), path.clone()]))
             .env_clear()
             .current_dir("/")
             .stdin(OwnedFd::from(theirs))
@@ -66,7 +80,7 @@ impl Opener {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()?;
-        let paths = paths.iter().take(256).map(|path| path.to_path_buf()).collect();
+        let paths = logs.iter().take(256).map(|(path, _)| path.clone()).collect();
         let opener = Self { process, socket: Some(socket), paths };
         if let Some(socket) = &opener.socket {
             receive(socket)?.0?;
@@ -81,6 +95,30 @@ impl Opener {
 
     /// Lets the process open the log at `path` again. Returns the opened file.
     pub fn open(&mut self, path: &Path) -> io::Result<File> {
+        let mut files = self.ask(OPEN, path)?;
+        files.pop().ok_or_else(|| io::Error::other("no log was sent"))
+    }
+
+    /// Lets the process rotate the log at `path` by its rule. Returns the current file.
+    pub fn rotate(&mut self, path: &Path) -> io::Result<File> {
+        let mut files = self.ask(ROTATE, path)?;
+        files.pop().ok_or_else(|| io::Error::other("no log was sent"))
+    }
+
+    /// Lets the process open an old file that is to be compressed, if there is one.
+    pub fn begin_compression(&mut self, path: &Path) -> io::Result<Option<Compression>> {
+        let mut files = self.ask(COMPRESS, path)?;
+        let (to, from) = (files.pop(), files.pop());
+        Ok(from.zip(to).map(|(from, to)| Compression { from, to }))
+    }
+
+    /// Lets the process replace the old file by its compressed copy, if the copy is complete.
+    pub fn end_compression(&mut self, path: &Path, is_complete: bool) -> io::Result<()> {
+        self.ask(if is_complete { COMPRESSED } else { NOT_COMPRESSED }, path).map(drop)
+    }
+
+    /// Sends a request. Returns the descriptors of the answer.
+    fn ask(&mut self, operation: u8, path: &Path) -> io::Result<Vec<File>> {
         let number = self.paths.iter().position(|own| own == path);
         let Some(number) = number.and_then(|number| u8::try_from(number).ok()) else {
             return Err(io::Error::other("the process that opens logs does not know this one"));
@@ -90,7 +128,7 @@ impl Opener {
                 "the process that opens the log did not answer in time; restart Forebay",
             ));
         };
-        let answer = socket.write_all(&[number]).and_then(|()| receive(socket));
+        let answer = socket.write_all(&[operation, number]).and_then(|()| receive(socket));
         if answer.is_err() {
             // Otherwise, a late answer would be taken for the answer to the next request. Dropping
             // the socket is not enough, because a program that starts at this moment holds a copy
@@ -98,7 +136,7 @@ impl Opener {
             let _ = socket.shutdown(Shutdown::Both);
             self.socket = None;
         }
-        let (outcome, file) = answer?;
+        let (outcome, files) = answer?;
         outcome.map_err(|error| match Errno::from_io_error(&error) {
             Some(Errno::STALE) => io::Error::other(
                 "its path leads to another directory than at start; restart Forebay",
@@ -108,8 +146,29 @@ impl Opener {
             ),
             _ => error,
         })?;
-        file.ok_or_else(|| io::Error::other("no log was sent"))
+        Ok(files)
     }
+}
+
+/// Returns a rule of rotation as an argument of the process.
+fn rule_text(rule: Option<Rotation>) -> String {
+    let Some(Rotation { size, age, keep, compress }) = rule else { return "-".to_owned() };
+    let (size, age) = (size.unwrap_or(0), age.map_or(0, |age| age.as_secs()));
+    format!("{size},{age},{keep},{}", u8::from(compress))
+}
+
+/// Parses the argument of [`rule_text`].
+fn parse_rule(text: &str) -> Option<Rotation> {
+    let mut numbers = text.split(',').map(|number| number.parse::<u64>().ok());
+    let mut next = || numbers.next().flatten();
+    let (size, age, keep, compress) = (next()?, next()?, next()?, next()?);
+    let some = |number: u64| Some(number).filter(|number| *number > 0);
+    Some(Rotation {
+        size: some(size),
+        age: some(age).map(Duration::from_secs),
+        keep: usize::try_from(keep).ok()?.max(1),
+        compress: compress == 1,
+    })
 }
 
 impl Drop for Opener {
@@ -120,10 +179,10 @@ impl Drop for Opener {
     }
 }
 
-/// Receives an answer: the errno (four bytes, 0 for success) and the descriptor of a log, if any.
-fn receive(socket: &UnixStream) -> io::Result<(io::Result<()>, Option<File>)> {
+/// Receives an answer: the errno (four bytes, 0 for success) and up to two descriptors.
+fn receive(socket: &UnixStream) -> io::Result<(io::Result<()>, Vec<File>)> {
     let mut answer = [0; 4];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut pieces = [IoSliceMut::new(&mut answer)];
     let received = recvmsg(socket, &mut pieces, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
@@ -134,14 +193,16 @@ fn receive(socket: &UnixStream) -> io::Result<(io::Result<()>, Option<File>)> {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
     };
-    let descriptor = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
-        _ => None,
-    });
-    Ok((outcome, descriptor.map(File::from)))
+    let mut files = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            files.extend(descriptors.map(File::from));
+        }
+    }
+    Ok((outcome, files))
 }
 
-/// Runs the process. The arguments after [`VERB`] are user, group and paths.
+/// Runs the process. The arguments after [`VERB`] are user, group, and rule and path of each log.
 pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     // A control group or a terminal signals all its processes. Block the signals, because this
     // process must outlive its server.
@@ -155,24 +216,28 @@ pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut number = || arguments.next()?.to_str()?.parse::<u32>().ok();
     let (Some(user), Some(group)) = (number(), number()) else { return ExitCode::FAILURE };
     let owner = (user, group);
-    let paths: Vec<_> = arguments.map(PathBuf::from).collect();
+    let mut logs = Vec::new();
+    while let (Some(rule), Some(path)) = (arguments.next(), arguments.next()) {
+        logs.push((rule.to_str().and_then(parse_rule), PathBuf::from(path)));
+    }
     let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
     let mut socket = UnixStream::from(socket);
-    let found: io::Result<Vec<_>> = paths.iter().map(|path| Log::find(path, owner)).collect();
-    let logs = match found {
+    let found = logs.iter().map(|(rule, path)| Log::find(path, *rule, owner));
+    let mut logs = match found.collect::<io::Result<Vec<_>>>() {
         Ok(logs) => logs,
         Err(error) => {
             let _ = send(&socket, Err(error));
             return ExitCode::FAILURE;
         }
     };
-    if send(&socket, Ok(None)).is_err() {
+    if send(&socket, Ok(Vec::new())).is_err() {
         return ExitCode::FAILURE;
     }
-    let mut request = [0];
-    while matches!(socket.read(&mut request), Ok(1)) {
-        let Some(log) = logs.get(usize::from(request[0])) else { break };
-        if send(&socket, log.check_dir().and_then(|()| log.open()).map(Some)).is_err() {
+    let mut request = [0; 2];
+    while socket.read_exact(&mut request).is_ok() {
+        let [operation, number] = request;
+        let Some(log) = logs.get_mut(usize::from(number)) else { break };
+        if send(&socket, log.check_dir().and_then(|()| log.answer(operation))).is_err() {
             break;
         }
     }
@@ -187,13 +252,36 @@ struct Log {
     path: PathBuf,
     dir: OwnedFd,
     owner: Owner,
+    rotated: Option<RotatedLog>,
 }
 
 impl Log {
-    fn find(path: &Path, owner: Owner) -> io::Result<Self> {
+    fn find(path: &Path, rule: Option<Rotation>, owner: Owner) -> io::Result<Self> {
         let path = log_file::resolve(path)?;
         let dir = log_file::open_dir(&path)?;
-        Ok(Self { path, dir, owner })
+        let name = path.file_name().ok_or(Errno::ISDIR)?;
+        let rotated = match rule {
+            Some(rule) => Some(RotatedLog::new(dir.try_clone()?, name, Some(owner), rule)),
+            None => None,
+        };
+        Ok(Self { dir, owner, rotated, path })
+    }
+
+    /// Performs an operation. Returns the descriptors of its answer.
+    fn answer(&mut self, operation: u8) -> io::Result<Vec<File>> {
+        let files = match (operation, &mut self.rotated) {
+            (OPEN, _) => return Ok(vec![self.open()?]),
+            // The rule limits how often a server can rotate, and thus delete, its logs.
+            (ROTATE, Some(rotated)) => rotated.rotate(NEXT_WRITE).map(|file| vec![file]),
+            (COMPRESS, Some(rotated)) => rotated.begin_compression().map(|begun| {
+                begun.map_or_else(Vec::new, |Compression { from, to }| vec![from, to])
+            }),
+            (COMPRESSED | NOT_COMPRESSED, Some(rotated)) => {
+                rotated.end_compression(operation == COMPRESSED).map(|()| Vec::new())
+            }
+            _ => return Err(Errno::INVAL.into()),
+        };
+        files.map_err(refusal)
     }
 
     /// Opens the log, or creates it for the user.
@@ -201,11 +289,7 @@ impl Log {
         let name = self.path.file_name().ok_or(Errno::ISDIR)?;
         // The user may own the directory itself. Therefore `open_at` refuses links and second hard
         // links.
-        log_file::open_at(&self.dir, name.as_ref(), Some(self.owner)).map_err(|error| {
-            // The socket transports only error numbers, so send a refusal as EPERM.
-            let is_refused = error.raw_os_error().is_none();
-            if is_refused { Errno::PERM.into() } else { error }
-        })
+        log_file::open_at(&self.dir, name.as_ref(), Some(self.owner)).map_err(refusal)
     }
 
     /// Returns an error if the path now leads to another directory.
@@ -219,16 +303,23 @@ impl Log {
     }
 }
 
-fn send(socket: &UnixStream, opened: io::Result<Option<File>>) -> io::Result<()> {
+/// Returns an error with a number, because the socket transports only numbers. A refusal becomes
+/// EPERM.
+fn refusal(error: io::Error) -> io::Error {
+    if error.raw_os_error().is_none() { Errno::PERM.into() } else { error }
+}
+
+fn send(socket: &UnixStream, opened: io::Result<Vec<File>>) -> io::Result<()> {
     let error = match &opened {
         Ok(_) => 0,
         Err(error) => error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()),
     };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = opened.as_ref().ok().and_then(|file| Some([file.as_ref()?.as_fd()]));
-    if let Some(descriptors) = &descriptors {
-        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    let files = opened.unwrap_or_default();
+    let descriptors: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+    if !descriptors.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
     }
     let answer = error.to_ne_bytes();
     sendmsg(socket, &[IoSlice::new(&answer)], &mut ancillary, SendFlags::NOSIGNAL)?;
@@ -249,9 +340,9 @@ mod tests {
         let mut opener =
             Opener { process, socket: Some(socket), paths: vec![PathBuf::from("log")] };
         assert!(opener.open(Path::new("log")).is_err(), "no answer");
-        assert_eq!(theirs.read(&mut [0]).unwrap(), 1);
+        theirs.read_exact(&mut [0; 2]).unwrap();
         let old = File::open("/dev/null").unwrap();
-        assert!(send(&theirs, Ok(Some(old))).is_err(), "nobody takes the late answer");
+        assert!(send(&theirs, Ok(vec![old])).is_err(), "nobody takes the late answer");
         let error = opener.open(Path::new("log")).unwrap_err().to_string();
         assert!(error.contains("restart Forebay"), "{error}");
         opener.process.wait().unwrap();
@@ -264,7 +355,7 @@ mod tests {
         std::fs::create_dir(at("logs")).unwrap();
         std::fs::create_dir(at("vault")).unwrap();
         let own = std::fs::metadata(tmp.path()).unwrap();
-        let log = Log::find(&at("logs/access.log"), (own.uid(), own.gid())).unwrap();
+        let log = Log::find(&at("logs/access.log"), None, (own.uid(), own.gid())).unwrap();
         log.check_dir().unwrap();
         std::fs::rename(at("logs"), at("moved")).unwrap();
         std::os::unix::fs::symlink(at("vault"), at("logs")).unwrap();
@@ -285,7 +376,7 @@ mod tests {
         let mut opener =
             Opener { process, socket: Some(socket), paths: vec![PathBuf::from("log")] };
         send(&theirs, Err(Errno::NOSPC.into())).unwrap();
-        send(&theirs, Ok(Some(File::open("/dev/null").unwrap()))).unwrap();
+        send(&theirs, Ok(vec![File::open("/dev/null").unwrap()])).unwrap();
         assert_eq!(
             Errno::from_io_error(&opener.open(Path::new("log")).unwrap_err()),
             Some(Errno::NOSPC)

@@ -150,6 +150,15 @@ impl Request {
             Placeholder::Method => self.method().into(),
             Placeholder::User => self.user[..].into(),
             Placeholder::RequestId => self.id().into(),
+            Placeholder::TraceId | Placeholder::SpanId => {
+                if let Some(trace) = &self.trace {
+                    match value {
+                        Placeholder::TraceId => trace.append_trace_id(&mut text),
+                        _ => trace.append_span_id(&mut text),
+                    }
+                }
+                text.into()
+            }
             Placeholder::TlsSubject => self.certificate_subject().as_bytes().into(),
             Placeholder::Capture(group) => self.captures.of(*group).into(),
             Placeholder::Header(name) => self.joined_field(name),

@@ -14,14 +14,18 @@ use forebay_wire::http1;
 use crate::counters::Counters;
 use crate::deadline::Deadlines;
 use crate::free_list::{FreeList, FreeLists};
+use crate::head::Request;
 use crate::limit::Limit;
 use crate::log::{AccessLog, ConnectionEntry, ErrorLog, LogEntry};
 use crate::memory::{Destination, Network};
 use crate::pool::IdleRoom;
 use crate::pressure::Oldest;
+use crate::request_trace::RequestTrace;
 use crate::socket::{BUFFER, Socket};
 use crate::sys::heap;
 use crate::sys::recycled::Blocks;
+use crate::timing::Steps;
+
 use rustix::io::Errno;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
@@ -55,6 +59,24 @@ impl Settings {
     }
 }
 
+/// Measurements of each request.
+#[derive(Clone, Copy)]
+struct Measured {
+    /// True if the steps are timed, for any purpose.
+    steps: bool,
+    /// True if timed steps are counted, and sent in `Server-Timing`.
+    reports_steps: bool,
+    /// True if requests may be traced.
+    traces: bool,
+}
+
+impl Measured {
+    fn of(settings: &Settings, log: &AccessLog) -> Self {
+        let steps = settings.timing || log.needs_steps();
+        Self { steps, reports_steps: settings.timing, traces: log.tracer().is_some() }
+    }
+}
+
 /// The context of one serving thread. All tasks of the thread share it.
 pub struct Thread {
     settings: RefCell<Rc<Settings>>,
@@ -68,7 +90,7 @@ pub struct Thread {
     pub is_timed: bool,
     pub load: Arc<crate::listen::Loads>,
     pub index: usize,
-    is_timing: Cell<bool>,
+    measured: Cell<Measured>,
     last_warning: Cell<u64>,
     stopping: Cell<bool>,
     ending: Cell<bool>,
@@ -107,7 +129,7 @@ impl Thread {
         counters: Arc<Counters>,
         is_timed: bool,
     ) -> Self {
-        let is_timing = Cell::new(settings.timing);
+        let measured = Cell::new(Measured::of(&settings, &log));
         let idle_room = IdleRoom::of_descriptors(load.threads());
         let free_lists = FreeLists::default();
         let (buffers, blocks) = (free_lists.add(), free_lists.add());
@@ -120,7 +142,7 @@ impl Thread {
             is_timed,
             load,
             index,
-            is_timing,
+            measured,
             last_warning: Cell::new(0),
             stopping: Cell::new(false),
             ending: Cell::new(false),
@@ -141,7 +163,7 @@ impl Thread {
 
     /// Replaces the settings and the access logs.
     pub fn adopt_settings(&self, settings: Settings, log: AccessLog) {
-        self.is_timing.set(settings.timing);
+        self.measured.set(Measured::of(&settings, &log));
         *self.settings.borrow_mut() = Rc::new(settings);
         self.log.borrow_mut().replace(log);
     }
@@ -221,7 +243,30 @@ impl Thread {
 
     /// Returns true if the steps of each request are timed.
     pub fn is_timing(&self) -> bool {
-        self.is_timing.get()
+        self.measured.get().steps
+    }
+
+    /// Returns true if requests may be traced.
+    pub fn is_tracing(&self) -> bool {
+        self.measured.get().traces
+    }
+
+    /// Begins the trace of a request, if it is to be recorded.
+    #[cold]
+    pub fn begin_trace(&self, request: &mut Request) {
+        request.trace = self.log.borrow().tracer().and_then(|tracer| tracer.begin(request));
+    }
+
+    /// Exports the spans of a finished request.
+    pub fn end_trace(&self, trace: &RequestTrace, entry: &LogEntry<'_>, steps: &Steps) {
+        if let Some(tracer) = self.log.borrow().tracer() {
+            tracer.end(trace, entry, steps);
+        }
+    }
+
+    /// Returns true if timed steps are counted, and sent in `Server-Timing`.
+    pub fn reports_steps(&self) -> bool {
+        self.measured.get().reports_steps
     }
 
     /// Logs a message that clients can cause at will. The thread logs at most one such message per

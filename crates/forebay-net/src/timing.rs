@@ -49,12 +49,27 @@ pub struct Steps {
     current: Step,
     since: Instant,
     took: [Option<Duration>; Step::ALL.len()],
+    /// Each step with its start, if the request may be traced.
+    marks: Option<Vec<(Step, Instant)>>,
 }
+
+/// Maximum number of recorded starts of steps. The last one then includes the later steps.
+const MOST_MARKS: usize = 32;
 
 impl Steps {
     /// Starts to measure a request whose head begins to arrive.
     pub fn begin() -> Self {
-        Self { current: Step::Head, since: Instant::now(), took: Default::default() }
+        Self { current: Step::Head, since: Instant::now(), took: Default::default(), marks: None }
+    }
+
+    /// Records the start of each step from now on.
+    fn record(&mut self) {
+        self.marks = Some(vec![(self.current, self.since)]);
+    }
+
+    /// Returns the steps with their starts. Empty if they were not recorded.
+    pub fn marks(&self) -> &[(Step, Instant)] {
+        self.marks.as_deref().unwrap_or_default()
     }
 
     /// Enters another step. Returns the previous step.
@@ -64,6 +79,12 @@ impl Steps {
         let took = self.took[self.current as usize].get_or_insert_default();
         *took += now.duration_since(self.since);
         self.since = now;
+        if let Some(marks) = &mut self.marks
+            && marks.len() < MOST_MARKS
+            && step != self.current
+        {
+            marks.push((step, now));
+        }
         std::mem::replace(&mut self.current, step)
     }
 
@@ -84,6 +105,12 @@ impl Steps {
         }
     }
 
+    /// Returns the time from the wait for a connection to the head of the origin's reply.
+    pub fn upstream_time(&self) -> Duration {
+        let of = |step: Step| self.took[step as usize].unwrap_or_default();
+        of(Step::Connect) + of(Step::Origin)
+    }
+
     /// Returns the finished steps with their durations.
     pub fn ended(&self) -> impl Iterator<Item = (Step, Duration)> {
         Step::ALL.into_iter().zip(self.took).filter_map(|(step, took)| Some((step, took?)))
@@ -98,6 +125,13 @@ impl StepTimer {
     /// Starts to measure a request whose head begins to arrive.
     pub fn begin(&self) {
         *self.0.borrow_mut() = Some(Box::new(Steps::begin()));
+    }
+
+    /// Records the start of each step of the current request from now on.
+    pub fn record(&self) {
+        if let Some(steps) = &mut *self.0.borrow_mut() {
+            steps.record();
+        }
     }
 
     /// Enters another step. Returns the previous step.

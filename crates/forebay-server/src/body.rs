@@ -42,6 +42,8 @@ pub struct Body {
     framing: RequestFraming,
     limit: u64,
     read: u64,
+    /// Length of the request's head.
+    head_len: usize,
     /// Total time spent waiting for the client.
     waited: Ticks,
     expect_continue: bool,
@@ -68,6 +70,7 @@ impl Body {
             framing: RequestFraming::None,
             limit: u64::MAX,
             read: 0,
+            head_len: 0,
             waited: 0,
             expect_continue: false,
             is_discarded: false,
@@ -107,6 +110,7 @@ impl Body {
     /// Prepares to read the body of `head`. Its first bytes may follow the head in `bytes`.
     pub fn prepare(&mut self, head: &RequestHead, bytes: &mut Vec<u8>) {
         self.begin(head.framing);
+        self.head_len = head.len;
         self.expect_continue = head.expect_continue;
         let stream = self.stream();
         stream.set_has_input(head.framing != RequestFraming::None || bytes.len() > head.len);
@@ -247,6 +251,11 @@ impl Body {
     /// Treats the request as one without a body from now on. Unread bytes are discarded later.
     pub(crate) fn discard_for_redirect(&mut self) {
         self.is_discarded = true;
+    }
+
+    /// Returns the number of bytes of the request's head and of the body so far.
+    pub fn bytes(&self) -> u64 {
+        self.head_len as u64 + self.read
     }
 
     /// Returns true if the body has been read to its end.

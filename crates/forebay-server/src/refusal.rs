@@ -28,11 +28,13 @@ pub async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> 
     if let Some(limit) = fault.limit {
         stream.thread().counters.count_limit(limit);
     }
+    // The log must not contain values of an earlier request on the connection.
+    exchange.request.forget_route();
     exchange.request.head.fields.clear();
     exchange.request.path.clear();
     exchange.reply.prepare_refusal(exchange.request.method());
     let answered = exchange.reply.respond_fault(fault).await;
-    record(stream, exchange, start, Some(0));
+    record(stream, exchange, start, (None, None));
     answered.is_ok()
 }
 

@@ -101,6 +101,8 @@ pub struct Reply {
     is_buffered: bool,
     status: u16,
     body_bytes: u64,
+    /// Length of the head of the final reply; while it is written, its start in `out`.
+    head_bytes: u32,
     /// Limits the speed of the body.
     pace: Option<Box<pace::Pace>>,
 }
@@ -160,6 +162,7 @@ impl Reply {
             is_buffered: false,
             status: 0,
             body_bytes: 0,
+            head_bytes: 0,
             pace: None,
         }
     }
@@ -206,6 +209,7 @@ impl Reply {
         self.pace = None;
         self.status = 0;
         self.body_bytes = 0;
+        self.head_bytes = 0;
     }
 
     /// Prepares the refusal of a request whose head could not be parsed. `method` is empty if the
@@ -275,6 +279,7 @@ impl Reply {
         if self.out.capacity() == 0 {
             self.out = stream.thread().take_buffer();
         }
+        self.head_bytes = self.out.len() as u32;
         stream.begin_head(&mut self.out, status, reason);
         (self.head_status, self.has_head) = (status, true);
         (self.may_name_files, self.may_be_immediate) = (true, true);
@@ -285,6 +290,7 @@ impl Reply {
         let stream = self.stream.as_ref().expect("a reply is written while its stream is attached");
         stream.end_head(&mut self.out, end);
         self.body_at = self.out.len();
+        self.head_bytes = (self.body_at as u32).saturating_sub(self.head_bytes);
     }
 
     /// Writes an interim reply (RFC 9110 section 15.2) with these field lines, each ending in CRLF.
@@ -426,7 +432,7 @@ impl Reply {
         let length = self.begin_compression(length, whole);
         let stream = self.stream.as_ref().expect("a reply is written while its stream is attached");
         stream.enter(Step::Reply);
-        if let Some(steps) = stream.timer().value() {
+        if let Some(steps) = stream.timer().value().filter(|_| stream.thread().reports_steps()) {
             encode::field(&mut self.out, "Server-Timing", steps.as_bytes());
         }
         if self.http3_port != 0 {
@@ -657,6 +663,11 @@ impl Reply {
     /// Returns the number of body bytes written, without framing.
     pub fn body_bytes(&self) -> u64 {
         self.body_bytes
+    }
+
+    /// Returns the number of bytes of head and body.
+    pub fn bytes(&self) -> u64 {
+        self.body_bytes + u64::from(self.head_bytes)
     }
 
     fn empty(&mut self) {

@@ -9,6 +9,7 @@ use forebay_conf::Level;
 use forebay_net::fault::{Fault, Side};
 use forebay_net::head::Request;
 use forebay_net::log::LogEntry;
+use forebay_net::timing::Steps;
 use forebay_wire::http1::{RequestFraming, TargetForm, Version};
 use forebay_wire::path::PathError;
 
@@ -48,7 +49,11 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
     let to_https = |request: &Request| {
         site.and_then(|site| site.redirect_to_https.as_deref()).filter(|_| !request.https)
     };
-    let outcome = match resolve_client(stream, site, &mut exchange.request)
+    let client = resolve_client(stream, site, &mut exchange.request);
+    if stream.thread().is_tracing() {
+        stream.thread().begin_trace(&mut exchange.request);
+    }
+    let outcome = match client
         .and_then(|()| check_certificate(context, stream, site, &mut exchange.request))
         .and_then(|()| clean_target(stream, site, &mut exchange.request))
     {
@@ -75,8 +80,7 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
     exchange.request.undo_rewrite();
     carry_tunnel(stream, exchange, &outcome).await;
     let is_whole = end_reply(stream, exchange, outcome).await;
-    let log = answering.map_or(site.map_or(Some(0), |site| site.log), |route| route.log);
-    record(stream, exchange, started, log);
+    record(stream, exchange, started, (site, answering));
     if let Some(counters) = answering.and_then(|route| route.counters.as_deref()) {
         let took = started.map(|started| started.elapsed());
         let Exchange { request, reply, .. } = &*exchange;
@@ -303,15 +307,39 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
 }
 
 /// Counts and logs the request (step 10).
-pub fn record(stream: &Stream, exchange: &Exchange, started: Option<Instant>, log: Option<usize>) {
-    stream.end_steps();
+pub fn record(
+    stream: &Stream,
+    exchange: &Exchange,
+    started: Option<Instant>,
+    (site, route): (Option<&Site>, Option<&Route>),
+) {
+    let steps = stream.end_steps();
     let took = started.map(|started| started.elapsed());
-    let Exchange { request, reply, .. } = exchange;
+    let Exchange { request, body, reply, .. } = exchange;
     let (status, body_bytes) = (reply.status(), reply.body_bytes());
     let thread = stream.thread();
     thread.counters.count_request(status, body_bytes, took);
-    if let Some((took, number)) = took.zip(log) {
-        thread.log_request(number, &LogEntry { request, status, body_bytes, took });
+    let log = route.map_or(site.map_or(Some(0), |site| site.log), |route| route.log);
+    let is_logged = log.is_some() || request.trace.is_some();
+    let Some(took) = took.filter(|_| is_logged) else { return };
+    let steps = steps.as_deref();
+    let upstream_steps = steps.filter(|_| request.upstream.is_some());
+    let entry = LogEntry {
+        request,
+        status,
+        body_bytes,
+        took,
+        upstream_time: upstream_steps.map(Steps::upstream_time),
+        bytes_in: body.bytes(),
+        bytes_out: reply.bytes(),
+        site: site.map(|site| &*site.name),
+        route: route.map(|route| &*route.name),
+    };
+    if let Some(number) = log {
+        thread.log_request(number, &entry);
+    }
+    if let Some((trace, steps)) = request.trace.as_deref().zip(steps) {
+        thread.end_trace(trace, &entry, steps);
     }
 }
 

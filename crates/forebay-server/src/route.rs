@@ -53,6 +53,8 @@ enum Spoken {
 
 /// A site.
 pub struct Site {
+    /// Name of the site in logs and traces.
+    pub name: Rc<str>,
     /// Host names of the site. Empty for any host.
     pub hosts: Vec<HostPattern>,
     /// Trusted proxies and their forwarding fields.
@@ -86,6 +88,8 @@ pub struct Site {
 // More than 20 fields: one for each step of a request that a route can change. The gateway sets
 // them once, when it reads the configuration.
 pub struct Route {
+    /// Name of the route in logs and traces.
+    pub name: Rc<str>,
     /// Selects the requests of the route.
     pub matcher: Matcher,
     /// Answers the requests.

@@ -177,17 +177,9 @@ impl Server {
     /// Becomes another user permanently. Before that, starts the processes that stay root: one to
     /// reopen the log, and one for upgrades.
     pub fn become_user(&mut self, identity: &Identity) -> Result<(), StartError> {
-        let logs: Vec<_> = self.wanted.log.files().map(|file| file.access).collect();
-        let path = |access: &conf::AccessLog| match access {
-            conf::AccessLog::Path(path) => Some(path.clone()),
-            conf::AccessLog::Off | conf::AccessLog::Stdout => None,
-        };
-        let mut paths: Vec<_> = logs.iter().filter_map(path).collect();
-        paths.sort();
-        paths.dedup();
-        let paths: Vec<_> = paths.iter().map(|path| path.as_path()).collect();
-        if let Some((user, group)) = identity.numbers().filter(|_| !paths.is_empty()) {
-            match Opener::start(&paths, user, group) {
+        let logs = self.wanted.log.paths();
+        if let Some((user, group)) = identity.numbers().filter(|_| !logs.is_empty()) {
+            match Opener::start(&logs, user, group) {
                 Ok(opener) => self.writer.set_opener(opener),
                 // Continue without this process, which cannot start without /proc, for example.
                 // Only logs that the new user may not open can then not be rotated.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use forebay_net::socket::{Socket, yield_to_readers};
 use forebay_net::thread::Thread;
-use forebay_net::timing::{Step, StepTimer};
+use forebay_net::timing::{Step, StepTimer, Steps};
 use forebay_wire::ClientAddress;
 use forebay_wire::http1::{BodyDecoder, RequestFraming, ResponseFraming};
 use tokio::net::UnixStream;
@@ -116,6 +116,9 @@ impl Stream {
     pub fn begin_steps(&self) {
         if self.thread().is_timing() {
             self.timer().begin();
+            if self.thread().is_tracing() {
+                self.timer().record();
+            }
         }
     }
 
@@ -124,12 +127,15 @@ impl Stream {
         self.timer().enter(step)
     }
 
-    /// Counts the duration of each step after the reply has been written.
-    pub fn end_steps(&self) {
-        if let Some(mut steps) = self.timer().take() {
-            steps.enter(Step::Reply);
+    /// Counts the duration of each step after the reply has been written. Returns the steps, if
+    /// they were timed.
+    pub fn end_steps(&self) -> Option<Box<Steps>> {
+        let mut steps = self.timer().take()?;
+        steps.enter(Step::Reply);
+        if self.thread().reports_steps() {
             self.thread().counters.count_steps(steps.ended());
         }
+        Some(steps)
     }
 
     /// Returns the decoder that extracts the payload from the bytes of [`Self::read`].

@@ -34,6 +34,7 @@ pub mod resp;
 pub mod scgi;
 pub mod sendfile;
 mod span;
+pub mod trace_context;
 pub mod uwsgi;
 pub mod websocket;
 pub mod x_forwarded_for;

@@ -1,16 +1,63 @@
-//! The keys of a site's or route's `log`, as the user types them.
+//! The keys of a site's or route's `log`, and of `[traces]`, as the user types them.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::shape::At;
+use super::shape::{At, Size, Table, Time};
 
 /// An access log of a site or route.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogFile {
-    /// The file of the log: a path, "stdout" or "off". Default: that of `[log]`.
+    /// The destination of the log, with the values of `access` in `[log]`. Default: that of
+    /// `[log]`.
     pub access: Option<At<String>>,
     /// The format of the log, with the values of `format` in `[log]`. Default: that of `[log]`.
     pub format: Option<At<String>>,
+    /// Rotation of the file. Default: that of `[log]`.
+    pub rotate: Option<At<Table<Rotate>>>,
+}
+
+/// Rotation of a log file. Needs `size` or `age`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rotate {
+    /// Begins a new file before a line would make the file larger than this. Default: no limit.
+    pub size: Option<Size>,
+    /// Begins a new file for the first line of each period, such as "1d" for one file a day. Days
+    /// begin at midnight, local time. Default: no limit.
+    pub age: Option<Time>,
+    /// The number of old files that are kept. Older ones are deleted. Default: 7.
+    pub keep: Option<At<usize>>,
+    /// Compresses old files with gzip. Default: true.
+    pub compress: Option<At<bool>>,
+}
+
+/// Traces of requests, sent to an OpenTelemetry collector.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Traces {
+    /// The collector: "http://HOST:PORT" of OTLP over HTTP, such as "http://127.0.0.1:4318". Without
+    /// a path, Forebay adds /v1/traces. Default: no traces.
+    pub to: Option<At<String>>,
+    /// The part of the requests that begin a trace and are recorded, from 0 to 1. A request that
+    /// belongs to an accepted trace is recorded if its sender records it. Default: 1.
+    pub sample: Option<At<f64>>,
+    /// The clients whose `traceparent` is accepted: "trusted" for `trusted_proxies` of the site,
+    /// "all" or "none". From other clients, the field is removed. Default: "trusted".
+    pub accept: Option<At<TraceClients>>,
+    /// The name of this server in traces. Default: "forebay".
+    pub service: Option<At<String>>,
+}
+
+/// The clients whose traces continue.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TraceClients {
+    /// The trusted proxies of the site.
+    Trusted,
+    /// Every client.
+    All,
+    /// No client.
+    None,
 }

@@ -1,14 +1,25 @@
 //! The access logs and the error log.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-/// The access logs, and the settings of the error log. The error log always goes to standard error.
+use super::{Placeholder, Scope, Template, TemplatePart};
+
+/// The access logs, the error log and the traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     /// The destination of the log.
     pub access: AccessLog,
     /// The format of its lines.
     pub format: Format,
+    /// The rotation of its file.
+    pub rotate: Option<Rotation>,
+    /// The destination of the error log. `None` means standard error.
+    pub error: Option<LogService>,
+    /// Facility and name of messages to log services.
+    pub sender: LogSender,
+    /// Export of traces.
+    pub traces: Option<Traces>,
     /// The least severe level of messages in the error log.
     pub level: Level,
     /// The form of messages in the error log.
@@ -24,13 +35,169 @@ pub struct LogFile {
     pub access: AccessLog,
     /// The format of its lines.
     pub format: Format,
+    /// The rotation of its file.
+    pub rotate: Option<Rotation>,
+}
+
+/// The rotation of a log file. At least one of `size` and `age` is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rotation {
+    /// The largest size of the file in bytes.
+    pub size: Option<u64>,
+    /// The period of one file, at least one minute.
+    pub age: Option<Duration>,
+    /// The number of old files that are kept; at least 1.
+    pub keep: usize,
+    /// True if old files are compressed.
+    pub compress: bool,
+}
+
+/// A service that receives log messages over a socket.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogService {
+    /// syslog over datagrams of a Unix socket, in the local form.
+    Unix(PathBuf),
+    /// syslog over UDP (RFC 5424, RFC 5426), at a host and port.
+    Udp(String),
+    /// syslog over TCP (RFC 5424, RFC 6587 with octet counting), at a host and port.
+    Tcp(String),
+    /// The native protocol of systemd's journal.
+    Journal(PathBuf),
+}
+
+/// The sender of messages to log services.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSender {
+    /// The number of the facility, from 0 to 23.
+    pub facility: u8,
+    /// The name of the sender.
+    pub tag: String,
+}
+
+impl Default for LogSender {
+    fn default() -> Self {
+        Self { facility: 3, tag: "forebay".to_owned() }
+    }
+}
+
+/// The export of traces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traces {
+    /// Host and port of the collector.
+    pub host: String,
+    /// The path of requests to the collector.
+    pub path: String,
+    /// The sampled part of the requests, in millionths.
+    pub per_million: u32,
+    /// The clients whose `traceparent` is accepted.
+    pub accept: TraceClients,
+    /// The name of this server.
+    pub service: String,
+}
+
+/// The clients whose traces continue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TraceClients {
+    /// The trusted proxies of the site. The default.
+    #[default]
+    Trusted,
+    /// Every client.
+    All,
+    /// No client.
+    None,
+}
+
+/// A value of an access log that Apache's directives do not have. A format names it as `%{NAME}x`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogValue {
+    /// `upstream`: the last backend to which the request was sent.
+    Upstream,
+    /// `upstream_us`: time from the wait for a connection to the head of the origin's reply.
+    UpstreamTime,
+    /// `cache`: the result of the cache lookup.
+    Cache,
+    /// `request_id`: the identifier, if a placeholder has used it.
+    RequestId,
+    /// `trace_id`: the trace of the request.
+    TraceId,
+    /// `span_id`: the server's span of the request.
+    SpanId,
+    /// `site`: the first host name of the site.
+    Site,
+    /// `route`: the name of the route, or its paths.
+    Route,
+    /// `tls_version`: the version of TLS.
+    TlsVersion,
+    /// `tls_cipher`: the cipher suite, by OpenSSL's name.
+    TlsCipher,
+    /// `bytes_in`: bytes of the request's head and body.
+    BytesIn,
+    /// `bytes_out`: bytes of the reply's head and body.
+    BytesOut,
+    /// `time`: the time in the form of RFC 3339.
+    Time,
+    /// A placeholder of templates.
+    Placeholder(Placeholder),
+}
+
+impl LogValue {
+    /// The names of values without a parameter.
+    pub const NAMES: [(&str, Self); 13] = [
+        ("upstream", Self::Upstream),
+        ("upstream_us", Self::UpstreamTime),
+        ("cache", Self::Cache),
+        ("request_id", Self::RequestId),
+        ("trace_id", Self::TraceId),
+        ("span_id", Self::SpanId),
+        ("site", Self::Site),
+        ("route", Self::Route),
+        ("tls_version", Self::TlsVersion),
+        ("tls_cipher", Self::TlsCipher),
+        ("bytes_in", Self::BytesIn),
+        ("bytes_out", Self::BytesOut),
+        ("time", Self::Time),
+    ];
+
+    /// Returns the value with this name: one of [`Self::NAMES`] or a placeholder without braces.
+    pub fn parse(name: &str) -> Option<Self> {
+        if let Some((_, value)) = Self::NAMES.iter().find(|(known, _)| *known == name) {
+            return Some(value.clone());
+        }
+        let template = Template::parse(&format!("{{{name}}}"), Scope::default()).ok()?;
+        match template.parts() {
+            [TemplatePart::Value(placeholder)] => Some(Self::Placeholder(placeholder.clone())),
+            _ => None,
+        }
+    }
 }
 
 impl Log {
     /// Returns all access logs. The log of `[log]` is the first.
     pub fn files(&self) -> impl Iterator<Item = LogFile> + '_ {
-        let first = LogFile { access: self.access.clone(), format: self.format.clone() };
+        let (access, format) = (self.access.clone(), self.format.clone());
+        let first = LogFile { access, format, rotate: self.rotate };
         std::iter::once(first).chain(self.others.iter().cloned())
+    }
+
+    /// Returns the paths of all log files, with their rotations.
+    pub fn paths(&self) -> Vec<(PathBuf, Option<Rotation>)> {
+        let mut paths: Vec<(PathBuf, Option<Rotation>)> = Vec::new();
+        for file in self.files() {
+            let AccessLog::Path(path) = file.access else { continue };
+            match paths.iter_mut().find(|(known, _)| *known == path) {
+                Some((_, rotation)) => *rotation = rotation.or(file.rotate),
+                None => paths.push((path, file.rotate)),
+            }
+        }
+        paths
+    }
+
+    /// Returns true if lines of `other` go to the same places, without regard to formats and
+    /// levels.
+    pub fn has_destinations_of(&self, other: &Self) -> bool {
+        let files =
+            |log: &Self| log.files().map(|file| (file.access, file.rotate)).collect::<Vec<_>>();
+        files(self) == files(other) && (&self.error, &self.sender) == (&other.error, &other.sender)
     }
 }
 
@@ -80,6 +247,8 @@ pub enum AccessLog {
     /// A file. Forebay appends lines to it. Its directory existed when the configuration was
     /// loaded.
     Path(PathBuf),
+    /// A log service.
+    Service(LogService),
 }
 
 /// The format of a line of the access log.

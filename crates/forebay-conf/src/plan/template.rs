@@ -53,6 +53,10 @@ pub enum Placeholder {
     User,
     /// `{request_id}`: an identifier of the request, chosen by a trusted proxy or by Forebay.
     RequestId,
+    /// `{trace_id}`: the identifier of the request's trace; empty without one.
+    TraceId,
+    /// `{span_id}`: the identifier of the server's span; empty without one.
+    SpanId,
     /// `{tls.subject}`: the subject of the client's certificate; empty without one.
     TlsSubject,
     /// `{NAME}`: a named group of the route's `path_regex`, by its number from 0.
@@ -89,7 +93,7 @@ pub struct Scope<'a> {
 pub struct UnknownPlaceholder(pub String);
 
 /// The names of placeholders without a parameter.
-static NAMES: [(&str, Placeholder); 14] = [
+static NAMES: [(&str, Placeholder); 16] = [
     ("client", Placeholder::Client),
     ("client_port", Placeholder::ClientPort),
     ("scheme", Placeholder::Scheme),
@@ -103,6 +107,8 @@ static NAMES: [(&str, Placeholder); 14] = [
     ("prefix", Placeholder::Prefix),
     ("user", Placeholder::User),
     ("request_id", Placeholder::RequestId),
+    ("trace_id", Placeholder::TraceId),
+    ("span_id", Placeholder::SpanId),
     ("tls.subject", Placeholder::TlsSubject),
 ];
 

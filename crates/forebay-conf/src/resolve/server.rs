@@ -1,20 +1,16 @@
-//! Resolves `[server]` and `[log]`.
+//! Resolves `[server]`.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::effect::no_effect;
-use super::path::{directory, in_directory, path};
+use super::path::{directory, path};
 use super::peer::{host, socket_address};
 use super::store::store;
 use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
-use crate::file::{self, At, File, OneOrMany, TextOr};
-use crate::plan::{
-    AccessLog, CacheDisk, ErrorFormat, Format, HostPattern, Level, Limits, Log, LogFile, Server,
-    Timeouts,
-};
-use crate::suggest;
+use crate::file::{self, At, OneOrMany};
+use crate::plan::{CacheDisk, HostPattern, Limits, Server, Timeouts};
 
 /// Checks `[server]` and adds the defaults.
 pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<Server> {
@@ -185,128 +181,4 @@ fn limits(typed: &file::Limits) -> Resolution<Limits> {
         buffer_file: size(&typed.buffer_file)?.unwrap_or(default.buffer_file),
         buffer_total: size(&typed.buffer_total)?.unwrap_or(default.buffer_total),
     })
-}
-
-/// Checks `[log]` and adds the defaults.
-pub(super) fn log(context: &Context<'_>, typed: &file::Log) -> Resolution<Log> {
-    let access = typed.access.as_ref().map_or(Ok(AccessLog::Off), |at| access(context, at))?;
-    let format = typed.format.as_ref().map_or(Ok(Format::default()), format)?;
-    if let (Some(at), None) = (&typed.format, &typed.access) {
-        let help = "set the file of the log: access = \"stdout\", or the path of a file";
-        return Err(no_effect(&at.span, "format", "without `access`", help));
-    }
-    let level = typed.level.as_ref().map_or_else(Level::default, |at| match at.value {
-        file::Level::Error => Level::Error,
-        file::Level::Warn => Level::Warn,
-        file::Level::Info => Level::Info,
-        file::Level::Debug => Level::Debug,
-    });
-    let error_format = match typed.error_format.as_ref().map(|at| at.value) {
-        Some(file::ErrorFormat::Json) => ErrorFormat::Json,
-        Some(file::ErrorFormat::Text) | None => ErrorFormat::Text,
-    };
-    Ok(Log { access, format, level, error_format, others: Vec::new() })
-}
-
-fn access(context: &Context<'_>, typed: &At<String>) -> Resolution<AccessLog> {
-    Ok(match typed.as_str() {
-        "off" => AccessLog::Off,
-        "stdout" => AccessLog::Stdout,
-        _ => AccessLog::Path(in_directory(context, typed)?),
-    })
-}
-
-/// Returns the access log of a site, if the site has its own.
-pub(super) fn site_log(
-    context: &Context<'_>,
-    file: &File,
-    typed: &Option<At<TextOr<file::LogFile>>>,
-) -> Resolution<Option<LogFile>> {
-    let short;
-    let (at, table) = match typed {
-        None => return Ok(None),
-        Some(at @ At { value: TextOr::Text(path), .. }) => {
-            let access = Some(at.with(path.clone()));
-            short = file::LogFile { access, ..file::LogFile::default() };
-            (at, &short)
-        }
-        Some(at @ At { value: TextOr::Table(table), .. }) => (at, table),
-    };
-    log_file(context, file, &at.with(table)).map(Some)
-}
-
-/// Returns the access log of a site or route. Keys that the table does not have come from `[log]`.
-pub(super) fn log_file(
-    context: &Context<'_>,
-    file: &File,
-    typed: &At<&file::LogFile>,
-) -> Resolution<LogFile> {
-    let table = typed.value;
-    let Some(at) = table.access.as_ref().or(file.log.access.as_ref()) else {
-        let help = "set the file of the log: access = \"stdout\", or the path of a file";
-        return Err(no_effect(&typed.span, "log", "without `access`", help));
-    };
-    let format_of = table.format.as_ref().or(file.log.format.as_ref());
-    Ok(LogFile {
-        access: access(context, at)?,
-        format: format_of.map_or(Ok(Format::default()), format)?,
-    })
-}
-
-/// Returns the first unknown directive of a log pattern.
-fn unknown_directive(pattern: &str) -> Option<String> {
-    const LETTERS: &str = "haAlutrsbBDTmUqHvVpP%";
-    const OWN: [&str; 3] = ["upstream", "cache", "request_id"];
-    let mut rest = pattern;
-    while let Some(at) = rest.find('%') {
-        let tail = rest[at + 1..].trim_start_matches(['>', '<']);
-        let named = tail.strip_prefix('{').and_then(|tail| tail.split_once('}'));
-        let (name, tail) = named.map_or((None, tail), |(name, tail)| (Some(name), tail));
-        let letter = tail.chars().next();
-        let is_known = match (name, letter) {
-            (None, Some(letter)) => LETTERS.contains(letter),
-            (Some(_), Some('i')) => true,
-            (Some(name), Some('x')) => OWN.contains(&name),
-            _ => false,
-        };
-        rest = &tail[letter.map_or(0, char::len_utf8)..];
-        if !is_known {
-            let end = letter.map_or(String::new(), String::from);
-            return Some(name.map_or(format!("%{end}"), |name| format!("%{{{name}}}{end}")));
-        }
-    }
-    None
-}
-
-/// Checks the format of an access log: a name, or a pattern of Apache.
-fn format(typed: &At<String>) -> Resolution<Format> {
-    match typed.as_str() {
-        "common" => Ok(Format::Common),
-        "combined" => Ok(Format::Combined),
-        "json" => Ok(Format::Json),
-        pattern if pattern.contains('%') => {
-            let pattern = no_control(pattern, typed)?;
-            match unknown_directive(pattern) {
-                None => Ok(Format::Pattern(pattern.to_owned())),
-                Some(unknown) => {
-                    let message = format!("\"{unknown}\" is no directive of an access log");
-                    Err(Problem::new(&typed.span, message).help(
-                        "there are %h %a %A %l %u %t %r %s %b %B %D %T %m %U %q %H %v %V %p %P, \
-                         %{FIELD}i, and %{upstream}x, %{cache}x, %{request_id}x",
-                    ))
-                }
-            }
-        }
-        other => {
-            let names = ["common", "combined", "json"];
-            let problem = Problem::new(&typed.span, format!("unknown log format \"{other}\""));
-            let problem = match suggest::nearest(other, names) {
-                Some(name) => problem.label(format!("did you mean \"{name}\"?")),
-                None => problem,
-            };
-            Err(problem.help(
-                "write \"common\", \"combined\", \"json\", or a pattern such as \"%h %r %>s\"",
-            ))
-        }
-    }
 }

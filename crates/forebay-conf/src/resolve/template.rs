@@ -36,8 +36,9 @@ pub(super) fn template<T>(text: &str, typed: &At<T>, known: Known<'_>) -> Resolu
         }
         .help(
             "there are {client}, {client_port}, {scheme}, {host}, {port}, {method}, {path}, \
-             {query}, {uri}, {rest}, {prefix}, {user}, {request_id}, {tls.subject}, {header.NAME}, \
-             {cookie.NAME}, {query.NAME}, {map.NAME} of a table [map.NAME] and the groups of `path_regex`; for a brace before a \
+             {query}, {uri}, {rest}, {prefix}, {user}, {request_id}, {trace_id}, {span_id}, \
+             {tls.subject}, {header.NAME}, {cookie.NAME}, {query.NAME}, {map.NAME} of a table \
+             [map.NAME] and the groups of `path_regex`; for a brace before a \
              letter write {{",
         )
     })

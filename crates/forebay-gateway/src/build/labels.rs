@@ -13,7 +13,7 @@ pub fn labels_of(site: &Site, route: &Route) -> RouteLabels {
 }
 
 /// Returns the first host name of a site, or its first listener.
-fn name_of_site(site: &Site) -> String {
+pub fn name_of_site(site: &Site) -> String {
     match site.hosts.first() {
         Some(HostPattern::Exact(name)) => name.clone(),
         Some(HostPattern::Suffix(end)) => format!("*{end}"),

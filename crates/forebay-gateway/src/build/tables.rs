@@ -32,6 +32,7 @@ use forebay_upstream::script::{exact_paths, scripts_of};
 use forebay_upstream::{Backend, BackendOptions, IdlePools, Upstream};
 use tokio::sync::Semaphore;
 
+use super::labels::name_of_site;
 use super::shared::{Shared, SharedUpstream};
 use super::{Origins, by_https, replies, slashes, trust};
 
@@ -95,6 +96,7 @@ impl Origins {
         let scripts = ScriptRoutes::of(site, &self.plan);
         let kept = kept_scripts(site, &self.plan);
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
+            name: self.labels(site, route).route.into(),
             matcher: route.matcher.clone(),
             gate: self.gate((index, at), route, (thread, pools)),
             origin: {
@@ -145,6 +147,7 @@ impl Origins {
             }),
         });
         Site {
+            name: self.plan.file.hide(&name_of_site(site)).into(),
             log: self.plan.log_of(site, None),
             hosts: site.hosts.clone(),
             trust: trust(site),

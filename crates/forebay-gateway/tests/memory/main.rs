@@ -70,6 +70,7 @@ mod streams;
 mod time_limits;
 mod token_urls;
 mod tokens;
+mod traces;
 mod tunnels;
 mod turns;
 mod upgrades;

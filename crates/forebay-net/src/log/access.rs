@@ -5,8 +5,11 @@ use std::cell::{Cell, RefCell};
 use forebay_conf::{self as conf, Level};
 
 use super::connection::ConnectionEntry;
+use super::journal::append_fields;
+use super::lost::LostAt;
 use super::pattern::{LogEntry, Pattern};
 use super::{LogQueue, Message};
+use crate::trace::Tracer;
 
 /// Maximum bytes of lines that a thread keeps for each log while the writer's queue is full.
 const HELD_BACK: usize = 4 << 20;
@@ -20,6 +23,8 @@ const HAND_OVER: usize = 64 << 10;
 pub struct AccessLog {
     /// The logs by number: first the log of `[log]`, then the logs of sites and routes.
     logs: Vec<Collected>,
+    /// Records traces, if they are enabled.
+    tracer: Option<Tracer>,
     lost: Cell<u64>,
     queue: LogQueue,
 }
@@ -27,13 +32,15 @@ pub struct AccessLog {
 /// The format and the collected lines of one log.
 struct Collected {
     pattern: Option<Pattern>,
+    /// True if the log goes to the journal, whose messages have fields.
+    has_fields: bool,
     lines: RefCell<Vec<u8>>,
     /// Time of the last line in seconds since 1970, and the formatted text of this time.
     time: RefCell<(u64, String)>,
 }
 
 impl AccessLog {
-    pub(super) fn new(log: &conf::Log, queue: LogQueue) -> Self {
+    pub(super) fn new(log: &conf::Log, queue: LogQueue, tracer: Option<Tracer>) -> Self {
         let collected = |file: conf::LogFile| {
             let pattern = match (&file.access, &file.format) {
                 (conf::AccessLog::Off, _) => None,
@@ -42,22 +49,36 @@ impl AccessLog {
                 (_, conf::Format::Combined) => Some(Pattern::combined()),
                 (_, conf::Format::Pattern(pattern)) => Some(Pattern::parse(pattern)),
             };
-            Collected { pattern, lines: RefCell::default(), time: RefCell::default() }
+            let has_fields =
+                matches!(file.access, conf::AccessLog::Service(conf::LogService::Journal(_)));
+            let (lines, time) = Default::default();
+            Collected { pattern, has_fields, lines, time }
         };
         let logs = log.files().map(collected).collect();
-        Self { logs, lost: Cell::new(0), queue }
+        Self { logs, tracer, lost: Cell::new(0), queue }
     }
 
     /// Passes the collected lines to the writer, and uses the logs of `other` for all further
     /// lines.
     pub fn replace(&mut self, other: Self) {
         self.hand_over();
-        self.logs = other.logs;
+        (self.logs, self.tracer) = (other.logs, other.tracer);
     }
 
-    /// Returns true if at least one log is enabled.
+    /// Returns true if at least one log or the tracer is enabled.
     pub(crate) fn is_on(&self) -> bool {
-        self.logs.iter().any(|log| log.pattern.is_some())
+        self.tracer.is_some() || self.logs.iter().any(|log| log.pattern.is_some())
+    }
+
+    /// Returns the tracer, if traces are enabled.
+    pub(crate) fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.as_ref()
+    }
+
+    /// Returns true if a log or a trace contains times of the steps of requests.
+    pub(crate) fn needs_steps(&self) -> bool {
+        self.tracer.is_some()
+            || self.logs.iter().any(|log| log.pattern.as_ref().is_some_and(Pattern::needs_steps))
     }
 
     /// Returns true if no line is waiting to be passed to the writer.
@@ -67,12 +88,17 @@ impl AccessLog {
 
     /// Appends the line of a finished request to the log with this number.
     pub fn record(&self, number: usize, entry: &LogEntry<'_>) {
-        self.append(number, |pattern, time, lines| pattern.append(entry, time, lines));
+        self.append(number, |log, pattern, time, lines| {
+            pattern.append(entry, time, lines);
+            if log.has_fields {
+                append_fields(entry, lines);
+            }
+        });
     }
 
     /// Appends the line of a finished connection of a stream to the log with this number.
     pub fn record_connection(&self, number: usize, entry: &ConnectionEntry<'_>) {
-        self.append(number, |pattern, time, lines| match pattern {
+        self.append(number, |_, pattern, time, lines| match pattern {
             Pattern::Json => entry.append_json(time, lines),
             Pattern::Parts(_) => entry.append_text(time, lines),
         });
@@ -80,16 +106,17 @@ impl AccessLog {
 
     /// Appends the line that `write` writes to the log with this number.
     #[inline]
-    fn append(&self, number: usize, write: impl FnOnce(&Pattern, &str, &mut Vec<u8>)) {
+    fn append(&self, number: usize, write: impl FnOnce(&Collected, &Pattern, &str, &mut Vec<u8>)) {
         let Some(log) = self.logs.get(number) else { return };
         let Some(pattern) = &log.pattern else { return };
         let mut lines = log.lines.borrow_mut();
         if lines.len() > HELD_BACK {
             self.lost.set(self.lost.get() + 1);
+            LostAt::Queue.count(1);
             return;
         }
         log.refresh_time(pattern);
-        write(pattern, &log.time.borrow().1, &mut lines);
+        write(log, pattern, &log.time.borrow().1, &mut lines);
         lines.push(b'\n');
         if lines.len() >= HAND_OVER {
             drop(lines);

@@ -3,9 +3,11 @@
 use std::io::Write;
 use std::time::Duration;
 
+use forebay_conf::{LogValue, Placeholder, Template, TemplatePart};
 use forebay_wire::http1::{Version, encode};
 
 use crate::head::Request;
+use crate::template::Escape;
 
 const COMMON: &str = "%h %l %u %t \"%r\" %>s %b";
 const COMBINED: &str = "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"";
@@ -20,6 +22,16 @@ pub struct LogEntry<'a> {
     pub body_bytes: u64,
     /// Time since the end of the request head.
     pub took: Duration,
+    /// Time from the wait for a connection to the backend to the head of its reply, if measured.
+    pub upstream_time: Option<Duration>,
+    /// Bytes of the request's head and body.
+    pub bytes_in: u64,
+    /// Bytes of the reply's head and body.
+    pub bytes_out: u64,
+    /// Name of the site.
+    pub site: Option<&'a str>,
+    /// Name of the route.
+    pub route: Option<&'a str>,
 }
 
 impl LogEntry<'_> {
@@ -37,35 +49,74 @@ pub(super) enum Pattern {
 pub(super) enum PatternPiece {
     Text(String),
     Header(String),
-    Own(Own),
+    Value(LogValue),
     Directive(u8),
 }
 
-/// A value that Apache's formats do not have. A format names it as `%{NAME}x`.
-#[derive(Clone, Copy)]
-pub(super) enum Own {
-    Upstream,
-    Cache,
-    RequestId,
+/// Appends text with the escapes of a log format.
+type AppendText = fn(&[u8], &mut Vec<u8>);
+
+/// Appends a value that Apache's formats do not have. Returns false if there is no such value.
+pub(super) fn append_value(
+    value: &LogValue,
+    entry: &LogEntry<'_>,
+    append: AppendText,
+    out: &mut Vec<u8>,
+) -> bool {
+    let request = entry.request;
+    let variable = |name: &str| {
+        let mut variables = request.connection_variables().iter();
+        variables.find(|(known, _)| *known == name).map(|(_, value)| value.as_bytes())
+    };
+    let text = match value {
+        LogValue::Upstream => request.upstream.as_deref().map(str::as_bytes),
+        LogValue::Cache => request.cache.map(str::as_bytes),
+        LogValue::RequestId => request.known_id(),
+        LogValue::Site => entry.site.map(str::as_bytes),
+        LogValue::Route => entry.route.map(str::as_bytes),
+        LogValue::TlsVersion => variable("SSL_PROTOCOL"),
+        LogValue::TlsCipher => variable("SSL_CIPHER"),
+        LogValue::UpstreamTime => {
+            let Some(time) = entry.upstream_time else { return false };
+            encode::decimal(out, time.as_micros() as u64);
+            return true;
+        }
+        LogValue::BytesIn | LogValue::BytesOut => {
+            let is_in = *value == LogValue::BytesIn;
+            encode::decimal(out, if is_in { entry.bytes_in } else { entry.bytes_out });
+            return true;
+        }
+        LogValue::Time => {
+            let now = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::system());
+            let _ = write!(out, "{}", now.strftime("%Y-%m-%dT%H:%M:%S%.3f%:z"));
+            return true;
+        }
+        LogValue::TraceId | LogValue::SpanId => {
+            let Some(trace) = &request.trace else { return false };
+            match value {
+                LogValue::TraceId => trace.append_trace_id(out),
+                _ => trace.append_span_id(out),
+            }
+            return true;
+        }
+        LogValue::Placeholder(placeholder) => {
+            return append_placeholder(placeholder, entry, append, out);
+        }
+    };
+    text.map(|text| append(text, out)).is_some()
 }
 
-impl Own {
-    fn parse(name: &str) -> Option<Self> {
-        Some(match name {
-            "upstream" => Self::Upstream,
-            "cache" => Self::Cache,
-            "request_id" => Self::RequestId,
-            _ => return None,
-        })
-    }
-
-    fn of(self, request: &Request) -> Option<&[u8]> {
-        match self {
-            Self::Upstream => request.upstream.as_deref().map(str::as_bytes),
-            Self::Cache => request.cache.map(str::as_bytes),
-            Self::RequestId => request.known_id(),
-        }
-    }
+fn append_placeholder(
+    value: &Placeholder,
+    entry: &LogEntry<'_>,
+    append: AppendText,
+    out: &mut Vec<u8>,
+) -> bool {
+    let template = Template::of(vec![TemplatePart::Value(value.clone())]);
+    let mut text = Vec::new();
+    entry.request.fill(&template, Escape::Field, &mut text);
+    append(&text, out);
+    !text.is_empty()
 }
 
 impl Pattern {
@@ -75,6 +126,16 @@ impl Pattern {
 
     pub(super) fn combined() -> Self {
         Self::parse(COMBINED)
+    }
+
+    /// Returns true if lines contain the time that a backend took.
+    pub(super) fn needs_steps(&self) -> bool {
+        match self {
+            Self::Json => true,
+            Self::Parts(parts) => {
+                parts.iter().any(|part| matches!(part, PatternPiece::Value(LogValue::UpstreamTime)))
+            }
+        }
     }
 
     /// Returns the `strftime` format of the time that [`Self::append`] expects.
@@ -98,11 +159,11 @@ impl Pattern {
                 rest = after;
                 continue;
             }
-            let own = tail.strip_prefix('{').and_then(|tail| tail.split_once("}x"));
-            if let Some((own, after)) =
-                own.and_then(|(name, after)| Some((Own::parse(name)?, after)))
+            let value = tail.strip_prefix('{').and_then(|tail| tail.split_once("}x"));
+            if let Some((value, after)) =
+                value.and_then(|(name, after)| Some((LogValue::parse(name)?, after)))
             {
-                parts.push(PatternPiece::Own(own));
+                parts.push(PatternPiece::Value(value));
                 rest = after;
                 continue;
             }
@@ -132,10 +193,11 @@ impl Pattern {
                     match part {
                         PatternPiece::Text(text) => out.extend_from_slice(text.as_bytes()),
                         PatternPiece::Header(name) => append_header(entry, name, out),
-                        PatternPiece::Own(own) => match own.of(entry.request) {
-                            Some(value) => append_escaped(value, out),
-                            None => out.push(b'-'),
-                        },
+                        PatternPiece::Value(value) => {
+                            if !append_value(value, entry, append_escaped, out) {
+                                out.push(b'-');
+                            }
+                        }
                         PatternPiece::Directive(letter) => {
                             append_directive(*letter, entry, time, out);
                         }
@@ -233,6 +295,20 @@ pub(super) fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// The keys of JSON lines that are omitted if they have no value.
+const OPTIONAL_KEYS: [(&str, LogValue); 10] = [
+    ("site", LogValue::Site),
+    ("route", LogValue::Route),
+    ("upstream", LogValue::Upstream),
+    ("upstream_us", LogValue::UpstreamTime),
+    ("cache", LogValue::Cache),
+    ("request_id", LogValue::RequestId),
+    ("trace_id", LogValue::TraceId),
+    ("span_id", LogValue::SpanId),
+    ("tls_version", LogValue::TlsVersion),
+    ("tls_cipher", LogValue::TlsCipher),
+];
+
 /// Appends the line of `entry` as a JSON object.
 fn append_json(entry: &LogEntry<'_>, time: &str, out: &mut Vec<u8>) {
     let request = entry.request;
@@ -255,20 +331,24 @@ fn append_json(entry: &LogEntry<'_>, time: &str, out: &mut Vec<u8>) {
         append_json_text(value, out);
         out.push(b'"');
     }
-    for (key, own) in
-        [("upstream", Own::Upstream), ("cache", Own::Cache), ("request_id", Own::RequestId)]
-    {
-        if let Some(value) = own.of(request) {
-            let _ = write!(out, ",\"{key}\":\"");
-            append_json_text(value, out);
+    for (key, value) in OPTIONAL_KEYS {
+        let start = out.len();
+        let _ = write!(out, ",\"{key}\":");
+        let is_number = value == LogValue::UpstreamTime;
+        if !is_number {
+            out.push(b'"');
+        }
+        if !append_value(&value, entry, append_json_text, out) {
+            out.truncate(start);
+        } else if !is_number {
             out.push(b'"');
         }
     }
+    let LogEntry { status, body_bytes, bytes_in, bytes_out, .. } = entry;
     let _ = write!(
         out,
-        ",\"status\":{},\"body_bytes\":{},\"duration_us\":{}}}",
-        entry.status,
-        entry.body_bytes,
+        ",\"status\":{status},\"body_bytes\":{body_bytes},\"bytes_in\":{bytes_in},\
+         \"bytes_out\":{bytes_out},\"duration_us\":{}}}",
         entry.micros()
     );
 }

@@ -1,8 +1,8 @@
 //! The thread that writes the logs.
 
-use std::fs::File;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -11,10 +11,16 @@ use std::time::Duration;
 
 use forebay_conf::{self as conf, Level};
 
+use super::lost::LostAt;
+use super::message::LineKind;
 use super::pattern::append_json_text;
+use super::service::Service;
+use super::target::{self, ServiceHandle, Target};
 use super::{AccessLog, ErrorLog, LogQueue, Message, Queued, Reopener, Style};
-use crate::log_file::{self, Owner};
+use crate::log_file::Owner;
 use crate::log_opener::Opener;
+use crate::log_rotation::compress;
+use crate::trace::Tracer;
 
 /// Before Forebay exits, it waits this long at most until the writer has written all queued
 /// messages.
@@ -25,6 +31,8 @@ const ENDING: Duration = Duration::from_secs(5);
 pub struct Writer {
     queue: LogQueue,
     style: Arc<Style>,
+    /// Records traces, if they are enabled.
+    tracer: Option<Tracer>,
     thread: Option<JoinHandle<()>>,
     /// Channel that disconnects when the thread has written everything.
     ended: Receiver<()>,
@@ -34,15 +42,18 @@ impl Writer {
     /// Opens the logs and starts the thread. A log file that it creates belongs to `owner`.
     pub fn start(log: &conf::Log, owner: Option<Owner>) -> io::Result<Self> {
         let (queue, queued) = LogQueue::new();
-        let targets = open_all(log, owner)?;
+        let targets = Targets::open(log, owner)?;
         let style = Arc::new(Style::new(log));
-        let for_thread = style.clone();
+        let (for_thread, for_queue) = (style.clone(), queue.clone());
         let (ending, ended) = channel::<()>();
         let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
-            write_all(&queued, targets, &for_thread);
+            LogThread { queue: for_queue, style: for_thread, opener: None }.run(&queued, targets);
             drop(ending);
         })?;
-        Ok(Self { queue, style, thread: Some(thread), ended })
+        let thread = Some(thread);
+        let mut writer = Self { queue, style, tracer: None, thread, ended };
+        writer.set_traces(log)?;
+        Ok(writer)
     }
 
     /// Returns a handle to the error log.
@@ -52,7 +63,21 @@ impl Writer {
 
     /// Creates the access log of one thread.
     pub fn access(&self, log: &conf::Log) -> AccessLog {
-        AccessLog::new(log, self.queue.clone())
+        AccessLog::new(log, self.queue.clone(), self.tracer.clone())
+    }
+
+    /// Starts to export traces, or changes the export. Threads use the change after they have a new
+    /// access log.
+    pub fn set_traces(&mut self, log: &conf::Log) -> io::Result<()> {
+        let current = self.tracer.as_ref().map(Tracer::settings);
+        if current != log.traces.as_ref() {
+            let start = |traces| {
+                let errors = self.errors();
+                Tracer::start(traces, move |level, line| errors.log(level, line))
+            };
+            self.tracer = log.traces.as_ref().map(start).transpose()?;
+        }
+        Ok(())
     }
 
     /// Returns a handle for another thread to reopen the access log.
@@ -61,12 +86,12 @@ impl Writer {
     }
 
     /// Opens the access logs of a new configuration. [`Writer::switch`] makes the writer use them.
-    pub fn open(log: &conf::Log) -> io::Result<Vec<Target>> {
-        open_all(log, None)
+    pub fn open(log: &conf::Log) -> io::Result<Targets> {
+        Targets::open(log, None)
     }
 
     /// Makes the writer use `targets` for all further lines.
-    pub fn switch(&self, targets: Vec<Target>) {
+    pub fn switch(&self, targets: Targets) {
         self.queue.order(Message::Switch(targets));
     }
 
@@ -83,6 +108,9 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        if let Some(tracer) = self.tracer.take() {
+            tracer.finish();
+        }
         self.queue.order(Message::End);
         let has_ended = self.ended.recv_timeout(ENDING) == Err(RecvTimeoutError::Disconnected);
         if let Some(thread) = self.thread.take().filter(|_| has_ended) {
@@ -91,61 +119,36 @@ impl Drop for Writer {
     }
 }
 
-fn open_all(log: &conf::Log, owner: Option<Owner>) -> io::Result<Vec<Target>> {
-    log.files().map(|file| Target::open(&file.access, owner)).collect()
+/// Destinations of all logs.
+pub struct Targets {
+    access: Vec<Target>,
+    /// The service of the error log. `None` means standard error.
+    errors: Option<ServiceHandle>,
+    services: BTreeMap<conf::LogService, ServiceHandle>,
 }
 
-/// Destination of access log lines.
-pub enum Target {
-    Off,
-    Stdout,
-    File(PathBuf, File),
-}
-
-impl Target {
-    fn open(access: &conf::AccessLog, owner: Option<Owner>) -> io::Result<Self> {
-        Ok(match access {
-            conf::AccessLog::Off => Self::Off,
-            conf::AccessLog::Stdout => Self::Stdout,
-            conf::AccessLog::Path(path) => {
-                let file = log_file::open(path, owner);
-                let context = |error: io::Error| {
-                    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-                };
-                Self::File(path.clone(), file.map_err(context)?)
+impl Targets {
+    fn open(log: &conf::Log, owner: Option<Owner>) -> io::Result<Self> {
+        let mut services = BTreeMap::new();
+        // All logs of a service share its thread.
+        let mut service = |to: &conf::LogService| {
+            if let Some(known) = services.get(to) {
+                return Ok(ServiceHandle::clone(known));
             }
-        })
+            let started = ServiceHandle(Service::start(to, &log.sender)?);
+            services.insert(to.clone(), started.clone());
+            Ok(started)
+        };
+        let access = log.files().map(|file| target::open(&file, owner, &mut service));
+        let access = access.collect::<io::Result<_>>()?;
+        let errors = log.error.as_ref().map(service).transpose()?;
+        Ok(Self { access, errors, services })
     }
 
-    fn write(&mut self, lines: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Off => Ok(()),
-            Self::Stdout => io::stdout().lock().write_all(lines),
-            Self::File(_, file) => file.write_all(lines),
-        }
-    }
-
-    /// Opens the file again, through `opener` if this process lacks the permission. After an error,
-    /// keeps the old file.
-    fn reopen(&mut self, opener: Option<&mut Opener>) {
-        if let Self::File(path, _) = self {
-            let opener = opener.filter(|opener| opener.is_for(path));
-            let reopened = match (Self::open(&conf::AccessLog::Path(path.clone()), None), opener) {
-                (Err(error), Some(opener)) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    opener.open(path).map(|file| Self::File(path.clone(), file))
-                }
-                (reopened, _) => reopened,
-            };
-            match reopened {
-                Ok(reopened) => *self = reopened,
-                Err(error) => {
-                    let line = format!(
-                        "forebay: cannot reopen the access log, keeping the old file: {error}"
-                    );
-                    let _ = writeln!(io::stderr(), "{line}");
-                }
-            }
-        }
+    /// Waits until the services have taken all lines, for a limited time.
+    fn finish(mut self) {
+        (self.access, self.errors) = (Vec::new(), None);
+        self.services.into_values().for_each(|service| service.0.finish());
     }
 }
 
@@ -165,35 +168,116 @@ fn error_line(level: Level, message: &str, style: &Style) -> Vec<u8> {
     line
 }
 
-fn write_all(queued: &Queued, targets: Vec<Target>, style: &Style) {
-    let mut outputs = outputs(targets);
-    let mut opener: Option<Opener> = None;
-    while let Ok(message) = queued.receiver.recv() {
-        let size = message.size();
-        match message {
-            // After a reload with fewer logs, lines of the last tick may have the number of a
-            // removed log.
-            Message::Lines(number, lines) => {
-                if let Some((target, troubles)) = outputs.get_mut(number) {
-                    troubles.write(target, &lines);
+/// Returns true if standard error is a stream of the journal of systemd.
+fn is_stderr_journal() -> bool {
+    // The service manager sets the variable to device and inode of the stream. A shell may have
+    // redirected standard error since then.
+    let Ok(variable) = std::env::var("JOURNAL_STREAM") else { return false };
+    let Ok(found) = rustix::fs::fstat(io::stderr().as_fd()) else { return false };
+    variable == format!("{}:{}", found.st_dev, found.st_ino)
+}
+
+/// Puts the priority for the journal before each line (`sd-daemon(3)`).
+fn with_priorities(lines: &[u8], kind: LineKind) -> Vec<u8> {
+    let mut out = Vec::new();
+    for line in lines.split_inclusive(|&byte| byte == b'\n') {
+        let _ = write!(out, "<{}>", kind.severity());
+        out.extend_from_slice(line);
+    }
+    out
+}
+
+/// The thread that writes the logs.
+struct LogThread {
+    queue: LogQueue,
+    style: Arc<Style>,
+    opener: Option<Opener>,
+}
+
+impl LogThread {
+    fn run(mut self, queued: &Queued, mut targets: Targets) {
+        let mut troubles = troubles(&targets);
+        let is_journal = is_stderr_journal();
+        while let Ok(message) = queued.receiver.recv() {
+            let size = message.size();
+            match message {
+                // After a reload with fewer logs, lines of the last tick may have the number of a
+                // removed log.
+                Message::Lines(number, lines) => {
+                    if let Some(target) = targets.access.get_mut(number) {
+                        troubles[number].write(target, lines, self.opener.as_mut());
+                        self.compress_old(target);
+                    }
+                }
+                Message::Error(level, line) => {
+                    self.write_error(level, &line, &targets, is_journal);
+                }
+                Message::Reopen => {
+                    for file in targets.access.iter_mut().filter_map(Target::file) {
+                        file.reopen(self.opener.as_mut());
+                    }
+                }
+                Message::Opener(other) => self.opener = Some(other),
+                Message::Switch(others) => {
+                    targets = others;
+                    troubles = self::troubles(&targets);
+                }
+                Message::Compressed(path, outcome) => {
+                    for target in &mut targets.access {
+                        if let Some(file) = target.file() {
+                            file.end_compression(&path, &outcome, self.opener.as_mut());
+                        }
+                        self.compress_old(target);
+                    }
+                }
+                Message::End => {
+                    targets.finish();
+                    return;
                 }
             }
-            Message::Error(level, line) => {
-                let _ = io::stderr().write_all(&error_line(level, &line, style));
-            }
-            Message::Reopen => {
-                outputs.iter_mut().for_each(|(target, _)| target.reopen(opener.as_mut()));
-            }
-            Message::Opener(other) => opener = Some(other),
-            Message::Switch(others) => outputs = self::outputs(others),
-            Message::End => return,
+            queued.release(size);
         }
-        queued.release(size);
+    }
+
+    fn write_error(&self, level: Level, message: &str, targets: &Targets, is_journal: bool) {
+        let kind = LineKind::Error(level);
+        if let Some(service) = &targets.errors {
+            return service.0.send(kind, service_line(level, message, &self.style));
+        }
+        let line = error_line(level, message, &self.style);
+        let marked = is_journal.then(|| with_priorities(&line, kind));
+        let _ = io::stderr().write_all(&marked.unwrap_or(line));
+    }
+
+    /// Compresses an old file of the log on another thread, if one waits.
+    fn compress_old(&mut self, target: &mut Target) {
+        let Some(file) = target.file() else { return };
+        let Some(compression) = file.begin_compression(self.opener.as_mut()) else { return };
+        let (queue, path) = (self.queue.clone(), file.path().to_owned());
+        let thread = std::thread::Builder::new().name("log-compress".into());
+        let own_path = path.clone();
+        let started = thread.spawn(move || {
+            // On Linux, this changes the priority of the thread alone.
+            let _ = rustix::process::nice(10);
+            let outcome = compress(compression);
+            queue.order(Message::Compressed(own_path, outcome));
+        });
+        if let Err(error) = started {
+            file.end_compression(&path, &Err(error), self.opener.as_mut());
+        }
     }
 }
 
-fn outputs(targets: Vec<Target>) -> Vec<(Target, Troubles)> {
-    targets.into_iter().map(|target| (target, Troubles::default())).collect()
+/// Returns a message for a log service, which adds time and level itself.
+fn service_line(level: Level, message: &str, style: &Style) -> Vec<u8> {
+    if style.is_json.load(Ordering::Relaxed) {
+        return error_line(level, message, style);
+    }
+    format!("{message}\n").into_bytes()
+}
+
+fn troubles(targets: &Targets) -> Vec<Troubles> {
+    targets.access.iter().map(|_| Troubles::default()).collect()
 }
 
 /// State of failed writes, for example on a full disk.
@@ -205,13 +289,13 @@ struct Troubles {
 }
 
 impl Troubles {
-    fn write(&mut self, target: &mut Target, lines: &[u8]) {
-        // End the incomplete line first, so that it does not merge with the next one.
-        let outcome = if self.is_torn {
-            target.write(b"\n").and_then(|()| target.write(lines))
-        } else {
-            target.write(lines)
-        };
+    fn write(&mut self, target: &mut Target, mut lines: Vec<u8>, opener: Option<&mut Opener>) {
+        let count = memchr::memchr_iter(b'\n', &lines).count().max(1);
+        if self.is_torn {
+            // End the incomplete line first, so that it does not merge with the next one.
+            lines.insert(0, b'\n');
+        }
+        let outcome = target.write(lines, opener);
         match outcome {
             Ok(()) => {
                 if self.lost > 0 {
@@ -226,7 +310,8 @@ impl Troubles {
                     let line = "forebay: the access log cannot be written, its lines are lost:";
                     let _ = writeln!(io::stderr(), "{line} {error}");
                 }
-                self.lost += memchr::memchr_iter(b'\n', lines).count().max(1);
+                self.lost += count;
+                LostAt::File.count(count as u64);
                 self.is_torn = true;
             }
         }

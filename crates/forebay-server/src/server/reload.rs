@@ -124,9 +124,7 @@ impl Server {
         let Reload { wanted, tables, done } = reload;
         // First do everything that may fail.
         let New { listens: new, addresses, opened, copies } = self.open_new(&wanted)?;
-        let accesses =
-            |log: &forebay_conf::Log| log.files().map(|file| file.access).collect::<Vec<_>>();
-        let other_logs = if accesses(&wanted.log) == accesses(&self.wanted.log) {
+        let other_logs = if wanted.log.has_destinations_of(&self.wanted.log) {
             None
         } else {
             Some(
@@ -146,6 +144,9 @@ impl Server {
             }
         }
         self.name_kept_accesses(&wanted);
+        if let Err(error) = self.writer.set_traces(&wanted.log) {
+            self.errors().error(&format!("traces keep their settings: {error}"));
+        }
         self.send_change(threads, &wanted, tables, opened, closed);
         if let Some(targets) = other_logs {
             self.writer.switch(targets);

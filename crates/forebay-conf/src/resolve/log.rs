@@ -1,0 +1,363 @@
+//! Resolves `[log]`, `log` of sites and routes, and `[traces]`.
+
+use std::time::Duration;
+
+use super::effect::no_effect;
+use super::path::{in_directory, socket};
+use super::value::{no_control, optional_time, size, text, within};
+use super::{Context, Resolution};
+use crate::error::Problem;
+use crate::file::{self, At, File, TextOr};
+use crate::plan::{
+    AccessLog, ErrorFormat, Format, Level, Log, LogFile, LogSender, LogService, LogValue, Rotation,
+    TraceClients, Traces,
+};
+use crate::suggest;
+
+/// The smallest size of a rotated file.
+const LEAST_SIZE: u64 = 1024;
+/// The shortest period of a rotated file.
+const LEAST_AGE: Duration = Duration::from_secs(60);
+/// The number of old files that are kept by default.
+const KEEP: usize = 7;
+/// The largest number of old files.
+const MOST_KEPT: usize = 1000;
+/// The value of `per_million` that selects all requests.
+const MILLION: f64 = 1e6;
+/// The path of OTLP over HTTP.
+const TRACES_PATH: &str = "/v1/traces";
+/// The socket of the local syslog service.
+const LOCAL_SYSLOG: &str = "/dev/log";
+/// The socket of systemd's journal.
+const JOURNAL: &str = "/run/systemd/journal/socket";
+/// The facilities of syslog by number (RFC 5424 section 6.2.1).
+const FACILITIES: [&str; 24] = [
+    "kern",
+    "user",
+    "mail",
+    "daemon",
+    "auth",
+    "syslog",
+    "lpr",
+    "news",
+    "uucp",
+    "cron",
+    "authpriv",
+    "ftp",
+    "ntp",
+    "security",
+    "console",
+    "solaris-cron",
+    "local0",
+    "local1",
+    "local2",
+    "local3",
+    "local4",
+    "local5",
+    "local6",
+    "local7",
+];
+
+/// Checks `[log]` and `[traces]`, and adds the defaults.
+pub(super) fn log(context: &Context<'_>, file: &File) -> Resolution<Log> {
+    let typed = &file.log;
+    let access = typed.access.as_ref().map_or(Ok(AccessLog::Off), |at| access(context, at))?;
+    let format = typed.format.as_ref().map_or(Ok(Format::default()), format)?;
+    if let (Some(at), None) = (&typed.format, &typed.access) {
+        let help = "set the file of the log: access = \"stdout\", or the path of a file";
+        return Err(no_effect(&at.span, "format", "without `access`", help));
+    }
+    let rotate = rotation(&access, typed.rotate.as_ref(), None)?;
+    let error = match typed.error.as_ref().filter(|at| at.as_str() != "stderr") {
+        None => None,
+        Some(at) => match service(context, at)? {
+            Some(service) => Some(service),
+            None => {
+                let message = format!("the error log cannot go to \"{}\"", at.value);
+                return Err(Problem::new(&at.span, message).help(
+                    "there are \"stderr\", \"syslog\" and \"journald\"; for a file, redirect \
+                     standard error",
+                ));
+            }
+        },
+    };
+    let level = typed.level.as_ref().map_or_else(Level::default, |at| match at.value {
+        file::Level::Error => Level::Error,
+        file::Level::Warn => Level::Warn,
+        file::Level::Info => Level::Info,
+        file::Level::Debug => Level::Debug,
+    });
+    let error_format = match typed.error_format.as_ref().map(|at| at.value) {
+        Some(file::ErrorFormat::Json) => ErrorFormat::Json,
+        Some(file::ErrorFormat::Text) | None => ErrorFormat::Text,
+    };
+    let (sender, traces) = (sender(typed)?, traces(&file.traces)?);
+    let others = Vec::new();
+    Ok(Log { access, format, rotate, error, sender, traces, level, error_format, others })
+}
+
+/// Returns facility and name of messages to log services.
+fn sender(typed: &file::Log) -> Resolution<LogSender> {
+    let mut sender = LogSender::default();
+    if let Some(at) = &typed.syslog_facility {
+        let number = FACILITIES.iter().position(|name| *name == at.as_str());
+        let Some(number) = number.and_then(|number| u8::try_from(number).ok()) else {
+            let problem = Problem::new(&at.span, format!("unknown facility \"{}\"", at.value));
+            let problem = match suggest::nearest(&at.value, FACILITIES) {
+                Some(name) => problem.label(format!("did you mean \"{name}\"?")),
+                None => problem,
+            };
+            return Err(problem.help("write a facility of syslog such as \"daemon\" or \"local0\""));
+        };
+        sender.facility = number;
+    }
+    if let Some(at) = &typed.syslog_tag {
+        let tag = text(at)?;
+        // RFC 5424 limits APP-NAME to 48 printable characters. A colon or bracket would end the
+        // tag of the local form.
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+        if tag.len() > 48 || !tag.bytes().all(is_plain) {
+            let problem = Problem::new(&at.span, format!("\"{tag}\" is no name for syslog"));
+            return Err(problem.help("use at most 48 letters, digits, `-`, `_`, `.` and `/`"));
+        }
+        tag.clone_into(&mut sender.tag);
+    }
+    Ok(sender)
+}
+
+/// Checks `[traces]`. Returns `None` without `to`.
+fn traces(typed: &file::Traces) -> Resolution<Option<Traces>> {
+    let Some(to) = &typed.to else {
+        let sample = typed.sample.as_ref().map(|at| ("sample", &at.span));
+        let accept = typed.accept.as_ref().map(|at| ("accept", &at.span));
+        let service = typed.service.as_ref().map(|at| ("service", &at.span));
+        return match sample.or(accept).or(service) {
+            Some((key, span)) => {
+                let help = "add the collector: to = \"http://127.0.0.1:4318\"";
+                Err(no_effect(span, key, "without `to`", help))
+            }
+            None => Ok(None),
+        };
+    };
+    let (host, path) = collector(to)?;
+    let accept = match typed.accept.as_ref().map(|at| at.value) {
+        Some(file::TraceClients::All) => TraceClients::All,
+        Some(file::TraceClients::None) => TraceClients::None,
+        Some(file::TraceClients::Trusted) | None => TraceClients::Trusted,
+    };
+    let service = typed.service.as_ref().map_or(Ok("forebay"), text)?.to_owned();
+    let per_million = typed.sample.as_ref().map_or(Ok(MILLION as u32), per_million)?;
+    Ok(Some(Traces { host, path, per_million, accept, service }))
+}
+
+fn per_million(typed: &At<f64>) -> Resolution<u32> {
+    // The range does not contain NaN.
+    if (0.0..=1.0).contains(&typed.value) {
+        return Ok((typed.value * MILLION).round() as u32);
+    }
+    Err(Problem::new(&typed.span, format!("{} is not a part of the requests", typed.value))
+        .help("give a number from 0 to 1, such as 0.01 for one request in 100"))
+}
+
+/// Returns host with port, and the path, of a collector's URL.
+fn collector(typed: &At<String>) -> Resolution<(String, String)> {
+    let url = text(typed)?;
+    let wrong = |why: &str| {
+        Problem::new(&typed.span, format!("\"{url}\" is no collector: {why}")).help(
+            "write the address of OTLP over HTTP, such as \"http://127.0.0.1:4318\"; for a \
+             collector that needs TLS, run a local one that passes the traces on",
+        )
+    };
+    let Some(rest) = url.strip_prefix("http://") else { return Err(wrong("no http:// URL")) };
+    let (host, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let is_url = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}#?".contains(&byte);
+    if !path.bytes().all(is_url) {
+        return Err(wrong("its path has other characters than a URL"));
+    }
+    let host = if host_and_port(host) {
+        host.to_owned()
+    } else if host_and_port(&format!("{host}:4318")) {
+        format!("{host}:4318")
+    } else {
+        return Err(wrong("no host with a port"));
+    };
+    let path = if matches!(path, "" | "/") { TRACES_PATH } else { path };
+    Ok((host, path.to_owned()))
+}
+
+/// Returns true if the text is a host name or an address, with a port.
+fn host_and_port(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_host = match inner {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.bytes().all(is_name),
+    };
+    digits && port.parse::<u16>().is_ok_and(|port| port > 0) && is_host
+}
+
+/// Returns the log service that the text names. Returns `None` if it names none.
+fn service(context: &Context<'_>, typed: &At<String>) -> Resolution<Option<LogService>> {
+    let text = typed.as_str();
+    if text == "journald" {
+        return Ok(Some(LogService::Journal(JOURNAL.into())));
+    }
+    if let Some(path) = text.strip_prefix("journald:unix:") {
+        return Ok(Some(LogService::Journal(socket(context, &typed.with(path))?)));
+    }
+    if text == "syslog" {
+        return Ok(Some(LogService::Unix(LOCAL_SYSLOG.into())));
+    }
+    let Some(rest) = text.strip_prefix("syslog:") else { return Ok(None) };
+    let to = rest.strip_prefix("udp://").map(|host| (host, LogService::Udp as fn(String) -> _));
+    let to = to.or_else(|| rest.strip_prefix("tcp://").map(|host| (host, LogService::Tcp as _)));
+    match (rest.strip_prefix("unix:"), to) {
+        (Some(path), _) => Ok(Some(LogService::Unix(socket(context, &typed.with(path))?))),
+        (None, Some((host, service))) if host_and_port(host) => Ok(Some(service(host.to_owned()))),
+        _ => Err(Problem::new(&typed.span, format!("\"{text}\" names no syslog server")).help(
+            "write \"syslog:unix:/dev/log\", \"syslog:udp://HOST:PORT\" or \
+             \"syslog:tcp://HOST:PORT\"",
+        )),
+    }
+}
+
+/// Checks `rotate`. `inherited` applies if a site or route does not have the key.
+fn rotation(
+    access: &AccessLog,
+    typed: Option<&At<file::Table<file::Rotate>>>,
+    inherited: Option<&At<file::Table<file::Rotate>>>,
+) -> Resolution<Option<Rotation>> {
+    let is_file = matches!(access, AccessLog::Path(_));
+    if let Some(at) = typed.filter(|_| !is_file) {
+        let help = "only a log with the path of a file is rotated";
+        return Err(no_effect(&at.span, "rotate", "on this log", help));
+    }
+    let Some(at) = typed.or(inherited).filter(|_| is_file) else { return Ok(None) };
+    let table = &at.value;
+    let (bytes, age) = (size(&table.size)?, optional_time(&table.age)?);
+    if let (Some(typed), Some(bytes)) = (&table.size, bytes) {
+        within(&typed.with(bytes), LEAST_SIZE..=1 << 50)?;
+    }
+    if let (Some(typed), Some(age)) = (&table.age, age)
+        && age < LEAST_AGE
+    {
+        let problem = Problem::new(&typed.span, "this age is too short");
+        return Err(problem.help("the least is \"1m\""));
+    }
+    if bytes.is_none() && age.is_none() {
+        let problem = Problem::new(&at.span, "`rotate` needs `size` or `age`");
+        return Err(problem.help("write rotate = { size = \"100MB\" } or { age = \"1d\" }"));
+    }
+    let keep = table.keep.as_ref().map_or(Ok(KEEP), |at| within(at, 1..=MOST_KEPT))?;
+    let compress = table.compress.as_ref().is_none_or(|at| at.value);
+    Ok(Some(Rotation { size: bytes, age, keep, compress }))
+}
+
+fn access(context: &Context<'_>, typed: &At<String>) -> Resolution<AccessLog> {
+    Ok(match typed.as_str() {
+        "off" => AccessLog::Off,
+        "stdout" => AccessLog::Stdout,
+        _ => match service(context, typed)? {
+            Some(service) => AccessLog::Service(service),
+            None => AccessLog::Path(in_directory(context, typed)?),
+        },
+    })
+}
+
+/// Returns the access log of a site, if the site has its own.
+pub(super) fn site_log(
+    context: &Context<'_>,
+    file: &File,
+    typed: &Option<At<TextOr<file::LogFile>>>,
+) -> Resolution<Option<LogFile>> {
+    let short;
+    let (at, table) = match typed {
+        None => return Ok(None),
+        Some(at @ At { value: TextOr::Text(path), .. }) => {
+            let access = Some(at.with(path.clone()));
+            short = file::LogFile { access, ..file::LogFile::default() };
+            (at, &short)
+        }
+        Some(at @ At { value: TextOr::Table(table), .. }) => (at, table),
+    };
+    log_file(context, file, &at.with(table)).map(Some)
+}
+
+/// Returns the access log of a site or route. Keys that the table does not have come from `[log]`.
+pub(super) fn log_file(
+    context: &Context<'_>,
+    file: &File,
+    typed: &At<&file::LogFile>,
+) -> Resolution<LogFile> {
+    let table = typed.value;
+    let Some(at) = table.access.as_ref().or(file.log.access.as_ref()) else {
+        let help = "set the file of the log: access = \"stdout\", or the path of a file";
+        return Err(no_effect(&typed.span, "log", "without `access`", help));
+    };
+    let format_of = table.format.as_ref().or(file.log.format.as_ref());
+    let access = access(context, at)?;
+    let rotate = rotation(&access, table.rotate.as_ref(), file.log.rotate.as_ref())?;
+    let format = format_of.map_or(Ok(Format::default()), format)?;
+    Ok(LogFile { access, format, rotate })
+}
+
+/// Returns the first unknown directive of a log pattern.
+fn unknown_directive(pattern: &str) -> Option<String> {
+    const LETTERS: &str = "haAlutrsbBDTmUqHvVpP%";
+    let mut rest = pattern;
+    while let Some(at) = rest.find('%') {
+        let tail = rest[at + 1..].trim_start_matches(['>', '<']);
+        let named = tail.strip_prefix('{').and_then(|tail| tail.split_once('}'));
+        let (name, tail) = named.map_or((None, tail), |(name, tail)| (Some(name), tail));
+        let letter = tail.chars().next();
+        let is_known = match (name, letter) {
+            (None, Some(letter)) => LETTERS.contains(letter),
+            (Some(_), Some('i')) => true,
+            (Some(name), Some('x')) => LogValue::parse(name).is_some(),
+            _ => false,
+        };
+        rest = &tail[letter.map_or(0, char::len_utf8)..];
+        if !is_known {
+            let end = letter.map_or(String::new(), String::from);
+            return Some(name.map_or(format!("%{end}"), |name| format!("%{{{name}}}{end}")));
+        }
+    }
+    None
+}
+
+/// Checks the format of an access log: a name, or a pattern of Apache.
+fn format(typed: &At<String>) -> Resolution<Format> {
+    match typed.as_str() {
+        "common" => Ok(Format::Common),
+        "combined" => Ok(Format::Combined),
+        "json" => Ok(Format::Json),
+        pattern if pattern.contains('%') => {
+            let pattern = no_control(pattern, typed)?;
+            match unknown_directive(pattern) {
+                None => Ok(Format::Pattern(pattern.to_owned())),
+                Some(unknown) => {
+                    let message = format!("\"{unknown}\" is no directive of an access log");
+                    let names = LogValue::NAMES.map(|(name, _)| format!("%{{{name}}}x"));
+                    Err(Problem::new(&typed.span, message).help(format!(
+                        "there are %h %a %A %l %u %t %r %s %b %B %D %T %m %U %q %H %v %V %p %P, \
+                         %{{FIELD}}i, {}, and each placeholder such as %{{cookie.NAME}}x",
+                        names.join(", ")
+                    )))
+                }
+            }
+        }
+        other => {
+            let names = ["common", "combined", "json"];
+            let problem = Problem::new(&typed.span, format!("unknown log format \"{other}\""));
+            let problem = match suggest::nearest(other, names) {
+                Some(name) => problem.label(format!("did you mean \"{name}\"?")),
+                None => problem,
+            };
+            Err(problem.help(
+                "write \"common\", \"combined\", \"json\", or a pattern such as \"%h %r %>s\"",
+            ))
+        }
+    }
+}

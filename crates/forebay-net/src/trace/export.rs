@@ -1,0 +1,128 @@
+//! The thread that sends spans to the collector, with OTLP over HTTP.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use forebay_conf::{Level, Traces};
+
+use super::encode::encode;
+use super::{BATCH_DELAY, EXPORT_TIMEOUT, ExportMessage, ExportResult, RequestSpans};
+/// Maximum number of requests in one export.
+const BATCH: usize = 512;
+/// Maximum length of a collector's reply.
+const LONGEST_REPLY: usize = 64 << 10;
+
+/// Logs a message about exports.
+type Report = Box<dyn Fn(Level, &str) + Send>;
+
+/// Exports spans.
+pub(super) struct Exporter {
+    traces: Traces,
+    report: Report,
+    has_failed: bool,
+}
+
+impl Exporter {
+    pub(super) fn new(traces: Traces, report: Report) -> Self {
+        Self { traces, report, has_failed: false }
+    }
+
+    /// Exports spans until all tracers have been dropped.
+    pub(super) fn run(mut self, received: &Receiver<ExportMessage>) {
+        let mut batch = Vec::new();
+        while let Ok(ExportMessage::Spans(first)) = received.recv() {
+            batch.push(first);
+            let deadline = Instant::now() + BATCH_DELAY;
+            let has_ended = loop {
+                if batch.len() >= BATCH {
+                    break false;
+                }
+                let left = deadline.saturating_duration_since(Instant::now());
+                match received.recv_timeout(left) {
+                    Ok(ExportMessage::Spans(next)) => batch.push(next),
+                    Err(RecvTimeoutError::Timeout) => break false,
+                    Ok(ExportMessage::End) | Err(RecvTimeoutError::Disconnected) => break true,
+                }
+            };
+            self.export(&batch);
+            batch.clear();
+            if has_ended {
+                return;
+            }
+        }
+    }
+
+    fn export(&mut self, batch: &[Box<RequestSpans>]) {
+        let body = encode(&self.traces.service, batch);
+        let Traces { host, path, .. } = &self.traces;
+        match post(host, path, &body) {
+            Ok(()) => {
+                ExportResult::Exported.count(batch.len());
+                if std::mem::take(&mut self.has_failed) {
+                    let line = format!("the collector of traces at {host} works again");
+                    (self.report)(Level::Info, &line);
+                }
+            }
+            Err(error) => {
+                ExportResult::Failed.count(batch.len());
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    let line = format!("traces are lost: the collector at {host} fails: {error}");
+                    (self.report)(Level::Warn, &line);
+                }
+            }
+        }
+    }
+}
+
+/// Sends a request to the collector. Returns an error unless the reply has a status of 2xx.
+fn post(host: &str, path: &str, body: &[u8]) -> io::Result<()> {
+    let deadline = Instant::now() + EXPORT_TIMEOUT;
+    let mut addresses = host.to_socket_addrs()?;
+    let address = addresses.next().ok_or_else(|| io::Error::other("its name has no address"))?;
+    let mut stream = TcpStream::connect_timeout(&address, left(deadline)?)?;
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nUser-Agent: forebay/{}\r\nConnection: close\r\n\r\n",
+        body.len(),
+        env!("CARGO_PKG_VERSION"),
+    );
+    for mut piece in [head.as_bytes(), body] {
+        while !piece.is_empty() {
+            stream.set_write_timeout(Some(left(deadline)?))?;
+            match stream.write(piece)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => piece = &piece[written..],
+            }
+        }
+    }
+    let status = read_status(&mut stream, deadline)?;
+    if (200..300).contains(&status) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("it answers with status {status}")))
+}
+
+/// Reads the status of a reply, and the rest of the reply up to a limit.
+fn read_status(stream: &mut TcpStream, deadline: Instant) -> io::Result<u16> {
+    let (mut reply, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        let length = stream.read(&mut piece)?;
+        reply.extend_from_slice(&piece[..length]);
+        let has_line = memchr::memchr(b'\n', &reply).is_some();
+        if has_line || length == 0 || reply.len() > LONGEST_REPLY {
+            break;
+        }
+    }
+    let digits = reply.strip_prefix(b"HTTP/1.").and_then(|rest| rest.get(2..5));
+    let status = digits.and_then(|digits| str::from_utf8(digits).ok()?.parse().ok());
+    status.ok_or_else(|| io::Error::other("its reply is not HTTP"))
+}
+
+/// Returns the time until the deadline, or an error after it.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
