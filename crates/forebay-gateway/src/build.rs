@@ -14,7 +14,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_admin::{BackendRow, BackendsOf, Purge, Status};
-use forebay_conf::{Address, Clients, Placeholder, Plan, Redirect, Template, TemplatePart};
+use forebay_conf::{
+    Activation, Address, Clients, Placeholder, Plan, Redirect, Template, TemplatePart,
+};
 use forebay_net::counters::{RouteCounters, RouteLabels, RouteRegistry};
 use forebay_net::log::ErrorLog;
 use forebay_net::thread::Thread;
@@ -250,7 +252,7 @@ impl Origins {
         let cache = self.store.as_ref().map(|store| store.status());
         let routes = self.registry.as_ref().map_or_else(Vec::new, |all| all.totals());
         let (backends, mirrors) = (self.backends(), self.mirrors());
-        Status { apps, backends, cache, routes, mirrors }
+        Status { apps, backends, cache, routes, mirrors, ..Status::default() }
     }
 
     /// Returns the counters of a route for this thread.
@@ -310,6 +312,12 @@ impl Origins {
                 server: index + 1,
                 address: self.plan.file.hide(&backend.address.to_string()),
                 is_up: group.is_up(index),
+                activation: match backend.activation {
+                    Activation::Active => "active",
+                    Activation::Disabled => "drain",
+                    Activation::Stopped => "down",
+                },
+                weight: backend.weight,
                 slow_start: group.slow_start_percent(index),
                 is_backup: backend.backup,
                 active: counted.active,

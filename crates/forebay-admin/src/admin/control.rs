@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 
 use super::request::{AdminRequest, Method};
-use super::{Admin, AdminAnswer, AppStatus, HTML, escape};
+use super::{Admin, AdminAnswer, AppStatus, HTML, Peer, escape};
 
 impl Admin {
     /// Returns the answer for paths below /apps/; `None` for others.
@@ -39,17 +39,21 @@ impl Admin {
     }
 
     /// Returns the refusal of a request that does not have the right `admin_token`. Returns `None`
-    /// if the request is accepted.
+    /// if the request is accepted. The Unix socket needs no token, because its permissions decide.
     pub(super) fn refuse_token(
         &self,
         request: &AdminRequest,
         purpose: &str,
     ) -> Option<AdminAnswer> {
+        if matches!(request.peer, Peer::Local(_)) {
+            return None;
+        }
         let Some(token) = &self.token else {
             let text = format!("give admin_token in [server] {purpose}\n");
             return Some(AdminAnswer::text(403, text));
         };
-        let is_right = is_same(request.token.as_bytes(), token.as_bytes());
+        let given = if request.bearer.is_empty() { &request.form_token } else { &request.bearer };
+        let is_right = is_same(given.as_bytes(), token.as_bytes());
         (!is_right).then(|| AdminAnswer::text(403, "this is not the admin_token of [server]\n"))
     }
 
@@ -63,6 +67,7 @@ impl Admin {
         let mut page = head(name, "");
         let _ = writeln!(page, "<h1>{}</h1>", escape(name));
         append_app(&mut page, app);
+        // The form works only with a token: a browser does not reach a Unix socket.
         if self.token.is_some() {
             let _ = writeln!(
                 page,
