@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_conf::{Listen, SocketAccess};
+use forebay_conf::{Listen, Setting, SocketAccess};
 use forebay_net::counters::{BUCKETS, Counters, Durations, RouteTotals, Totals};
 use forebay_net::limit::Limit;
 use forebay_net::listen::{self, ListenError, Listener, Loads};
@@ -25,6 +25,7 @@ mod changes;
 mod connection;
 mod control;
 mod mirrors;
+mod page;
 mod request;
 mod routes;
 
@@ -50,8 +51,21 @@ pub struct Status {
     pub routes: Vec<RouteTotals>,
     /// Copies of requests, for each route with `mirror`.
     pub mirrors: Vec<MirrorRow>,
+    /// Certificates of sites and streams.
+    pub certificates: Vec<CertificateRow>,
     /// The configuration that runs.
     pub configuration: ConfigurationRow,
+}
+
+/// A certificate at one moment.
+#[derive(Clone, Debug)]
+pub struct CertificateRow {
+    /// Host names of the site or stream.
+    pub names: Vec<String>,
+    /// Path of the file, or `ACME`.
+    pub source: String,
+    /// Time of expiry in seconds since 1970. `None`: there is no certificate yet.
+    pub expires: Option<i64>,
 }
 
 /// The configuration that runs.
@@ -168,6 +182,15 @@ pub trait Control: Send + Sync {
 
     /// Changes what is served. Waits until the change is in force, or has been refused.
     fn change(&self, order: Order) -> Result<Changed, Refused>;
+
+    /// Returns the settings of the configuration that runs, and its number.
+    fn settings(&self) -> (u64, Vec<Setting>);
+
+    /// Compares the running configuration with other settings, or with the configuration file if
+    /// `next` is `None`. Returns the changes of a reload in words, and the applications that would
+    /// restart.
+    fn difference(&self, next: Option<Vec<Setting>>)
+    -> Result<(Vec<String>, Vec<String>), Refused>;
 }
 
 /// Opens the administrator's listener: a TCP listener, or a Unix socket with this mode and owner.
@@ -263,8 +286,7 @@ impl Admin {
                 return;
             }
             match Connection::accept(listener) {
-                // Without a thread, this thread answers. A client that has disconnected needs no
-                // answer.
+                // Without a thread, and at the limit, the connection is closed.
                 Ok(connection) => {
                     let visitor = Visitor { admin: self.clone(), clients: clients.clone() };
                     if clients.fetch_add(1, Ordering::Relaxed) >= MOST_CLIENTS {
@@ -350,7 +372,9 @@ impl Admin {
         match &*request.path {
             "/healthz" => AdminAnswer::text(200, "ok\n"),
             "/metrics" => AdminAnswer::new(200, "text/plain; version=0.0.4", self.metrics()),
-            "/status" if request.accepts_html => AdminAnswer::new(200, HTML, self.page()),
+            "/status" if request.accepts_html => page::secured(self.page()),
+            page::SCRIPT_PATH => AdminAnswer::new(200, "text/javascript", page::SCRIPT),
+            page::STYLE_PATH => AdminAnswer::new(200, "text/css", page::STYLE),
             "/status" | "/status.json" => AdminAnswer::new(200, "application/json", self.json()),
             _ => AdminAnswer::text(
                 404,
@@ -362,7 +386,7 @@ impl Admin {
     /// Returns the body of `/status.json`.
     fn json(&self) -> String {
         let totals = Totals::of(&self.threads);
-        let Status { apps, backends, cache, routes, mirrors, configuration } =
+        let Status { apps, backends, cache, routes, mirrors, certificates, configuration } =
             self.control.status();
         let apps = apps.iter().map(|app| {
             let workers = app.workers.iter().map(|worker| {
@@ -400,6 +424,10 @@ impl Admin {
             "cache": cache.as_ref().map(cache::json),
             "routes": routes::json(&routes),
             "mirrors": mirrors::json(&mirrors),
+            "durations": durations_json(&totals.durations),
+            "certificates": certificates.iter().map(|row| json!({
+                "names": row.names, "source": row.source, "expires": row.expires,
+            })).collect::<Vec<_>>(),
             "configuration": {
                 "generation": configuration.generation,
                 "file": configuration.file,
@@ -466,45 +494,8 @@ impl Admin {
         }
         out
     }
-
-    /// Returns the HTML page of `/status`, which reloads itself every 5 s.
-    fn page(&self) -> String {
-        let totals = Totals::of(&self.threads);
-        let mut page = control::head("Forebay", "<meta http-equiv=\"refresh\" content=\"5\">");
-        page.push_str("<h1>Forebay</h1>\n");
-        let _ = write!(
-            page,
-            "<p>Version {}, process {}, up {} s. {} connections open, {} requests served.</p>\n\
-             <table><tr><th>Replies</th>",
-            env!("CARGO_PKG_VERSION"),
-            std::process::id(),
-            self.started.elapsed().as_secs(),
-            self.connections().sum::<usize>(),
-            totals.requests(),
-        );
-        for (class, n) in CLASSES.iter().zip(totals.classes) {
-            let _ = write!(page, "<tr><td>{class}</td><td>{n}</td></tr>");
-        }
-        page.push_str("</table>\n");
-        append_details(&mut page, &totals);
-        let Status { apps, backends, cache, routes, mirrors, .. } = self.control.status();
-        routes::append_page(&mut page, &routes);
-        backends::append_page(&mut page, &backends);
-        mirrors::append_page(&mut page, &mirrors);
-        if let Some(row) = &cache {
-            cache::append_page(&mut page, row);
-        }
-        for app in &apps {
-            let (name, link) = (escape(&app.name), control::encode_name(&app.name));
-            let _ = writeln!(page, "<h2><a href=\"/apps/{link}\">{name}</a></h2>");
-            control::append_app(&mut page, app);
-        }
-        page.push_str("</html>\n");
-        page
-    }
 }
 
-const HTML: &str = "text/html; charset=utf-8";
 const STATES: [&str; 4] = ["starting", "idle", "busy", "ending"];
 
 /// Appends the metrics of each application. Process ids are not used as labels, because their
@@ -534,30 +525,6 @@ fn append_apps(out: &mut String, apps: &[AppStatus]) {
         for (app, name) in apps.iter().zip(&names) {
             let _ = writeln!(out, "forebay_{figure}{{app=\"{name}\"}} {}", of(app));
         }
-    }
-}
-
-/// Appends tables of the measured steps and the reached limits.
-fn append_details(page: &mut String, totals: &Totals) {
-    let steps = Step::ALL.iter().zip(&totals.steps).filter(|(_, took)| took.count() > 0);
-    let steps: Vec<_> = steps.collect();
-    if !steps.is_empty() {
-        page.push_str("<table><tr><th>Step</th><th>Requests</th><th>Mean</th></tr>\n");
-        for (step, took) in steps {
-            let (name, count) = (step.name(), took.count());
-            let mean = took.sum_us as f64 / count as f64 / 1e3;
-            let _ = writeln!(page, "<tr><td>{name}</td><td>{count}</td><td>{mean:.3} ms</td></tr>");
-        }
-        page.push_str("</table>\n");
-    }
-    let limits = Limit::ALL.iter().zip(totals.limits).filter(|(_, n)| *n > 0);
-    let limits: Vec<_> = limits.collect();
-    if !limits.is_empty() {
-        page.push_str("<table><tr><th>Limit</th><th>Reached</th></tr>\n");
-        for (limit, n) in limits {
-            let _ = writeln!(page, "<tr><td>{}</td><td>{n}</td></tr>", limit.name());
-        }
-        page.push_str("</table>\n");
     }
 }
 
@@ -613,6 +580,14 @@ fn steps(totals: &Totals) -> BTreeMap<&'static str, serde_json::Value> {
         (step.name(), json!({"count": took.count(), "mean_us": mean}))
     };
     steps.map(show).collect()
+}
+
+/// Returns the histogram of requests' times: counts by the upper limit in microseconds. The last
+/// limit is `null`.
+fn durations_json(durations: &Durations) -> serde_json::Value {
+    let ends = BUCKETS.iter().map(|&end| Some(end)).chain([None]);
+    let buckets = ends.zip(durations.buckets).map(|(end, n)| json!({ "le_us": end, "count": n }));
+    json!({ "sum_us": durations.sum_us, "buckets": buckets.collect::<Vec<_>>() })
 }
 
 fn escape(text: &str) -> String {

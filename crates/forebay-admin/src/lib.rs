@@ -5,6 +5,6 @@ mod admin;
 
 pub use admin::{
     Admin, AdminChange, AppStatus, BackendChange, BackendRow, BackendState, BackendsOf, CacheRow,
-    Changed, ClosedSite, ConfigurationRow, Control, DiskRow, MaintenanceChange, MirrorCounts,
-    MirrorRow, Order, Purge, Purged, Refused, Status, WeightChange, WorkerRow, open,
+    CertificateRow, Changed, ClosedSite, ConfigurationRow, Control, DiskRow, MaintenanceChange,
+    MirrorCounts, MirrorRow, Order, Purge, Purged, Refused, Status, WeightChange, WorkerRow, open,
 };

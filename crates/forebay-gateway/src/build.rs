@@ -1,5 +1,6 @@
 //! Turns a plan into the state that all threads share. `tables` builds the routing table of a thread.
 
+mod certificates;
 mod keys;
 mod labels;
 mod mirrors;
@@ -252,7 +253,8 @@ impl Origins {
         let cache = self.store.as_ref().map(|store| store.status());
         let routes = self.registry.as_ref().map_or_else(Vec::new, |all| all.totals());
         let (backends, mirrors) = (self.backends(), self.mirrors());
-        Status { apps, backends, cache, routes, mirrors, ..Status::default() }
+        let certificates = certificates::rows(&self.plan, &self.tls);
+        Status { apps, backends, cache, routes, mirrors, certificates, ..Status::default() }
     }
 
     /// Returns the counters of a route for this thread.

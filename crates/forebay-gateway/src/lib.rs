@@ -7,6 +7,7 @@
 
 mod build;
 mod check;
+mod difference;
 pub mod expect;
 mod explain;
 mod overrides;
@@ -16,6 +17,7 @@ mod tls;
 
 pub use build::{BuildError, Origins, Starts};
 pub use check::{check, check_spool, probe_interpreters};
+pub use difference::Difference;
 pub use explain::{Question, QuestionError, explain};
 pub use overrides::Overrides;
 pub use separation::start_helper;

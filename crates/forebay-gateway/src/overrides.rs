@@ -242,7 +242,8 @@ fn unknown_site(plan: &Plan, name: &str) -> Refused {
     Refused::new(404, format!("there is no site {name}; there are: {}", known.join(", ")))
 }
 
-fn host(pattern: &HostPattern) -> String {
+/// Returns a host name as it is typed in `hosts`.
+pub fn host(pattern: &HostPattern) -> String {
     match pattern {
         HostPattern::Exact(name) => name.clone(),
         HostPattern::Suffix(suffix) => format!("*{suffix}"),
@@ -296,7 +297,7 @@ mod tests {
         forebay_conf::parse(text, "site.toml", std::path::Path::new("/")).unwrap()
     }
 
-    const TWO: &str = "[upstream.shop]\nto = [\"10.0.0.1:80\", \"10.0.0.2:80\"]\n[[site]]\n\
+    const TWO: &str = "[upstream.shop]\nto = [\"http://10.0.0.1:80\", \"http://10.0.0.2:80\"]\n[[site]]\n\
         listen = \":80\"\nhosts = [\"a.example\"]\n[[site.route]]\nproxy = { to = \"@shop\" }\n";
 
     fn backend(address: &str, state: BackendState) -> AdminChange {
@@ -346,7 +347,7 @@ mod tests {
         assert_eq!(states(&changed)[0], Activation::Disabled);
         assert!(changed.sites[0].routes[0].maintenance.is_some());
         // Without the other server, the first one must serve.
-        let one = TWO.replace(", \"10.0.0.2:80\"", "");
+        let one = TWO.replace(", \"http://10.0.0.2:80\"", "");
         assert_eq!(overrides.apply_fitting(&mut plan(&one)).len(), 1);
     }
 }

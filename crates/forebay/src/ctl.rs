@@ -1,6 +1,6 @@
 //! Subcommand `forebay ctl`: shows and changes a running server through its `admin` address.
 
-mod client;
+pub mod client;
 mod shown;
 
 use std::fs;
@@ -58,7 +58,7 @@ enum CtlOrder {
     /// The file is checked as by `forebay check`, and its `expect` tests run. After an error, the
     /// running configuration stays.
     Reload,
-    /// Serve by another configuration, until the next reload or restart
+    /// Replace the configuration with another one, until the next reload or restart
     ///
     /// The text is checked as by `forebay check`, and its `expect` tests run. After an error, the
     /// running configuration stays. Relative paths start at the directory of the server's file.
@@ -118,6 +118,12 @@ enum CtlOrder {
     },
     /// Undo all changes of backends and sites
     Reset,
+    /// Print the settings of the running configuration, without secrets
+    ///
+    /// Files, defaults and sets are one list. Placeholders such as {env.TOKEN} stay as typed.
+    Plan,
+    /// Print what a reload of the configuration file would change, without secrets
+    Diff,
 }
 
 pub fn run(args: &CtlArgs) -> ExitCode {
@@ -153,6 +159,8 @@ fn order(args: &CtlArgs) -> Result<String, (u8, String)> {
         CtlOrder::Status => server.get("/status.json"),
         CtlOrder::Reload => post("reload", &json!({})),
         CtlOrder::Reset => post("reset", &json!({})),
+        CtlOrder::Plan => server.get("/control/plan"),
+        CtlOrder::Diff => post("diff", &json!({})),
         CtlOrder::Replace { file, generation } => {
             let text = read(file).map_err(refused)?;
             server.post("/control/configuration", "application/toml", *generation, text)
@@ -187,8 +195,15 @@ fn order(args: &CtlArgs) -> Result<String, (u8, String)> {
     }
     Ok(match &args.order {
         CtlOrder::Status => shown::status(&parsed),
+        CtlOrder::Plan => shown::plan(&parsed),
+        CtlOrder::Diff => shown::difference(&parsed),
         _ => shown::done(&parsed),
     })
+}
+
+/// Returns the difference in a server's answer as text.
+pub fn difference_text(answer: &Value) -> String {
+    shown::difference(answer)
 }
 
 /// Reads a file, or standard input for `-`.

@@ -164,14 +164,14 @@ fn a_posted_configuration_replaces_the_running_one_or_changes_nothing() {
     );
     let expecting = text.replace("hosts =", "expect = [\"/hello -> 404\"]\nhosts =");
     let app = format!(
-        "{text}[app.none]\nkind = \"command\"\ncommand = [\"/bin/false\"]\nlisten = \"http\"\n"
+        "{text}[app.none]\nkind = \"command\"\nrun = [\"/bin/false\", \"{{port}}\"]\nspeaks = \"http\"\n"
     );
     for (wrong, status, why) in [
         ("", 422, "site"),
         ("nonsense", 422, "posted.toml"),
         (&*expecting, 422, "the answer is 200"),
         (&*on_taken, 409, "another program uses it"),
-        (&*app, 422, ""),
+        (&*app, 422, "none"),
     ] {
         let wrong = wrong.replace("posted", "wrong");
         let (found, answer) = server.replace(&wrong, "");
@@ -254,6 +254,19 @@ fn only_the_administrator_changes_anything() {
         let reply = server.ask("backend", &format!("{token}{json}"), nonsense);
         assert_eq!(reply.status, 400, "{nonsense}");
     }
+    let plan = "GET /control/plan HTTP/1.1\r\nHost: localhost\r\n";
+    assert_eq!(send(&format!("{plan}\r\n")).status, 403);
+    let shown = send(&format!("{plan}{token}\r\n"));
+    assert_eq!(shown.status, 200);
+    assert!(shown.text().contains("(hidden)") && !shown.text().contains(TOKEN));
+    for nonsense in [json!({"settings": 1}), json!({"settings": [{"part": "x"}]}), json!({"x": 1})]
+    {
+        assert_eq!(server.order("diff", &nonsense).0, 400, "{nonsense}");
+    }
+    let (status, answer) = server.order("diff", &json!({"settings": []}));
+    assert_eq!(status, 200);
+    assert!(answer["difference"].as_array().unwrap().len() >= 4, "{answer}");
+    assert!(!answer.to_string().contains(TOKEN));
     assert_eq!(server.order("nothing", &json!({})).0, 404);
     assert_eq!(server.status()["configuration"]["changes"], json!([]));
     assert_eq!(server.four(), [2, 2]);
@@ -306,6 +319,24 @@ fn ctl_controls_a_server_over_a_unix_socket() {
     done(&["undrain", "127.0.0.1:9", &config]);
     done(&["reset", &config]);
     done(&["reload", &config]);
+    assert_eq!(done(&["diff", &config]), "no difference\n");
+    let shown = done(&["plan", &config]);
+    assert!(shown.contains("route /hello\n    path = \"/hello\"\n"), "{shown}");
+    let other = configuration.replace("= \"hello\"", "= \"y\"");
+    let other = forebay.folder.write("next.toml", other);
+    let check = |running: &str| {
+        let mut command = Command::new(program());
+        command.arg("check").arg(&other).args(["--diff", running]);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    for running in [format!("unix:{}", socket.display()), file.display().to_string()] {
+        let (code, shown) = check(&running);
+        assert_eq!(code, Some(0), "{shown}");
+        let lines = "route /hello\n    - respond = \"hello\"\n    + respond = \"y\"\n";
+        assert!(shown.contains(lines), "{running}: {shown}");
+    }
+    assert_eq!((check("unix:/none").0, check("/none").0), (Some(3), Some(2)));
     let posted =
         forebay.folder.write("other.toml", configuration.replace("= \"hello\"", "= \"x\""));
     done(&["replace", posted.to_str().unwrap(), &config]);

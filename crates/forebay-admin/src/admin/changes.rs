@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use forebay_conf::{Clients, LONGEST, parse_duration};
+use forebay_conf::{Clients, LONGEST, Setting, parse_duration};
 use serde_json::{Map, Value, json};
 
 use super::connection::Connection;
@@ -35,7 +35,7 @@ pub struct Order {
 pub enum AdminChange {
     /// Reads the configuration file again.
     Reload,
-    /// Serves by this text instead of the configuration file.
+    /// Replaces the configuration with this text.
     Replace(String),
     /// Changes a backend.
     Backend(BackendChange),
@@ -61,7 +61,7 @@ pub struct BackendChange {
 /// A state that the administrator gives a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackendState {
-    /// That of the configuration.
+    /// The state in the configuration.
     Ready,
     /// Only requests of sessions that the backend already has.
     Drain,
@@ -72,7 +72,7 @@ pub enum BackendState {
 /// A weight that the administrator gives a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightChange {
-    /// That of the configuration.
+    /// The weight in the configuration.
     Default,
     /// This weight, from 1 to 256.
     To(u32),
@@ -122,7 +122,7 @@ impl Refused {
 }
 
 const PATHS: &str = "there are /control/reload, /control/backend, /control/maintenance, \
-                     /control/reset and /control/configuration";
+                     /control/reset, /control/configuration, /control/plan and /control/diff";
 
 impl Admin {
     /// Returns the answer for paths below /control/; `None` for others.
@@ -135,8 +135,15 @@ impl Admin {
         if let Some(refusal) = self.refuse_token(request, "to change what is served") {
             return Some(as_json(refusal));
         }
+        if what == "plan" && matches!(request.method, Method::Get | Method::Head) {
+            return Some(self.plan());
+        }
         if request.method != Method::Post {
             return Some(refuse(405, "POST is answered here").with("Allow", "POST"));
+        }
+        if what == "diff" {
+            let answer = self.difference(request, connection);
+            return Some(answer.unwrap_or_else(|refusal| refusal));
         }
         Some(match self.order(&what, request, connection) {
             Err(refusal) => refusal,
@@ -153,6 +160,36 @@ impl Admin {
         })
     }
 
+    /// Returns the settings that run, without secrets.
+    fn plan(&self) -> AdminAnswer {
+        let (generation, settings) = self.control.settings();
+        let settings = settings.iter().map(
+            |setting| json!({ "part": setting.part, "key": setting.key, "value": setting.shown }),
+        );
+        let settings = settings.collect::<Vec<_>>();
+        json_answer(200, &json!({ "generation": generation, "settings": settings }))
+    }
+
+    /// Compares the running configuration with the settings in the body, or with the file.
+    fn difference(
+        &self,
+        request: &mut AdminRequest,
+        connection: &mut Connection,
+    ) -> Result<AdminAnswer, AdminAnswer> {
+        let mut object = read_object(request, connection, LONGEST_TEXT)?;
+        let next = match object.remove("settings") {
+            None | Some(Value::Null) => None,
+            Some(value) => {
+                let wrong = || refuse(400, "`settings` must be a list of part, key and value");
+                Some(settings(&value).ok_or_else(wrong)?)
+            }
+        };
+        nothing_left(&object).map_err(|why| refuse(400, &why))?;
+        let outcome = self.control.difference(next);
+        let (lines, apps) = outcome.map_err(|r| refuse(r.status, r.message.trim_end()))?;
+        Ok(json_answer(200, &json!({ "difference": lines, "restarted_apps": apps })))
+    }
+
     /// Reads the change that a request wants.
     fn order(
         &self,
@@ -160,33 +197,66 @@ impl Admin {
         request: &mut AdminRequest,
         connection: &mut Connection,
     ) -> Result<AdminChange, AdminAnswer> {
-        let (content_type, most) = match what {
+        match what {
             "reload" => return Ok(AdminChange::Reload),
             "reset" => return Ok(AdminChange::Reset),
-            "backend" | "maintenance" => ("application/json", LONGEST_ORDER),
-            "configuration" => ("application/toml", LONGEST_TEXT),
+            "backend" | "maintenance" | "configuration" => {}
             _ => return Err(refuse(404, PATHS)),
-        };
-        if request.content_type != content_type {
-            return Err(refuse(415, &format!("send the body as Content-Type: {content_type}")));
         }
-        let body = request.body(connection, most).map_err(|fault| match fault {
-            BodyFault::NoLength => refuse(411, "send the body with Content-Length"),
-            BodyFault::TooLarge => refuse(413, &format!("the body is larger than {most} bytes")),
-            BodyFault::Incomplete => refuse(400, "the body is incomplete"),
-        })?;
         if what == "configuration" {
+            let body = read_body(request, connection, ("application/toml", LONGEST_TEXT))?;
             let text = String::from_utf8(body);
             return text
                 .map(AdminChange::Replace)
                 .map_err(|_| refuse(400, "the body is not text in UTF-8"));
         }
-        let change = object(&body).and_then(|object| match what {
+        let object = read_object(request, connection, LONGEST_ORDER)?;
+        let change = match what {
             "backend" => backend_change(object).map(AdminChange::Backend),
             _ => maintenance_change(object).map(AdminChange::Maintenance),
-        });
+        };
         change.map_err(|why| refuse(400, &why))
     }
+}
+
+/// Reads a body of this type and maximum length.
+fn read_body(
+    request: &mut AdminRequest,
+    connection: &mut Connection,
+    (content_type, most): (&str, usize),
+) -> Result<Vec<u8>, AdminAnswer> {
+    if request.content_type != content_type {
+        return Err(refuse(415, &format!("send the body as Content-Type: {content_type}")));
+    }
+    request.body(connection, most).map_err(|fault| match fault {
+        BodyFault::NoLength => refuse(411, "send the body with Content-Length"),
+        BodyFault::TooLarge => refuse(413, &format!("the body is larger than {most} bytes")),
+        BodyFault::Incomplete => refuse(400, "the body is incomplete"),
+    })
+}
+
+/// Reads a JSON object.
+fn read_object(
+    request: &mut AdminRequest,
+    connection: &mut Connection,
+    most: usize,
+) -> Result<Map<String, Value>, AdminAnswer> {
+    let body = read_body(request, connection, ("application/json", most))?;
+    object(&body).map_err(|why| refuse(400, &why))
+}
+
+/// Returns the settings in a list of objects.
+fn settings(value: &Value) -> Option<Vec<Setting>> {
+    let of = |value: &Value| {
+        let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
+        Some(Setting {
+            part: text("part")?,
+            key: text("key")?,
+            value: text("value")?,
+            shown: text("shown")?,
+        })
+    };
+    value.as_array()?.iter().map(of).collect()
 }
 
 fn json_answer(status: u16, body: &Value) -> AdminAnswer {
@@ -253,9 +323,8 @@ fn backend_change(mut object: Map<String, Value>) -> Result<BackendChange, Strin
 
 fn maintenance_change(mut object: Map<String, Value>) -> Result<MaintenanceChange, String> {
     let site = take_required(&mut object, "site")?;
-    let is_closed = match object.remove("closed") {
-        Some(Value::Bool(is_closed)) => is_closed,
-        _ => return Err("`closed` must be true or false".into()),
+    let Some(Value::Bool(is_closed)) = object.remove("closed") else {
+        return Err("`closed` must be true or false".into());
     };
     let retry_after = match take_text(&mut object, "retry_after")? {
         None => Duration::from_secs(600),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 
 use super::request::{AdminRequest, Method};
-use super::{Admin, AdminAnswer, AppStatus, HTML, Peer, escape};
+use super::{Admin, AdminAnswer, AppStatus, Peer, escape, page};
 
 impl Admin {
     /// Returns the answer for paths below /apps/; `None` for others.
@@ -64,7 +64,8 @@ impl Admin {
         let Some(app) = apps.iter().find(|app| app.name == name) else {
             return AdminAnswer::text(404, "there is no such application\n");
         };
-        let mut page = head(name, "");
+        let mut page = page::head(name, "");
+        page.push_str("<body>\n");
         let _ = writeln!(page, "<h1>{}</h1>", escape(name));
         append_app(&mut page, app);
         // The form works only with a token: a browser does not reach a Unix socket.
@@ -78,20 +79,8 @@ impl Admin {
             );
         }
         page.push_str("<p><a href=\"/status\">All</a></p>\n</html>\n");
-        AdminAnswer::new(200, HTML, page)
+        page::secured(page)
     }
-}
-
-/// Returns the beginning of a page.
-pub(super) fn head(title: &str, more: &str) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\">{more}<title>{}</title>\n\
-         <style>body{{font:16px/1.5 system-ui,sans-serif;margin:2em;max-width:60em;\
-         color-scheme:light dark}}table{{border-collapse:collapse;margin:0 0 1.5em}}\
-         td,th{{padding:.2em 1em .2em 0;text-align:right;border-bottom:1px solid #8884}}\
-         td:first-child,th:first-child,.text{{text-align:left}}</style>\n",
-        escape(title)
-    )
 }
 
 /// Appends the processes of an application, and counts of starts and crashes.

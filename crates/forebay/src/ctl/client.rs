@@ -79,6 +79,11 @@ impl Server {
         Ok(Self { address, token: token.or(plan.server.admin_token) })
     }
 
+    /// Returns the server with this token, if it has none yet.
+    pub fn or_token(self, token: Option<String>) -> Self {
+        Self { token: self.token.or(token), ..self }
+    }
+
     /// Sends a GET request.
     pub fn get(&self, target: &str) -> Result<Answer, String> {
         self.exchange(format!("GET {target} HTTP/1.1\r\n{}\r\n", self.fields()), "")

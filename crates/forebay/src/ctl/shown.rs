@@ -10,6 +10,29 @@ pub fn done(answer: &Value) -> String {
     format!("{text}\nconfiguration {} runs\n", answer["generation"])
 }
 
+/// Returns the settings of a configuration, one a line.
+pub fn plan(plan: &Value) -> String {
+    let mut out = format!("# configuration {}\n", plan["generation"]);
+    let mut part = "";
+    for setting in array(&plan["settings"]) {
+        if text(&setting["part"]) != part {
+            part = text(&setting["part"]);
+            let _ = writeln!(out, "\n{}", clean(part));
+        }
+        let (key, value) = (clean(text(&setting["key"])), clean(text(&setting["value"])));
+        let _ = writeln!(out, "    {key} = {value}");
+    }
+    out
+}
+
+/// Returns the difference of two configurations.
+pub fn difference(answer: &Value) -> String {
+    match array(&answer["difference"]) {
+        [] => "no difference\n".to_owned(),
+        lines => lines.iter().map(|line| format!("{}\n", clean(text(line)))).collect(),
+    }
+}
+
 /// Returns the state of a server.
 pub fn status(status: &Value) -> String {
     let configuration = &status["configuration"];
@@ -73,10 +96,10 @@ fn append_backends(out: &mut String, backends: &[Value]) {
             clean(&of),
             clean(text(&backend["address"])),
             state,
-            backend["weight"],
-            backend["active"],
-            backend["requests"],
-            backend["failures"],
+            backend["weight"].to_string(),
+            backend["active"].to_string(),
+            backend["requests"].to_string(),
+            backend["failures"].to_string(),
         );
     }
     out.push('\n');

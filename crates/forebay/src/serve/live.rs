@@ -8,9 +8,9 @@ use std::time::Duration;
 use forebay_admin::{
     AdminChange, Changed, ConfigurationRow, Control, Order, Purge, Refused, Status,
 };
-use forebay_conf::{Listen, Plan, SocketAccess};
+use forebay_conf::{Listen, Plan, Setting, SocketAccess};
 use forebay_gateway::expect::{self, Outcome};
-use forebay_gateway::{Origins, Overrides, SiteTls, Starts};
+use forebay_gateway::{Difference, Origins, Overrides, SiteTls, Starts};
 use forebay_net::log::ErrorLog;
 use forebay_server::{Reload, ReloadRequest, Reloads};
 use tokio::sync::mpsc::{self, UnboundedSender};
@@ -260,6 +260,23 @@ impl Control for LiveControl {
 
     fn purge(&self, purge: &Purge) -> Option<usize> {
         self.live.origins().purge(purge)
+    }
+
+    fn settings(&self) -> (u64, Vec<Setting>) {
+        let running = self.live.running();
+        (running.generation, running.base.file.settings())
+    }
+
+    fn difference(
+        &self,
+        next: Option<Vec<Setting>>,
+    ) -> Result<(Vec<String>, Vec<String>), Refused> {
+        let next = match next {
+            Some(next) => next,
+            None => self.live.read()?.file.settings(),
+        };
+        let difference = Difference::of(&self.settings().1, &next);
+        Ok((difference.lines, difference.restarted))
     }
 
     fn change(&self, Order { by, generation, change }: Order) -> Result<Changed, Refused> {
