@@ -28,13 +28,14 @@ mod mirrors;
 mod page;
 mod request;
 mod routes;
+mod shell;
 
 pub use cache::{CacheRow, DiskRow, Purge, Purged};
 pub use changes::{
     AdminChange, BackendChange, BackendState, Changed, ClosedSite, MaintenanceChange, Order,
     Refused, WeightChange,
 };
-use connection::{Connection, Peer};
+use connection::{AdminConnection, Peer};
 pub use mirrors::{MirrorCounts, MirrorRow};
 use request::{AdminRequest, Method, PATIENCE};
 
@@ -285,7 +286,7 @@ impl Admin {
             if !sockets[1].revents().is_empty() {
                 return;
             }
-            match Connection::accept(listener) {
+            match AdminConnection::accept(listener) {
                 // Without a thread, and at the limit, the connection is closed.
                 Ok(connection) => {
                     let visitor = Visitor { admin: self.clone(), clients: clients.clone() };
@@ -304,7 +305,7 @@ impl Admin {
     }
 
     /// Reads one request of a client, sends the answer, and closes the connection.
-    fn visit(&self, mut connection: Connection) -> std::io::Result<()> {
+    fn visit(&self, mut connection: AdminConnection) -> std::io::Result<()> {
         connection.limit(PATIENCE)?;
         let mut request = request::read(&mut connection);
         let answer = match &mut request {
@@ -352,7 +353,7 @@ impl Admin {
 
     /// Returns the answer to a request: of an application, of the cache, or of one of the fixed
     /// paths.
-    fn answer(&self, request: &mut AdminRequest, connection: &mut Connection) -> AdminAnswer {
+    fn answer(&self, request: &mut AdminRequest, connection: &mut AdminConnection) -> AdminAnswer {
         if request.is_cross_site && !matches!(request.method, Method::Get | Method::Head) {
             return AdminAnswer::text(403, "a page of another site sends this request\n");
         }
@@ -372,9 +373,9 @@ impl Admin {
         match &*request.path {
             "/healthz" => AdminAnswer::text(200, "ok\n"),
             "/metrics" => AdminAnswer::new(200, "text/plain; version=0.0.4", self.metrics()),
-            "/status" if request.accepts_html => page::secured(self.page()),
-            page::SCRIPT_PATH => AdminAnswer::new(200, "text/javascript", page::SCRIPT),
-            page::STYLE_PATH => AdminAnswer::new(200, "text/css", page::STYLE),
+            "/status" if request.accepts_html => shell::secured(self.page()),
+            shell::SCRIPT_PATH => AdminAnswer::new(200, "text/javascript", shell::SCRIPT),
+            shell::STYLE_PATH => AdminAnswer::new(200, "text/css", shell::STYLE),
             "/status" | "/status.json" => AdminAnswer::new(200, "application/json", self.json()),
             _ => AdminAnswer::text(
                 404,

@@ -205,7 +205,7 @@ mod tests {
             env = { DB = \"geheim\" }\n\
             [[site]]\nlisten = \":80\"\n[[site.route]]\npath = \"/a\"\napp = \"a\"\n\
             request_headers = { Authorization = \"Basic geheim\", X-Plain = \"plain\" }\n\
-            [[site.route]]\npath = \"/a\"\nrespond = \"{env.PATH}\"\n";
+            [[site.route]]\npath = \"/b\"\nrespond = \"{env.PATH}\"\n";
         let plan = crate::parse(text, "site.toml", Path::new("/")).unwrap();
         let settings = plan.file.settings();
         let shown = |part: &str, key: &str| {
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(shown("app a", "run"), "[\"x\", \"{port}\", \"(hidden)\"]");
         assert_eq!(shown("site :80, route /a", "request_headers.X-Plain"), "\"plain\"");
         assert_eq!(shown("site :80, route /a", "compress"), "true");
-        assert_eq!(shown("site :80, route /a (2)", "respond"), "\"{env.PATH}\"");
+        assert_eq!(shown("site :80, route /b", "respond"), "\"{env.PATH}\"");
         let all: String = settings.iter().map(|setting| setting.shown.clone()).collect();
         assert!(!all.contains("geheim") && !all.contains("0123456789"), "{all}");
         let url = hidden("to", "redis://me:geheim@h:1/0?x@y").unwrap();

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use client::{Answer, Server};
+use client::{CtlAnswer, Server};
 
 /// Exit codes of the manual: a refused change or wrong usage, and a server that cannot be reached.
 const REFUSED: u8 = 2;
@@ -183,7 +183,7 @@ fn order(args: &CtlArgs) -> Result<String, (u8, String)> {
             }),
         ),
     };
-    let Answer { status, body } = answer.map_err(|why| (UNREACHABLE, why))?;
+    let CtlAnswer { status, body } = answer.map_err(|why| (UNREACHABLE, why))?;
     let parsed: Value = serde_json::from_str(&body).unwrap_or(Value::Null);
     if status != 200 {
         let why = parsed["error"].as_str().unwrap_or(&body).to_owned();

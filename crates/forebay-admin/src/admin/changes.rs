@@ -9,7 +9,7 @@ use std::time::Duration;
 use forebay_conf::{Clients, LONGEST, Setting, parse_duration};
 use serde_json::{Map, Value, json};
 
-use super::connection::Connection;
+use super::connection::AdminConnection;
 use super::request::{AdminRequest, BodyFault, Method};
 use super::{Admin, AdminAnswer};
 
@@ -129,7 +129,7 @@ impl Admin {
     pub(super) fn answer_for_control(
         &self,
         request: &mut AdminRequest,
-        connection: &mut Connection,
+        connection: &mut AdminConnection,
     ) -> Option<AdminAnswer> {
         let what = request.path.strip_prefix("/control/")?.to_owned();
         if let Some(refusal) = self.refuse_token(request, "to change what is served") {
@@ -174,7 +174,7 @@ impl Admin {
     fn difference(
         &self,
         request: &mut AdminRequest,
-        connection: &mut Connection,
+        connection: &mut AdminConnection,
     ) -> Result<AdminAnswer, AdminAnswer> {
         let mut object = read_object(request, connection, LONGEST_TEXT)?;
         let next = match object.remove("settings") {
@@ -195,7 +195,7 @@ impl Admin {
         &self,
         what: &str,
         request: &mut AdminRequest,
-        connection: &mut Connection,
+        connection: &mut AdminConnection,
     ) -> Result<AdminChange, AdminAnswer> {
         match what {
             "reload" => return Ok(AdminChange::Reload),
@@ -222,7 +222,7 @@ impl Admin {
 /// Reads a body of this type and maximum length.
 fn read_body(
     request: &mut AdminRequest,
-    connection: &mut Connection,
+    connection: &mut AdminConnection,
     (content_type, most): (&str, usize),
 ) -> Result<Vec<u8>, AdminAnswer> {
     if request.content_type != content_type {
@@ -238,7 +238,7 @@ fn read_body(
 /// Reads a JSON object.
 fn read_object(
     request: &mut AdminRequest,
-    connection: &mut Connection,
+    connection: &mut AdminConnection,
     most: usize,
 ) -> Result<Map<String, Value>, AdminAnswer> {
     let body = read_body(request, connection, ("application/json", most))?;

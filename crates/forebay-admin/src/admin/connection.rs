@@ -10,7 +10,7 @@ use forebay_net::listen::Listener;
 use rustix::net::sockopt::socket_peercred;
 
 /// A connection with a client.
-pub enum Connection {
+pub enum AdminConnection {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
@@ -34,7 +34,7 @@ impl fmt::Display for Peer {
     }
 }
 
-impl Connection {
+impl AdminConnection {
     /// Accepts a connection.
     pub fn accept(listener: &Listener) -> io::Result<Self> {
         match listener {
@@ -77,7 +77,7 @@ impl Connection {
     }
 }
 
-impl Read for Connection {
+impl Read for AdminConnection {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(buf),
@@ -86,7 +86,7 @@ impl Read for Connection {
     }
 }
 
-impl Write for Connection {
+impl Write for AdminConnection {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(buf),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 
 use super::request::{AdminRequest, Method};
-use super::{Admin, AdminAnswer, AppStatus, Peer, escape, page};
+use super::{Admin, AdminAnswer, AppStatus, Peer, escape, shell};
 
 impl Admin {
     /// Returns the answer for paths below /apps/; `None` for others.
@@ -64,7 +64,7 @@ impl Admin {
         let Some(app) = apps.iter().find(|app| app.name == name) else {
             return AdminAnswer::text(404, "there is no such application\n");
         };
-        let mut page = page::head(name, "");
+        let mut page = shell::head(name, "");
         page.push_str("<body>\n");
         let _ = writeln!(page, "<h1>{}</h1>", escape(name));
         append_app(&mut page, app);
@@ -79,7 +79,7 @@ impl Admin {
             );
         }
         page.push_str("<p><a href=\"/status\">All</a></p>\n</html>\n");
-        page::secured(page)
+        shell::secured(page)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use forebay_wire::forms;
 use forebay_wire::http1::{Http1Limits, KnownField, Progress, RequestHead, RequestParser, host_of};
 
-use super::connection::{Connection, Peer};
+use super::connection::{AdminConnection, Peer};
 
 /// Time limit for a client to send its request, and to read the answer.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -68,7 +68,7 @@ pub enum BodyFault {
 }
 
 /// Reads a request; `None` if it is invalid or late.
-pub fn read(connection: &mut Connection) -> Option<AdminRequest> {
+pub fn read(connection: &mut AdminConnection) -> Option<AdminRequest> {
     let deadline = Instant::now() + PATIENCE;
     let mut bytes = Vec::with_capacity(4096);
     let mut head = RequestHead::default();
@@ -154,14 +154,18 @@ impl AdminRequest {
     }
 
     /// Returns the token of `token=TOKEN` in a small form.
-    fn read_form(&mut self, connection: &mut Connection) -> Option<String> {
+    fn read_form(&mut self, connection: &mut AdminConnection) -> Option<String> {
         let form = self.body(connection, LONGEST_FORM).ok()?;
         let value = form.split(|&b| b == b'&').find_map(|pair| pair.strip_prefix(b"token="))?;
         String::from_utf8(forms::decode(value).into_owned()).ok()
     }
 
     /// Reads the body.
-    pub fn body(&mut self, connection: &mut Connection, most: usize) -> Result<Vec<u8>, BodyFault> {
+    pub fn body(
+        &mut self,
+        connection: &mut AdminConnection,
+        most: usize,
+    ) -> Result<Vec<u8>, BodyFault> {
         let length = self.length.ok_or(BodyFault::NoLength)?;
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > most {
@@ -189,7 +193,7 @@ impl AdminRequest {
 }
 
 /// Closes the sending side, then reads and drops the rest of a request. Gives up after `PATIENCE`.
-pub fn read_on(connection: &mut Connection) -> std::io::Result<()> {
+pub fn read_on(connection: &mut AdminConnection) -> std::io::Result<()> {
     // Closing with unread bytes would reset the connection, and the client could lose the answer.
     let deadline = Instant::now() + PATIENCE;
     connection.shutdown_write()?;

@@ -27,7 +27,7 @@ pub struct Server {
 }
 
 /// An answer.
-pub struct Answer {
+pub struct CtlAnswer {
     pub status: u16,
     pub body: String,
 }
@@ -85,7 +85,7 @@ impl Server {
     }
 
     /// Sends a GET request.
-    pub fn get(&self, target: &str) -> Result<Answer, String> {
+    pub fn get(&self, target: &str) -> Result<CtlAnswer, String> {
         self.exchange(format!("GET {target} HTTP/1.1\r\n{}\r\n", self.fields()), "")
     }
 
@@ -96,7 +96,7 @@ impl Server {
         content_type: &str,
         generation: Option<u64>,
         body: String,
-    ) -> Result<Answer, String> {
+    ) -> Result<CtlAnswer, String> {
         let tag = generation.map(|number| format!("If-Match: \"{number}\"\r\n"));
         let head = format!(
             "POST {target} HTTP/1.1\r\n{}Content-Type: {content_type}\r\n{}Content-Length: {}\r\n\r\n",
@@ -113,7 +113,7 @@ impl Server {
         format!("Host: localhost\r\n{}", token.unwrap_or_default())
     }
 
-    fn exchange(&self, head: String, body: &str) -> Result<Answer, String> {
+    fn exchange(&self, head: String, body: &str) -> Result<CtlAnswer, String> {
         let bytes = self.try_exchange(&head, body).map_err(|error| {
             let next = match error.kind() {
                 io::ErrorKind::PermissionDenied => "; run this as the user that starts Forebay",
@@ -167,11 +167,11 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 /// Parses an answer that ends with the connection.
-fn parse(bytes: &[u8]) -> Option<Answer> {
+fn parse(bytes: &[u8]) -> Option<CtlAnswer> {
     let text = String::from_utf8_lossy(bytes);
     let (head, body) = text.split_once("\r\n\r\n")?;
     let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
-    Some(Answer { status, body: body.to_owned() })
+    Some(CtlAnswer { status, body: body.to_owned() })
 }
 
 #[cfg(test)]
