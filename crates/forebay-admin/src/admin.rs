@@ -32,7 +32,7 @@ mod shell;
 
 pub use cache::{CacheRow, DiskRow, Purge, Purged};
 pub use changes::{
-    AdminChange, BackendChange, BackendState, Changed, ClosedSite, MaintenanceChange, Order,
+    AdminChange, BackendChange, BackendState, ChangeOrder, Changed, ClosedSite, MaintenanceChange,
     Refused, WeightChange,
 };
 use connection::{AdminConnection, Peer};
@@ -182,7 +182,7 @@ pub trait Control: Send + Sync {
     fn purge(&self, purge: &Purge) -> Option<usize>;
 
     /// Changes what is served. Waits until the change is in force, or has been refused.
-    fn change(&self, order: Order) -> Result<Changed, Refused>;
+    fn change(&self, order: ChangeOrder) -> Result<Changed, Refused>;
 
     /// Returns the settings of the configuration that runs, and its number.
     fn settings(&self) -> (u64, Vec<Setting>);

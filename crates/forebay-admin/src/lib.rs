@@ -5,6 +5,7 @@ mod admin;
 
 pub use admin::{
     Admin, AdminChange, AppStatus, BackendChange, BackendRow, BackendState, BackendsOf, CacheRow,
-    CertificateRow, Changed, ClosedSite, ConfigurationRow, Control, DiskRow, MaintenanceChange,
-    MirrorCounts, MirrorRow, Order, Purge, Purged, Refused, Status, WeightChange, WorkerRow, open,
+    CertificateRow, ChangeOrder, Changed, ClosedSite, ConfigurationRow, Control, DiskRow,
+    MaintenanceChange, MirrorCounts, MirrorRow, Purge, Purged, Refused, Status, WeightChange,
+    WorkerRow, open,
 };

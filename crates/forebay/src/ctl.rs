@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use client::{CtlAnswer, Server};
+use client::{CtlAnswer, CtlServer};
 
 /// Exit codes of the manual: a refused change or wrong usage, and a server that cannot be reached.
 const REFUSED: u8 = 2;
@@ -147,7 +147,7 @@ fn fail(code: u8, why: &str) -> ExitCode {
 fn order(args: &CtlArgs) -> Result<String, (u8, String)> {
     let refused = |why: String| (REFUSED, why);
     let config = args.config.as_deref();
-    let server = Server::find(args.admin.as_deref(), config, args.token_file.as_deref());
+    let server = CtlServer::find(args.admin.as_deref(), config, args.token_file.as_deref());
     let server = server.map_err(refused)?;
     let post = |what: &str, body: &Value| {
         server.post(&format!("/control/{what}"), "application/json", None, body.to_string())

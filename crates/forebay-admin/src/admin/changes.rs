@@ -21,7 +21,7 @@ const LONGEST_ORDER: usize = 64 * 1024;
 
 /// A change that the administrator wants, and who wants it.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct ChangeOrder {
     /// The client, for the log.
     pub by: String,
     /// The change applies only if the running configuration has this number. `None`: to any.
@@ -149,7 +149,7 @@ impl Admin {
             Err(refusal) => refusal,
             Ok(change) => {
                 let (by, generation) = (request.peer.to_string(), request.generation);
-                match self.control.change(Order { by, generation, change }) {
+                match self.control.change(ChangeOrder { by, generation, change }) {
                     Ok(Changed { generation, text }) => {
                         let body = json!({ "generation": generation, "done": text });
                         json_answer(200, &body)

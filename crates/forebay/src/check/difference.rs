@@ -6,7 +6,7 @@ use forebay_conf::{Plan, Setting};
 use forebay_gateway::Difference;
 use serde_json::{Value, json};
 
-use crate::ctl::client::Server;
+use crate::ctl::client::CtlServer;
 
 /// Exit codes of the manual: wrong usage or configuration, and a server that cannot be reached.
 const WRONG: u8 = 2;
@@ -21,7 +21,7 @@ pub fn with(running: &str, plan: &Plan) -> Result<String, (u8, String)> {
         let now = forebay_conf::load(path).map_err(|error| (WRONG, error.to_string()))?;
         return Ok(Difference::of(&now.file.settings(), &next).text());
     }
-    let server = Server::find(Some(running), None, None).map_err(|why| {
+    let server = CtlServer::find(Some(running), None, None).map_err(|why| {
         (WRONG, format!("--diff {running} is neither a file nor an address: {why}"))
     })?;
     let server = server.or_token(plan.server.admin_token.clone());

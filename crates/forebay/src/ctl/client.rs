@@ -21,7 +21,7 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 const DEFAULT_FILE: &str = "/etc/forebay/site.toml";
 
 /// A server, and the token for changes.
-pub struct Server {
+pub struct CtlServer {
     address: Listen,
     token: Option<String>,
 }
@@ -32,10 +32,10 @@ pub struct CtlAnswer {
     pub body: String,
 }
 
-trait Stream: Read + Write {}
-impl<T: Read + Write> Stream for T {}
+trait CtlStream: Read + Write {}
+impl<T: Read + Write> CtlStream for T {}
 
-impl Server {
+impl CtlServer {
     /// Finds the server that the arguments, the environment or a configuration name.
     pub fn find(
         admin: Option<&str>,
@@ -139,7 +139,7 @@ impl Server {
         }
     }
 
-    fn connect(&self) -> io::Result<Box<dyn Stream>> {
+    fn connect(&self) -> io::Result<Box<dyn CtlStream>> {
         match &self.address {
             Listen::Unix(path) => {
                 let stream = UnixStream::connect(path)?;

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_admin::{
-    AdminChange, Changed, ConfigurationRow, Control, Order, Purge, Refused, Status,
+    AdminChange, ChangeOrder, Changed, ConfigurationRow, Control, Purge, Refused, Status,
 };
 use forebay_conf::{Listen, Plan, Setting, SocketAccess};
 use forebay_gateway::expect::{self, Outcome};
@@ -279,7 +279,10 @@ impl Control for LiveControl {
         Ok((difference.lines, difference.restarted))
     }
 
-    fn change(&self, Order { by, generation, change }: Order) -> Result<Changed, Refused> {
+    fn change(
+        &self,
+        ChangeOrder { by, generation, change }: ChangeOrder,
+    ) -> Result<Changed, Refused> {
         let text = Overrides::default().add(&change);
         let (sender, outcome) = std::sync::mpsc::channel();
         let refusal = Arc::new(Mutex::new(None));
