@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_conf::Listen;
+use forebay_conf::{Listen, Setting, SocketAccess};
 use forebay_net::counters::{BUCKETS, Counters, Durations, RouteTotals, Totals};
 use forebay_net::limit::Limit;
-use forebay_net::listen::{ListenError, Loads};
+use forebay_net::listen::{self, ListenError, Listener, Loads};
 use forebay_net::timing::Step;
 use forebay_wire::http1::encode;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -20,13 +21,22 @@ use serde_json::json;
 
 mod backends;
 mod cache;
+mod changes;
+mod connection;
 mod control;
 mod logs;
 mod mirrors;
+mod page;
 mod request;
 mod routes;
+mod shell;
 
 pub use cache::{CacheRow, DiskRow, Purge, Purged};
+pub use changes::{
+    AdminChange, BackendChange, BackendState, ChangeOrder, Changed, ClosedSite, MaintenanceChange,
+    Refused, WeightChange,
+};
+use connection::{AdminConnection, Peer};
 pub use mirrors::{MirrorCounts, MirrorRow};
 use request::{AdminRequest, Method, PATIENCE};
 
@@ -43,6 +53,34 @@ pub struct Status {
     pub routes: Vec<RouteTotals>,
     /// Copies of requests, for each route with `mirror`.
     pub mirrors: Vec<MirrorRow>,
+    /// Certificates of sites and streams.
+    pub certificates: Vec<CertificateRow>,
+    /// The configuration that runs.
+    pub configuration: ConfigurationRow,
+}
+
+/// A certificate at one moment.
+#[derive(Clone, Debug)]
+pub struct CertificateRow {
+    /// Host names of the site or stream.
+    pub names: Vec<String>,
+    /// Path of the file, or `ACME`.
+    pub source: String,
+    /// Time of expiry in seconds since 1970. `None`: there is no certificate yet.
+    pub expires: Option<i64>,
+}
+
+/// The configuration that runs.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigurationRow {
+    /// Number of the configuration, from 1. Each change increases it.
+    pub generation: u64,
+    /// Name of the file; empty without a file.
+    pub file: String,
+    /// True if the administrator has replaced the file's configuration by a text.
+    pub is_posted: bool,
+    /// The administrator's changes of backends and sites that are in force, in words.
+    pub changes: Vec<String>,
 }
 
 /// Owner of a backend.
@@ -79,6 +117,10 @@ pub struct BackendRow {
     pub address: String,
     /// False if failures exclude the backend or its health check fails.
     pub is_up: bool,
+    /// The clients that may use the backend: `active`, `drain` or `down`.
+    pub activation: &'static str,
+    /// Weight of the backend in its group.
+    pub weight: u32,
     /// Percentage of its weight that the backend has during its slow start.
     pub slow_start: Option<u64>,
     /// True if the backend is used only when the others are down.
@@ -139,17 +181,41 @@ pub trait Control: Send + Sync {
 
     /// Removes stored replies. Returns their number; `None` if no route stores any.
     fn purge(&self, purge: &Purge) -> Option<usize>;
+
+    /// Changes what is served. Waits until the change is in force, or has been refused.
+    fn change(&self, order: ChangeOrder) -> Result<Changed, Refused>;
+
+    /// Returns the settings of the configuration that runs, and its number.
+    fn settings(&self) -> (u64, Vec<Setting>);
+
+    /// Compares the running configuration with other settings, or with the configuration file if
+    /// `next` is `None`. Returns the changes of a reload in words, and the applications that would
+    /// restart.
+    fn difference(&self, next: Option<Vec<Setting>>)
+    -> Result<(Vec<String>, Vec<String>), Refused>;
 }
 
-/// Opens the administrator's listener.
-pub fn open(address: SocketAddr) -> Result<TcpListener, ListenError> {
+/// Opens the administrator's listener: a TCP listener, or a Unix socket with this mode and owner.
+pub fn open(wanted: &Listen, access: SocketAccess) -> Result<Listener, ListenError> {
+    let address = match wanted {
+        Listen::Tcp(address) => *address,
+        Listen::Unix(path) => {
+            let accesses = [(path.clone(), access)].into();
+            let (_, mut listeners) = listen::open(wanted, 1, &accesses)?;
+            return Ok(listeners.remove(0));
+        }
+        other => {
+            let error = ErrorKind::Unsupported.into();
+            return Err(ListenError { listen: other.clone(), error });
+        }
+    };
     let open = || {
         let listener = TcpListener::bind(address)?;
         // After an upgrade, two processes share the listener for a moment.
         listener.set_nonblocking(true)?;
-        Ok(listener)
+        Ok(Listener::Tcp(listener))
     };
-    open().map_err(|error| ListenError { listen: Listen::Tcp(address), error })
+    open().map_err(|error| ListenError { listen: wanted.clone(), error })
 }
 
 /// The administrator's listener, with the state that its answers show.
@@ -160,8 +226,7 @@ pub struct Admin {
     pub started: Instant,
     /// Accepted `Host` names, in addition to addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// Token that is required to restart an application or to purge stored replies. Without it,
-    /// both are refused.
+    /// Token that is required for every change over TCP. Without it, all are refused.
     pub token: Option<String>,
     /// Ends when this process must answer no more clients.
     pub stopped: UnixStream,
@@ -171,38 +236,68 @@ pub struct Admin {
 struct AdminAnswer {
     status: u16,
     content_type: &'static str,
-    /// Name and value of an additional field.
-    field: Option<(&'static str, String)>,
+    /// Names and values of additional fields.
+    fields: Vec<(&'static str, String)>,
     body: String,
 }
 
 impl AdminAnswer {
     fn new(status: u16, content_type: &'static str, body: impl Into<String>) -> Self {
-        Self { status, content_type, field: None, body: body.into() }
+        Self { status, content_type, fields: Vec::new(), body: body.into() }
     }
 
     fn text(status: u16, body: impl Into<String>) -> Self {
         Self::new(status, "text/plain", body)
     }
 
-    fn with(self, name: &'static str, value: impl Into<String>) -> Self {
-        Self { field: Some((name, value.into())), ..self }
+    fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.fields.push((name, value.into()));
+        self
     }
 }
 
+/// A client that is answered.
+struct Visitor {
+    admin: Arc<Admin>,
+    clients: Arc<AtomicUsize>,
+}
+
+impl Drop for Visitor {
+    fn drop(&mut self) {
+        self.clients.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Maximum number of clients that are answered at the same time.
+const MOST_CLIENTS: usize = 64;
+
 impl Admin {
-    /// Answers clients one after the other, until `stopped` ends.
-    pub fn serve(self, listener: &TcpListener) {
+    /// Answers clients until `stopped` ends. Each client has its own thread, because a change may
+    /// take long, and a client may be slow.
+    pub fn serve(self: Arc<Self>, listener: &Listener) {
+        let clients = Arc::new(AtomicUsize::new(0));
         loop {
-            let mut sockets =
-                [PollFd::new(listener, PollFlags::IN), PollFd::new(&self.stopped, PollFlags::IN)];
+            let socket = match listener {
+                Listener::Unix(listener) => PollFd::new(listener, PollFlags::IN),
+                Listener::Tcp(listener) => PollFd::new(listener, PollFlags::IN),
+                Listener::Udp(_) | Listener::Datagrams(_) => return,
+            };
+            let mut sockets = [socket, PollFd::new(&self.stopped, PollFlags::IN)];
             let _ = poll(&mut sockets, None);
             if !sockets[1].revents().is_empty() {
                 return;
             }
-            match listener.accept() {
-                // A client that has disconnected needs no answer.
-                Ok((stream, _)) => drop(self.visit(stream)),
+            match AdminConnection::accept(listener) {
+                // Without a thread, and at the limit, the connection is closed.
+                Ok(connection) => {
+                    let visitor = Visitor { admin: self.clone(), clients: clients.clone() };
+                    if clients.fetch_add(1, Ordering::Relaxed) >= MOST_CLIENTS {
+                        drop(visitor);
+                        continue;
+                    }
+                    let thread = std::thread::Builder::new().name("admin-client".into());
+                    let _ = thread.spawn(move || drop(visitor.admin.visit(connection)));
+                }
                 // Another process that shares the listener was faster.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
@@ -211,42 +306,47 @@ impl Admin {
     }
 
     /// Reads one request of a client, sends the answer, and closes the connection.
-    fn visit(&self, mut stream: TcpStream) -> std::io::Result<()> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let request = request::read(&mut stream);
-        let AdminAnswer { status, content_type, field, body } = match &request {
+    fn visit(&self, mut connection: AdminConnection) -> std::io::Result<()> {
+        connection.limit(PATIENCE)?;
+        let mut request = request::read(&mut connection);
+        let answer = match &mut request {
             None => AdminAnswer::text(400, "bad request\n"),
-            Some(AdminRequest { host, .. }) if !self.is_for_us(host) => {
+            Some(request) if !self.is_for_us(request) => {
+                let host = &request.host;
                 AdminAnswer::text(421, format!("name {host} in admin_hosts of [server]\n"))
             }
-            Some(request) => self.answer(request),
+            Some(request) => self.answer(request, &mut connection),
         };
+        let AdminAnswer { status, content_type, fields, body } = answer;
         let mut out = Vec::new();
         encode::status_line(&mut out, status, b"");
-        if let Some((name, value)) = field {
+        for (name, value) in fields {
             encode::field(&mut out, name, value.as_bytes());
         }
         encode::field(&mut out, "Content-Type", content_type.as_bytes());
         encode::field(&mut out, "Cache-Control", b"no-store");
+        encode::field(&mut out, "X-Content-Type-Options", b"nosniff");
         encode::field(&mut out, "Connection", b"close");
         encode::field_number(&mut out, "Content-Length", body.len() as u64);
         out.extend_from_slice(b"\r\n");
         let is_head = request.as_ref().is_some_and(|request| request.method == Method::Head);
         out.extend_from_slice(if is_head { b"" } else { body.as_bytes() });
-        stream.write_all(&out)?;
+        connection.write_all(&out)?;
         if request.is_some_and(|request| request.has_more) {
-            request::read_on(&mut stream)?;
+            request::read_on(&mut connection)?;
         }
         Ok(())
     }
 
-    /// Returns true if `host` is an address or a configured name.
-    fn is_for_us(&self, host: &str) -> bool {
+    /// Returns true if the host of a request is an address or a configured name. On a Unix socket,
+    /// every name is accepted, because no web page can reach it.
+    fn is_for_us(&self, request: &AdminRequest) -> bool {
+        let host = &*request.host;
         // Other names are refused, because a web page whose own name resolves to this address (DNS
         // rebinding) could read answers.
         let address = host.trim_start_matches('[').trim_end_matches(']');
-        host.is_empty()
+        matches!(request.peer, Peer::Local(_))
+            || host.is_empty()
             || host == "localhost"
             || address.parse::<IpAddr>().is_ok()
             || self.hosts.iter().any(|name| name == host)
@@ -254,7 +354,13 @@ impl Admin {
 
     /// Returns the answer to a request: of an application, of the cache, or of one of the fixed
     /// paths.
-    fn answer(&self, request: &AdminRequest) -> AdminAnswer {
+    fn answer(&self, request: &mut AdminRequest, connection: &mut AdminConnection) -> AdminAnswer {
+        if request.is_cross_site && !matches!(request.method, Method::Get | Method::Head) {
+            return AdminAnswer::text(403, "a page of another site sends this request\n");
+        }
+        if let Some(answer) = self.answer_for_control(request, connection) {
+            return answer;
+        }
         if let Some(answer) = self.answer_for_app(request) {
             return answer;
         }
@@ -268,11 +374,13 @@ impl Admin {
         match &*request.path {
             "/healthz" => AdminAnswer::text(200, "ok\n"),
             "/metrics" => AdminAnswer::new(200, "text/plain; version=0.0.4", self.metrics()),
-            "/status" if request.accepts_html => AdminAnswer::new(200, HTML, self.page()),
+            "/status" if request.accepts_html => shell::secured(self.page()),
+            shell::SCRIPT_PATH => AdminAnswer::new(200, "text/javascript", shell::SCRIPT),
+            shell::STYLE_PATH => AdminAnswer::new(200, "text/css", shell::STYLE),
             "/status" | "/status.json" => AdminAnswer::new(200, "application/json", self.json()),
             _ => AdminAnswer::text(
                 404,
-                "there are /status, /metrics, /healthz, /apps/NAME and /cache/purge\n",
+                "there are /status, /metrics, /healthz, /apps/NAME, /cache/purge and /control/\n",
             ),
         }
     }
@@ -280,7 +388,8 @@ impl Admin {
     /// Returns the body of `/status.json`.
     fn json(&self) -> String {
         let totals = Totals::of(&self.threads);
-        let Status { apps, backends, cache, routes, mirrors } = self.control.status();
+        let Status { apps, backends, cache, routes, mirrors, certificates, configuration } =
+            self.control.status();
         let apps = apps.iter().map(|app| {
             let workers = app.workers.iter().map(|worker| {
                 json!({
@@ -317,6 +426,16 @@ impl Admin {
             "cache": cache.as_ref().map(cache::json),
             "routes": routes::json(&routes),
             "mirrors": mirrors::json(&mirrors),
+            "durations": durations_json(&totals.durations),
+            "certificates": certificates.iter().map(|row| json!({
+                "names": row.names, "source": row.source, "expires": row.expires,
+            })).collect::<Vec<_>>(),
+            "configuration": {
+                "generation": configuration.generation,
+                "file": configuration.file,
+                "source": if configuration.is_posted { "posted" } else { "file" },
+                "changes": configuration.changes,
+            },
         });
         format!("{status:#}\n")
     }
@@ -368,7 +487,7 @@ impl Admin {
             family(&mut out, name, kind, help);
             let _ = writeln!(out, "{name} {n}");
         }
-        let Status { apps, backends, cache, routes, mirrors } = self.control.status();
+        let Status { apps, backends, cache, routes, mirrors, .. } = self.control.status();
         routes::append_metrics(&mut out, &routes);
         append_apps(&mut out, &apps);
         backends::append_metrics(&mut out, &backends);
@@ -378,45 +497,8 @@ impl Admin {
         }
         out
     }
-
-    /// Returns the HTML page of `/status`, which reloads itself every 5 s.
-    fn page(&self) -> String {
-        let totals = Totals::of(&self.threads);
-        let mut page = control::head("Forebay", "<meta http-equiv=\"refresh\" content=\"5\">");
-        page.push_str("<h1>Forebay</h1>\n");
-        let _ = write!(
-            page,
-            "<p>Version {}, process {}, up {} s. {} connections open, {} requests served.</p>\n\
-             <table><tr><th>Replies</th>",
-            env!("CARGO_PKG_VERSION"),
-            std::process::id(),
-            self.started.elapsed().as_secs(),
-            self.connections().sum::<usize>(),
-            totals.requests(),
-        );
-        for (class, n) in CLASSES.iter().zip(totals.classes) {
-            let _ = write!(page, "<tr><td>{class}</td><td>{n}</td></tr>");
-        }
-        page.push_str("</table>\n");
-        append_details(&mut page, &totals);
-        let Status { apps, backends, cache, routes, mirrors } = self.control.status();
-        routes::append_page(&mut page, &routes);
-        backends::append_page(&mut page, &backends);
-        mirrors::append_page(&mut page, &mirrors);
-        if let Some(row) = &cache {
-            cache::append_page(&mut page, row);
-        }
-        for app in &apps {
-            let (name, link) = (escape(&app.name), control::encode_name(&app.name));
-            let _ = writeln!(page, "<h2><a href=\"/apps/{link}\">{name}</a></h2>");
-            control::append_app(&mut page, app);
-        }
-        page.push_str("</html>\n");
-        page
-    }
 }
 
-const HTML: &str = "text/html; charset=utf-8";
 const STATES: [&str; 4] = ["starting", "idle", "busy", "ending"];
 
 /// Appends the metrics of each application. Process ids are not used as labels, because their
@@ -446,30 +528,6 @@ fn append_apps(out: &mut String, apps: &[AppStatus]) {
         for (app, name) in apps.iter().zip(&names) {
             let _ = writeln!(out, "forebay_{figure}{{app=\"{name}\"}} {}", of(app));
         }
-    }
-}
-
-/// Appends tables of the measured steps and the reached limits.
-fn append_details(page: &mut String, totals: &Totals) {
-    let steps = Step::ALL.iter().zip(&totals.steps).filter(|(_, took)| took.count() > 0);
-    let steps: Vec<_> = steps.collect();
-    if !steps.is_empty() {
-        page.push_str("<table><tr><th>Step</th><th>Requests</th><th>Mean</th></tr>\n");
-        for (step, took) in steps {
-            let (name, count) = (step.name(), took.count());
-            let mean = took.sum_us as f64 / count as f64 / 1e3;
-            let _ = writeln!(page, "<tr><td>{name}</td><td>{count}</td><td>{mean:.3} ms</td></tr>");
-        }
-        page.push_str("</table>\n");
-    }
-    let limits = Limit::ALL.iter().zip(totals.limits).filter(|(_, n)| *n > 0);
-    let limits: Vec<_> = limits.collect();
-    if !limits.is_empty() {
-        page.push_str("<table><tr><th>Limit</th><th>Reached</th></tr>\n");
-        for (limit, n) in limits {
-            let _ = writeln!(page, "<tr><td>{}</td><td>{n}</td></tr>", limit.name());
-        }
-        page.push_str("</table>\n");
     }
 }
 
@@ -525,6 +583,14 @@ fn steps(totals: &Totals) -> BTreeMap<&'static str, serde_json::Value> {
         (step.name(), json!({"count": took.count(), "mean_us": mean}))
     };
     steps.map(show).collect()
+}
+
+/// Returns the histogram of requests' times: counts by the upper limit in microseconds. The last
+/// limit is `null`.
+fn durations_json(durations: &Durations) -> serde_json::Value {
+    let ends = BUCKETS.iter().map(|&end| Some(end)).chain([None]);
+    let buckets = ends.zip(durations.buckets).map(|(end, n)| json!({ "le_us": end, "count": n }));
+    json!({ "sum_us": durations.sum_us, "buckets": buckets.collect::<Vec<_>>() })
 }
 
 fn escape(text: &str) -> String {

@@ -4,6 +4,8 @@
 mod admin;
 
 pub use admin::{
-    Admin, AppStatus, BackendRow, BackendsOf, CacheRow, Control, DiskRow, MirrorCounts, MirrorRow,
-    Purge, Purged, Status, WorkerRow, open,
+    Admin, AdminChange, AppStatus, BackendChange, BackendRow, BackendState, BackendsOf, CacheRow,
+    CertificateRow, ChangeOrder, Changed, ClosedSite, ConfigurationRow, Control, DiskRow,
+    MaintenanceChange, MirrorCounts, MirrorRow, Purge, Purged, Refused, Status, WeightChange,
+    WorkerRow, open,
 };

@@ -174,15 +174,22 @@ pub struct Server {
     /// Binds each thread to one processor, together with a worker whose requests only compute. Has
     /// no effect unless there is exactly one thread for each of several processors. Default: true.
     pub affinity: Option<At<bool>>,
-    /// The address and port that serve /status, /metrics and /healthz. Default: they are not
-    /// served.
+    /// The address and port, or "unix:PATH", of the administrator's listener: /status, /metrics,
+    /// /healthz, and changes by `forebay ctl`. Everyone who may open the Unix socket may also change
+    /// what is served. Default: no such listener.
     pub admin: Option<At<NumberOrText>>,
+    /// The permission bits of the Unix socket in `admin`: "0600", or "0660" for a group. The socket
+    /// belongs to the user that starts Forebay, not to `user`. Default: "0600".
+    pub admin_mode: Option<At<String>>,
+    /// The group of the Unix socket in `admin`, for mode "0660". Default: the group that starts
+    /// Forebay.
+    pub admin_group: Option<At<String>>,
     /// Host names that clients of `admin` may use, besides IP addresses and "localhost". Requests
     /// with another host name get 421, so that a web page cannot read `admin` through a host name
     /// of its own. Default: none.
     pub admin_hosts: Option<At<OneOrMany<String>>>,
-    /// The secret that a client sends to `admin` with POST /apps/NAME/restart, at least 16
-    /// characters. Default: no application can be restarted through `admin`.
+    /// The secret that a client sends to change anything through `admin`, at least 16 characters. A
+    /// client of a Unix socket needs no secret. Default: `admin` changes nothing over TCP.
     pub admin_token: Option<At<String>>,
     /// The user that Forebay switches to after it has opened sockets and logs. Needs root. Default:
     /// the user that starts Forebay.

@@ -18,6 +18,7 @@ mod outside;
 mod plan;
 mod preset;
 mod resolve;
+mod settings;
 mod size;
 mod source;
 mod suggest;
@@ -32,6 +33,7 @@ pub use error::ConfError;
 pub use file::schema;
 pub use finding::Finding;
 pub use plan::*;
+pub use settings::Setting;
 pub use size::parse_size;
 pub use source::SourceFile;
 

@@ -8,6 +8,7 @@
 mod ajp;
 mod app;
 mod cache;
+mod changes;
 mod compress;
 mod expect;
 mod fields;
@@ -150,12 +151,14 @@ pub struct Server {
     /// Binds each thread to a processor, and workers that only compute to the processor of their
     /// thread. Default true.
     pub affinity: bool,
-    /// The address of `/status`, `/metrics` and `/healthz`. `None`: they are not served.
-    pub admin: Option<SocketAddr>,
+    /// The administrator's listener, [`Listen::Tcp`] or [`Listen::Unix`]. `None`: there is none.
+    pub admin: Option<Listen>,
+    /// Mode and owner of the Unix socket in `admin`. Default mode 0600.
+    pub admin_access: SocketAccess,
     /// Host names that clients of `admin` may use, in lower case, besides IP addresses and
     /// `localhost`.
     pub admin_hosts: Vec<String>,
-    /// The secret for restarting an application through `admin`, at least 16 characters.
+    /// The secret for changes through `admin` over TCP, at least 16 characters.
     pub admin_token: Option<String>,
     /// Measures the time of each step of a request. Default false.
     pub timing: bool,
@@ -190,6 +193,7 @@ impl Default for Server {
             threads: None,
             affinity: true,
             admin: None,
+            admin_access: SocketAccess { mode: 0o600, ..SocketAccess::default() },
             admin_hosts: Vec::new(),
             admin_token: None,
             timing: false,

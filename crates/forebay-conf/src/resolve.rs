@@ -126,16 +126,16 @@ pub(crate) fn resolve(
     let sites = site::sites(&context, file, &mut problems);
     let relays = relay::relays(&context, file, &sites, &mut problems);
 
-    if let Some(admin) = server.as_ref().and_then(|server| server.admin) {
-        let same = Listen::Tcp(admin);
-        let is_same = |listen: &Listen| admin.port() != 0 && *listen.socket() == same;
+    if let Some(admin) = server.as_ref().and_then(|server| server.admin.as_ref()) {
+        let is_chosen = matches!(admin, Listen::Tcp(address) if address.port() == 0);
+        let is_same = |listen: &Listen| !is_chosen && listen.socket() == admin;
         let by_site = sites.iter().flat_map(|site| &site.listen).any(is_same);
         let by_stream = relays.iter().flat_map(|relay| &relay.listen).any(is_same);
         if by_site || by_stream {
             let span = file.server.admin.as_ref().map_or(0..0, |at| at.span.clone());
             let what = if by_site { "site" } else { "stream" };
             let problem = Problem::new(&span, format!("a {what} listens on {admin}, too"));
-            problems.push(problem.help("give `admin` a port of its own"));
+            problems.push(problem.help("give `admin` a port or socket of its own"));
         }
     }
     match (server, log) {

@@ -1,5 +1,6 @@
 //! Turns a plan into the state that all threads share. `tables` builds the routing table of a thread.
 
+mod certificates;
 mod keys;
 mod labels;
 mod limits;
@@ -15,7 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_admin::{BackendRow, BackendsOf, Purge, Status};
-use forebay_conf::{Address, Clients, Placeholder, Plan, Redirect, Template, TemplatePart};
+use forebay_conf::{
+    Activation, Address, Clients, Placeholder, Plan, Redirect, Template, TemplatePart,
+};
 use forebay_net::counters::{RouteCounters, RouteLabels, RouteRegistry};
 use forebay_net::log::ErrorLog;
 use forebay_net::thread::Thread;
@@ -267,7 +270,8 @@ impl Origins {
         let cache = self.store.as_ref().map(|store| store.status());
         let routes = self.registry.as_ref().map_or_else(Vec::new, |all| all.totals());
         let (backends, mirrors) = (self.backends(), self.mirrors());
-        Status { apps, backends, cache, routes, mirrors }
+        let certificates = certificates::rows(&self.plan, &self.tls);
+        Status { apps, backends, cache, routes, mirrors, certificates, ..Status::default() }
     }
 
     /// Returns the counters of a route for this thread.
@@ -331,6 +335,12 @@ impl Origins {
                 server: index + 1,
                 address: self.plan.file.hide(&backend.address.to_string()),
                 is_up: group.is_up(index),
+                activation: match backend.activation {
+                    Activation::Active => "active",
+                    Activation::Disabled => "drain",
+                    Activation::Stopped => "down",
+                },
+                weight: backend.weight,
                 slow_start: group.slow_start_percent(index),
                 is_backup: backend.backup,
                 active: counted.active,

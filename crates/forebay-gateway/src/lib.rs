@@ -7,17 +7,21 @@
 
 mod build;
 mod check;
+mod difference;
 pub mod expect;
 mod explain;
 mod fleet;
+mod overrides;
 mod separation;
 mod start;
 mod tls;
 
 pub use build::{BuildError, Origins, Starts};
 pub use check::{check, check_spool, probe_interpreters};
+pub use difference::Difference;
 pub use explain::{Question, QuestionError, explain};
 pub use fleet::check_store;
+pub use overrides::Overrides;
 pub use separation::start_helper;
 pub use start::{AppStart, try_starts};
 pub use tls::{SiteTls, wait_for_records};

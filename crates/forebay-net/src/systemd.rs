@@ -6,7 +6,6 @@
 use std::env;
 use std::fmt;
 use std::io;
-use std::net::TcpListener;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -31,8 +30,8 @@ const FIRST: i32 = 3;
 #[derive(Default)]
 pub struct Inherited {
     passed: Vec<Passed>,
-    /// The administrator's listener of a former process.
-    admin: Option<TcpListener>,
+    /// The administrator's listener of a former process, and its address.
+    admin: Option<(Listen, Socket)>,
     formers: Vec<FormerDatagrams>,
     is_takeover: bool,
 }
@@ -151,7 +150,8 @@ impl Inherited {
         for SocketCopies { kind, configured: name, sockets } in copies {
             let mut sockets: Vec<_> = sockets.into_iter().map(Socket::from).collect();
             if kind == ListenerKind::Admin {
-                inherited.admin = sockets.pop().map(TcpListener::from);
+                let Some(socket) = sockets.pop() else { continue };
+                inherited.admin = Some((address_of(&socket, kind)?, socket));
                 continue;
             }
             let Some(first) = sockets.first() else { continue };
@@ -162,11 +162,16 @@ impl Inherited {
     }
 
     /// Returns the former process's administrator's listener, if it has this address.
-    pub fn claim_admin(&mut self, address: std::net::SocketAddr) -> Option<TcpListener> {
-        let has_address = |listener: &mut TcpListener| {
-            address.port() == 0 || listener.local_addr().is_ok_and(|own| own == address)
+    pub fn claim_admin(&mut self, wanted: &Listen) -> Option<Listener> {
+        let has_address = |(address, _): &mut (Listen, Socket)| match (&*address, wanted) {
+            (Listen::Tcp(_), Listen::Tcp(wanted)) if wanted.port() == 0 => true,
+            (address, wanted) => address == wanted,
         };
-        self.admin.take_if(has_address)
+        let (address, socket) = self.admin.take_if(has_address)?;
+        Some(match address {
+            Listen::Unix(_) => Listener::Unix(socket.into()),
+            _ => Listener::Tcp(socket.into()),
+        })
     }
 
     /// Returns the UDP sockets of a former process, which still serves connections there.

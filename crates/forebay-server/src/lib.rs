@@ -48,4 +48,4 @@ mod ssi;
 mod stream;
 pub mod tunnel;
 
-pub use server::{Prepare, Reload, Server, StartError, Wanted};
+pub use server::{Prepare, Reload, ReloadRequest, Reloads, Server, StartError, Wanted};

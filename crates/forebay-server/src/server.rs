@@ -3,13 +3,12 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_admin::{Admin, Control};
-use forebay_conf::{self as conf, Listen};
+use forebay_conf::{self as conf, Listen, SocketAccess};
 use forebay_net::counters::Counters;
 use forebay_net::handover::launcher::{Launcher, Program};
 use forebay_net::handover::{SocketCopies, Takeover, TakeoverError};
@@ -30,7 +29,7 @@ use crate::serving::{Change, Stage, Tables, ThreadStart};
 mod reload;
 mod upgrade;
 
-pub use reload::{Prepare, Reload};
+pub use reload::{Prepare, Reload, ReloadRequest, Reloads};
 use upgrade::Succession;
 
 /// Reason why the server could not start.
@@ -95,7 +94,7 @@ pub struct Server {
     processors: Vec<usize>,
     wanted: Wanted,
     writer: Writer,
-    admin: Option<std::net::TcpListener>,
+    admin: Option<Listener>,
     /// Predecessor and successor of this process.
     succession: Succession,
     notify: Notify,
@@ -110,7 +109,7 @@ impl Server {
     pub fn open(
         wanted: Wanted,
         threads: usize,
-        admin: Option<SocketAddr>,
+        admin: Option<(Listen, SocketAccess)>,
         mut inherited: Inherited,
         identity: Option<&Identity>,
     ) -> Result<Self, StartError> {
@@ -128,10 +127,13 @@ impl Server {
                 listens.push(Some(listen.clone()));
             }
         }
-        let former_admin = admin.and_then(|address| inherited.claim_admin(address));
+        let former_admin = admin.as_ref().and_then(|(listen, _)| inherited.claim_admin(listen));
         let formers = inherited.take_formers();
         inherited.finish().map_err(StartError::Inherit)?;
-        let open_admin = |address| former_admin.map_or_else(|| forebay_admin::open(address), Ok);
+        let open_admin = |(listen, access)| match former_admin {
+            Some(listener) => Ok(listener),
+            None => forebay_admin::open(&listen, access),
+        };
         let admin = admin.map(open_admin).transpose().map_err(StartError::Listen)?;
         let copies = copy_sockets(&listens, &listeners).map_err(StartError::System)?;
         let writer = Writer::start(&wanted.log, identity.and_then(Identity::numbers));
@@ -218,16 +220,17 @@ impl Server {
     /// Serves until SIGINT or SIGTERM, then finishes current requests for at most `grace`.
     ///
     /// A second such signal aborts the requests. SIGUSR1 reopens the access logs. SIGHUP loads
-    /// another configuration with `prepare`. After an error, the current configuration remains.
+    /// another configuration. After an error, the current configuration remains.
     /// SIGUSR2 starts a new process, which takes over. `control` is called when the administrator
-    /// requests the status or the restart of an application.
+    /// requests the status or the restart of an application. `reloads` also brings the
+    /// administrator's changes.
     pub fn run(
         mut self,
         tables: Tables,
         control: Arc<dyn Control>,
         grace: Duration,
         ready: impl FnOnce(),
-        prepare: Prepare,
+        mut reloads: Reloads,
     ) -> Result<(), StartError> {
         let (runtime, early) = (self.runtime.clone(), self.early_signals.take());
         let signals = runtime.block_on(async { Signals::new(early) });
@@ -246,10 +249,20 @@ impl Server {
         let mut left = None;
         let last = loop {
             let signalled = left.take();
-            match signalled.unwrap_or_else(|| runtime.block_on(self.next(&mut signals))) {
+            match signalled
+                .unwrap_or_else(|| runtime.block_on(self.next(&mut signals, &mut reloads)))
+            {
                 Signalled::Stop => break Stage::Stopping,
                 Signalled::Reopen => self.writer.reopen(),
-                Signalled::Reload => left = self.reload(&runtime, &mut signals, &threads, &prepare),
+                Signalled::Reload => {
+                    let prepare = Box::new(reloads.prepare());
+                    left = self.reload(&runtime, &mut signals, &threads, prepare).1;
+                }
+                Signalled::Requested(ReloadRequest { prepare, outcome }) => {
+                    let reloaded = self.reload(&runtime, &mut signals, &threads, prepare);
+                    let _ = outcome.send(reloaded.0);
+                    left = reloaded.1;
+                }
                 Signalled::Upgrade => match self.upgrade(&runtime, &mut signals) {
                     Ok(()) => break Stage::Leaving,
                     Err(signalled) => left = signalled,
@@ -257,6 +270,8 @@ impl Server {
                 Signalled::Alone => left = self.end_takeover(),
             }
         };
+        // Requests that still wait fail at once.
+        drop(reloads);
         if last == Stage::Stopping {
             self.notify.stopping();
         }
@@ -323,7 +338,7 @@ impl Server {
             let admin = Admin { threads, loads, control, started, hosts, token, stopped };
             std::thread::Builder::new()
                 .name("admin".into())
-                .spawn(move || admin.serve(&listener))?;
+                .spawn(move || Arc::new(admin).serve(&listener))?;
         }
         let mut threads =
             Threads { handles: Vec::new(), changes: Vec::new(), loads: loads.clone() };
@@ -397,7 +412,10 @@ fn wait_for_second(mut signals: Signals, log: Reopener) -> oneshot::Receiver<()>
                 match signals.next().await {
                     Signalled::Stop => return,
                     Signalled::Reopen => log.reopen(),
-                    Signalled::Reload | Signalled::Upgrade | Signalled::Alone => {}
+                    Signalled::Reload
+                    | Signalled::Upgrade
+                    | Signalled::Alone
+                    | Signalled::Requested(_) => {}
                 }
             }
         });
@@ -423,6 +441,8 @@ enum Signalled {
     Upgrade,
     /// No signal: the process from which this one took over has ended.
     Alone,
+    /// No signal: the administrator wants a change.
+    Requested(ReloadRequest),
 }
 
 /// Signals that are handled as soon as the sockets are open.

@@ -1,5 +1,6 @@
 //! Subcommand `forebay check`.
 
+mod difference;
 mod requests;
 
 use std::io::Write;
@@ -41,6 +42,11 @@ pub struct CheckArgs {
     #[arg(long, conflicts_with = "schema")]
     start: bool,
 
+    /// Also print what a reload would change for a running server: its address (unix:PATH or
+    /// ADDRESS:PORT of `admin`), or its configuration file
+    #[arg(long, value_name = "RUNNING", conflicts_with = "schema")]
+    diff: Option<String>,
+
     /// Print the JSON Schema of the configuration file
     #[arg(long, conflicts_with = "file")]
     schema: bool,
@@ -53,6 +59,15 @@ pub fn run(args: CheckArgs) -> ExitCode {
     match checked(&file) {
         Ok((plan, warnings)) => {
             let _ = write!(std::io::stderr(), "{warnings}");
+            if let Some(running) = &args.diff {
+                match difference::with(running, &plan) {
+                    Ok(text) => drop(write!(std::io::stdout(), "{text}")),
+                    Err((code, why)) => {
+                        let _ = writeln!(std::io::stderr(), "forebay check: {}", why.trim_end());
+                        return ExitCode::from(code);
+                    }
+                }
+            }
             let mut tests = expect::expectations(&plan);
             // Send the requests before this process drops root, because the server of the tests may
             // need root to change its user.

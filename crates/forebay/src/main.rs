@@ -6,6 +6,7 @@ mod body_file;
 mod check;
 mod compare;
 mod completions;
+mod ctl;
 mod doctor;
 mod explain;
 mod import;
@@ -33,6 +34,7 @@ enum Verb {
     Serve(serve::ServeArgs),
     Check(check::CheckArgs),
     Explain(explain::ExplainArgs),
+    Ctl(ctl::CtlArgs),
     Import(import::ImportArgs),
     Bench(Box<bench::BenchArgs>),
     Merge(merge::MergeArgs),
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Verb::Serve(args) => serve::run(args),
         Verb::Check(args) => check::run(args),
         Verb::Explain(args) => explain::run(args),
+        Verb::Ctl(args) => ctl::run(&args),
         Verb::Import(args) => import::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Merge(args) => merge::run(&args),

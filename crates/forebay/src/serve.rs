@@ -1,27 +1,26 @@
 //! Subcommand `forebay serve`.
 
+mod live;
+
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::Arc;
 
-use forebay_admin::{Control, Purge, Status};
 use forebay_conf::{Level, Listen, Plan, Site};
 use forebay_gateway::{Origins, SiteTls, Starts, check, check_spool, expect, start_helper};
 use forebay_net::handover::Takeover;
 use forebay_net::handover::launcher::Program;
-use forebay_net::log::ErrorLog;
 use forebay_net::privileges::{Identity, hide_memory};
 use forebay_net::sys::keep_from_programs;
 use forebay_net::systemd::Inherited;
 use forebay_net::thread::Settings;
 use forebay_process::record_descriptors;
 use forebay_process::{Helper, processors_for, record_processors};
-use forebay_server::{Reload, Server, Wanted};
+use forebay_server::{Server, Wanted};
 use rustix::process::{Signal, getpid, kill_process};
+
+use live::Live;
 
 /// Exit codes that the README documents: wrong usage or configuration, and a failed start.
 const BAD_CONFIGURATION: u8 = 2;
@@ -107,14 +106,16 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     record_descriptors();
     record_processors();
     let mut plan = plan(&args, |warning| drop(write!(io::stderr(), "{warning}")))?;
+    let base = plan.clone();
     let threads = threads(&args, &plan);
     let notes = plan.share_connections(threads).map_err(unshared)?;
     let (user, group) = (plan.server.user.as_deref(), plan.server.group.as_deref());
     let identity = Identity::find(user, group).map_err(Failure::start)?;
     // Read private keys before the change of user, because only root may be able to read them.
     let tls = SiteTls::load(&plan, None).map_err(Failure::configuration)?;
-    let (listeners, admin) = (wanted(&plan), plan.server.admin);
-    let mut server = Server::open(listeners, threads, admin, inherited, identity.as_ref())
+    let access = plan.server.admin_access.clone();
+    let admin = plan.server.admin.clone().map(|listen| (listen, access));
+    let mut server = Server::open(wanted(&plan), threads, admin, inherited, identity.as_ref())
         .map_err(Failure::start)?;
     let helper = start_helper(&plan).map_err(|error| format!("cannot start a helper: {error}"));
     helper.map_err(Failure::start)?;
@@ -138,7 +139,6 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         server.keep_to(processors_for(threads));
     }
     check_spool(&plan).map_err(Failure::configuration)?;
-    let fixed = Fixed::of(&plan);
     let grace = plan.server.grace;
     let errors = server.errors();
     notes.iter().for_each(|note| errors.warn(note));
@@ -147,23 +147,22 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     let origins = Origins::new(plan, tls, &errors, starts).map_err(Failure::start)?;
     let origins = Arc::new(origins);
     let tables = origins.tables();
-    let (origins, retiring) = (Mutex::new(origins), Mutex::default());
-    let live = Arc::new(Live { origins, retiring, fixed, threads });
     let opened: Vec<_> = server.addresses().iter().map(url).collect();
-    let reloaded = live.clone();
     if args.test_sockets.is_some() {
         end_with_input();
     }
+    let live = Arc::new(Live::new(args, threads, base, origins, errors));
+    let (control, reloads) = live.control();
     let outcome = server.run(
         tables,
-        live.clone(),
+        Arc::new(control),
         grace,
         || {
             for address in opened {
                 let _ = writeln!(io::stderr(), "forebay: serving {address}");
             }
         },
-        Arc::new(move || reloaded.reload(&args, &errors)),
+        reloads,
     );
     live.stop(grace);
     forebay_gateway::wait_for_records();
@@ -177,100 +176,6 @@ fn end_with_input() {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         let _ = kill_process(getpid(), Signal::TERM);
     });
-}
-
-/// Origins that currently answer requests, and threads that stop the origins replaced by a reload.
-struct Live {
-    origins: Mutex<Arc<Origins>>,
-    retiring: Mutex<Vec<JoinHandle<()>>>,
-    fixed: Fixed,
-    /// Number of threads that handle requests. A reload does not change it.
-    threads: usize,
-}
-
-/// Settings of `[server]` that a reload cannot change.
-#[derive(PartialEq)]
-struct Fixed {
-    threads: Option<usize>,
-    affinity: bool,
-    admin: Option<SocketAddr>,
-    admin_hosts: Vec<String>,
-    admin_token: Option<String>,
-    user: Option<String>,
-    group: Option<String>,
-}
-
-impl Fixed {
-    fn of(plan: &Plan) -> Self {
-        let server = &plan.server;
-        let (user, group) = (server.user.clone(), server.group.clone());
-        let admin_hosts = server.admin_hosts.clone();
-        let (threads, affinity, admin) = (server.threads, server.affinity, server.admin);
-        let admin_token = server.admin_token.clone();
-        Self { threads, affinity, admin, admin_hosts, admin_token, user, group }
-    }
-}
-
-impl Control for Live {
-    fn status(&self) -> Status {
-        self.origins().status()
-    }
-
-    fn restart(&self, app: &str) -> bool {
-        self.origins().restart(app)
-    }
-
-    fn purge(&self, purge: &Purge) -> Option<usize> {
-        self.origins().purge(purge)
-    }
-}
-
-impl Live {
-    fn origins(&self) -> Arc<Origins> {
-        self.origins.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Reads the configuration again and starts its new applications. Returns the listeners that
-    /// the new configuration needs.
-    fn reload(self: &Arc<Self>, args: &ServeArgs, errors: &ErrorLog) -> Result<Reload, String> {
-        let warn = |warning: &str| errors.warn(warning);
-        let mut plan = plan(args, warn).map_err(|failure| failure.message)?;
-        let notes = plan.share_connections(self.threads)?;
-        notes.iter().for_each(|note| errors.warn(note));
-        if Fixed::of(&plan) != self.fixed {
-            errors.warn(
-                "`threads`, `affinity`, `admin`, `admin_hosts`, `admin_token`, `user` and `group` \
-                 change only with a restart",
-            );
-        }
-        errors.configure(&plan.log);
-        let (wanted, grace) = (wanted(&plan), plan.server.grace);
-        let old = self.origins();
-        let tls = SiteTls::load(&plan, Some(old.tls())).map_err(|error| error.to_string())?;
-        let new = Origins::new(plan, tls, errors, Starts::After(&old));
-        let new = Arc::new(new.map_err(|error| error.to_string())?);
-        let (tables, live) = (new.tables(), self.clone());
-        Ok(Reload { wanted, tables, done: Box::new(move || live.replace(new, grace)) })
-    }
-
-    fn replace(&self, new: Arc<Origins>, grace: Duration) {
-        let mut current = self.origins.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = std::mem::replace(&mut *current, new.clone());
-        new.reloaded();
-        let retiring = std::thread::spawn(move || old.retire(&new, grace));
-        let mut others = self.retiring.lock().unwrap_or_else(PoisonError::into_inner);
-        others.retain(|thread| !thread.is_finished());
-        others.push(retiring);
-    }
-
-    fn stop(&self, grace: Duration) {
-        self.origins().stop(grace);
-        let retiring =
-            std::mem::take(&mut *self.retiring.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in retiring {
-            let _ = thread.join();
-        }
-    }
 }
 
 fn wanted(plan: &Plan) -> Wanted {
@@ -301,7 +206,11 @@ fn unshared(why: String) -> Failure {
 /// Returns the plan after it has checked that this machine meets its requirements. Warnings go to
 /// `warn`.
 fn plan(args: &ServeArgs, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
-    let mut plan = read_plan(args)?;
+    finished(args, read_plan(args)?, warn)
+}
+
+/// Applies the command line to a plan, and checks that this machine meets its requirements.
+fn finished(args: &ServeArgs, mut plan: Plan, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
     if let Some(level) = args.log_level {
         plan.log.level = level;
     }
@@ -314,17 +223,7 @@ fn plan(args: &ServeArgs, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
 
 /// Reads the configuration that the arguments name: a file, a directory, or a backend with `--to`.
 fn read_plan(args: &ServeArgs) -> Result<Plan, Failure> {
-    let listen = args
-        .listen
-        .as_deref()
-        .map(|text| {
-            Listen::parse(text).map_err(|error| {
-                Failure::configuration(format!(
-                    "forebay: --listen {text} is not an address\n{error}"
-                ))
-            })
-        })
-        .transpose()?;
+    let listen = listen_of(args)?;
     let default = || Listen::parse("127.0.0.1:8080").expect("a valid address");
     match (&args.source, &args.to) {
         (Some(dir), _) if dir.is_dir() => {
@@ -345,6 +244,16 @@ fn read_plan(args: &ServeArgs) -> Result<Plan, Failure> {
         }
         (None, None) => Err(Failure::configuration("forebay: give a FILE, a DIR or --to URL\n")),
     }
+}
+
+/// Returns the address of `--listen`.
+fn listen_of(args: &ServeArgs) -> Result<Option<Listen>, Failure> {
+    let parse = |text: &str| {
+        Listen::parse(text).map_err(|error| {
+            Failure::configuration(format!("forebay: --listen {text} is not an address\n{error}"))
+        })
+    };
+    args.listen.as_deref().map(parse).transpose()
 }
 
 /// Makes all sites listen on the address of `--listen`. The host name then selects the site.

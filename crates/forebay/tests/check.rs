@@ -470,6 +470,7 @@ fn manual_pages_and_completions_know_each_subcommand() {
         "serve",
         "check",
         "explain",
+        "ctl",
         "bench",
         "merge",
         "compare",

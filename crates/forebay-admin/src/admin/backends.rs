@@ -13,6 +13,7 @@ pub fn json(backends: &[BackendRow]) -> Vec<Value> {
             "server": backend.server, "address": backend.address, "state": state(backend),
             "backup": backend.is_backup, "active": backend.active,
             "requests": backend.requests, "failures": backend.failures,
+            "activation": backend.activation, "weight": backend.weight,
         });
         match &backend.of {
             BackendsOf::Route { site, route, line } => {
@@ -120,6 +121,8 @@ mod tests {
             server: 2,
             address: "10.0.0.1:80".into(),
             is_up: true,
+            activation: "active",
+            weight: 1,
             slow_start: None,
             is_backup: false,
             active: 0,

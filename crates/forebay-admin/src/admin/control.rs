@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::hint::black_box;
 
 use super::request::{AdminRequest, Method};
-use super::{Admin, AdminAnswer, AppStatus, HTML, escape};
+use super::{Admin, AdminAnswer, AppStatus, Peer, escape, shell};
 
 impl Admin {
     /// Returns the answer for paths below /apps/; `None` for others.
@@ -39,17 +39,21 @@ impl Admin {
     }
 
     /// Returns the refusal of a request that does not have the right `admin_token`. Returns `None`
-    /// if the request is accepted.
+    /// if the request is accepted. The Unix socket needs no token, because its permissions decide.
     pub(super) fn refuse_token(
         &self,
         request: &AdminRequest,
         purpose: &str,
     ) -> Option<AdminAnswer> {
+        if matches!(request.peer, Peer::Local(_)) {
+            return None;
+        }
         let Some(token) = &self.token else {
             let text = format!("give admin_token in [server] {purpose}\n");
             return Some(AdminAnswer::text(403, text));
         };
-        let is_right = is_same(request.token.as_bytes(), token.as_bytes());
+        let given = if request.bearer.is_empty() { &request.form_token } else { &request.bearer };
+        let is_right = is_same(given.as_bytes(), token.as_bytes());
         (!is_right).then(|| AdminAnswer::text(403, "this is not the admin_token of [server]\n"))
     }
 
@@ -60,9 +64,11 @@ impl Admin {
         let Some(app) = apps.iter().find(|app| app.name == name) else {
             return AdminAnswer::text(404, "there is no such application\n");
         };
-        let mut page = head(name, "");
+        let mut page = shell::head(name, "");
+        page.push_str("<body>\n");
         let _ = writeln!(page, "<h1>{}</h1>", escape(name));
         append_app(&mut page, app);
+        // The form works only with a token: a browser does not reach a Unix socket.
         if self.token.is_some() {
             let _ = writeln!(
                 page,
@@ -73,20 +79,8 @@ impl Admin {
             );
         }
         page.push_str("<p><a href=\"/status\">All</a></p>\n</html>\n");
-        AdminAnswer::new(200, HTML, page)
+        shell::secured(page)
     }
-}
-
-/// Returns the beginning of a page.
-pub(super) fn head(title: &str, more: &str) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\">{more}<title>{}</title>\n\
-         <style>body{{font:16px/1.5 system-ui,sans-serif;margin:2em;max-width:60em;\
-         color-scheme:light dark}}table{{border-collapse:collapse;margin:0 0 1.5em}}\
-         td,th{{padding:.2em 1em .2em 0;text-align:right;border-bottom:1px solid #8884}}\
-         td:first-child,th:first-child,.text{{text-align:left}}</style>\n",
-        escape(title)
-    )
 }
 
 /// Appends the processes of an application, and counts of starts and crashes.

@@ -8,9 +8,9 @@ use crate::error::{ConfError, Problem};
 use crate::file::At;
 use crate::merge::AllFilled;
 use crate::plan::{
-    Access, Action, EncodedSlashes, ErrorPages, Files, Filters, ForwardedFields, HostPattern,
-    Listen, Log, Matcher, PathParameters, PathPattern, Plan, Proxy, Respond, Route, ScriptsBelow,
-    Server, Site, SocketAccess, Symlinks,
+    Access, Action, Clients, EncodedSlashes, ErrorPages, Files, Filters, ForwardedFields,
+    HostPattern, Listen, Log, Matcher, PathParameters, PathPattern, Plan, Proxy, Respond, Route,
+    ScriptsBelow, Server, Site, SocketAccess, Symlinks,
 };
 use crate::source::{SourceFile, Sources};
 
@@ -104,6 +104,13 @@ impl Listen {
     /// Parses a command-line argument: `address:port`, `:port`, a bare port, or `unix:path`.
     pub fn parse(text: &str) -> Result<Self, ConfError> {
         typed(text, super::listen)
+    }
+}
+
+impl Clients {
+    /// Parses an address, a network, `unix` or `all`.
+    pub fn parse(text: &str) -> Result<Self, ConfError> {
+        typed(text, |_, typed| super::peer::clients(typed))
     }
 }
 

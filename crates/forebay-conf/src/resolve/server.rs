@@ -3,26 +3,25 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::effect::no_effect;
-use super::path::{directory, path};
-use super::peer::{host, socket_address};
+use super::path::{directory, in_directory, path};
+use super::peer::{host, listen, socket_address};
 use super::store::store;
 use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, OneOrMany};
-use crate::plan::{CacheDisk, HostPattern, Limits, Server, Timeouts};
+use crate::plan::{CacheDisk, HostPattern, Limits, Listen, Server, SocketAccess, Timeouts};
 
 /// Checks `[server]` and adds the defaults.
 pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<Server> {
     let default = Server::default();
-    let admin = match &typed.admin {
-        Some(at) => Some(socket_address(&at.with(text(&at.with(&at.0))?))?),
-        None => None,
-    };
+    let admin = typed.admin.as_ref().map(|at| admin(context, at)).transpose()?;
+    let admin_access = admin_access(typed, admin.as_ref())?;
     Ok(Server {
         threads: typed.threads.as_ref().map(|at| within(at, 1..=1024)).transpose()?,
         affinity: typed.affinity.as_ref().is_none_or(|at| at.value),
         admin,
+        admin_access,
         admin_hosts: admin_hosts(typed)?,
         admin_token: admin_token(typed)?,
         timing: typed.timing.as_ref().is_some_and(|at| at.value),
@@ -82,6 +81,38 @@ fn dns_servers(typed: &Option<At<OneOrMany<String>>>) -> Resolution<Vec<SocketAd
         })
     };
     typed.iter().flat_map(At::items).map(|at| server(&at)).collect()
+}
+
+/// Parses the administrator's listener: an address and port, or a Unix socket.
+fn admin(context: &Context<'_>, typed: &At<NumberOrText>) -> Resolution<Listen> {
+    let typed = typed.with(&typed.0);
+    let address = typed.with(text(&typed)?);
+    if address.value.starts_with("unix:") {
+        return listen(context, &address);
+    }
+    Ok(Listen::Tcp(socket_address(&address)?))
+}
+
+/// Returns mode and group of the Unix socket in `admin`. Other users never get access, because the
+/// socket needs no token.
+fn admin_access(typed: &file::Server, admin: Option<&Listen>) -> Resolution<SocketAccess> {
+    let keys = [("admin_mode", &typed.admin_mode), ("admin_group", &typed.admin_group)];
+    let given = keys.iter().find_map(|(key, at)| Some((key, at.as_ref()?)));
+    if let (Some((key, at)), false) = (given, matches!(admin, Some(Listen::Unix(_)))) {
+        let help = "listen on a Unix socket: admin = \"unix:/run/forebay/admin.sock\"";
+        return Err(no_effect(&at.span, key, "without a Unix socket in `admin`", help));
+    }
+    let mode = match typed.admin_mode.as_ref().map(|at| (at, at.value.as_str())) {
+        None | Some((_, "0600" | "600")) => 0o600,
+        Some((_, "0660" | "660")) => 0o660,
+        Some((at, other)) => {
+            let message = format!("\"{other}\" is not a mode of the administrator's socket");
+            return Err(Problem::new(&at.span, message).help(
+                "write \"0600\", or \"0660\" together with admin_group; other users get no access",
+            ));
+        }
+    };
+    Ok(SocketAccess { mode, user: None, group: name(&typed.admin_group)? })
 }
 
 fn admin_hosts(typed: &file::Server) -> Resolution<Vec<String>> {

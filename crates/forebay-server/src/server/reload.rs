@@ -19,7 +19,7 @@ use forebay_net::listen;
 use forebay_net::listen::Listener;
 use forebay_net::log::Writer;
 use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{Server, Signalled, Signals, Threads, Wanted, chosen_port, most_connections};
 use crate::serving::Change;
@@ -40,7 +40,30 @@ pub struct Reload {
 }
 
 /// Loads another configuration and starts its new parts, or returns an error.
-pub type Prepare = Arc<dyn Fn() -> Result<Reload, String> + Send + Sync>;
+pub type Prepare = Box<dyn FnOnce() -> Result<Reload, String> + Send>;
+
+/// A change that the administrator wants.
+pub struct ReloadRequest {
+    /// Loads the changed configuration.
+    pub prepare: Prepare,
+    /// Receives the outcome. The receiver gets nothing if the server stops before.
+    pub outcome: std::sync::mpsc::Sender<Result<(), String>>,
+}
+
+/// The sources of other configurations.
+pub struct Reloads {
+    /// Loads the configuration on SIGHUP.
+    pub on_signal: Arc<dyn Fn() -> Result<Reload, String> + Send + Sync>,
+    /// The administrator's changes. The server applies one at a time.
+    pub requests: mpsc::UnboundedReceiver<ReloadRequest>,
+}
+
+impl Reloads {
+    pub(super) fn prepare(&self) -> impl FnOnce() -> Result<Reload, String> + Send + use<> {
+        let prepare = self.on_signal.clone();
+        move || prepare()
+    }
+}
 
 /// Listeners for one thread, with their indexes.
 type Opened = Vec<(usize, Listener)>;
@@ -58,20 +81,21 @@ struct New {
 }
 
 impl Server {
-    /// Loads another configuration, or logs the error. Returns a signal that arrived in the
+    /// Loads another configuration, or logs the error. Also returns a signal that arrived in the
     /// meantime and that the caller must handle.
     pub(super) fn reload(
         &mut self,
         runtime: &Runtime,
         signals: &mut Signals,
         threads: &Threads,
-        prepare: &Prepare,
-    ) -> Option<Signalled> {
+        prepare: Prepare,
+    ) -> (Result<(), String>, Option<Signalled>) {
         self.notify.reloading();
         let Some((prepared, again)) = runtime.block_on(self.prepared(signals, prepare)) else {
-            return Some(Signalled::Stop);
+            return (Err("Forebay stops".to_owned()), Some(Signalled::Stop));
         };
-        match prepared.and_then(|reload| self.adopt(threads, reload)) {
+        let outcome = prepared.and_then(|reload| self.adopt(threads, reload));
+        match &outcome {
             Ok(()) => {
                 self.errors().info("serving by the configuration as it is now");
                 self.notify.ready("serving by the configuration as it is now");
@@ -83,7 +107,7 @@ impl Server {
                 self.notify.ready("serving; the last reload failed");
             }
         }
-        again
+        (outcome, again)
     }
 
     /// Prepares another configuration on a separate thread. Also returns another signal that arrived.
@@ -92,11 +116,10 @@ impl Server {
     async fn prepared(
         &self,
         signals: &mut Signals,
-        prepare: &Prepare,
+        prepare: Prepare,
     ) -> Option<(Result<Reload, String>, Option<Signalled>)> {
         // Starting an application may take long, and must not delay a stop.
         let (sender, mut outcome) = oneshot::channel();
-        let prepare = prepare.clone();
         let thread = std::thread::Builder::new().name("reload".into());
         if let Err(error) = thread.spawn(move || sender.send(prepare()).is_ok()) {
             return Some((Err(format!("cannot start a thread: {error}")), None));
@@ -113,7 +136,7 @@ impl Server {
                     Signalled::Reopen => self.writer.reopen(),
                     // The configuration may have changed again after it was read.
                     Signalled::Reload => again = Some(Signalled::Reload),
-                    Signalled::Upgrade | Signalled::Alone => again = Some(signal),
+                    _ => again = Some(signal),
                 },
             }
         }

@@ -6,22 +6,21 @@
 
 use std::future::pending;
 use std::io;
-use std::net::TcpListener;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_net::handover::launcher::{Launcher, Program};
 use forebay_net::handover::{Handover, Heritage, ListenerKind, SocketCopies, Takeover};
-use forebay_net::listen::FormerDatagrams;
+use forebay_net::listen::{FormerDatagrams, Listener};
 use forebay_net::systemd::STARTER_PORT;
 use forebay_net::tls::TicketKeys;
 use forebay_process::started_descriptors;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use super::{Server, Signalled, Signals, StartError};
+use super::{Reloads, Server, Signalled, Signals, StartError};
 
 /// Time limit for the start of the new process. Like systemd's `TimeoutStartSec`.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -49,17 +48,10 @@ pub(super) struct Succession {
 }
 
 impl Succession {
-    pub(super) fn new(
-        admin: Option<&TcpListener>,
-        formers: Vec<FormerDatagrams>,
-    ) -> io::Result<Self> {
-        let copy = |listener: &TcpListener| {
-            let sockets = vec![listener.as_fd().try_clone_to_owned()?];
-            io::Result::Ok(SocketCopies {
-                kind: ListenerKind::Admin,
-                configured: String::new(),
-                sockets,
-            })
+    pub(super) fn new(admin: Option<&Listener>, formers: Vec<FormerDatagrams>) -> io::Result<Self> {
+        let copy = |listener: &Listener| {
+            let copies = SocketCopies::of(String::new(), std::slice::from_ref(listener))?;
+            io::Result::Ok(SocketCopies { kind: ListenerKind::Admin, ..copies })
         };
         Ok(Self {
             launcher: None,
@@ -152,8 +144,8 @@ impl Attempt {
 }
 
 impl Server {
-    /// Waits for a signal, or for the end of the predecessor.
-    pub(super) async fn next(&mut self, signals: &mut Signals) -> Signalled {
+    /// Waits for a signal, for a change by the administrator, or for the end of the predecessor.
+    pub(super) async fn next(&mut self, signals: &mut Signals, reloads: &mut Reloads) -> Signalled {
         let end = async {
             match &mut self.succession.predecessor {
                 Some(ended) => drop(ended.await),
@@ -163,6 +155,7 @@ impl Server {
         tokio::select! {
             signalled = signals.next() => signalled,
             () = end => Signalled::Alone,
+            Some(request) = reloads.requests.recv() => Signalled::Requested(request),
         }
     }
 

@@ -129,7 +129,7 @@ fn addresses(plan: &Plan) -> Vec<SocketAddr> {
         Listen::Tcp(address) | Listen::Udp(address) | Listen::Http3(address) => Some(*address),
         _ => None,
     };
-    let mut addresses: Vec<_> = all.filter_map(address).chain(plan.server.admin).collect();
+    let mut addresses: Vec<_> = all.chain(&plan.server.admin).filter_map(address).collect();
     addresses.sort();
     addresses.dedup();
     addresses

@@ -1,0 +1,225 @@
+//! The settings of a configuration as a list, for people and for comparisons: all files together,
+//! with defaults and sets applied.
+//!
+//! Placeholders such as `{env.TOKEN}` stay as they were typed, so that no value from outside is in
+//! the list. Typed secrets are in [`Setting::value`], but not in [`Setting::shown`].
+
+use std::collections::HashSet;
+
+use toml::de::DeValue;
+
+use crate::source::{SourceFile, Sources};
+use crate::tree::{self, Node, Tree};
+use crate::{merge, preset};
+
+/// A setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The part of the configuration, such as `site example.org, route /x/*`.
+    pub part: String,
+    /// The key in the part, such as `proxy.to`.
+    pub key: String,
+    /// The value as text. May be a secret.
+    pub value: String,
+    /// The value as text, without secrets.
+    pub shown: String,
+}
+
+/// Text that replaces a secret.
+const HIDDEN: &str = "(hidden)";
+
+/// Parts of names and texts that announce a secret.
+const SECRET_WORDS: [&str; 8] =
+    ["secret", "token", "passw", "hmac", "authorization", "cookie", "api-key", "api_key"];
+
+impl SourceFile {
+    /// Returns the settings; none for a configuration without a file.
+    pub fn settings(&self) -> Vec<Setting> {
+        let mut list = List::default();
+        if let Ok(tree) = typed(&self.0) {
+            tree.iter().for_each(|(key, node)| list.add_top(tree::name(key), node));
+        }
+        list.settings
+    }
+}
+
+/// Returns the tree of all sources with defaults and sets, and with placeholders as typed.
+fn typed(sources: &Sources) -> Result<Tree<'_>, Vec<crate::error::Problem>> {
+    let mut tree = tree::parse(sources)?;
+    let mut filled = merge::fill_sites(&mut tree);
+    preset::expand(&mut tree)?;
+    merge::fill_routes(&mut tree, &mut filled)?;
+    Ok(tree)
+}
+
+#[derive(Default)]
+struct List {
+    settings: Vec<Setting>,
+    /// Names of parts in use.
+    parts: HashSet<String>,
+}
+
+impl List {
+    fn add_top(&mut self, key: &str, node: &Node<'_>) {
+        match (key, node.get_ref()) {
+            // Their keys are in the sites and routes.
+            ("include" | "defaults" | "set", _) => {}
+            ("site" | "stream", DeValue::Array(items)) => {
+                for item in items.iter().filter_map(|item| item.get_ref().as_table()) {
+                    let part = self.part(format!("{key} {}", name_of(item)));
+                    self.add_site(&part, item);
+                }
+            }
+            ("app" | "upstream", DeValue::Table(all)) => {
+                for (name, item) in all {
+                    self.add(&format!("{key} {}", tree::name(name)), "", item);
+                }
+            }
+            _ => self.add(key, "", node),
+        }
+    }
+
+    fn add_site(&mut self, part: &str, site: &Tree<'_>) {
+        for (key, node) in site {
+            match (tree::name(key), node.get_ref()) {
+                ("route", DeValue::Array(routes)) => {
+                    for route in routes.iter().filter_map(|route| route.get_ref().as_table()) {
+                        let part = self.part(format!("{part}, route {}", name_of(route)));
+                        route.iter().for_each(|(key, node)| self.add(&part, tree::name(key), node));
+                    }
+                }
+                (key, _) => self.add(part, key, node),
+            }
+        }
+    }
+
+    /// Returns a name that no other part has.
+    fn part(&mut self, name: String) -> String {
+        let numbered = (2..).map(|number| format!("{name} ({number})"));
+        let names = std::iter::once(name.clone()).chain(numbered);
+        let free = names.into_iter().find(|name| self.parts.insert(name.clone()));
+        free.unwrap_or(name)
+    }
+
+    fn add(&mut self, part: &str, key: &str, node: &Node<'_>) {
+        if let DeValue::Table(table) = node.get_ref() {
+            for (name, node) in table {
+                let dot = if key.is_empty() { "" } else { "." };
+                self.add(part, &format!("{key}{dot}{}", tree::name(name)), node);
+            }
+            if !table.is_empty() {
+                return;
+            }
+        }
+        let (mut value, mut shown) = (String::new(), String::new());
+        append(&mut value, node, &mut |_, _| None);
+        append(&mut shown, node, &mut |name, text| {
+            hidden(&format!("{key}.{}", name.unwrap_or_default()), text)
+        });
+        self.settings.push(Setting { part: part.to_owned(), key: key.to_owned(), value, shown });
+    }
+}
+
+/// Returns the name of a site, stream or route: its hosts, else its paths or listeners.
+fn name_of(table: &Tree<'_>) -> String {
+    let keys = ["name", "hosts", "sni", "path", "paths", "path_regex", "suffix", "listen"];
+    let texts = keys.iter().find_map(|key| {
+        let node = table.get(*key)?;
+        Some(tree::texts(node)?.iter().map(|(_, text)| (*text).to_owned()).collect::<Vec<_>>())
+    });
+    texts.map_or_else(|| "*".to_owned(), |texts| texts.join(" "))
+}
+
+/// Appends a value as in TOML. `replace` gets each text with the name of its key, and returns
+/// another text to show.
+fn append(
+    out: &mut String,
+    node: &Node<'_>,
+    replace: &mut impl FnMut(Option<&str>, &str) -> Option<String>,
+) {
+    append_named(out, None, node, replace);
+}
+
+fn append_named(
+    out: &mut String,
+    name: Option<&str>,
+    node: &Node<'_>,
+    replace: &mut impl FnMut(Option<&str>, &str) -> Option<String>,
+) {
+    match node.get_ref() {
+        DeValue::String(text) => match replace(name, text) {
+            Some(shown) => out.push_str(&format!("{shown:?}")),
+            None => out.push_str(&format!("{text:?}")),
+        },
+        DeValue::Integer(number) => out.push_str(&number.to_string()),
+        DeValue::Float(number) => out.push_str(&number.to_string()),
+        DeValue::Boolean(value) => out.push_str(&value.to_string()),
+        DeValue::Datetime(value) => out.push_str(&value.to_string()),
+        DeValue::Array(items) => {
+            out.push('[');
+            for (number, item) in items.iter().enumerate() {
+                out.push_str(if number == 0 { "" } else { ", " });
+                append_named(out, name, item, replace);
+            }
+            out.push(']');
+        }
+        DeValue::Table(table) => {
+            out.push('{');
+            for (number, (key, item)) in table.iter().enumerate() {
+                out.push_str(if number == 0 { " " } else { ", " });
+                out.push_str(&format!("{} = ", tree::name(key)));
+                append_named(out, Some(tree::name(key)), item, replace);
+            }
+            out.push_str(if table.is_empty() { "}" } else { " }" });
+        }
+    }
+}
+
+/// Returns the text to show instead of a secret; `None` if `text` is no secret.
+fn hidden(key: &str, text: &str) -> Option<String> {
+    let (key, lower) = (key.to_ascii_lowercase(), text.to_ascii_lowercase());
+    let announces = |text: &str| SECRET_WORDS.iter().any(|word| text.contains(word));
+    let is_in_env = key.split('.').any(|part| part == "env");
+    let is_file = text.starts_with('/') && !lower.contains('=');
+    if is_in_env || (announces(&key) && !is_file) || (lower.contains('=') && announces(&lower)) {
+        return Some(HIDDEN.to_owned());
+    }
+    // The password of a URL.
+    let (scheme, rest) = text.split_once("://")?;
+    let authority = rest.split(['/', '?']).next()?;
+    let (_, host) = authority.rsplit_once('@')?;
+    Some(format!("{scheme}://{HIDDEN}@{host}{}", &rest[authority.len()..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown_and_defaults_are() {
+        let text = "[server]\nadmin = \":1\"\nadmin_token = \"0123456789abcdefgh\"\n\
+            [defaults]\ncompress = true\n\
+            [app.a]\nkind = \"command\"\nrun = [\"x\", \"{port}\", \"--password=geheim\"]\nspeaks = \"http\"\n\
+            env = { DB = \"geheim\" }\n\
+            [[site]]\nlisten = \":80\"\n[[site.route]]\npath = \"/a\"\napp = \"a\"\n\
+            request_headers = { Authorization = \"Basic geheim\", X-Plain = \"plain\" }\n\
+            [[site.route]]\npath = \"/b\"\nrespond = \"{env.PATH}\"\n";
+        let plan = crate::parse(text, "site.toml", Path::new("/")).unwrap();
+        let settings = plan.file.settings();
+        let shown = |part: &str, key: &str| {
+            let found = settings.iter().find(|s| s.part == part && s.key == key);
+            found.unwrap_or_else(|| panic!("no {part} {key} in {settings:?}")).shown.clone()
+        };
+        assert_eq!(shown("server", "admin_token"), "\"(hidden)\"");
+        assert_eq!(shown("app a", "run"), "[\"x\", \"{port}\", \"(hidden)\"]");
+        assert_eq!(shown("site :80, route /a", "request_headers.X-Plain"), "\"plain\"");
+        assert_eq!(shown("site :80, route /a", "compress"), "true");
+        assert_eq!(shown("site :80, route /b", "respond"), "\"{env.PATH}\"");
+        let all: String = settings.iter().map(|setting| setting.shown.clone()).collect();
+        assert!(!all.contains("geheim") && !all.contains("0123456789"), "{all}");
+        let url = hidden("to", "redis://me:geheim@h:1/0?x@y").unwrap();
+        assert_eq!(url, "redis://(hidden)@h:1/0?x@y");
+    }
+}

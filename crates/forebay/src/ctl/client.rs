@@ -1,0 +1,189 @@
+//! The client of a server's `admin` address.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use forebay_conf::Listen;
+
+/// Time limit to connect.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Time limit between two reads. A reload waits for the start of applications.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Maximum bytes of an answer.
+const LARGEST: u64 = 64 * 1024 * 1024;
+
+const DEFAULT_FILE: &str = "/etc/forebay/site.toml";
+
+/// A server, and the token for changes.
+pub struct CtlServer {
+    address: Listen,
+    token: Option<String>,
+}
+
+/// An answer.
+pub struct CtlAnswer {
+    pub status: u16,
+    pub body: String,
+}
+
+trait CtlStream: Read + Write {}
+impl<T: Read + Write> CtlStream for T {}
+
+impl CtlServer {
+    /// Finds the server that the arguments, the environment or a configuration name.
+    pub fn find(
+        admin: Option<&str>,
+        config: Option<&Path>,
+        token_file: Option<&Path>,
+    ) -> Result<Self, String> {
+        let environment = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let token = match token_file {
+            Some(file) => {
+                let text = fs::read_to_string(file);
+                let text = text.map_err(|e| format!("cannot read {}: {e}", file.display()))?;
+                Some(text.trim().to_owned())
+            }
+            None => environment("FOREBAY_ADMIN_TOKEN"),
+        };
+        if token.as_ref().is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
+            return Err("the token has a space or a control character".to_owned());
+        }
+        let named = admin.map(str::to_owned).or_else(|| match config {
+            Some(_) => None,
+            None => environment("FOREBAY_ADMIN"),
+        });
+        if let Some(named) = named {
+            let address = named.strip_prefix("http://").unwrap_or(&named).trim_end_matches('/');
+            let address = Listen::parse(address).map_err(|error| error.to_string())?;
+            return Ok(Self { address, token });
+        }
+        let default = Path::new(DEFAULT_FILE);
+        let file = config.or_else(|| default.exists().then_some(default)).ok_or(
+            "name the server: --admin unix:/run/forebay/admin.sock, or --config FILE with its \
+             configuration",
+        )?;
+        let plan = forebay_conf::load(file).map_err(|error| error.to_string())?;
+        let address = plan.server.admin.ok_or_else(|| {
+            format!(
+                "{} has no `admin`; add admin = \"unix:/run/forebay/admin.sock\" to [server], and \
+                 restart",
+                file.display()
+            )
+        })?;
+        Ok(Self { address, token: token.or(plan.server.admin_token) })
+    }
+
+    /// Returns the server with this token, if it has none yet.
+    pub fn or_token(self, token: Option<String>) -> Self {
+        Self { token: self.token.or(token), ..self }
+    }
+
+    /// Sends a GET request.
+    pub fn get(&self, target: &str) -> Result<CtlAnswer, String> {
+        self.exchange(format!("GET {target} HTTP/1.1\r\n{}\r\n", self.fields()), "")
+    }
+
+    /// Sends a POST request. `generation` is the number of the configuration to change.
+    pub fn post(
+        &self,
+        target: &str,
+        content_type: &str,
+        generation: Option<u64>,
+        body: String,
+    ) -> Result<CtlAnswer, String> {
+        let tag = generation.map(|number| format!("If-Match: \"{number}\"\r\n"));
+        let head = format!(
+            "POST {target} HTTP/1.1\r\n{}Content-Type: {content_type}\r\n{}Content-Length: {}\r\n\r\n",
+            self.fields(),
+            tag.unwrap_or_default(),
+            body.len()
+        );
+        self.exchange(head, &body)
+    }
+
+    fn fields(&self) -> String {
+        let token = self.token.as_ref().filter(|_| matches!(self.address, Listen::Tcp(_)));
+        let token = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
+        format!("Host: localhost\r\n{}", token.unwrap_or_default())
+    }
+
+    fn exchange(&self, head: String, body: &str) -> Result<CtlAnswer, String> {
+        let bytes = self.try_exchange(&head, body).map_err(|error| {
+            let next = match error.kind() {
+                io::ErrorKind::PermissionDenied => "; run this as the user that starts Forebay",
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    "; is Forebay running?"
+                }
+                _ => "",
+            };
+            format!("cannot reach {}: {error}{next}", self.address)
+        })?;
+        parse(&bytes).ok_or_else(|| format!("{} does not answer as Forebay does", self.address))
+    }
+
+    fn try_exchange(&self, head: &str, body: &str) -> io::Result<Vec<u8>> {
+        let mut stream = self.connect()?;
+        let sent =
+            stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
+        let mut bytes = Vec::new();
+        // A refused request is answered before its whole body was read.
+        match (Read::take(&mut stream, LARGEST).read_to_end(&mut bytes), sent) {
+            (Err(error), _) | (Ok(0), Err(error)) => Err(error),
+            _ => Ok(bytes),
+        }
+    }
+
+    fn connect(&self) -> io::Result<Box<dyn CtlStream>> {
+        match &self.address {
+            Listen::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                Ok(Box::new(stream))
+            }
+            Listen::Tcp(address) => {
+                let stream = TcpStream::connect_timeout(&reachable(*address), CONNECT)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                Ok(Box::new(stream))
+            }
+            _ => Err(io::Error::other("this is not the address of `admin`")),
+        }
+    }
+}
+
+/// Returns an address to connect to: the loopback address for "all addresses".
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// Parses an answer that ends with the connection.
+fn parse(bytes: &[u8]) -> Option<CtlAnswer> {
+    let text = String::from_utf8_lossy(bytes);
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
+    Some(CtlAnswer { status, body: body.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_an_answer_is_none() {
+        let answer = parse(b"HTTP/1.1 404 Not Found\r\nA: b\r\n\r\n{}").unwrap();
+        assert_eq!((answer.status, &*answer.body), (404, "{}"));
+        for wrong in ["", "HTTP/1.1 404", "HTTP/1.1 4\r\n\r\n", "ftp\r\n\r\n"] {
+            assert!(parse(wrong.as_bytes()).is_none(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The configuration that runs, and its changes: by SIGHUP, and by the administrator.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use forebay_admin::{
+    AdminChange, ChangeOrder, Changed, ConfigurationRow, Control, Purge, Refused, Status,
+};
+use forebay_conf::{Listen, Plan, Setting, SocketAccess};
+use forebay_gateway::expect::{self, Outcome};
+use forebay_gateway::{Difference, Origins, Overrides, SiteTls, Starts};
+use forebay_net::log::ErrorLog;
+use forebay_server::{Reload, ReloadRequest, Reloads};
+use tokio::sync::mpsc::{self, UnboundedSender};
+
+use super::{Failure, ServeArgs, finished, listen_of, override_listen, plan, wanted};
+
+/// Status of the answer if a configuration has an error.
+const HAS_ERROR: u16 = 422;
+/// Status of the answer if a correct change cannot be applied now.
+const CONFLICT: u16 = 409;
+/// Status of the answer if another configuration runs than the client expects.
+const OTHER_GENERATION: u16 = 412;
+/// Status of the answer if this process no longer serves.
+const STOPPING: u16 = 503;
+
+/// Origins that currently answer requests, and threads that stop the origins replaced by a reload.
+pub(super) struct Live {
+    args: ServeArgs,
+    errors: ErrorLog,
+    origins: Mutex<Arc<Origins>>,
+    retiring: Mutex<Vec<JoinHandle<()>>>,
+    fixed: Fixed,
+    /// Number of threads that handle requests. A reload does not change it.
+    threads: usize,
+    running: Mutex<Running>,
+}
+
+/// The configuration that runs.
+#[derive(Clone)]
+struct Running {
+    /// Number of the configuration, from 1.
+    generation: u64,
+    /// The plan without the administrator's changes of backends and sites.
+    base: Arc<Plan>,
+    is_posted: bool,
+    overrides: Overrides,
+}
+
+/// Settings of `[server]` that a reload cannot change.
+#[derive(PartialEq)]
+struct Fixed {
+    threads: Option<usize>,
+    affinity: bool,
+    admin: Option<Listen>,
+    admin_access: SocketAccess,
+    admin_hosts: Vec<String>,
+    admin_token: Option<String>,
+    user: Option<String>,
+    group: Option<String>,
+}
+
+impl Fixed {
+    fn of(plan: &Plan) -> Self {
+        let server = plan.server.clone();
+        Self {
+            threads: server.threads,
+            affinity: server.affinity,
+            admin: server.admin,
+            admin_access: server.admin_access,
+            admin_hosts: server.admin_hosts,
+            admin_token: server.admin_token,
+            user: server.user,
+            group: server.group,
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Live {
+    /// Returns the state of a server that serves `base`.
+    pub(super) fn new(
+        args: ServeArgs,
+        threads: usize,
+        base: Plan,
+        origins: Arc<Origins>,
+        errors: ErrorLog,
+    ) -> Self {
+        let (fixed, base) = (Fixed::of(&base), Arc::new(base));
+        let overrides = Overrides::default();
+        let running = Running { generation: 1, base, is_posted: false, overrides };
+        Self {
+            args,
+            errors,
+            origins: Mutex::new(origins),
+            retiring: Mutex::default(),
+            fixed,
+            threads,
+            running: Mutex::new(running),
+        }
+    }
+
+    /// Returns the administrator's access to this server, and the server's sources of reloads.
+    pub(super) fn control(self: &Arc<Self>) -> (LiveControl, Reloads) {
+        let (sender, requests) = mpsc::unbounded_channel();
+        let live = self.clone();
+        let on_signal =
+            move || live.prepare(&AdminChange::Reload, false).map_err(|refused| refused.message);
+        let control = LiveControl { live: self.clone(), requests: sender };
+        (control, Reloads { on_signal: Arc::new(on_signal), requests })
+    }
+
+    fn origins(&self) -> Arc<Origins> {
+        lock(&self.origins).clone()
+    }
+
+    fn running(&self) -> Running {
+        lock(&self.running).clone()
+    }
+
+    /// Prepares the configuration after a change, and starts its new applications. If `is_tested`
+    /// is true, the tests of `expect` must not fail.
+    fn prepare(self: &Arc<Self>, change: &AdminChange, is_tested: bool) -> Result<Reload, Refused> {
+        let mut next = self.running();
+        next.generation += 1;
+        let mut plan = match change {
+            AdminChange::Reload => self.read()?,
+            AdminChange::Replace(text) => self.parse(text, &next.base)?,
+            _ => (*next.base).clone(),
+        };
+        let is_new = matches!(change, AdminChange::Reload | AdminChange::Replace(_));
+        if is_new {
+            next.base = Arc::new(plan.clone());
+            next.is_posted = matches!(change, AdminChange::Replace(_));
+            if is_tested {
+                run_tests(&plan)?;
+            }
+            for why in next.overrides.apply_fitting(&mut plan) {
+                self.errors.warn(&format!("the configuration undoes a change: {why}"));
+            }
+        } else {
+            next.overrides.add(change);
+            next.overrides.apply(change, &mut plan)?;
+        }
+        let notes = plan.share_connections(self.threads);
+        let notes = notes.map_err(|why| Refused::new(HAS_ERROR, why))?;
+        if is_new {
+            notes.iter().for_each(|note| self.errors.warn(note));
+        }
+        self.build(plan, next, is_new)
+    }
+
+    /// Builds the origins of a plan.
+    fn build(self: &Arc<Self>, plan: Plan, next: Running, is_new: bool) -> Result<Reload, Refused> {
+        let refuse = |why: String| Refused::new(HAS_ERROR, why);
+        if Fixed::of(&plan) != self.fixed {
+            self.errors.warn(
+                "`threads`, `affinity`, `admin`, `admin_mode`, `admin_group`, `admin_hosts`, \
+                 `admin_token`, `user` and `group` change only with a restart",
+            );
+        }
+        self.errors.configure(&plan.log);
+        let (wanted, grace) = (wanted(&plan), plan.server.grace);
+        let old = self.origins();
+        let tls =
+            SiteTls::load(&plan, Some(old.tls())).map_err(|error| refuse(error.to_string()))?;
+        let new = Origins::new(plan, tls, &self.errors, Starts::After(&old));
+        let new = Arc::new(new.map_err(|error| refuse(error.to_string()))?);
+        let (tables, live) = (new.tables(), self.clone());
+        let done = move || {
+            live.replace(new, grace, is_new);
+            *lock(&live.running) = next;
+        };
+        Ok(Reload { wanted, tables, done: Box::new(done) })
+    }
+
+    /// Reads the configuration file again.
+    fn read(&self) -> Result<Plan, Refused> {
+        let plan = plan(&self.args, |warning| self.errors.warn(warning));
+        plan.map_err(|failure| Refused::new(HAS_ERROR, failure.message))
+    }
+
+    /// Reads a configuration from a text. Its relative paths start where those of the configuration
+    /// file start.
+    fn parse(&self, text: &str, base: &Plan) -> Result<Plan, Refused> {
+        let file = Path::new(base.file.name());
+        let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let parse = || {
+            let plan = forebay_conf::parse(text, "posted.toml", dir.unwrap_or(Path::new(".")));
+            let mut plan = plan.map_err(Failure::configuration)?;
+            if let Some(listen) = listen_of(&self.args)? {
+                override_listen(&mut plan, &listen);
+            }
+            finished(&self.args, plan, |warning| self.errors.warn(warning))
+        };
+        parse().map_err(|failure| Refused::new(HAS_ERROR, failure.message))
+    }
+
+    fn replace(&self, new: Arc<Origins>, grace: Duration, is_new: bool) {
+        let old = std::mem::replace(&mut *lock(&self.origins), new.clone());
+        if is_new {
+            new.reloaded();
+        }
+        let retiring = std::thread::spawn(move || old.retire(&new, grace));
+        let mut others = lock(&self.retiring);
+        others.retain(|thread| !thread.is_finished());
+        others.push(retiring);
+    }
+
+    /// Stops the applications.
+    pub(super) fn stop(&self, grace: Duration) {
+        self.origins().stop(grace);
+        let retiring = std::mem::take(&mut *lock(&self.retiring));
+        for thread in retiring {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Runs the tests of `expect`, as `forebay check` does.
+fn run_tests(plan: &Plan) -> Result<(), Refused> {
+    let tests = expect::expectations(plan);
+    let findings = tests.iter().filter_map(|test| match &test.outcome {
+        Outcome::Fails(why) => Some(test.finding(plan, why)),
+        Outcome::Holds | Outcome::Undecided => None,
+    });
+    let findings: Vec<_> = findings.collect();
+    if findings.is_empty() {
+        return Ok(());
+    }
+    Err(Refused::new(HAS_ERROR, plan.refuse(&findings).to_string()))
+}
+
+/// The administrator's access to a server.
+pub(super) struct LiveControl {
+    live: Arc<Live>,
+    requests: UnboundedSender<ReloadRequest>,
+}
+
+impl Control for LiveControl {
+    fn status(&self) -> Status {
+        let running = self.live.running();
+        let configuration = ConfigurationRow {
+            generation: running.generation,
+            file: running.base.file.name().to_owned(),
+            is_posted: running.is_posted,
+            changes: running.overrides.texts(),
+        };
+        Status { configuration, ..self.live.origins().status() }
+    }
+
+    fn restart(&self, app: &str) -> bool {
+        self.live.origins().restart(app)
+    }
+
+    fn purge(&self, purge: &Purge) -> Option<usize> {
+        self.live.origins().purge(purge)
+    }
+
+    fn settings(&self) -> (u64, Vec<Setting>) {
+        let running = self.live.running();
+        (running.generation, running.base.file.settings())
+    }
+
+    fn difference(
+        &self,
+        next: Option<Vec<Setting>>,
+    ) -> Result<(Vec<String>, Vec<String>), Refused> {
+        let next = match next {
+            Some(next) => next,
+            None => self.live.read()?.file.settings(),
+        };
+        let difference = Difference::of(&self.settings().1, &next);
+        Ok((difference.lines, difference.restarted))
+    }
+
+    fn change(
+        &self,
+        ChangeOrder { by, generation, change }: ChangeOrder,
+    ) -> Result<Changed, Refused> {
+        let text = Overrides::default().add(&change);
+        let (sender, outcome) = std::sync::mpsc::channel();
+        let refusal = Arc::new(Mutex::new(None));
+        let (live, place) = (self.live.clone(), refusal.clone());
+        let prepare = move || {
+            let now = live.running().generation;
+            let prepared = match generation {
+                Some(wanted) if wanted != now => Err(Refused::new(
+                    OTHER_GENERATION,
+                    format!("configuration {now} runs; read it again, then decide"),
+                )),
+                _ => live.prepare(&change, true),
+            };
+            prepared.map_err(|refused| {
+                let message = refused.message.clone();
+                *lock(&place) = Some(refused);
+                message
+            })
+        };
+        let stopping = || Refused::new(STOPPING, "this process no longer serves; ask again");
+        let request = ReloadRequest { prepare: Box::new(prepare), outcome: sender };
+        self.requests.send(request).map_err(|_| stopping())?;
+        let outcome = match outcome.recv() {
+            Ok(Ok(())) => Ok(Changed { generation: self.live.running().generation, text }),
+            Ok(Err(why)) => Err(lock(&refusal).take().unwrap_or(Refused::new(CONFLICT, why))),
+            Err(_) => Err(stopping()),
+        };
+        let errors = &self.live.errors;
+        match &outcome {
+            Ok(Changed { generation, text }) => {
+                errors.info(&format!("{by} made configuration {generation}: {text}"));
+            }
+            Err(refused) => {
+                let first = refused.message.lines().next().unwrap_or_default();
+                errors.warn(&format!("{by} was refused a change: {first}"));
+            }
+        }
+        outcome
+    }
+}
