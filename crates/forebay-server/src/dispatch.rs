@@ -35,7 +35,8 @@ pub async fn try_routes<'s>(
             continue;
         }
         *answering = Some(route);
-        if site.is_ambiguous(&exchange.request, from, at) {
+        let request = &exchange.request;
+        if !request.unmasked.is_empty() && site.is_ambiguous(request, from, at) {
             return Err(ambiguous_route());
         }
         // Before a rewrite of this route, because a rewrite makes the request internal.
@@ -289,7 +290,8 @@ async fn admit_body(body: &mut Body, reply: &mut Reply, route: &Route) -> Result
         return Ok(());
     }
     body.limit(route.max_body)?;
-    if !takes_body && !body.discard(WORTH_DRAINING).await? {
+    // Look for the end before the call, because most requests have no body.
+    if !takes_body && !body.is_done() && !body.discard(WORTH_DRAINING).await? {
         reply.close_after();
     }
     Ok(())

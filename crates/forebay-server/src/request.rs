@@ -140,6 +140,19 @@ fn check_certificate(
     request: &mut Request,
 ) -> Result<(), Fault> {
     (request.subject_field, request.subject_name) = (None, None);
+    // HTTP/3 always uses TLS.
+    if stream.accepted().tls.is_none() && !matches!(stream, Stream::Http3(_)) {
+        return Ok(());
+    }
+    check_handshake(context, stream, site, request)
+}
+
+fn check_handshake(
+    context: &FrontContext,
+    stream: &Stream,
+    site: Option<&Site>,
+    request: &mut Request,
+) -> Result<(), Fault> {
     if matches!(stream, Stream::Http3(_)) && site.is_some_and(|site| !site.http3) {
         return Err(Fault::client(421, "the site of that name takes no HTTP/3"));
     }
@@ -352,7 +365,9 @@ async fn keep_or_close(stream: &Stream, exchange: &mut Exchange, is_whole: bool)
         return Next::Request;
     }
     let Exchange { body, reply, .. } = exchange;
-    if reply.keeps_alive() && matches!(body.discard(WORTH_DRAINING).await, Ok(true)) {
+    let keeps_alive = reply.keeps_alive();
+    // Look for the end before the call, because most requests have no body.
+    if keeps_alive && (body.is_done() || matches!(body.discard(WORTH_DRAINING).await, Ok(true))) {
         return Next::Request;
     }
     if body.is_done() || body.is_continue_pending() { Next::Close } else { Next::Linger }

@@ -407,7 +407,7 @@ impl Site {
 
     /// Returns true if `request` would select another route than `at` after two changes: encoded
     /// slashes and backslashes become slashes, and repeated slashes become one. Considers only
-    /// routes from number `from` on.
+    /// routes from number `from` on. Returns false if `Request::unmasked` is empty.
     pub fn is_ambiguous(&self, request: &Request, from: usize, at: usize) -> bool {
         let method = request.head.method.of(&request.bytes);
         let mut routes = self.routes[from..=at].iter();

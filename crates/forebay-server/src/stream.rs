@@ -251,17 +251,18 @@ impl Stream {
         }
     }
 
+    /// Collects a part of a reply that may be sent after all ready tasks have run. Returns false,
+    /// and does nothing, if [`Self::write`] has to write the part.
+    pub fn write_later(&self, part: &Part<'_>) -> bool {
+        matches!(self, Self::Http1(stream) if part.may_wait
+            && part.is_one_piece()
+            && !self.has_backlog()
+            && stream.socket.send_soon(part.gathered))
+    }
+
     /// Writes a part of a reply as fast as the client accepts it. If `keeps`, the backlog stores
     /// the bytes that the client does not accept at once.
     pub async fn write(&self, part: Part<'_>, keeps: bool) -> io::Result<()> {
-        if let Self::Http1(stream) = self
-            && part.may_wait
-            && part.is_one_piece()
-            && !self.has_backlog()
-            && stream.socket.send_soon(part.gathered)
-        {
-            return Ok(());
-        }
         match self {
             Self::Http1(_) => {
                 let size = part.chunk_size();

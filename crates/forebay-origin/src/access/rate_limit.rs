@@ -327,6 +327,28 @@ mod tests {
     }
 
     #[test]
+    fn two_threads_admit_as_many_requests_as_one() {
+        const TICKS: u32 = 1000;
+        // Ten seconds in steps of 10 ms. In each step, eight clients of each thread send a request
+        // with the same key, which is 16 times the rate.
+        let limiter = limiter(100, 1, 19, false);
+        let barrier = std::sync::Barrier::new(2);
+        let client = || {
+            let at = |tick| limiter.start + Duration::from_millis(10) * tick;
+            let in_step = |tick| {
+                barrier.wait();
+                (0..8).filter(|_| admitted(&limiter, 1, at(tick))).count()
+            };
+            (0..TICKS).map(in_step).sum::<usize>()
+        };
+        let total = std::thread::scope(|scope| {
+            let threads = [(); 2].map(|()| scope.spawn(client));
+            threads.map(|thread| thread.join().unwrap()).iter().sum::<usize>()
+        });
+        assert_eq!(total, 19 + TICKS as usize, "a burst, and then the rate");
+    }
+
+    #[test]
     fn requests_of_a_burst_wait_with_delay() {
         let limiter = limiter(2, 1, 2, true);
         let waits: Vec<_> = (0..4).map(|_| limiter.decide(1, limiter.start, true)).collect();

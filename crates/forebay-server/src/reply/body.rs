@@ -8,6 +8,7 @@ use forebay_net::fault::Fault;
 use forebay_net::limit::Limit;
 use forebay_net::socket::BUFFER;
 
+use super::pace::Delayed;
 use super::{Framing, Length, Reply, ReplyPhase};
 use crate::compress::SLICE;
 use crate::part::Part;
@@ -262,44 +263,48 @@ impl Reply {
         // If the length is known, the last byte ends the body.
         let has_all = matches!(self.framing, Framing::None | Framing::Length(0));
         let last = last.or((self.phase == ReplyPhase::Body && has_all).then_some(b""));
-        if self.pace.is_some() && (!data.is_empty() || self.out.len() > self.body_at) {
-            // Box the future, so that replies without a limit reserve no memory for it.
-            return Box::pin(self.write_slowly(data, last)).await;
+        let mut delayed = self.delay_body(data);
+        // The compiler inlines only futures with one caller. So this loop writes parts with and
+        // without a limit.
+        loop {
+            let (data, last) = match (&mut delayed, &mut self.pace) {
+                // Box the future, so that replies without a limit reserve no memory for it.
+                (Some(delayed), Some(pace)) => Box::pin(delayed.next(pace, last)).await,
+                _ => (data, last),
+            };
+            let part = Part {
+                status: self.head_status,
+                has_head: self.has_head,
+                fields_at: self.fields,
+                gathered: &self.out,
+                body_at: self.body_at,
+                data,
+                is_chunked: self.is_chunked(),
+                last,
+                may_wait: self.phase == ReplyPhase::Done && self.keep_alive && last.is_some(),
+            };
+            let stream = self.stream();
+            let written = if stream.write_later(&part) {
+                Ok(())
+            } else {
+                stream.write(part, self.is_buffered).await
+            };
+            self.empty();
+            written.map_err(|error| Fault::client_closed(&error, Limit::Write))?;
+            if delayed.as_ref().is_none_or(|delayed| delayed.is_empty()) {
+                return Ok(());
+            }
         }
-        self.write_part(data, last).await
     }
 
-    /// Writes the head and the collected bytes followed by `data`, at the speed of the route's
-    /// limit.
-    async fn write_slowly(&mut self, data: &[u8], last: Option<&[u8]>) -> Result<(), Fault> {
-        let mut body = self.out.split_off(self.body_at);
-        body.extend_from_slice(data);
-        let mut rest = &body[..];
-        while let Some(pace) = self.pace.as_mut().filter(|_| !rest.is_empty()) {
-            let count = pace.wait(rest.len() as u64).await;
-            let (now, later) = rest.split_at(usize::try_from(count).unwrap_or(rest.len()));
-            rest = later;
-            self.write_part(now, last.filter(|_| later.is_empty())).await?;
-        }
-        Ok(())
-    }
-
-    /// Writes the collected bytes followed by `data`. The reply ends here if `last` is given.
-    async fn write_part(&mut self, data: &[u8], last: Option<&[u8]>) -> Result<(), Fault> {
-        let part = Part {
-            status: self.head_status,
-            has_head: self.has_head,
-            fields_at: self.fields,
-            gathered: &self.out,
-            body_at: self.body_at,
-            data,
-            is_chunked: self.is_chunked(),
-            last,
-            may_wait: self.phase == ReplyPhase::Done && self.keep_alive && last.is_some(),
-        };
-        let written = self.stream().write(part, self.is_buffered).await;
-        self.empty();
-        written.map_err(|error| Fault::client_closed(&error, Limit::Write))
+    /// Returns the collected body bytes followed by `data`, if the route limits their speed.
+    fn delay_body(&mut self, data: &[u8]) -> Option<Box<Delayed>> {
+        let is_limited = self.pace.is_some() && (!data.is_empty() || self.out.len() > self.body_at);
+        is_limited.then(|| {
+            let mut body = self.out.split_off(self.body_at);
+            body.extend_from_slice(data);
+            Box::new(Delayed::new(body))
+        })
     }
 
     /// Waits until the client has accepted all written bytes.

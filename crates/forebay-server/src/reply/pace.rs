@@ -42,6 +42,36 @@ impl Pace {
     }
 }
 
+/// Body bytes that wait until they may be sent.
+pub(super) struct Delayed {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Delayed {
+    pub(super) fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes, sent: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sent == self.bytes.len()
+    }
+
+    /// Waits until `pace` allows more bytes, and returns them. Returns `last`, too, if no bytes
+    /// follow.
+    pub(super) async fn next<'a>(
+        &'a mut self,
+        pace: &mut Pace,
+        last: Option<&'a [u8]>,
+    ) -> (&'a [u8], Option<&'a [u8]>) {
+        let left = self.bytes.len() - self.sent;
+        let count = usize::try_from(pace.wait(left as u64).await).unwrap_or(left);
+        let start = self.sent;
+        self.sent += count;
+        (&self.bytes[start..self.sent], last.filter(|_| count == left))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
