@@ -14,6 +14,7 @@
 //! - `dialling` opens connections; `transport` sends and receives over a plain socket, with `tls`,
 //!   or as datagrams of QUIC (`tls/quic.rs`);
 //! - `series` keeps the counts of each second, and `against` compares two runs by their seconds;
+//! - `live` passes these counts to a view of the running load;
 //! - `shard` and `merge` divide a load among machines and
 //!   add up its results;
 //! - `replay` reads logs; `replay_order` and `schedule` have the order and times of their requests;
@@ -36,6 +37,7 @@ mod error;
 mod fetch;
 mod goal;
 mod inspection;
+mod live;
 mod merge;
 mod mix;
 mod mux;
@@ -66,7 +68,9 @@ pub use capacity::{Capacity, Search, Step, find_rate};
 pub use error::Error;
 pub use fetch::{FetchError, FetchedReply, fetch};
 pub use forebay_client::Gateway;
+pub use forebay_stat::Latency;
 pub use goal::{Goal, Judgement};
+pub use live::{LiveCounts, ThreadSeconds};
 pub use merge::{Merged, ShardResult, merge};
 pub use outcome::{Bytes, ClientUsage, Failures, Handshakes, Outcome, PartCounts, Requests};
 pub use replay::read_replay;

@@ -225,7 +225,7 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
         let shares = RequestBudget::of(spec.stop, threads).into_iter().enumerate();
         let shares = shares.map(|(index, budget)| {
             let pacer = Pacer::new(spec, start, index, threads);
-            Share { budget, pacer, start, end, drains }
+            Share { thread: index, budget, pacer, start, end, drains }
         });
         let finished = run_threads(self.workers.iter_mut().zip(shares), control)?;
         if !self.target.reached() && !control.cancelled.load(Ordering::Relaxed) {

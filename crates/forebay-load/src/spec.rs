@@ -9,7 +9,7 @@ use forebay_client::Gateway;
 use forebay_stat::Latency;
 
 use crate::value_table::has_placeholder;
-use crate::{Error, Replay, Shard, Url, ValueTable};
+use crate::{Error, LiveCounts, Replay, Shard, Url, ValueTable};
 
 /// Settings of a run of the load generator.
 #[derive(Clone, Debug)]
@@ -182,6 +182,8 @@ pub struct Control {
     pub completed: AtomicU64,
     /// Number of requests failed so far, added in the same way.
     pub failed: AtomicU64,
+    /// Counts of each second, for a view of the running load; `None` without a view.
+    pub live: Option<LiveCounts>,
 }
 
 /// Maximum number of different requests in a mixed load.

@@ -109,6 +109,8 @@ pub(crate) struct ThreadState {
 /// Part of a turn that one thread runs.
 #[derive(Debug)]
 pub(crate) struct Share {
+    /// Index of the thread.
+    pub thread: usize,
     pub budget: RequestBudget,
     pub pacer: Pacer,
     pub start: Instant,
@@ -187,7 +189,7 @@ impl<C: Drive> Worker<C> {
 
     /// Runs a turn until its requests are used up, its time is over or it is cancelled.
     pub fn run(&mut self, share: Share, control: &Control) -> io::Result<Finished> {
-        let Share { budget, pacer, start, end, drains } = share;
+        let Share { thread, budget, pacer, start, end, drains } = share;
         let (cpu_before, looked_before) = (thread_cpu()?, self.waiting.looked());
         self.state.budget = budget;
         self.state.pacer = pacer;
@@ -196,7 +198,7 @@ impl<C: Drive> Worker<C> {
         self.state.mix.begin(start);
         // Turns are short, and their caller needs no series.
         let mut series = (!drains).then(|| Series::new(start));
-        self.load((start, end), drains, &mut series, control)?;
+        self.load((start, end), drains, (thread, &mut series), control)?;
         let series = series.map(|series| series.finish(&mut self.state.tally));
         let ended = Instant::now();
         if !drains || end.is_none() {
@@ -226,7 +228,7 @@ impl<C: Drive> Worker<C> {
         &mut self,
         (start, mut end): (Instant, Option<Instant>),
         drains: bool,
-        series: &mut Option<Series>,
+        (thread, series): (usize, &mut Option<Series>),
         control: &Control,
     ) -> io::Result<()> {
         let tick = TICK.min(self.state.timeout / 4).max(Duration::from_millis(1));
@@ -247,7 +249,11 @@ impl<C: Drive> Worker<C> {
             let count = self.waiting.wait(&self.state.epoll, &mut events, timeout)?;
             now = Instant::now();
             if let Some(series) = series.as_mut().filter(|series| now >= series.end()) {
+                let known = series.len();
                 series.advance(now, &mut self.state.tally);
+                if let Some(live) = &control.live {
+                    live.post(self.state.tally.live(thread, known, series.since(known)));
+                }
             }
             if let Some(ended) = end.filter(|&end| now >= end) {
                 if !drains {

@@ -7,6 +7,7 @@ pub mod export;
 mod find_rate;
 mod form;
 mod format;
+mod live;
 pub mod number;
 mod progress;
 mod replay;
@@ -23,8 +24,8 @@ use crate::body_file;
 use clap::ValueEnum;
 use forebay_lab::Interrupt;
 use forebay_load::{
-    Arrivals, Control, Error, Gateway, Goal, Outcome, Part, Rate, RunDecision, Shard, Spec, Stop,
-    TlsOptions, Url, ValueTable, parse_requests, run as run_load,
+    Arrivals, Control, Error, Gateway, Goal, LiveCounts, Outcome, Part, Rate, RunDecision, Shard,
+    Spec, Stop, TlsOptions, Url, ValueTable, parse_requests, run as run_load,
 };
 
 use conditions::{Conditions, INCONCLUSIVE};
@@ -203,6 +204,13 @@ pub struct BenchArgs {
     /// Exit with 0 even if requests failed
     #[arg(long)]
     allow_failures: bool,
+    /// Show rate, latency and failures over time on the whole screen. This is the default if
+    /// standard output and standard error are a terminal and no result goes to standard output
+    #[arg(long, conflicts_with_all = ["quiet", "find_rate"])]
+    live: bool,
+    /// Show a progress bar instead of the live view
+    #[arg(long, conflicts_with = "live")]
+    no_live: bool,
     /// Print errors only
     #[arg(short, long)]
     quiet: bool,
@@ -226,6 +234,9 @@ pub fn run(args: &BenchArgs) -> ExitCode {
         Ok(spec) => spec,
         Err(why) => return fail(2, &why),
     };
+    if let Some(why) = live::obstacle().filter(|_| args.live) {
+        return fail(2, &format!("--live: {why}"));
+    }
     let earlier = match args.earlier(&spec) {
         Ok(earlier) => earlier,
         Err(why) => return fail(2, &why),
@@ -241,10 +252,16 @@ pub fn run(args: &BenchArgs) -> ExitCode {
     if !args.find_rate.is_empty() {
         return find_rate::run(args, &spec, args.arrivals(), &interrupt);
     }
-    let control = Control { cancelled: interrupt.flag(), ..Control::default() };
-    let show = !args.quiet && io::stderr().is_terminal();
-    let mut outcome = match progress::watch(show, spec.stop, &control, || run_load(&spec, &control))
-    {
+    let mut control = Control { cancelled: interrupt.flag(), ..Control::default() };
+    let loaded = if args.shows_live() {
+        control.live = Some(LiveCounts::default());
+        live::watch(&spec, &control, || run_load(&spec, &control))
+            .unwrap_or_else(|source| Err(Error::System { what: "watching signals", source }))
+    } else {
+        let show = !args.quiet && io::stderr().is_terminal();
+        progress::watch(show, spec.stop, &control, || run_load(&spec, &control))
+    };
+    let mut outcome = match loaded {
         Ok(outcome) => outcome,
         Err(error @ Error::Invalid(_)) => return fail(2, &error.to_string()),
         Err(error) => return fail(3, &error.to_string()),
@@ -444,6 +461,12 @@ impl BenchArgs {
         has_failures && !self.allow_failures || !outcome.problems().is_empty()
     }
 
+    /// Returns true if the run is shown live on the whole screen.
+    fn shows_live(&self) -> bool {
+        let is_default = !self.quiet && !self.no_live && !self.outputs().uses_stdout();
+        self.live || is_default && live::obstacle().is_none()
+    }
+
     fn outputs(&self) -> export::Outputs<'_> {
         export::Outputs {
             json: self.json.as_deref(),
@@ -477,7 +500,7 @@ fn fail(code: u8, why: &str) -> ExitCode {
 }
 
 fn print_stderr(line: &str) {
-    let _ = writeln!(io::stderr(), "forebay bench: {line}");
+    let _ = writeln!(io::stderr(), "forebay bench: {}", report::clean(line));
 }
 
 fn parse_field(text: &str) -> Result<(String, String), String> {
