@@ -78,6 +78,6 @@ pub use replay_order::{Replay, ReplayRun};
 pub use requests_file::parse_requests;
 pub use run::{Turns, run};
 pub use shard::{Shard, ShardRun};
-pub use spec::{Arrivals, Check, Control, Part, Rate, Second, Spec, Stop, TlsOptions};
+pub use spec::{Arrivals, Check, Control, Lifetime, Part, Rate, Second, Spec, Stop, TlsOptions};
 pub use url::{Endpoint, Protocol, Url, UrlError};
 pub use value_table::ValueTable;

@@ -206,7 +206,7 @@ impl<C: Drive + Send> WorkerCrew<C> {
         let workers = orders.enumerate().map(|(index, order)| {
             let connections =
                 (0..part(spec.connections, threads, index)).map(&connection).collect();
-            let worker = Worker::new(connections, target.clone(), order, spec.timeout);
+            let worker = Worker::new(connections, target.clone(), order, spec);
             worker.map_err(system("opening epoll"))
         });
         let workers = workers.collect::<Result<_, _>>()?;

@@ -23,7 +23,7 @@ use crate::tally::Tally;
 use crate::target::ServerAddresses;
 use crate::template::Values;
 use crate::waiting::{BATCH, Waiting, timespec};
-use crate::{Control, Second};
+use crate::{Control, Lifetime, Second, Spec};
 
 /// Connection that a load thread drives. The connection carries one request at a time or several.
 pub(crate) trait Drive {
@@ -95,6 +95,7 @@ pub(crate) struct ThreadState {
     pub idle: Option<(usize, Instant)>,
     pub target: Arc<ServerAddresses>,
     pub timeout: Duration,
+    pub lifetime: Lifetime,
     pub mix: Mix,
     pub values: Values,
     /// Share of the planned requests that this turn did not send in time.
@@ -163,7 +164,7 @@ impl<C: Drive> Worker<C> {
         connections: Vec<C>,
         target: Arc<ServerAddresses>,
         (mix, values): (Mix, Values),
-        timeout: Duration,
+        spec: &Spec,
     ) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let alarm = Alarm::new(&epoll)?;
@@ -176,7 +177,8 @@ impl<C: Drive> Worker<C> {
             alarm,
             idle: None,
             target,
-            timeout,
+            timeout: spec.timeout,
+            lifetime: spec.lifetime,
             mix,
             values,
             shortfall: 0.0,
