@@ -13,6 +13,7 @@ use crate::{Error, LiveCounts, Replay, Shard, Url, ValueTable};
 
 /// Settings of a run of the load generator.
 #[derive(Clone, Debug)]
+// More than 20 fields: one for each setting of a load.
 pub struct Spec {
     /// URL to request.
     pub url: Url,

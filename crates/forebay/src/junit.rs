@@ -1,4 +1,4 @@
-//! JUnit XML, the format in which build servers read results.
+//! JUnit XML, which build servers read.
 
 use std::fmt::Write;
 
