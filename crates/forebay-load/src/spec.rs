@@ -2,14 +2,13 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use forebay_client::Gateway;
 use forebay_stat::Latency;
 
 use crate::value_table::has_placeholder;
-use crate::{Error, LiveCounts, Replay, Shard, Url, ValueTable};
+use crate::{Error, Replay, Shard, Url, ValueTable};
 
 /// Settings of a run of the load generator.
 #[derive(Clone, Debug)]
@@ -183,19 +182,6 @@ impl Second {
             self.histogram = latency.encode();
         }
     }
-}
-
-/// State of a running load, shared with the code that observes or cancels it.
-#[derive(Debug, Default)]
-pub struct Control {
-    /// Ends the run early when it is set to true. The outcome then covers the time so far.
-    pub cancelled: Arc<AtomicBool>,
-    /// Number of requests completed so far. Each thread adds its count a few times per second.
-    pub completed: AtomicU64,
-    /// Number of requests failed so far, added in the same way.
-    pub failed: AtomicU64,
-    /// Counts of each second, for a view of the running load; `None` without a view.
-    pub live: Option<LiveCounts>,
 }
 
 /// Maximum number of different requests in a mixed load.

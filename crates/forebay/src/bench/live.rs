@@ -42,7 +42,7 @@ pub fn watch<T>(spec: &Spec, control: &Control, load: impl FnOnce() -> T) -> io:
     Ok(thread::scope(|scope| {
         let painter = scope.spawn(|| paint(spec, control, &over, &notices));
         // The guard also wakes the painter if the load panics.
-        let end = End { over: &over, waker };
+        let end = LoadEnd { over: &over, waker };
         let result = load();
         drop(end);
         // A view that panicked has restored the terminal. The result of the load counts.
@@ -52,12 +52,12 @@ pub fn watch<T>(spec: &Spec, control: &Control, load: impl FnOnce() -> T) -> io:
 }
 
 /// End of the load, for the painter.
-struct End<'a> {
+struct LoadEnd<'a> {
     over: &'a AtomicBool,
     waker: Waker,
 }
 
-impl Drop for End<'_> {
+impl Drop for LoadEnd<'_> {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         self.waker.wake();
