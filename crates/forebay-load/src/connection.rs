@@ -7,6 +7,7 @@ use forebay_client::{Answer, Malformed, Receipt, Session};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
+use crate::Lifetime;
 use crate::dialling::{
     BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED, is_established, no_connection,
 };
@@ -27,8 +28,10 @@ pub(crate) struct LoadConnection<C: Session, T: Transport> {
     config: T::Config,
     phase: Phase,
     transport: Option<T>,
-    /// True if the current socket has carried a reply.
-    used: bool,
+    /// Number of replies that the current socket has carried.
+    replies: u64,
+    /// Time at which the current socket was connected.
+    since: Instant,
     exchange: Exchange,
     /// Received bytes that the session has not consumed yet.
     pending: Vec<u8>,
@@ -164,7 +167,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             config,
             phase: Phase::Resting,
             transport: None,
-            used: false,
+            replies: 0,
+            since: now,
             exchange: Exchange::new(now, now),
             pending: Vec::new(),
             wake: None,
@@ -237,7 +241,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
 
     fn established(&mut self, state: &mut ThreadState) {
         self.refusals.accepted(state);
-        self.used = false;
+        (self.replies, self.since) = (0, Instant::now());
         self.session.connect();
         self.phase = Phase::Exchanging;
         self.write(state);
@@ -358,12 +362,19 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         let latency = now.saturating_duration_since(self.exchange.due);
         let request = (&*state.target, self.exchange.request);
         state.tally.judge(answer.status, self.session.sink(), latency, request);
-        self.used = true;
-        if closing || !answer.reusable || !self.written_all() {
+        self.replies += 1;
+        if closing || !answer.reusable || !self.written_all() || self.is_worn(now, state) {
             self.close();
         }
         self.phase = Phase::Resting;
         state.idle = Some((self.id, now));
+    }
+
+    /// Returns true if the connection has reached a limit of its lifetime.
+    fn is_worn(&self, now: Instant, state: &ThreadState) -> bool {
+        let Lifetime { requests, age } = state.lifetime;
+        requests.is_some_and(|limit| self.replies >= limit)
+            || age.is_some_and(|limit| now.saturating_duration_since(self.since) >= limit)
     }
 
     /// Handles the end of the connection. The end may complete the reply. It may also come while
@@ -378,7 +389,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
                 _ => self.fail(Failure::Read, &format!("{ending} in the middle of a reply"), state),
             };
         }
-        if self.used && self.was_idle(&ending, state) {
+        if self.replies > 0 && self.was_idle(&ending, state) {
             self.close();
             state.tally.resent += u64::from(self.exchange.written > 0);
             self.exchange.is_retry = self.exchange.written > 0;
@@ -389,7 +400,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
         match self.exchange.write_error {
             Some(errno) => self.fail(Failure::Write, &io::Error::from(errno), state),
-            None if self.used => {
+            None if self.replies > 0 => {
                 let why = format!("{ending} without a reply, on a kept connection");
                 self.fail(Failure::Read, &why, state);
             }

@@ -14,6 +14,7 @@
 //! - `dialling` opens connections; `transport` sends and receives over a plain socket, with `tls`,
 //!   or as datagrams of QUIC (`tls/quic.rs`);
 //! - `series` keeps the counts of each second, and `against` compares two runs by their seconds;
+//! - `live` passes these counts to a view of the running load;
 //! - `shard` and `merge` divide a load among machines and
 //!   add up its results;
 //! - `replay` reads logs; `replay_order` and `schedule` have the order and times of their requests;
@@ -30,12 +31,14 @@ mod against;
 mod budget;
 mod capacity;
 mod connection;
+mod control;
 mod cookies;
 mod dialling;
 mod error;
 mod fetch;
 mod goal;
 mod inspection;
+mod live;
 mod merge;
 mod mix;
 mod mux;
@@ -63,10 +66,13 @@ mod worker;
 
 pub use against::{MetricRatio, RunComparison, RunDecision, differs};
 pub use capacity::{Capacity, Search, Step, find_rate};
+pub use control::Control;
 pub use error::Error;
 pub use fetch::{FetchError, FetchedReply, fetch};
 pub use forebay_client::Gateway;
+pub use forebay_stat::Latency;
 pub use goal::{Goal, Judgement};
+pub use live::{LiveCounts, ThreadSeconds};
 pub use merge::{Merged, ShardResult, merge};
 pub use outcome::{Bytes, ClientUsage, Failures, Handshakes, Outcome, PartCounts, Requests};
 pub use replay::read_replay;
@@ -74,6 +80,6 @@ pub use replay_order::{Replay, ReplayRun};
 pub use requests_file::parse_requests;
 pub use run::{Turns, run};
 pub use shard::{Shard, ShardRun};
-pub use spec::{Arrivals, Check, Control, Part, Rate, Second, Spec, Stop, TlsOptions};
+pub use spec::{Arrivals, Check, Lifetime, Part, Rate, Second, Spec, Stop, TlsOptions};
 pub use url::{Endpoint, Protocol, Url, UrlError};
 pub use value_table::ValueTable;

@@ -206,7 +206,7 @@ impl<C: Drive + Send> WorkerCrew<C> {
         let workers = orders.enumerate().map(|(index, order)| {
             let connections =
                 (0..part(spec.connections, threads, index)).map(&connection).collect();
-            let worker = Worker::new(connections, target.clone(), order, spec.timeout);
+            let worker = Worker::new(connections, target.clone(), order, spec);
             worker.map_err(system("opening epoll"))
         });
         let workers = workers.collect::<Result<_, _>>()?;
@@ -225,7 +225,7 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
         let shares = RequestBudget::of(spec.stop, threads).into_iter().enumerate();
         let shares = shares.map(|(index, budget)| {
             let pacer = Pacer::new(spec, start, index, threads);
-            Share { budget, pacer, start, end, drains }
+            Share { thread: index, budget, pacer, start, end, drains }
         });
         let finished = run_threads(self.workers.iter_mut().zip(shares), control)?;
         if !self.target.reached() && !control.cancelled.load(Ordering::Relaxed) {

@@ -44,6 +44,16 @@ impl Series {
         self.end
     }
 
+    /// Returns the seconds that are over, from the index `first` on.
+    pub fn since(&self, first: usize) -> &[Second] {
+        &self.seconds[first..]
+    }
+
+    /// Returns the number of seconds that are over.
+    pub fn len(&self) -> usize {
+        self.seconds.len()
+    }
+
     /// Ends all seconds that are over at `now`.
     pub fn advance(&mut self, now: Instant, tally: &mut Tally) {
         while now >= self.end {

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use forebay_client::Gateway;
@@ -13,6 +12,7 @@ use crate::{Error, Replay, Shard, Url, ValueTable};
 
 /// Settings of a run of the load generator.
 #[derive(Clone, Debug)]
+// More than 20 fields: one for each setting of a load.
 pub struct Spec {
     /// URL to request.
     pub url: Url,
@@ -38,6 +38,8 @@ pub struct Spec {
     /// Sends further requests over an open connection. If false, each request has a new connection;
     /// HTTP/1.1 requests have `Connection: close`.
     pub keepalive: bool,
+    /// Limits of each connection.
+    pub lifetime: Lifetime,
     /// Time limit of a request, including the time to connect.
     pub timeout: Duration,
     /// Pause on each connection between a reply and the next request.
@@ -77,6 +79,15 @@ pub struct Part {
     /// Weight of the request. Its share of all requests is its weight divided by the sum of all
     /// weights.
     pub weight: u32,
+}
+
+/// Limits of a connection. After the reply that reaches a limit, the connection is closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lifetime {
+    /// Maximum number of requests; `None` for no limit.
+    pub requests: Option<u64>,
+    /// Maximum age at a reply; `None` for no limit.
+    pub age: Option<Duration>,
 }
 
 /// TLS options for `https://` and `wss://` URLs.
@@ -173,17 +184,6 @@ impl Second {
     }
 }
 
-/// State of a running load, shared with the code that observes or cancels it.
-#[derive(Debug, Default)]
-pub struct Control {
-    /// Ends the run early when it is set to true. The outcome then covers the time so far.
-    pub cancelled: Arc<AtomicBool>,
-    /// Number of requests completed so far. Each thread adds its count a few times per second.
-    pub completed: AtomicU64,
-    /// Number of requests failed so far, added in the same way.
-    pub failed: AtomicU64,
-}
-
 /// Maximum number of different requests in a mixed load.
 const PARTS_LIMIT: usize = 1_000_000;
 
@@ -206,6 +206,7 @@ impl Spec {
             headers: Vec::new(),
             body: Vec::new(),
             keepalive: true,
+            lifetime: Lifetime::default(),
             timeout: Duration::from_secs(10),
             think: None,
             rate: None,
@@ -238,6 +239,7 @@ impl Spec {
             threads: self.threads,
             stop: self.stop,
             keepalive: self.keepalive,
+            lifetime: self.lifetime,
             timeout: self.timeout,
             think: self.think,
             rate: self.rate,
@@ -340,6 +342,16 @@ impl Spec {
         if self.streams > 1 && !self.keepalive {
             return refuse(
                 "without keep-alive a connection carries one request: leave out the streams",
+            );
+        }
+        let Lifetime { requests, age } = self.lifetime;
+        if requests == Some(0) || age.is_some_and(|age| age.is_zero()) {
+            return refuse("the lifetime of a connection must be above zero");
+        }
+        if (requests.is_some() || age.is_some()) && self.url.protocol().has_streams() {
+            return refuse(
+                "a lifetime of connections needs a protocol with one request at a time: leave out \
+                 HTTP/2 and HTTP/3",
             );
         }
         if !self.url.protocol().is_tls() && self.tls != TlsOptions::default() {

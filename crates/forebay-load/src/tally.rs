@@ -9,7 +9,7 @@ use forebay_stat::Latency;
 use crate::inspection::{Inspection, Mismatch};
 use crate::target::ServerAddresses;
 use crate::transport::Handshake;
-use crate::{Bytes, Failures, Handshakes, Requests};
+use crate::{Bytes, Failures, Handshakes, Requests, Second, ThreadSeconds};
 
 /// Counts of one load thread. At the end, the counts of all threads are added up.
 #[derive(Debug)]
@@ -169,6 +169,17 @@ impl Tally {
             self.parts.iter_mut().zip(&other.parts).for_each(|(mine, theirs)| mine.merge(theirs));
         }
         self.status.iter_mut().zip(other.status).for_each(|(mine, theirs)| *mine += theirs);
+    }
+
+    /// Returns the counts so far for a view, with the seconds from the index `first` on.
+    pub fn live(&self, thread: usize, first: usize, seconds: &[Second]) -> ThreadSeconds {
+        ThreadSeconds {
+            thread,
+            first,
+            seconds: seconds.to_vec(),
+            requests: self.requests(),
+            first_failure: self.first_failure.clone(),
+        }
     }
 
     /// Converts the counts to those of the outcome.

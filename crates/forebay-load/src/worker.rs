@@ -23,7 +23,7 @@ use crate::tally::Tally;
 use crate::target::ServerAddresses;
 use crate::template::Values;
 use crate::waiting::{BATCH, Waiting, timespec};
-use crate::{Control, Second};
+use crate::{Control, Lifetime, Second, Spec};
 
 /// Connection that a load thread drives. The connection carries one request at a time or several.
 pub(crate) trait Drive {
@@ -95,6 +95,7 @@ pub(crate) struct ThreadState {
     pub idle: Option<(usize, Instant)>,
     pub target: Arc<ServerAddresses>,
     pub timeout: Duration,
+    pub lifetime: Lifetime,
     pub mix: Mix,
     pub values: Values,
     /// Share of the planned requests that this turn did not send in time.
@@ -109,6 +110,8 @@ pub(crate) struct ThreadState {
 /// Part of a turn that one thread runs.
 #[derive(Debug)]
 pub(crate) struct Share {
+    /// Index of the thread.
+    pub thread: usize,
     pub budget: RequestBudget,
     pub pacer: Pacer,
     pub start: Instant,
@@ -161,7 +164,7 @@ impl<C: Drive> Worker<C> {
         connections: Vec<C>,
         target: Arc<ServerAddresses>,
         (mix, values): (Mix, Values),
-        timeout: Duration,
+        spec: &Spec,
     ) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let alarm = Alarm::new(&epoll)?;
@@ -174,7 +177,8 @@ impl<C: Drive> Worker<C> {
             alarm,
             idle: None,
             target,
-            timeout,
+            timeout: spec.timeout,
+            lifetime: spec.lifetime,
             mix,
             values,
             shortfall: 0.0,
@@ -187,7 +191,7 @@ impl<C: Drive> Worker<C> {
 
     /// Runs a turn until its requests are used up, its time is over or it is cancelled.
     pub fn run(&mut self, share: Share, control: &Control) -> io::Result<Finished> {
-        let Share { budget, pacer, start, end, drains } = share;
+        let Share { thread, budget, pacer, start, end, drains } = share;
         let (cpu_before, looked_before) = (thread_cpu()?, self.waiting.looked());
         self.state.budget = budget;
         self.state.pacer = pacer;
@@ -196,7 +200,7 @@ impl<C: Drive> Worker<C> {
         self.state.mix.begin(start);
         // Turns are short, and their caller needs no series.
         let mut series = (!drains).then(|| Series::new(start));
-        self.load((start, end), drains, &mut series, control)?;
+        self.load((start, end), drains, (thread, &mut series), control)?;
         let series = series.map(|series| series.finish(&mut self.state.tally));
         let ended = Instant::now();
         if !drains || end.is_none() {
@@ -226,7 +230,7 @@ impl<C: Drive> Worker<C> {
         &mut self,
         (start, mut end): (Instant, Option<Instant>),
         drains: bool,
-        series: &mut Option<Series>,
+        (thread, series): (usize, &mut Option<Series>),
         control: &Control,
     ) -> io::Result<()> {
         let tick = TICK.min(self.state.timeout / 4).max(Duration::from_millis(1));
@@ -247,7 +251,11 @@ impl<C: Drive> Worker<C> {
             let count = self.waiting.wait(&self.state.epoll, &mut events, timeout)?;
             now = Instant::now();
             if let Some(series) = series.as_mut().filter(|series| now >= series.end()) {
+                let known = series.len();
                 series.advance(now, &mut self.state.tally);
+                if let Some(live) = &control.live {
+                    live.post(self.state.tally.live(thread, known, series.since(known)));
+                }
             }
             if let Some(ended) = end.filter(|&end| now >= end) {
                 if !drains {

@@ -7,6 +7,7 @@ pub mod export;
 mod find_rate;
 mod form;
 mod format;
+mod live;
 pub mod number;
 mod progress;
 mod replay;
@@ -20,11 +21,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::body_file;
+use crate::junit::{self, Decision};
 use clap::ValueEnum;
 use forebay_lab::Interrupt;
 use forebay_load::{
-    Arrivals, Control, Error, Gateway, Goal, Outcome, Part, Rate, RunDecision, Shard, Spec, Stop,
-    TlsOptions, Url, ValueTable, parse_requests, run as run_load,
+    Arrivals, Control, Error, Gateway, Goal, Lifetime, LiveCounts, Outcome, Part, Rate,
+    RunDecision, Shard, Spec, Stop, TlsOptions, Url, ValueTable, parse_requests, run as run_load,
 };
 
 use conditions::{Conditions, INCONCLUSIVE};
@@ -151,6 +153,12 @@ pub struct BenchArgs {
     /// Use a new connection for each request
     #[arg(long)]
     no_keepalive: bool,
+    /// Close a connection after this number of requests, and open a new one
+    #[arg(long, value_name = "N", value_parser = number::count::<u64>, conflicts_with = "no_keepalive")]
+    requests_per_connection: Option<u64>,
+    /// Close a connection that is older than this time after a reply, and open a new one
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "no_keepalive")]
+    connection_lifetime: Option<Duration>,
     /// Use HTTP/2: with ALPN for https://, else with prior knowledge, as h2c:// does
     #[arg(long)]
     http2: bool,
@@ -186,6 +194,10 @@ pub struct BenchArgs {
     /// Write the latencies as an HdrHistogram interval log, in microseconds
     #[arg(long, value_name = "FILE")]
     hlog: Option<PathBuf>,
+    /// Write JUnit XML with a test case for the requests, the load, each condition of --fail-if and
+    /// --against
+    #[arg(long, value_name = "FILE", conflicts_with = "find_rate")]
+    junit: Option<PathBuf>,
     /// Write a page with charts: rate and latency over time, distribution and errors. The page
     /// loads nothing from elsewhere
     #[arg(long, value_name = "FILE")]
@@ -203,6 +215,13 @@ pub struct BenchArgs {
     /// Exit with 0 even if requests failed
     #[arg(long)]
     allow_failures: bool,
+    /// Show rate, latency and failures over time on the whole screen. This is the default if
+    /// standard output and standard error are a terminal and no result goes to standard output
+    #[arg(long, conflicts_with_all = ["quiet", "find_rate"])]
+    live: bool,
+    /// Show a progress bar instead of the live view
+    #[arg(long, conflicts_with = "live")]
+    no_live: bool,
     /// Print errors only
     #[arg(short, long)]
     quiet: bool,
@@ -220,12 +239,14 @@ enum Spread {
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
 pub fn run(args: &BenchArgs) -> ExitCode {
-    let checked =
-        || args.outputs().check().and_then(|()| args.start_at.map_or(Ok(()), start::check));
+    let checked = || args.check_files().and_then(|()| args.start_at.map_or(Ok(()), start::check));
     let spec = match args.spec().and_then(|spec| checked().map(|()| spec)) {
         Ok(spec) => spec,
         Err(why) => return fail(2, &why),
     };
+    if let Some(why) = live::obstacle().filter(|_| args.live) {
+        return fail(2, &format!("--live: {why}"));
+    }
     let earlier = match args.earlier(&spec) {
         Ok(earlier) => earlier,
         Err(why) => return fail(2, &why),
@@ -241,13 +262,24 @@ pub fn run(args: &BenchArgs) -> ExitCode {
     if !args.find_rate.is_empty() {
         return find_rate::run(args, &spec, args.arrivals(), &interrupt);
     }
-    let control = Control { cancelled: interrupt.flag(), ..Control::default() };
-    let show = !args.quiet && io::stderr().is_terminal();
-    let mut outcome = match progress::watch(show, spec.stop, &control, || run_load(&spec, &control))
-    {
+    let mut control = Control { cancelled: interrupt.flag(), ..Control::default() };
+    let loaded = if args.shows_live() {
+        control.live = Some(LiveCounts::default());
+        live::watch(&spec, &control, || run_load(&spec, &control))
+            .unwrap_or_else(|source| Err(Error::System { what: "watching signals", source }))
+    } else {
+        let show = !args.quiet && io::stderr().is_terminal();
+        progress::watch(show, spec.stop, &control, || run_load(&spec, &control))
+    };
+    let mut outcome = match loaded {
         Ok(outcome) => outcome,
         Err(error @ Error::Invalid(_)) => return fail(2, &error.to_string()),
-        Err(error) => return fail(3, &error.to_string()),
+        Err(error) => {
+            // A build server must not read the file of an earlier run.
+            let case = ("load".to_owned(), Decision::Problem(error.to_string()));
+            let _ = args.write_junit(&spec, &[case]);
+            return fail(3, &error.to_string());
+        }
     };
     if let (Some(run), Some(start)) = (&mut outcome.shard, args.start_at) {
         run.late = outcome.started_at.duration_since(start).unwrap_or_default();
@@ -274,6 +306,10 @@ pub fn run(args: &BenchArgs) -> ExitCode {
     let against =
         against.map(|(earlier, (comparison, _))| ("against", earlier.to_json(comparison)));
     if let Err(why) = args.outputs().write(&outcome, against) {
+        return fail(3, &why);
+    }
+    let cases = conditions::cases(&args.fail_if, &outcome, args.allow_failures, decision.as_ref());
+    if let Err(why) = args.write_junit(&spec, &cases) {
         return fail(3, &why);
     }
     let conditions = conditions::check(&args.fail_if, &outcome, print_stderr);
@@ -364,6 +400,10 @@ impl BenchArgs {
             cookies: self.cookies,
             body,
             keepalive: !self.no_keepalive,
+            lifetime: Lifetime {
+                requests: self.requests_per_connection,
+                age: self.connection_lifetime,
+            },
             timeout: self.timeout,
             think: self.think,
             rate: self.rate.map(|per_second| Rate { per_second, arrivals }),
@@ -444,6 +484,25 @@ impl BenchArgs {
         has_failures && !self.allow_failures || !outcome.problems().is_empty()
     }
 
+    /// Checks before the run that the results can probably be written at its end.
+    fn check_files(&self) -> Result<(), String> {
+        self.outputs().check()?;
+        self.junit.as_deref().map_or(Ok(()), |path| export::check_file("--junit", path))
+    }
+
+    /// Writes the test cases of --junit.
+    fn write_junit(&self, spec: &Spec, cases: &[(String, Decision)]) -> Result<(), String> {
+        let Some(path) = &self.junit else { return Ok(()) };
+        let xml = junit::suite("forebay.bench", &spec.url.to_string(), cases);
+        std::fs::write(path, xml).map_err(|error| format!("--junit {}: {error}", path.display()))
+    }
+
+    /// Returns true if the run is shown live on the whole screen.
+    fn shows_live(&self) -> bool {
+        let is_default = !self.quiet && !self.no_live && !self.outputs().uses_stdout();
+        self.live || is_default && live::obstacle().is_none()
+    }
+
     fn outputs(&self) -> export::Outputs<'_> {
         export::Outputs {
             json: self.json.as_deref(),
@@ -477,7 +536,7 @@ fn fail(code: u8, why: &str) -> ExitCode {
 }
 
 fn print_stderr(line: &str) {
-    let _ = writeln!(io::stderr(), "forebay bench: {line}");
+    let _ = writeln!(io::stderr(), "forebay bench: {}", report::clean(line));
 }
 
 fn parse_field(text: &str) -> Result<(String, String), String> {

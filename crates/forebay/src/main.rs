@@ -11,6 +11,7 @@ mod doctor;
 mod explain;
 mod import;
 mod init;
+mod junit;
 mod man;
 mod merge;
 mod serve;

@@ -1,6 +1,8 @@
 //! Conditions of `--fail-if`.
 
-use forebay_load::{Goal, Judgement, Outcome};
+use forebay_load::{Goal, Judgement, Outcome, RunDecision};
+
+use crate::junit::Decision;
 
 /// Exit code if the measurement is inconclusive.
 pub const INCONCLUSIVE: u8 = 4;
@@ -36,4 +38,45 @@ pub fn check(goals: &[Goal], outcome: &Outcome, print: impl Fn(&str)) -> Conditi
         print(&line);
     }
     result
+}
+
+/// Returns the test cases of `--junit`: the requests, the load, each condition and `--against`.
+pub fn cases(
+    goals: &[Goal],
+    outcome: &Outcome,
+    allows_failures: bool,
+    against: Option<&RunDecision>,
+) -> Vec<(String, Decision)> {
+    let (failed, errors) = (outcome.requests.failed, outcome.error_replies());
+    let requests = if (failed > 0 || errors > 0) && !allows_failures {
+        let first =
+            outcome.first_failure.as_deref().map_or(String::new(), |why| format!(": {why}"));
+        Decision::Problem(format!("{failed} failed, {errors} replies were 4xx/5xx{first}"))
+    } else {
+        Decision::Fine
+    };
+    let problems = outcome.problems();
+    let load = if outcome.is_interrupted {
+        Decision::Undecided("a signal ended the run".to_owned())
+    } else if problems.is_empty() {
+        Decision::Fine
+    } else {
+        Decision::Problem(problems.join("; "))
+    };
+    let condition = |goal: &Goal| {
+        let decision = match goal.judge(outcome) {
+            Judgement::False(_) => Decision::Fine,
+            Judgement::True(value) => Decision::Problem(value),
+            Judgement::Unknown(why) => Decision::Undecided(why),
+        };
+        (format!("fail-if {goal}"), decision)
+    };
+    let compared = against.map(|decision| match decision {
+        RunDecision::Fine => Decision::Fine,
+        RunDecision::Worse(why) => Decision::Problem(why.clone()),
+        RunDecision::Undecided(why) => Decision::Undecided(why.clone()),
+    });
+    let fixed = [("requests".to_owned(), requests), ("load".to_owned(), load)];
+    let compared = compared.map(|decision| ("against".to_owned(), decision));
+    fixed.into_iter().chain(goals.iter().map(condition)).chain(compared).collect()
 }

@@ -61,22 +61,26 @@ const COLUMNS: &[(&str, &str)] = &[
     ("version", "/version"),
 ];
 
+/// Checks that the file of the option `flag` can probably be written.
+pub fn check_file(flag: &str, path: &Path) -> Result<(), String> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if path.is_dir() {
+        return Err(format!("{flag} {}: it is a directory", path.display()));
+    }
+    if parent.is_some_and(|parent| !parent.is_dir()) {
+        return Err(format!("{flag} {}: its directory does not exist", path.display()));
+    }
+    Ok(())
+}
+
 impl Outputs<'_> {
     /// Checks before the run that the files can probably be written at its end.
     pub fn check(self) -> Result<(), String> {
         if self.files().filter(|(_, path)| is_stdout(path)).count() > 1 {
             return Err("only one result can go to standard output".to_owned());
         }
-        for (flag, path) in self.files().filter(|(_, path)| !is_stdout(path)) {
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            if path.is_dir() {
-                return Err(format!("{flag} {}: it is a directory", path.display()));
-            }
-            if parent.is_some_and(|parent| !parent.is_dir()) {
-                return Err(format!("{flag} {}: its directory does not exist", path.display()));
-            }
-        }
-        Ok(())
+        let mut files = self.files().filter(|(_, path)| !is_stdout(path));
+        files.try_for_each(|(flag, path)| check_file(flag, path))
     }
 
     /// Returns true if a result goes to standard output.

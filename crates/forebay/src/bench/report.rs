@@ -43,9 +43,9 @@ pub fn text(outcome: &Outcome) -> String {
         seconds(outcome.duration),
         if outcome.is_interrupted { " (interrupted)" } else { "" },
     );
-    let mut out = wrapped(&head, WIDTH).join("\n") + "\n\n";
+    let mut out = wrapped(&clean(&head), WIDTH).join("\n") + "\n\n";
     let mut line = |name: &str, text: &str| {
-        for (index, part) in wrapped(text, WIDTH - INDENT).iter().enumerate() {
+        for (index, part) in wrapped(&clean(text), WIDTH - INDENT).iter().enumerate() {
             let name = if index == 0 { name } else { "" };
             writeln!(out, "  {name:<10}{part}").expect("writing to memory does not fail");
         }
@@ -79,7 +79,7 @@ pub fn text(outcome: &Outcome) -> String {
 pub fn shards(merged: &Merged) -> String {
     let mut out = String::new();
     for doubt in &merged.doubts {
-        for (index, part) in wrapped(doubt, WIDTH - 4).iter().enumerate() {
+        for (index, part) in wrapped(&clean(doubt), WIDTH - 4).iter().enumerate() {
             let mark = if index == 0 { '!' } else { ' ' };
             writeln!(out, "  {mark} {part}").expect("writing to memory does not fail");
         }
@@ -94,7 +94,7 @@ pub fn shards(merged: &Merged) -> String {
             shard.busy * 100.0,
         );
         // The host's name comes from a file.
-        let label = shard.label().replace(char::is_control, " ");
+        let label = clean(&shard.label());
         writeln!(out, "  {label}\n      {figures}").expect("writing to memory does not fail");
     }
     out
@@ -291,7 +291,7 @@ fn warnings(outcome: &Outcome, out: &mut String) {
         out.push('\n');
     }
     for line in lines {
-        for (index, part) in wrapped(&line, WIDTH - 4).iter().enumerate() {
+        for (index, part) in wrapped(&clean(&line), WIDTH - 4).iter().enumerate() {
             let mark = if index == 0 { '!' } else { ' ' };
             writeln!(out, "  {mark} {part}").expect("writing to memory does not fail");
         }
@@ -314,6 +314,16 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Replaces control characters and characters that change the direction of text. A server or a URL
+/// could otherwise write to the terminal.
+pub fn clean(text: &str) -> String {
+    let is_hostile = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if is_hostile(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// Formats a number with three significant digits, or a larger whole number with all digits.
@@ -351,7 +361,7 @@ fn counted(count: u64, noun: &str) -> String {
 }
 
 /// Formats a number with a comma after each group of thousands.
-fn grouped(count: u64) -> String {
+pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
     for (index, digit) in digits.chars().enumerate() {

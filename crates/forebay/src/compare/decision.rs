@@ -1,8 +1,7 @@
 //! Decisions about the configurations of an experiment, for continuous integration. Each
 //! configuration is fine, has a problem, or was not measured well enough to decide.
 
-use std::fmt::Write;
-
+use crate::junit::{self, Decision};
 use forebay_lab::{Experiment, Results, Row, report, rows};
 
 /// Decisions about all configurations of an experiment.
@@ -10,17 +9,6 @@ pub struct Decisions {
     title: String,
     /// Names of the configurations, with the decision about each.
     cases: Vec<(String, Decision)>,
-}
-
-/// Decision about one configuration.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Decision {
-    Fine,
-    /// The configuration failed, gave wrong replies, or is slower than allowed. The text describes
-    /// the problem.
-    Problem(String),
-    /// The measurement cannot decide. The text describes what would help.
-    Undecided(String),
 }
 
 /// Number of further rounds that the advice names if there is only one round and no interval.
@@ -60,39 +48,7 @@ impl Decisions {
 
     /// Returns JUnit XML with a test case for each configuration. An undecided case is an error.
     pub fn junit(&self) -> String {
-        let count = |is_counted: fn(&Decision) -> bool| {
-            self.cases.iter().filter(|(_, decision)| is_counted(decision)).count()
-        };
-        let failures = count(|decision| matches!(decision, Decision::Problem(_)));
-        let errors = count(|decision| matches!(decision, Decision::Undecided(_)));
-        let mut out = format!(
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"{}\" tests=\"{}\" \
-             failures=\"{failures}\" errors=\"{errors}\">\n",
-            escaped(&self.title),
-            self.cases.len()
-        );
-        for (name, decision) in &self.cases {
-            let name = escaped(name);
-            let (element, why) = match decision {
-                Decision::Fine => {
-                    // Writing to a string does not fail.
-                    let _ = writeln!(
-                        out,
-                        "  <testcase classname=\"forebay.compare\" name=\"{name}\"/>"
-                    );
-                    continue;
-                }
-                Decision::Problem(why) => ("failure", why),
-                Decision::Undecided(why) => ("error", why),
-            };
-            let _ = writeln!(
-                out,
-                "  <testcase classname=\"forebay.compare\" name=\"{name}\">\n    \
-                 <{element} message=\"{}\"/>\n  </testcase>",
-                escaped(why)
-            );
-        }
-        out + "</testsuite>\n"
+        junit::suite("forebay.compare", &self.title, &self.cases)
     }
 
     /// Prints problems and undecided configurations to standard error, as annotations on GitHub
@@ -181,22 +137,6 @@ fn compared(experiment: &Experiment, row: &Row, threshold: f64) -> Decision {
              --threshold"
         )),
     }
-}
-
-/// Escapes text for an XML attribute. XML does not allow control characters.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            character if character.is_control() => out.push(' '),
-            character => out.push(character),
-        }
-    }
-    out
 }
 
 /// Escapes the text of a GitHub workflow command, which ends at the end of its line.

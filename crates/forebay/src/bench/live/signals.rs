@@ -1,0 +1,97 @@
+//! Signals that a live view heeds: those that end the run, and those that stop the program.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
+use signal_hook::low_level::{emulate_default_handler, pipe};
+use signal_hook::{SigId, flag, low_level::unregister};
+
+/// Signals that end the run. Their effect is defined elsewhere; the view only has to leave the
+/// terminal.
+const ENDS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// Signals whose default action follows after the terminal is restored: Ctrl-Z and Ctrl-\.
+const STOPS: [i32; 2] = [SIGTSTP, SIGQUIT];
+
+/// Signals that have arrived.
+pub struct Notices {
+    reader: UnixStream,
+    ended: Arc<AtomicBool>,
+    stopped: [Arc<AtomicBool>; 2],
+    registered: Vec<SigId>,
+}
+
+/// Wakes a thread in [`Notices::wait`].
+pub struct Waker(UnixStream);
+
+impl Waker {
+    pub fn wake(&self) {
+        // If the pipe is full, the thread wakes anyway.
+        let _ = io::Write::write(&mut &self.0, b"x");
+    }
+}
+
+/// Starts to watch signals.
+pub fn watch() -> io::Result<(Notices, Waker)> {
+    let (reader, writer) = UnixStream::pair()?;
+    reader.set_nonblocking(true)?;
+    writer.set_nonblocking(true)?;
+    let mut notices = Notices {
+        reader,
+        ended: Arc::default(),
+        stopped: Default::default(),
+        registered: Vec::new(),
+    };
+    let ended = ENDS.iter().map(|signal| (*signal, &notices.ended));
+    let flags: Vec<_> = ended.chain(STOPS.into_iter().zip(&notices.stopped)).collect();
+    let mut registered = Vec::new();
+    for (signal, is_set) in flags {
+        // The flag is set before the pipe wakes the thread. A signal that was ignored at the start
+        // of the program ends nothing, but the view ends.
+        registered.push(flag::register(signal, is_set.clone())?);
+    }
+    for signal in ENDS.into_iter().chain(STOPS).chain([SIGWINCH]) {
+        registered.push(pipe::register(signal, writer.try_clone()?)?);
+    }
+    notices.registered = registered;
+    Ok((notices, Waker(writer)))
+}
+
+/// Does the default action of a signal: stops or ends the program. Returns when a stopped program
+/// continues.
+pub fn obey(signal: i32) {
+    let _ = emulate_default_handler(signal);
+}
+
+impl Notices {
+    /// Waits for a signal or a [`Waker`], at most for `timeout`.
+    pub fn wait(&self, timeout: Duration) {
+        let limit = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
+        let _ = poll(&mut [PollFd::new(&self.reader, PollFlags::IN)], Some(&limit));
+        while matches!(io::Read::read(&mut &self.reader, &mut [0; 64]), Ok(64)) {}
+    }
+
+    /// Returns true if a signal ends the run.
+    pub fn ends(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Returns the signal that stops or ends the program after the terminal is restored, once.
+    pub fn take_stop(&self) -> Option<i32> {
+        let arrived = |is_set: &Arc<AtomicBool>| is_set.swap(false, Ordering::Relaxed);
+        STOPS.into_iter().zip(&self.stopped).find(|(_, is_set)| arrived(is_set)).map(|(s, _)| s)
+    }
+}
+
+impl Drop for Notices {
+    fn drop(&mut self) {
+        for id in self.registered.drain(..) {
+            unregister(id);
+        }
+    }
+}
