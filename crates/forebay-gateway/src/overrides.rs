@@ -285,7 +285,12 @@ fn page(site: &Site) -> Arc<Page> {
                         <title>Maintenance</title>\n<h1>Closed for maintenance</h1>\n\
                         <p>Please try again later.</p>\n</html>\n";
             let text = Template::of(vec![TemplatePart::Text(text.to_owned())]);
-            Arc::new(Page { file: std::path::PathBuf::new(), text, kind: PageKind::Html })
+            Arc::new(Page {
+                file: std::path::PathBuf::new(),
+                text,
+                kind: PageKind::Html,
+                status: None,
+            })
         })
 }
 

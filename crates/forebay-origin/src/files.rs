@@ -395,7 +395,7 @@ async fn add_slash(exchange: &mut Exchange) -> Result<(), Fault> {
 async fn send(exchange: &mut Exchange, entry: &CachedFile, max_ranges: usize) -> Result<(), Fault> {
     let Exchange { request, reply, .. } = exchange;
     // The conditions and ranges of the client refer to the changed body, which the file does not have.
-    let outcome = match reply.body_change_of(entry.content_type) {
+    let outcome = match reply.body_change_of(&entry.content_type) {
         BodyChange::No => decide(request, entry, max_ranges),
         BodyChange::WithValidators => decide(request, entry, 0),
         BodyChange::WithoutValidators => Outcome::Whole,

@@ -3,13 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::effect::no_effect;
-use super::path::{directory, in_directory, path};
+use super::path::{directory, path};
 use super::peer::{host, listen, socket_address};
 use super::store::store;
 use super::value::{no_control, size, size_or_unlimited, text, time, time_above_zero, within};
 use super::{Context, Resolution};
 use crate::error::Problem;
-use crate::file::{self, At, OneOrMany};
+use crate::file::{self, At, NumberOrText, OneOrMany};
 use crate::plan::{CacheDisk, HostPattern, Limits, Listen, Server, SocketAccess, Timeouts};
 
 /// Checks `[server]` and adds the defaults.
