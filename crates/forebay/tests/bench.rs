@@ -583,32 +583,31 @@ fn cookies_are_kept_for_each_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let server = {
-        let seen = seen.clone();
-        thread::spawn(move || {
-            for id in 0..2 {
-                let (mut stream, _) = listener.accept().unwrap();
-                let seen = seen.clone();
-                thread::spawn(move || {
-                    let mut buffer = [0; 4096];
-                    while let Ok(n @ 1..) = stream.read(&mut buffer) {
-                        let head = String::from_utf8_lossy(&buffer[..n]).into_owned();
-                        let cookie = head.lines().find_map(|line| line.strip_prefix("Cookie: "));
-                        seen.lock().unwrap().push((id, cookie.unwrap_or("none").to_owned()));
-                        let reply = HELLO.replace(
-                            "\r\n\r\n",
-                            &format!("\r\nSet-Cookie: id={id}; Path=/; HttpOnly\r\n\r\n"),
-                        );
-                        stream.write_all(reply.as_bytes()).unwrap();
-                    }
-                });
-            }
-        })
-    };
+    let server_seen = seen.clone();
+    // The server ends with the test. On a busy machine, one connection may send all requests.
+    thread::spawn(move || {
+        let seen = server_seen;
+        for (id, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.unwrap();
+            let seen = seen.clone();
+            thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                while let Ok(n @ 1..) = stream.read(&mut buffer) {
+                    let head = String::from_utf8_lossy(&buffer[..n]).into_owned();
+                    let cookie = head.lines().find_map(|line| line.strip_prefix("Cookie: "));
+                    seen.lock().unwrap().push((id, cookie.unwrap_or("none").to_owned()));
+                    let reply = HELLO.replace(
+                        "\r\n\r\n",
+                        &format!("\r\nSet-Cookie: id={id}; Path=/; HttpOnly\r\n\r\n"),
+                    );
+                    stream.write_all(reply.as_bytes()).unwrap();
+                }
+            });
+        }
+    });
     let output =
         bench(&[&url, "-n", "40", "-c", "2", "--cookies", "-H", "Cookie: own=1", "--quiet"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    server.join().unwrap();
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), 40);
     for id in 0..2 {
