@@ -164,6 +164,7 @@ pub struct File {
     pub map: BTreeMap<String, At<Table<ValueMap>>>,
 }
 
+// More than 20 fields: one for each key of the table `[server]`. The schema is generated from them.
 /// Settings of the whole process.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
