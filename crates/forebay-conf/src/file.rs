@@ -164,10 +164,10 @@ pub struct File {
     pub map: BTreeMap<String, At<Table<ValueMap>>>,
 }
 
-// More than 20 fields: one for each key of the table `[server]`. The schema is generated from them.
 /// Settings of the whole process.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+// More than 20 fields: one for each key of the table `[server]`. The schema is generated from them.
 pub struct Server {
     /// The number of threads that serve requests. Default: one for each processor that Forebay may
     /// use, given its CPU affinity and the CPU quota of its control group.

@@ -264,7 +264,14 @@ const PLACES: &[(&str, &[&str])] = &[
     ("Rotate", &["respond = 'x'\n[log]\naccess = 'l'\n[log.rotate]\nage = '1d'\n@"]),
     ("Route", &["files = 'htdocs'\n@", "proxy = 'http://127.0.0.1:1'\n@"]),
     ("Scgi", &["[site.route.scgi]\nto = '127.0.0.1:1'\n@"]),
-    ("Server", &["respond = 'x'\n[server]\n@", "respond = 'x'\n[server]\ncache_dir = '/c'\n@"]),
+    (
+        "Server",
+        &[
+            "respond = 'x'\n[server]\n@",
+            "respond = 'x'\n[server]\ncache_dir = '/c'\n@",
+            "respond = 'x'\n[server]\nadmin = 'unix:s'\n@",
+        ],
+    ),
     (
         "Site",
         &[
