@@ -108,7 +108,7 @@ fn move_over_webdav(forebay: &Forebay) {
         ("PROPFIND", "/dav/", "Depth: 1\r\n".to_owned(), "", 207),
     ] {
         let length = body.len();
-        let reply = forebay.ask(&format!(
+        let reply = forebay.ask(format!(
             "{method} {target} HTTP/1.1\r\nHost: {address}\r\n{fields}Content-Length: {length}\r\n\r\n{body}"
         ));
         assert_eq!(reply.status, status, "{method}: {}\n{}", reply.text(), forebay.output());

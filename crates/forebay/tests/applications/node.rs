@@ -109,7 +109,7 @@ fn ask(forebay: &Forebay, host: &str, target: &str, fields: &str, body: &str) ->
     if !body.is_empty() {
         write!(request, "Content-Type: text/plain\r\nContent-Length: {}\r\n", body.len()).unwrap();
     }
-    forebay.ask(&format!("{request}\r\n{body}"))
+    forebay.ask(format!("{request}\r\n{body}"))
 }
 
 fn set_up(folder: &Folder, modules: &Path) {
