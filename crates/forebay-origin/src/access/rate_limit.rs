@@ -88,6 +88,8 @@ enum KeyPart {
     /// The client's address. Of an IPv6 address, only the network (/64) counts, because a client
     /// may use all addresses of its network.
     Client,
+    /// The decoded path, so that all spellings of a path count together.
+    Path,
     /// The value of a table, which may contain the client's address, too.
     Map(Arc<ValueMap>),
     Other(Template),
@@ -98,6 +100,7 @@ impl KeyPart {
     fn of(part: &TemplatePart) -> Self {
         match part {
             TemplatePart::Value(Placeholder::Client) => Self::Client,
+            TemplatePart::Value(Placeholder::Path) => Self::Path,
             other => Self::Other(Template::of(vec![other.clone()])),
         }
     }
@@ -105,6 +108,7 @@ impl KeyPart {
     fn append(&self, request: &Request, key: &mut Vec<u8>) {
         match self {
             Self::Client => append_network(request.client.ip(), key),
+            Self::Path => key.extend_from_slice(&request.path),
             // A table contains no other table.
             Self::Map(map) => {
                 let parts = request.mapped(map).parts().iter();
