@@ -170,7 +170,7 @@ pub fn isolate(plan: &mut Plan, dir: &Path) {
 
 fn judge(expected: &ExpectedAnswer, answer: &Answer, route: Option<&Route>, host: &str) -> Outcome {
     match expected {
-        ExpectedAnswer::Status(status, location) => match answer.status {
+        ExpectedAnswer::Status(status, location) => match answer.sent_status() {
             None => Outcome::Undecided,
             Some(found) => {
                 let expected = (*status, location.as_deref());
@@ -286,5 +286,38 @@ fn kind_of(action: &Action) -> &'static str {
         Action::Respond(_) => "respond",
         Action::Redirect(_) | Action::Moved(_) => "redirect",
         Action::Rewrite => "rewrite",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_expects_the_status_that_an_error_page_gives() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("page.html"), "{status}").unwrap();
+        let page = |status: u16| format!("{{ file = \"page.html\", status = {status} }}");
+        for (test, holds) in [
+            ("/secret -> 404", true),
+            ("/secret -> 403", false),
+            ("/secret -> respond", false),
+            ("/none -> 200", true),
+            ("/gone -> 410", true),
+        ] {
+            let text = format!(
+                "[[site]]\nlisten = 8080\nexpect = \"{test}\"\n\
+                 error_pages = {{ 403 = {}, 404 = {}, 410 = {} }}\n\
+                 [[site.route]]\npath = \"/secret\"\ndeny = \"all\"\nrespond = \"s\"\n\
+                 [[site.route]]\npath = \"/gone\"\nrespond = {{ status = 410, body = \"x\" }}\n",
+                page(404),
+                page(200),
+                page(404),
+            );
+            let plan = forebay_conf::parse(&text, "site.toml", dir.path())
+                .unwrap_or_else(|error| panic!("{}", error.plain()));
+            let tested = expectations(&plan);
+            assert_eq!(tested[0].outcome == Outcome::Holds, holds, "{test}");
+        }
     }
 }

@@ -87,8 +87,13 @@ pub(crate) fn explained(
     match resolved.and_then(|()| routes(plan, site, &mut request, &mut text)) {
         Ok(()) => {}
         Err(fault) => {
-            text.answer.decide(fault.status);
+            let route = text.answer.route.and_then(|at| site.routes.get(at));
+            let pages = route.map_or(&site.error_pages, |route| &route.error_pages);
+            text.answer.refuse(fault.status, pages);
             text.item("answer", format!("{} {fault}", fault.status).as_bytes());
+            if let Some(status) = text.answer.of_page {
+                text.item("", format!("sent with status {status} (`error_pages`)").as_bytes());
+            }
         }
     }
     carried::append(&mut text, &request, question.body);
@@ -370,7 +375,7 @@ fn logins(route: &Route, request: &Request, text: &mut Explanation) {
         Satisfy::Any => missing > 0 && missing == logins.len() && access.forward_auth.is_none(),
     };
     if is_refused {
-        text.answer.decide(401);
+        text.answer.refuse(401, &route.error_pages);
     }
 }
 

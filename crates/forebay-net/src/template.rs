@@ -113,14 +113,36 @@ impl Request {
     /// Appends the value of a table [map.NAME] for this request. Maps contain no maps, so the depth
     /// is bounded.
     fn append_mapped(&self, map: &ValueMap, escape: Escape, place: UrlPart, out: &mut Vec<u8>) {
-        let mut key = Vec::new();
-        self.fill(&map.from, Escape::Field, &mut key);
-        for part in map.value(&key).parts() {
+        for part in self.mapped(map).parts() {
             match part {
                 TemplatePart::Text(text) => append_escaped_for(escape, place, text.as_bytes(), out),
                 TemplatePart::Value(value) => self.append(value, escape, place, out),
             }
         }
+    }
+
+    /// Returns the value of a table [map.NAME] for this request. Looks up decoded paths, and hosts in
+    /// lower case, so that all spellings of a resource have one value.
+    pub fn mapped<'m>(&self, map: &'m ValueMap) -> &'m Template {
+        let mut key = Vec::new();
+        for part in map.from.parts() {
+            match part {
+                TemplatePart::Text(text) => key.extend_from_slice(text.as_bytes()),
+                TemplatePart::Value(Placeholder::Path) => key.extend_from_slice(&self.path),
+                TemplatePart::Value(Placeholder::Rest) => key.extend_from_slice(self.rest()),
+                TemplatePart::Value(Placeholder::Prefix) => {
+                    let prefix = &self.path[..self.rest.start];
+                    key.extend_from_slice(prefix.strip_suffix(b"/").unwrap_or(prefix));
+                }
+                TemplatePart::Value(Placeholder::Host) => {
+                    key.extend(self.plain_host().unwrap_or_default().to_ascii_lowercase());
+                }
+                TemplatePart::Value(value) => {
+                    self.append(value, Escape::Field, UrlPart::Path, &mut key);
+                }
+            }
+        }
+        map.value(&key)
     }
 
     /// Appends a value that is not percent-encoded.

@@ -357,6 +357,15 @@ impl Gate for Guarded {
     fn is_by_path(&self) -> bool {
         self.forward.is_some() || self.access.signed_url.is_some()
     }
+
+    fn is_by_client(&self) -> bool {
+        let by_request = Access {
+            internal: self.access.internal,
+            allow_methods: self.access.allow_methods.clone(),
+            ..Access::default()
+        };
+        self.access != by_request
+    }
 }
 
 /// Check of the passwords of a route (`basic_auth`).

@@ -142,10 +142,11 @@ async fn apply_rules<'s>(
     for (number, path) in rules {
         let rule = &site.routes[number];
         prepare(exchange, rule);
-        if let Some(gate) = &rule.gate
-            && !gate.admit(exchange).await?
-        {
-            return Ok(Ruling::Answered(rule));
+        if let Some(gate) = &rule.gate {
+            note_gate(exchange.reply.stream(), gate.as_ref());
+            if !gate.admit(exchange).await? {
+                return Ok(Ruling::Answered(rule));
+            }
         }
         if rule.keeps_from.contains(&at) {
             return Err(kept_from_scripts());
@@ -158,6 +159,16 @@ async fn apply_rules<'s>(
         }
     }
     Ok(Ruling::Pass)
+}
+
+/// Records that a gate decides about a request that a page makes. If the decision depends on the
+/// client, caches must not give the page to another visitor.
+fn note_gate(stream: &Stream, gate: &dyn Gate) {
+    if let Stream::Included(included) = stream
+        && gate.is_by_client()
+    {
+        included.state.is_private.set(true);
+    }
 }
 
 /// Lets the origin answer. Abandons the answer if the client disconnects.
@@ -241,10 +252,11 @@ async fn admit(
         let Exchange { request, reply, .. } = exchange;
         return Box::pin(reply.answer_preflight(cors, request)).await.map(|()| false);
     }
-    if let Some(gate) = gate
-        && !gate.admit(exchange).await?
-    {
-        return Ok(false);
+    if let Some(gate) = gate {
+        note_gate(stream, gate);
+        if !gate.admit(exchange).await? {
+            return Ok(false);
+        }
     }
     if route.rules.as_ref().is_some_and(|rules| route.gate.is_some() && rules.is_by_request()) {
         // Fill in the rules again, because the gate has determined the user.

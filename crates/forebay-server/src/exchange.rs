@@ -64,6 +64,12 @@ pub trait Gate {
     fn is_by_path(&self) -> bool {
         false
     }
+
+    /// Returns true if the decision may depend on the client: on its address, its credentials or the
+    /// number of its requests.
+    fn is_by_client(&self) -> bool {
+        true
+    }
 }
 
 /// The future of [`Gate::admit`].

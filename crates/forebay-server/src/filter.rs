@@ -126,7 +126,7 @@ impl BodyFilter {
         adapt_head(out, start, settings.last_modified);
         if replacer.is_private() {
             // A cache between Forebay and the client must not give the reply to another visitor.
-            encode::field(out, "Cache-Control", b"private");
+            forbid_sharing(out, start, b"private");
         }
         Ok(())
     }
@@ -263,6 +263,22 @@ pub(crate) fn adapt_head(out: &mut Vec<u8>, start: usize, keeps_validators: bool
             out.extend_from_slice(line);
         }
     }
+}
+
+/// Sets `Cache-Control` so that caches give the reply to no other visitor. Removes fields of the
+/// lines of `out` from `start` on that precede `Cache-Control` in some caches.
+pub(crate) fn forbid_sharing(out: &mut Vec<u8>, start: usize, value: &[u8]) {
+    let lines = out.split_off(start);
+    for line in lines.split_inclusive(|&b| b == b'\n') {
+        let name = split(line).0.to_ascii_lowercase();
+        // Example: CDN-Cache-Control (RFC 9213).
+        let is_targeted = name.ends_with(b"-cache-control")
+            || [&b"surrogate-control"[..], b"edge-control", b"x-accel-expires"].contains(&&*name);
+        if !is_targeted {
+            out.extend_from_slice(line);
+        }
+    }
+    encode::field(out, "Cache-Control", value);
 }
 
 pub(crate) fn fields(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {

@@ -25,7 +25,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::exchange::Exchange;
-use crate::filter::{SsiPage, fields, is};
+use crate::filter::{SsiPage, fields, forbid_sharing, is};
 use crate::reply::Length;
 use crate::stream::{IncludeState, Stream};
 use expression::evaluate;
@@ -81,13 +81,14 @@ pub async fn answer(
     let Evaluation { out, state, .. } = evaluation;
     let reply = &mut exchange.reply;
     reply.begin(page.status, b"");
-    reply.field_lines().extend_from_slice(&page.lines);
-    reply.skip_sendfile_scan();
+    let mut lines = page.lines;
     if state.is_uncacheable.get() {
-        reply.field("Cache-Control", b"private, no-store");
+        forbid_sharing(&mut lines, 0, b"private, no-store");
     } else if state.is_private.get() {
-        reply.field("Cache-Control", b"private");
+        forbid_sharing(&mut lines, 0, b"private");
     }
+    reply.field_lines().extend_from_slice(&lines);
+    reply.skip_sendfile_scan();
     reply.end_head(Length::Known(out.len() as u64), page.has_date);
     reply.push(&out).await?;
     reply.finish().await
@@ -199,8 +200,9 @@ impl<'a> Evaluation<'a> {
 
     /// Logs a failure, and writes the text for failures.
     fn fail(&mut self, failure: &str) -> Result<(), Fault> {
-        let path = String::from_utf8_lossy(&self.request.path);
-        self.stream.thread().log_limited(Level::Warn, &format!("ssi: {failure}: in {path}"));
+        // Not the decoded path, because it may have line ends.
+        let page = String::from_utf8_lossy(self.request.target());
+        self.stream.thread().log_limited(Level::Warn, &format!("ssi: {failure}: in {page}"));
         let text = std::mem::take(&mut self.error_text);
         let pushed = self.push(&text);
         self.error_text = text;
@@ -466,6 +468,10 @@ impl Encoding {
                 (Self::Entity, b'>') => out.extend_from_slice(b"&gt;"),
                 (Self::Entity, b'"') => out.extend_from_slice(b"&quot;"),
                 (Self::Entity, b'\'') => out.extend_from_slice(b"&#39;"),
+                // Some browsers read escape sequences of ISO-2022 in pages without a charset.
+                (Self::Entity, byte) if byte.is_ascii_control() && !b"\t\r\n".contains(&byte) => {
+                    out.extend_from_slice(b"&#xFFFD;");
+                }
                 (Self::Url, b'/' | b':' | b'@' | b'&' | b'=' | b'+' | b'$' | b',' | b';') => {
                     out.push(byte);
                 }
@@ -497,6 +503,14 @@ mod tests {
             let encoded = encoding.encoded("a<b>&\"'/?é".as_bytes());
             assert_eq!(String::from_utf8_lossy(&encoded), expected);
         }
+    }
+
+    #[test]
+    fn no_control_character_is_sent_for_a_value() {
+        assert_eq!(
+            Encoding::Entity.encoded(b"\x1b(J\0\x7f\t\n"),
+            b"&#xFFFD;(J&#xFFFD;&#xFFFD;\t\n"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::when::regex;
 use super::{MOST_PROBLEMS, Resolution, keep};
 use crate::error::Problem;
 use crate::file::{self, At, File, Table};
-use crate::plan::{Template, ValueMap};
+use crate::plan::{Placeholder, Template, TemplatePart, ValueMap};
 
 /// The largest number of patterns of one table that are tried in turn.
 const MOST_TRIED: usize = 1000;
@@ -50,9 +50,13 @@ fn value_map(name: &str, typed: &At<Table<file::ValueMap>>) -> Resolution<ValueM
             None => Template::default(),
         },
     };
+    let is_host = map.from.parts() == [TemplatePart::Value(Placeholder::Host)];
     for (pattern, at) in &typed.values {
         let value = parse(no_control(at, at)?, at)?;
         no_control(pattern, at)?;
+        // Hosts are looked up in lower case.
+        let is_lowered = is_host && !pattern.starts_with('~');
+        let pattern = &if is_lowered { pattern.to_ascii_lowercase() } else { pattern.clone() };
         match pattern.split_once('*') {
             _ if pattern.starts_with('~') => map.expressions.push((regex(pattern, at)?, value)),
             None => drop(map.exact.insert(pattern.clone(), value)),

@@ -1,6 +1,8 @@
 //! Checks for routes whose stored replies may depend on more than their key.
 
-use forebay_conf::{Cache, Finding, Placeholder, Plan, RequestChange, Route};
+use forebay_conf::{
+    Cache, Finding, Placeholder, Plan, RequestChange, Route, Template, TemplatePart,
+};
 use forebay_origin::cache::examine;
 
 /// Returns warnings about routes that store replies for all clients, although a request field names
@@ -35,8 +37,13 @@ fn personal_field<'r>(route: &'r Route, cache: &Cache) -> Option<&'r str> {
             matches!(value, Placeholder::User | Placeholder::TlsSubject | Placeholder::Cookie(_));
         is_of_user && !is_in_key(value)
     };
+    // A table in the key covers the placeholders that its value depends on.
+    let is_doubtful = |value: &Placeholder| {
+        let text = Template::of(vec![TemplatePart::Value(value.clone())]);
+        !is_in_key(value) && text.depends_on(&is_personal)
+    };
     let field = route.request_headers.iter().find(|field| match &field.change {
-        RequestChange::Set(value) | RequestChange::Add(value) => value.depends_on(&is_personal),
+        RequestChange::Set(value) | RequestChange::Add(value) => value.uses(is_doubtful),
         RequestChange::Remove => false,
     });
     field.map(|field| &*field.name)

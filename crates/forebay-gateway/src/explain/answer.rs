@@ -1,5 +1,7 @@
 //! The part of an answer that the rules and the file system decide, without any backend.
 
+use forebay_conf::ErrorPages;
+
 /// An answer, as far as it is known.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
@@ -9,6 +11,8 @@ pub(crate) struct Answer {
     pub route: Option<usize>,
     /// The status; `None` if a process or a backend chooses it.
     pub status: Option<u16>,
+    /// The status that an error page gives the client instead of `status`.
+    pub of_page: Option<u16>,
     /// The `Location` of a redirect.
     pub location: Option<String>,
 }
@@ -17,6 +21,19 @@ impl Answer {
     /// Sets the status, unless an earlier step has answered.
     pub fn decide(&mut self, status: u16) {
         self.status.get_or_insert(status);
+    }
+
+    /// Sets the status of an error with the status of its page, unless an earlier step has answered.
+    pub fn refuse(&mut self, status: u16, pages: &ErrorPages) {
+        if self.status.is_none() {
+            self.of_page = pages.of(status).and_then(|page| page.status);
+        }
+        self.decide(status);
+    }
+
+    /// Returns the status that the client gets.
+    pub fn sent_status(&self) -> Option<u16> {
+        self.of_page.or(self.status)
     }
 
     /// Sets the status and the target of a redirect, unless an earlier step has answered.

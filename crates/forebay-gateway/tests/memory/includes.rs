@@ -414,3 +414,64 @@ fn a_client_that_leaves_ends_the_evaluation() {
         assert!(asked <= 2, "{asked}");
     });
 }
+
+#[test]
+fn pages_that_differ_between_visitors_are_private() {
+    let include = |path: &str| format!("<!--#include virtual=\"{path}\" -->");
+    let files = [
+        ("cookie", "<!--#if expr=\"$cookie_a\" -->in<!--#else -->out<!--#endif -->".to_owned()),
+        ("guarded", include("/guarded/x")),
+        ("limited", include("/limited/x")),
+        ("signed", include("/signed/x")),
+        ("internal", include("/internal/x")),
+        ("stale", include("/app/stale")),
+        ("gzip", include("/app/gzip")),
+        ("part", include("/app/part")),
+    ];
+    let root = TempDir::new().unwrap();
+    for (name, text) in &files {
+        write(root.path(), &format!("{name}.html"), text);
+    }
+    let secret = "x".repeat(32);
+    let routes = format!(
+        "[[site.route]]\npath = \"/guarded/*\"\ndeny = [\"10.1.2.3\"]\nrespond = \"secret\"\n\
+         [[site.route]]\npath = \"/limited/*\"\nrate_limit = {{ rate = \"1/h\" }}\nrespond = \"first\"\n\
+         [[site.route]]\npath = \"/signed/*\"\nsigned_url = {{ secret = \"{secret}\" }}\nrespond = \"signed\"\n\
+         [[site.route]]\npath = \"/internal/*\"\ninternal = true\nrespond = \"inside\"\n\
+         [[site.route]]\npath = \"/app/*\"\nproxy = \"http://10.0.0.1:3000\"\n{}\
+         set_headers = {{ Cache-Control = \"max-age=60\", CDN-Cache-Control = \"max-age=60\" }}\n",
+        pages(&root)
+    );
+    in_memory(&routes, async |world| {
+        let _application = Application::start(world, |request, _| {
+            let (status, field) = match request.start.split(' ').nth(1).unwrap() {
+                "/app/stale" => ("200 OK", "Cache-Control: public, max-age=0"),
+                "/app/gzip" => ("200 OK", "Content-Encoding: gzip"),
+                _ => ("206 Partial Content", "Content-Range: bytes 0-0/9"),
+            };
+            format!("HTTP/1.1 {status}\r\n{field}\r\nContent-Length: 1\r\n\r\na")
+        });
+        for (name, text, is_private) in [
+            ("cookie", "out", true),
+            ("guarded", "secret", true),
+            ("limited", "first", true),
+            ("limited", ERROR, true),
+            ("signed", ERROR, true),
+            ("internal", "inside", false),
+            ("stale", "a", true),
+            ("gzip", ERROR, false),
+            ("part", ERROR, false),
+        ] {
+            let reply = get(world, &format!("/{name}.html"), "").await;
+            assert_eq!((reply.status(), reply.text()), (200, text), "{name}");
+            let (own, of_cdn) = if is_private {
+                (vec!["max-age=60", "private"], None)
+            } else {
+                (vec!["max-age=60"], Some("max-age=60"))
+            };
+            assert_eq!(reply.values("cache-control"), own, "{name}");
+            assert_eq!(reply.field("cdn-cache-control"), of_cdn, "{name}");
+        }
+        assert_eq!(get(world, "/internal/x", "").await.status(), 404);
+    });
+}

@@ -81,3 +81,41 @@ fn a_limit_by_user_through_a_map_waits_for_the_user() {
         assert_eq!(get(world, "/", "").await.status(), 401);
     });
 }
+
+#[test]
+fn all_spellings_of_a_path_and_a_host_have_one_value() {
+    let route = "[map.kind]\nfrom = \"{path}\"\n\"/login page\" = \"strict\"\n\"/r/*\" = \"rest\"\n\
+                 [map.place]\nfrom = \"{host}\"\n\"Admin.Example\" = \"inside\"\n\
+                 [[site]]\nlisten = \"127.0.0.1:80\"\n[[site.route]]\nrespond = \"x\"\n\
+                 set_headers = { X-Kind = \"{map.kind}\", X-Place = \"{map.place}\" }\n";
+    in_memory(route, async |world| {
+        for target in ["/login%20page", "/%6cogin%20page", "/x/../login%20page"] {
+            assert_eq!(get(world, target, "").await.field("x-kind"), Some("strict"), "{target}");
+        }
+        assert_eq!(get(world, "/%72/x", "").await.field("x-kind"), Some("rest"));
+        for host in ["admin.example", "ADMIN.example:80"] {
+            let reply = world.ask(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+            assert_eq!(reply.field("x-place"), Some("inside"), "{host}");
+        }
+    });
+}
+
+#[test]
+fn a_limit_by_client_through_a_map_counts_networks() {
+    let route = "[map.class]\nfrom = \"{header.X-Key}\"\nfree = \"\"\ndefault = \"{client}\"\n\
+                 [[site]]\nlisten = \"127.0.0.1:80\"\n[[site.route]]\nrespond = \"in\"\n\
+                 rate_limit = { rate = \"1/h\", key = \"{map.class}\" }\n";
+    in_memory(route, async |world| {
+        for (client, fields, status) in [
+            ("[2001:db8::1]:4000", "", 200),
+            ("[2001:db8::2]:4000", "", 429),
+            ("[2001:db8::2]:4000", "X-Key: free\r\n", 200),
+            ("[2001:db8:0:1::1]:4000", "", 200),
+        ] {
+            let mut peer = world.client_from(client);
+            let request = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
+            peer.send(&request).await;
+            assert_eq!(peer.reply(&request).await.status(), status, "{client} {fields}");
+        }
+    });
+}

@@ -69,6 +69,18 @@ fn a_key_is_taken_from_the_request_and_an_empty_one_is_not_limited() {
 }
 
 #[test]
+fn all_spellings_of_a_path_in_a_key_count_together() {
+    let routes = "[[site.route]]\nrate_limit = { rate = \"1/h\", key = \"{client}{path}\" }\nrespond = \"in\"\n";
+    in_memory(routes, async |world| {
+        for (path, status) in
+            [("/login", 200), ("/%6cogin", 429), ("/log%69n?x", 429), ("/other", 200)]
+        {
+            assert_eq!(world.ask(&get(path, "")).await.status(), status, "{path}");
+        }
+    });
+}
+
+#[test]
 fn several_limits_hold_at_once_and_a_refused_request_counts_for_none() {
     let limits = "[{ rate = \"3/h\" }, { rate = \"1/s\", key = \"{header.X-Key}\" }]";
     in_memory(&limited(limits), async |world| {

@@ -14,6 +14,8 @@ const EXPIRED: &str = "4a4bdb73ba8ab78a602f54773f5aea5ee5f882fec05ec88180471aa75
 const OF_AB: &str = "be6d8c377e6675168e87d0c502b130e75ca352a714c7861953b92a89d9a7ffe7";
 /// Signature of `/d/`.
 const OF_FOLDER: &str = "c4cd6e0ff465f4f1e2a6766133fab8eb3cd4e204df6d5d1cb1a55c1764eba758";
+/// Signature of `/d/a.txt` until the year 2100, for `who=me`.
+const OF_ME: &str = "1165f2e10834b9027ed73c425f3733700187ebdd12e76820c8c413eda7317840";
 const TIME: &str = "4102444800";
 
 fn folder() -> TempDir {
@@ -114,6 +116,14 @@ fn bytes_cannot_move_from_one_value_to_the_next() {
         for who in ["a b", "a%20b", "a+b"] {
             let target = format!("/d/a.txt?expires={TIME}&signature={OF_A}&who={who}");
             assert_eq!(get(world, &target.replace(' ', "%20")).await.status(), 403);
+        }
+        // An application may read another one of several values.
+        let signed = format!("/d/a.txt?expires={TIME}&signature={OF_ME}&who=me");
+        for (rest, status) in
+            [("", 200), ("&other=x", 200), ("&who=you", 403), ("&who", 403), ("&%77ho=you", 403)]
+        {
+            let reply = get(world, &format!("{signed}{rest}")).await;
+            assert_eq!(reply.status(), status, "{rest}");
         }
     });
 }

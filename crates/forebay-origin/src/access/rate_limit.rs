@@ -13,11 +13,11 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
-use forebay_conf::{Placeholder, RateLimit, Template, TemplatePart};
+use forebay_conf::{Placeholder, RateLimit, Template, TemplatePart, ValueMap};
 use forebay_net::head::Request;
 use forebay_net::template::Escape;
 
@@ -88,7 +88,35 @@ enum KeyPart {
     /// The client's address. Of an IPv6 address, only the network (/64) counts, because a client
     /// may use all addresses of its network.
     Client,
+    /// The decoded path, so that all spellings of a path count together.
+    Path,
+    /// The value of a table, which may contain the client's address, too.
+    Map(Arc<ValueMap>),
     Other(Template),
+}
+
+impl KeyPart {
+    /// Returns the part of a key for this part of a text without tables.
+    fn of(part: &TemplatePart) -> Self {
+        match part {
+            TemplatePart::Value(Placeholder::Client) => Self::Client,
+            TemplatePart::Value(Placeholder::Path) => Self::Path,
+            other => Self::Other(Template::of(vec![other.clone()])),
+        }
+    }
+
+    fn append(&self, request: &Request, key: &mut Vec<u8>) {
+        match self {
+            Self::Client => append_network(request.client.ip(), key),
+            Self::Path => key.extend_from_slice(&request.path),
+            // A table contains no other table.
+            Self::Map(map) => {
+                let parts = request.mapped(map).parts().iter();
+                parts.map(Self::of).for_each(|part| part.append(request, key));
+            }
+            Self::Other(template) => request.fill(template, Escape::Field, key),
+        }
+    }
 }
 
 impl RateLimiter {
@@ -96,8 +124,8 @@ impl RateLimiter {
     /// requests.
     pub fn new(limit: RateLimit, shared: Option<SharedKeys>) -> Self {
         let part = |part: &TemplatePart| match part {
-            TemplatePart::Value(Placeholder::Client) => KeyPart::Client,
-            other => KeyPart::Other(Template::of(vec![other.clone()])),
+            TemplatePart::Value(Placeholder::Map(map)) => KeyPart::Map(map.clone()),
+            part => KeyPart::of(part),
         };
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4);
         Self {
@@ -187,12 +215,7 @@ impl RateLimiter {
     /// not limited.
     pub fn key(&self, request: &Request) -> Option<u64> {
         let mut key = Vec::new();
-        for part in &self.key {
-            match part {
-                KeyPart::Client => append_network(request.client.ip(), &mut key),
-                KeyPart::Other(template) => request.fill(template, Escape::Field, &mut key),
-            }
-        }
+        self.key.iter().for_each(|part| part.append(request, &mut key));
         let hash = || match &self.shared {
             None => self.hasher.hash_one(&key),
             Some(shared) => shared.keys.hash(&key),

@@ -34,6 +34,13 @@ fn check_at(settings: &SignedUrl, request: &Request, now: u64) -> Result<(), Fau
         time.ok_or_else(|| invalid("it needs the time of expiry once, in seconds"))
     });
     let expires = expires.transpose()?;
+    let is_repeated = |value: &Placeholder| match value {
+        Placeholder::Parameter(name) => values_of(request, name).nth(1).is_some(),
+        _ => false,
+    };
+    if settings.text.depends_on(&is_repeated) {
+        return Err(invalid("it has a signed parameter more than once"));
+    }
     let text =
         signed_text(settings, request).ok_or_else(|| invalid("a signed value contains a space"))?;
     let fits = |secret: &forebay_conf::Secret| {
@@ -85,11 +92,17 @@ fn signed_text(settings: &SignedUrl, request: &Request) -> Option<Vec<u8>> {
 
 /// Returns the value of a parameter that the query has exactly once. An application may read
 /// another one of several values.
-fn only_parameter<'r>(request: &'r Request, name: &str) -> Option<Cow<'r, [u8]>> {
-    let pairs = forms::pairs(request.query()?, Dialect::Whatwg);
-    let mut named = pairs.filter(|pair| forms::decode(pair.name)[..] == *name.as_bytes());
-    let value = forms::decode(named.next()?.value);
-    named.next().is_none().then_some(value)
+fn only_parameter<'r>(request: &'r Request, name: &'r str) -> Option<Cow<'r, [u8]>> {
+    let mut values = values_of(request, name);
+    let value = values.next()?;
+    values.next().is_none().then_some(value)
+}
+
+/// Returns the decoded values of all parameters with this name.
+fn values_of<'r>(request: &'r Request, name: &'r str) -> impl Iterator<Item = Cow<'r, [u8]>> {
+    forms::pairs(request.query().unwrap_or_default(), Dialect::Whatwg)
+        .filter(|pair| forms::decode(pair.name)[..] == *name.as_bytes())
+        .map(|pair| forms::decode(pair.value))
 }
 
 fn seconds(digits: &[u8]) -> Option<u64> {

@@ -119,6 +119,13 @@ impl Evaluation<'_> {
             return Err(format!("{} got status {}", shown(), reply.status));
         }
         self.note_privacy(&reply.lines);
+        let is_encoded = |(name, value): (&[u8], &[u8])| {
+            is(name, b"content-encoding") && !is(value, b"identity") && !value.is_empty()
+        };
+        // The request asked for the whole document, without an encoding.
+        if !is_probe && (reply.status == 206 || fields(&reply.lines).any(is_encoded)) {
+            return Err(format!("{} is encoded, or only a part of a document", shown()));
+        }
         Ok(reply)
     }
 
@@ -163,8 +170,14 @@ impl Evaluation<'_> {
             if is(name, b"set-cookie") || is(name, b"vary") && !only_encoding(value) {
                 self.state.is_private.set(true);
             }
-            if is(name, b"cache-control") {
-                let is_private = has(value, b"private") || has(value, b"no-cache");
+            if is(name, b"cache-control") || is(name, b"pragma") {
+                let is_stale = |part: &[u8]| {
+                    let part = part.trim_ascii();
+                    is(part, b"max-age=0") || is(part, b"s-maxage=0")
+                };
+                let is_private = has(value, b"private")
+                    || has(value, b"no-cache")
+                    || value.split(|&b| b == b',').any(is_stale);
                 self.state.is_private.set(self.state.is_private.get() || is_private);
                 let is_secret = self.state.is_uncacheable.get() || has(value, b"no-store");
                 self.state.is_uncacheable.set(is_secret);

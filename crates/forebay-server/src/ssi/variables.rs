@@ -33,9 +33,11 @@ impl Document<'_> {
             return Some(value.into());
         }
         self.of_url(name).or_else(|| {
-            let value = self.of_visitor(name)?;
-            self.state.is_private.set(true);
-            Some(value)
+            // The absence of a value, such as that of a cookie, differs between visitors, too.
+            if is_of_visitor(name) {
+                self.state.is_private.set(true);
+            }
+            self.of_visitor(name)
         })
     }
 
@@ -87,15 +89,8 @@ impl Document<'_> {
                 if let Some(cookie) = name.strip_prefix("cookie_") {
                     return request.cookie(cookie).map(Cow::Borrowed);
                 }
-                let field = name.strip_prefix("HTTP_").or_else(|| name.strip_prefix("http_"))?;
-                // CGI does not show credentials, either.
-                let field = field.replace('_', "-");
-                if ["authorization", "proxy-authorization", "proxy"]
-                    .contains(&&*field.to_ascii_lowercase())
-                {
-                    return None;
-                }
-                Some(request.joined_field(&field)).filter(|value| !value.is_empty())?
+                let value = request.joined_field(&field_name(name)?);
+                Some(value).filter(|value| !value.is_empty())?
             }
         })
     }
@@ -156,6 +151,24 @@ impl Document<'_> {
         out.truncate(most);
         out
     }
+}
+
+/// Returns true if the value of this variable may differ between the visitors of one URL.
+fn is_of_visitor(name: &str) -> bool {
+    let fixed = ["REMOTE_ADDR", "REMOTE_PORT", "REMOTE_USER"];
+    fixed.iter().any(|other| other.eq_ignore_ascii_case(name))
+        || name.starts_with("cookie_")
+        || field_name(name).is_some()
+}
+
+/// Returns the name of the request field that a variable names. `None` if it names no field, or one
+/// with credentials, which CGI does not show, either.
+fn field_name(variable: &str) -> Option<String> {
+    let field = variable.strip_prefix("HTTP_").or_else(|| variable.strip_prefix("http_"))?;
+    let field = field.replace('_', "-");
+    let is_secret =
+        ["authorization", "proxy-authorization", "proxy"].contains(&&*field.to_ascii_lowercase());
+    (!is_secret).then_some(field)
 }
 
 /// Returns the name after a `$`, and the length of its text.
