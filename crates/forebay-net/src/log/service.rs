@@ -339,10 +339,10 @@ mod tests {
         assert_eq!(note(1, true), away);
         assert_eq!(note(2, true), None);
         assert_eq!(note(3, false), again(2));
-        // It fails again at once, for a short time.
+        // Another short failure.
         assert_eq!(note(4, true), None);
         assert_eq!(note(5, false), None);
-        // It fails for long.
+        // A long failure.
         assert_eq!(note(6, true), None);
         assert_eq!(note(100, true), away);
         assert_eq!(note(101, false), again(3));

@@ -127,7 +127,7 @@ impl Drop for Writer {
 }
 
 /// The destination of an access log.
-struct Destination {
+struct LogDestination {
     to: conf::AccessLog,
     target: Target,
     troubles: Troubles,
@@ -135,9 +135,9 @@ struct Destination {
 
 /// Destinations of all logs.
 pub struct Targets {
-    access: Vec<Destination>,
+    access: Vec<LogDestination>,
     /// Destinations before the last switch. Some threads may still have lines for them.
-    former: Vec<Destination>,
+    former: Vec<LogDestination>,
     /// The service of the error log. `None` means standard error.
     errors: Option<ServiceHandle>,
     services: BTreeMap<conf::LogService, ServiceHandle>,
@@ -157,16 +157,16 @@ impl Targets {
         };
         let access = log.files().map(|file| {
             let target = target::open(&file, owner, &mut service)?;
-            Ok(Destination { to: file.access, target, troubles: Troubles::default() })
+            Ok(LogDestination { to: file.access, target, troubles: Troubles::default() })
         });
         let access = access.collect::<io::Result<_>>()?;
         let errors = log.error.as_ref().map(service).transpose()?;
         Ok(Self { access, former: Vec::new(), errors, services })
     }
 
-    /// Returns the destination of lines for the log with this number. The number may be that of
-    /// another configuration, in which another log has it.
-    fn find(&mut self, number: usize, to: &conf::AccessLog) -> Option<&mut Destination> {
+    /// Returns the destination of lines for the log with this number. After a reload,
+    /// another log may have the number.
+    fn find(&mut self, number: usize, to: &conf::AccessLog) -> Option<&mut LogDestination> {
         if self.access.get(number).is_some_and(|found| found.to == *to) {
             return self.access.get_mut(number);
         }
@@ -259,7 +259,7 @@ impl LogThread {
                 Message::Retire => targets.former.clear(),
                 Message::Compressed(path, outcome) => {
                     self.compressing.remove(&path);
-                    for Destination { target, .. } in &mut targets.access {
+                    for LogDestination { target, .. } in &mut targets.access {
                         if let Some(file) = target.file() {
                             file.end_compression(&path, &outcome, self.opener.as_mut());
                         }
