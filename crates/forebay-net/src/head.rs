@@ -276,9 +276,12 @@ impl Request {
         outcome
     }
 
-    /// Clears values that a route set for an earlier request on the connection. Values of a
-    /// cancelled request remain until this call.
+    /// Clears the path of an earlier request on the connection, and values that a route set for it.
+    /// Values of a cancelled request remain until this call.
     pub fn forget_route(&mut self) {
+        self.path.clear();
+        self.unmasked.clear();
+        (self.rest, self.is_rerouted) = (0..0, false);
         (self.asked, self.is_internal) = (None, false);
         self.changed = None;
         self.request_id.take();

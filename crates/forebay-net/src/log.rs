@@ -39,11 +39,14 @@ const OVERHEAD: usize = 64;
 
 /// A message to the writer.
 enum Message {
-    /// Lines for the access log with this number.
-    Lines(usize, Vec<u8>),
+    /// Lines for the access log with this number and destination. A reload may give the number to
+    /// another log.
+    Lines(usize, Arc<conf::AccessLog>, Vec<u8>),
     Error(Level, String),
     Reopen,
     Switch(Targets),
+    /// No thread uses the logs from before the last switch any longer.
+    Retire,
     Opener(Opener),
     /// The compression of an old file of the log with this path has ended.
     Compressed(PathBuf, io::Result<()>),
@@ -53,11 +56,14 @@ enum Message {
 impl Message {
     fn size(&self) -> usize {
         match self {
-            Self::Lines(_, lines) => lines.len() + OVERHEAD,
+            Self::Lines(_, _, lines) => lines.len() + OVERHEAD,
             Self::Error(_, line) => line.len() + OVERHEAD,
-            Self::Reopen | Self::Switch(_) | Self::Opener(_) | Self::Compressed(..) | Self::End => {
-                0
-            }
+            Self::Reopen
+            | Self::Switch(_)
+            | Self::Retire
+            | Self::Opener(_)
+            | Self::Compressed(..)
+            | Self::End => 0,
         }
     }
 }
@@ -236,12 +242,13 @@ impl Kept {
             self.queued.release(message.size());
             match message {
                 Message::Error(_, line) => errors.push(line),
-                Message::Lines(number, text) => {
+                Message::Lines(number, _, text) => {
                     let text = String::from_utf8_lossy(&text);
                     lines.extend(text.lines().map(|line| (number, line.to_owned())));
                 }
                 Message::Reopen
                 | Message::Switch(_)
+                | Message::Retire
                 | Message::Opener(_)
                 | Message::Compressed(..)
                 | Message::End => {}

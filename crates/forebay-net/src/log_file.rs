@@ -138,6 +138,16 @@ fn push_parts(stack: &mut Vec<PathBuf>, path: &Path) {
 
 /// Opens or creates the log `name` in the open directory `dir` for root. Follows no symbolic link.
 pub fn open_at(dir: impl AsFd, name: &Path, owner: Option<Owner>) -> io::Result<File> {
+    open_with_mode(dir, name, owner, 0o666)
+}
+
+/// Works as [`open_at`]. A new file has at most the permissions of `mode`.
+pub fn open_with_mode(
+    dir: impl AsFd,
+    name: &Path,
+    owner: Option<Owner>,
+    mode: u32,
+) -> io::Result<File> {
     let flags = OFlags::WRONLY
         | OFlags::APPEND
         | OFlags::NOFOLLOW
@@ -145,7 +155,7 @@ pub fn open_at(dir: impl AsFd, name: &Path, owner: Option<Owner>) -> io::Result<
         | OFlags::NOCTTY
         | OFlags::CLOEXEC;
     let made = OFlags::CREATE | OFlags::EXCL;
-    match openat(&dir, name, flags | made, Mode::from_raw_mode(0o666)) {
+    match openat(&dir, name, flags | made, Mode::from_raw_mode(mode & 0o666)) {
         Ok(file) => {
             if let Some((user, group)) = owner {
                 fchown(&file, Some(user), Some(group))?;

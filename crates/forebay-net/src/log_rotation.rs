@@ -132,7 +132,10 @@ impl RotatedLog {
 
     /// Creates the new file with mode and owner of the old one.
     fn create(&self, old: &Metadata) -> io::Result<File> {
-        let new = log_file::open_at(&self.dir, self.name.as_ref(), self.owner)?;
+        // The mode limits the file from the start: another user could open it before the change of
+        // its mode, and read all later lines.
+        let (name, mode) = (self.name.as_ref(), old.mode());
+        let new = log_file::open_with_mode(&self.dir, name, self.owner, mode)?;
         let found = new.metadata()?;
         // If another process has created the file, it has its mode already.
         if found.is_file() && found.len() == 0 && found.nlink() == 1 {
@@ -361,9 +364,11 @@ mod tests {
         std::fs::write(tmp.path().join("a.log.1"), "x").unwrap();
         for number in 0..4 {
             std::fs::write(&log, format!("line {number} is long\n")).unwrap();
+            std::fs::set_permissions(&log, Permissions::from_mode(0o640)).unwrap();
             let mut rotated = RotatedLog::open(&log, rotation(2)).unwrap();
             let new = rotated.rotate(1).unwrap();
             assert_eq!(new.metadata().unwrap().len(), 0);
+            assert_eq!(new.metadata().unwrap().mode() & 0o777, 0o640);
         }
         let left = names(tmp.path());
         // The link counts as an old file, but is not deleted. Its target stays, too.

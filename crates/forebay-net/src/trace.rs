@@ -26,6 +26,9 @@ mod export;
 
 /// Maximum number of requests whose spans wait for the export.
 const QUEUED: usize = 2048;
+/// Maximum length of an attribute in bytes. Longer ones are cut.
+// Clients choose the lengths of most attributes, and many requests wait for the export.
+const LONGEST_TEXT: usize = 2048;
 
 /// The result of a span's export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +200,9 @@ impl Tracer {
 impl RequestSpans {
     fn new(trace: RequestTrace, entry: &LogEntry<'_>, steps: &Steps) -> Self {
         let request = entry.request;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let text = |bytes: &[u8]| {
+            String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST_TEXT)]).into_owned()
+        };
         let now = Instant::now();
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at = |instant: Instant| {
@@ -205,13 +210,14 @@ impl RequestSpans {
             wall.saturating_sub(ago).as_nanos().min(u128::from(u64::MAX)) as u64
         };
         let method = text(request.method());
-        let target = text(request.original_target());
-        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+        let target = request.original_target();
+        let path_end = memchr::memchr(b'?', target).unwrap_or(target.len());
+        let (path, query) = (&target[..path_end], target.get(path_end + 1..).unwrap_or_default());
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
         let mut texts = vec![
             ("http.request.method", method.clone()),
             ("url.scheme", if request.https { "https" } else { "http" }.to_owned()),
-            ("url.path", path.to_owned()),
+            ("url.path", text(path)),
             ("client.address", request.client.to_string()),
             ("network.peer.address", request.peer.to_string()),
             ("network.protocol.name", "http".to_owned()),
@@ -219,7 +225,7 @@ impl RequestSpans {
         ];
         let user_agent = text(&request.joined_field("User-Agent"));
         let optional = [
-            ("url.query", query.to_owned()),
+            ("url.query", text(query)),
             ("server.address", text(host_of(authority.unwrap_or_default()))),
             ("user_agent.original", user_agent),
             ("http.route", entry.route.unwrap_or_default().to_owned()),

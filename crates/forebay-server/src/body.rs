@@ -253,6 +253,12 @@ impl Body {
         self.is_discarded = true;
     }
 
+    /// Forgets the size of an earlier request on the connection. `received` bytes of the next
+    /// head, which is refused, have arrived.
+    pub(crate) fn forget(&mut self, received: usize) {
+        (self.head_len, self.read) = (received, 0);
+    }
+
     /// Returns the number of bytes of the request's head and of the body so far.
     pub fn bytes(&self) -> u64 {
         self.head_len as u64 + self.read

@@ -29,10 +29,13 @@ pub async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> 
         stream.thread().counters.count_limit(limit);
     }
     // The log must not contain values of an earlier request on the connection.
-    exchange.request.forget_route();
-    exchange.request.head.fields.clear();
-    exchange.request.path.clear();
-    exchange.reply.prepare_refusal(exchange.request.method());
+    let Exchange { request, body, reply, .. } = exchange;
+    request.forget_route();
+    request.head.fields.clear();
+    (request.client, request.peer) = (stream.peer(), stream.peer());
+    (request.is_peer_trusted, request.used_forwarded) = (false, false);
+    body.forget(request.bytes.len());
+    reply.prepare_refusal(request.method());
     let answered = exchange.reply.respond_fault(fault).await;
     record(stream, exchange, start, (None, None));
     answered.is_ok()

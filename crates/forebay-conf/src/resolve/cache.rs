@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Resolution;
-use super::template::{Known, template};
+use super::template::{Known, shared_key, template};
 use super::value::{optional_time, size, text, time};
 use crate::error::Problem;
 use crate::file::{self, At, BoolOr};
@@ -67,7 +67,7 @@ fn useless<T>(at: &At<T>) -> Problem {
 
 fn key<T>(cache: &At<T>, typed: &Option<At<String>>, known: Known<'_>) -> Resolution<Template> {
     let Some(at) = typed else { return template(KEY, cache, known) };
-    let key = template(text(at)?, at, known)?;
+    let key = shared_key(at, known)?;
     if key.constant().is_some() {
         return Err(Problem::new(&at.span, "all requests would get the same reply")
             .help("use placeholders that tell the replies apart, such as \"{host}{uri}\""));

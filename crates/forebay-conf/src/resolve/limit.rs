@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Resolution;
-use super::template::{Known, template};
+use super::template::{Known, shared_key, template};
 use super::value::{required, size, text};
 use crate::duration::parse_duration;
 use crate::error::Problem;
@@ -30,7 +30,7 @@ fn rate_limit(typed: &At<&Table<file::RateLimit>>, known: Known<'_>) -> Resoluti
     let rate = required(&typed.rate, &typed.span, "rate", "\"10/s\"")?;
     let (requests, period) = parse_rate(rate)?;
     let key = match &typed.key {
-        Some(at) => template(text(at)?, at, known)?,
+        Some(at) => shared_key(at, known)?,
         None => template("{client}", typed, known)?,
     };
     let burst = typed.burst.as_ref().map_or(requests - 1, |at| at.value);

@@ -44,6 +44,21 @@ pub(super) fn template<T>(text: &str, typed: &At<T>, known: Known<'_>) -> Resolu
     })
 }
 
+/// Parses a key that several requests share. Refuses a key that is another one for each request:
+/// such a limit would limit nothing, and such a cache would store replies that nobody gets.
+pub(super) fn shared_key(typed: &At<String>, known: Known<'_>) -> Resolution<Template> {
+    let key = template(text(typed)?, typed, known)?;
+    let is_unique = |value: &Placeholder| {
+        matches!(value, Placeholder::RequestId | Placeholder::TraceId | Placeholder::SpanId)
+    };
+    // A table [map.NAME] may have such a value, to exempt requests from a limit.
+    if key.uses(is_unique) {
+        return Err(Problem::new(&typed.span, "no two requests would have the same key")
+            .help("leave out {request_id}, {trace_id} and {span_id}"));
+    }
+    Ok(key)
+}
+
 /// Parses the target of a redirect. Refuses a target whose host or scheme the client could choose.
 /// The boolean is true if the client's query is appended.
 pub(super) fn redirect_target(

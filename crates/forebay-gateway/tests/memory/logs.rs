@@ -86,3 +86,31 @@ fn lines_name_the_backend_the_part_of_the_cache_and_the_identifier() {
         }
     });
 }
+
+#[test]
+fn a_refused_request_is_logged_without_values_of_an_earlier_one() {
+    let site = "[log]\naccess = \"stdout\"\n\
+                format = \"%h [%u] [%U] %{rest}x %{prefix}x %{bytes_in}x %>s\"\n\
+                [[site]]\nlisten = \"127.0.0.1:80\"\ntrusted_proxies = \"192.0.2.7\"\n\
+                [[site.route]]\npath = \"/app/*\"\nrespond = \"x\"\n\
+                [[site.route]]\nrespond = \"x\"\n";
+    in_memory(site, async |world| {
+        let first = "GET /app/visitor HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 203.0.113.5\r\n\r\n";
+        let contradiction = "Forwarded: for=192.0.2.1\r\nX-Forwarded-For: 192.0.2.2";
+        for (second, rest, status) in [
+            ("GET / HTTP/1.1\r\n broken\r\n\r\n", "/", 400),
+            ("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", "*", 200),
+            (&*format!("GET / HTTP/1.1\r\nHost: h\r\n{contradiction}\r\n\r\n"), "/", 400),
+        ] {
+            let mut client = world.client();
+            client.send(first).await;
+            assert_eq!(client.reply(first).await.status(), 200);
+            let line = format!("203.0.113.5 [-] [/app/visitor] visitor /app {} 200", first.len());
+            assert_eq!(world.gateway.access_lines(), [line]);
+            client.send(second).await;
+            assert_eq!(client.reply("GET").await.status(), status, "{second}");
+            let line = format!("192.0.2.7 [-] [] {rest} - {} {status}", second.len());
+            assert_eq!(world.gateway.access_lines(), [line], "{second}");
+        }
+    });
+}

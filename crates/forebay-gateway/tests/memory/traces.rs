@@ -205,14 +205,17 @@ fn hostile_bytes_stay_within_their_attribute() {
     in_memory(&configuration(port, ""), async |world| {
         let _application = Application::start(world, |_, _| "HTTP/1.1 500 E\r\n\r\n".to_owned());
         let mut client = world.client();
-        let request = b"GET /%00\"}]?\\ HTTP/1.1\r\nHost: h\r\nUser-Agent: \"}]\xff\t\\\r\n\r\n";
-        client.send(request).await;
+        let rest = b" HTTP/1.1\r\nHost: h\r\nUser-Agent: \"}]\xff\t\\\r\n\r\n";
+        client.send([b"GET /%00\"}]?\\", &b"q".repeat(5000)[..], rest].concat()).await;
         client.reply("GET").await;
     });
     let (_, document) = export(&listener);
     let server = &spans(&document)[0];
     let agent = attribute(server, "user_agent.original").unwrap();
     assert_eq!(agent, "\"}]\u{fffd}\t\\");
+    // The queue for a slow collector must not take much memory.
+    let query = attribute(server, "url.query").unwrap().as_str().unwrap();
+    assert!(query.starts_with("\\qq") && query.len() == 2048, "{}", query.len());
 }
 
 #[test]

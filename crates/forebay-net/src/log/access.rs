@@ -1,6 +1,7 @@
 //! The access logs of one thread.
 
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use forebay_conf::{self as conf, Level};
 
@@ -31,6 +32,7 @@ pub struct AccessLog {
 
 /// The format and the collected lines of one log.
 struct Collected {
+    to: Arc<conf::AccessLog>,
     pattern: Option<Pattern>,
     /// True if the log goes to the journal, whose messages have fields.
     has_fields: bool,
@@ -52,7 +54,8 @@ impl AccessLog {
             let has_fields =
                 matches!(file.access, conf::AccessLog::Service(conf::LogService::Journal(_)));
             let (lines, time) = Default::default();
-            Collected { pattern, has_fields, lines, time }
+            let to = Arc::new(file.access);
+            Collected { to, pattern, has_fields, lines, time }
         };
         let logs = log.files().map(collected).collect();
         Self { logs, tracer, lost: Cell::new(0), queue }
@@ -136,8 +139,8 @@ impl AccessLog {
         if lines.is_empty() {
             return;
         }
-        match self.queue.send(Message::Lines(number, lines)) {
-            Err(Message::Lines(_, lines)) => *log.lines.borrow_mut() = lines,
+        match self.queue.send(Message::Lines(number, log.to.clone(), lines)) {
+            Err(Message::Lines(_, _, lines)) => *log.lines.borrow_mut() = lines,
             _ if self.lost.get() > 0 => {
                 let lost = self.lost.take();
                 let text = format!("the access log is too slow: {lost} lines were lost");

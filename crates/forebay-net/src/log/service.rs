@@ -57,11 +57,13 @@ impl Service {
         let mut connection = ServiceConnection::new(to, Messages::new(sender, to));
         let (for_thread, (ending, ended)) = (queued.clone(), channel::<()>());
         std::thread::Builder::new().name("log-service".into()).spawn(move || {
-            let mut troubles = Troubles { lost_at, lost: 0, warned: None };
+            let mut troubles = Troubles::new(lost_at);
             for lines in received {
                 let outcome = connection.send(&lines);
                 for_thread.fetch_sub(lines.text.len(), Ordering::Relaxed);
-                troubles.note(&connection.name, outcome);
+                if let Some(line) = troubles.note(&connection.name, outcome, Instant::now()) {
+                    warn(&line);
+                }
             }
             drop(ending);
         })?;
@@ -106,31 +108,39 @@ struct Loss {
 /// Lost lines of one service, for warnings.
 struct Troubles {
     lost_at: LostAt,
+    /// Lines lost since the last warning that the service takes lines again.
     lost: u64,
-    /// Time of the last warning.
+    /// True if a warning says that the service does not take lines now.
+    is_warned: bool,
+    /// Time of the last such warning.
     warned: Option<Instant>,
 }
 
 impl Troubles {
-    /// Counts lost lines. Logs one warning when lines begin to be lost, and one when the service
-    /// takes lines again.
-    fn note(&mut self, name: &str, outcome: Result<(), Loss>) {
+    fn new(lost_at: LostAt) -> Self {
+        Self { lost_at, lost: 0, is_warned: false, warned: None }
+    }
+
+    /// Counts lost lines. Returns one warning after lines begin to be lost, and one after the
+    /// service takes lines again. A service that fails again and again causes few warnings.
+    fn note(&mut self, name: &str, outcome: Result<(), Loss>, now: Instant) -> Option<String> {
         match outcome {
             Err(Loss { lines, error }) => {
-                let is_first = self.lost == 0;
                 self.lost += lines;
                 self.lost_at.count(lines);
-                let is_due = self.warned.is_none_or(|warned| warned.elapsed() > WARNING_INTERVAL);
-                if is_first && is_due {
-                    self.warned = Some(Instant::now());
-                    warn(&format!("{name} does not take log lines, which are lost: {error}"));
+                let is_due =
+                    self.warned.is_none_or(|warned| now.duration_since(warned) > WARNING_INTERVAL);
+                if self.is_warned || !is_due {
+                    return None;
                 }
+                (self.is_warned, self.warned) = (true, Some(now));
+                Some(format!("{name} does not take log lines, which are lost: {error}"))
             }
-            Ok(()) if self.lost > 0 => {
+            Ok(()) if std::mem::take(&mut self.is_warned) => {
                 let lost = std::mem::take(&mut self.lost);
-                warn(&format!("{name} takes log lines again; lines lost: up to {lost}"));
+                Some(format!("{name} takes log lines again; lines lost: up to {lost}"))
             }
-            Ok(()) => {}
+            Ok(()) => None,
         }
     }
 }
@@ -308,4 +318,33 @@ fn has_ended(stream: &TcpStream) -> bool {
     let outcome = recv(stream, &mut [0; 1][..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
     matches!(outcome, Ok((_, 0)))
         || outcome.is_err_and(|error| error != rustix::io::Errno::WOULDBLOCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_long_failure_is_warned_of_and_short_ones_seldom() {
+        let mut troubles = Troubles::new(LostAt::Syslog);
+        let start = Instant::now();
+        let mut note = |second: u64, is_lost: bool| {
+            let error = io::Error::other("away");
+            let outcome = if is_lost { Err(Loss { lines: 1, error }) } else { Ok(()) };
+            troubles.note("it", outcome, start + Duration::from_secs(second))
+        };
+        let away = Some("it does not take log lines, which are lost: away".to_owned());
+        let again = |lost: u64| Some(format!("it takes log lines again; lines lost: up to {lost}"));
+        assert_eq!(note(0, false), None);
+        assert_eq!(note(1, true), away);
+        assert_eq!(note(2, true), None);
+        assert_eq!(note(3, false), again(2));
+        // Another short failure.
+        assert_eq!(note(4, true), None);
+        assert_eq!(note(5, false), None);
+        // A long failure.
+        assert_eq!(note(6, true), None);
+        assert_eq!(note(100, true), away);
+        assert_eq!(note(101, false), again(3));
+    }
 }

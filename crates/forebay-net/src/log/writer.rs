@@ -1,8 +1,9 @@
 //! The thread that writes the logs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -15,7 +16,7 @@ use super::lost::LostAt;
 use super::message::LineKind;
 use super::pattern::append_json_text;
 use super::service::Service;
-use super::target::{self, ServiceHandle, Target};
+use super::target::{self, FileTarget, ServiceHandle, Target};
 use super::{AccessLog, ErrorLog, LogQueue, Message, Queued, Reopener, Style};
 use crate::log_file::Owner;
 use crate::log_opener::Opener;
@@ -47,7 +48,7 @@ impl Writer {
         let (for_thread, for_queue) = (style.clone(), queue.clone());
         let (ending, ended) = channel::<()>();
         let thread = std::thread::Builder::new().name("log".into()).spawn(move || {
-            LogThread { queue: for_queue, style: for_thread, opener: None }.run(&queued, targets);
+            LogThread::new(for_queue, for_thread).run(&queued, targets);
             drop(ending);
         })?;
         let thread = Some(thread);
@@ -90,9 +91,15 @@ impl Writer {
         Targets::open(log, None)
     }
 
-    /// Makes the writer use `targets` for all further lines.
+    /// Makes the writer use `targets` from now on. Lines for other destinations, of threads that have
+    /// not changed their logs yet, go to the targets before. Call [`Self::retire`] afterwards.
     pub fn switch(&self, targets: Targets) {
         self.queue.order(Message::Switch(targets));
+    }
+
+    /// Closes the targets from before the last switch.
+    pub fn retire(&self) {
+        self.queue.order(Message::Retire);
     }
 
     /// Sets the process that reopens the logs if this process lacks the permission.
@@ -119,9 +126,18 @@ impl Drop for Writer {
     }
 }
 
+/// The destination of an access log.
+struct LogDestination {
+    to: conf::AccessLog,
+    target: Target,
+    troubles: Troubles,
+}
+
 /// Destinations of all logs.
 pub struct Targets {
-    access: Vec<Target>,
+    access: Vec<LogDestination>,
+    /// Destinations before the last switch. Some threads may still have lines for them.
+    former: Vec<LogDestination>,
     /// The service of the error log. `None` means standard error.
     errors: Option<ServiceHandle>,
     services: BTreeMap<conf::LogService, ServiceHandle>,
@@ -139,15 +155,27 @@ impl Targets {
             services.insert(to.clone(), started.clone());
             Ok(started)
         };
-        let access = log.files().map(|file| target::open(&file, owner, &mut service));
+        let access = log.files().map(|file| {
+            let target = target::open(&file, owner, &mut service)?;
+            Ok(LogDestination { to: file.access, target, troubles: Troubles::default() })
+        });
         let access = access.collect::<io::Result<_>>()?;
         let errors = log.error.as_ref().map(service).transpose()?;
-        Ok(Self { access, errors, services })
+        Ok(Self { access, former: Vec::new(), errors, services })
+    }
+
+    /// Returns the destination of lines for the log with this number. After a reload,
+    /// another log may have the number.
+    fn find(&mut self, number: usize, to: &conf::AccessLog) -> Option<&mut LogDestination> {
+        if self.access.get(number).is_some_and(|found| found.to == *to) {
+            return self.access.get_mut(number);
+        }
+        self.access.iter_mut().chain(&mut self.former).find(|found| found.to == *to)
     }
 
     /// Waits until the services have taken all lines, for a limited time.
     fn finish(mut self) {
-        (self.access, self.errors) = (Vec::new(), None);
+        (self.access, self.former, self.errors) = (Vec::new(), Vec::new(), None);
         self.services.into_values().for_each(|service| service.0.finish());
     }
 }
@@ -192,38 +220,46 @@ struct LogThread {
     queue: LogQueue,
     style: Arc<Style>,
     opener: Option<Opener>,
+    /// Paths of logs with an old file that is being compressed. Several logs may have one path.
+    compressing: BTreeSet<PathBuf>,
 }
 
 impl LogThread {
+    fn new(queue: LogQueue, style: Arc<Style>) -> Self {
+        Self { queue, style, opener: None, compressing: BTreeSet::new() }
+    }
+
     fn run(mut self, queued: &Queued, mut targets: Targets) {
-        let mut troubles = troubles(&targets);
         let is_journal = is_stderr_journal();
         while let Ok(message) = queued.receiver.recv() {
             let size = message.size();
             match message {
-                // After a reload with fewer logs, lines of the last tick may have the number of a
-                // removed log.
-                Message::Lines(number, lines) => {
-                    if let Some(target) = targets.access.get_mut(number) {
-                        troubles[number].write(target, lines, self.opener.as_mut());
-                        self.compress_old(target);
+                Message::Lines(number, to, lines) => match targets.find(number, &to) {
+                    Some(found) => {
+                        found.troubles.write(&mut found.target, lines, self.opener.as_mut());
+                        self.compress_old(&mut found.target);
                     }
-                }
+                    // A thread has changed its logs very late.
+                    None => LostAt::Queue.count(memchr::memchr_iter(b'\n', &lines).count() as u64),
+                },
                 Message::Error(level, line) => {
                     self.write_error(level, &line, &targets, is_journal);
                 }
                 Message::Reopen => {
-                    for file in targets.access.iter_mut().filter_map(Target::file) {
+                    let files = targets.access.iter_mut();
+                    for file in files.filter_map(|found| found.target.file()) {
                         file.reopen(self.opener.as_mut());
                     }
                 }
                 Message::Opener(other) => self.opener = Some(other),
                 Message::Switch(others) => {
-                    targets = others;
-                    troubles = self::troubles(&targets);
+                    let former = std::mem::replace(&mut targets, others).access;
+                    targets.former = former;
                 }
+                Message::Retire => targets.former.clear(),
                 Message::Compressed(path, outcome) => {
-                    for target in &mut targets.access {
+                    self.compressing.remove(&path);
+                    for LogDestination { target, .. } in &mut targets.access {
                         if let Some(file) = target.file() {
                             file.end_compression(&path, &outcome, self.opener.as_mut());
                         }
@@ -251,7 +287,9 @@ impl LogThread {
 
     /// Compresses an old file of the log on another thread, if one waits.
     fn compress_old(&mut self, target: &mut Target) {
-        let Some(file) = target.file() else { return };
+        // Otherwise, the end of one compression would be taken for the end of another one.
+        let is_free = |file: &&mut FileTarget| !self.compressing.contains(file.path());
+        let Some(file) = target.file().filter(is_free) else { return };
         let Some(compression) = file.begin_compression(self.opener.as_mut()) else { return };
         let (queue, path) = (self.queue.clone(), file.path().to_owned());
         let thread = std::thread::Builder::new().name("log-compress".into());
@@ -262,8 +300,9 @@ impl LogThread {
             let outcome = compress(compression);
             queue.order(Message::Compressed(own_path, outcome));
         });
-        if let Err(error) = started {
-            file.end_compression(&path, &Err(error), self.opener.as_mut());
+        match started {
+            Ok(_) => drop(self.compressing.insert(path)),
+            Err(error) => file.end_compression(&path, &Err(error), self.opener.as_mut()),
         }
     }
 }
@@ -274,10 +313,6 @@ fn service_line(level: Level, message: &str, style: &Style) -> Vec<u8> {
         return error_line(level, message, style);
     }
     format!("{message}\n").into_bytes()
-}
-
-fn troubles(targets: &Targets) -> Vec<Troubles> {
-    targets.access.iter().map(|_| Troubles::default()).collect()
 }
 
 /// State of failed writes, for example on a full disk.
@@ -321,6 +356,7 @@ impl Troubles {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::connection::{ConnectionEnd, ConnectionEntry};
 
     #[test]
     fn a_line_has_time_level_and_message_in_text_and_in_json() {
@@ -337,5 +373,46 @@ mod tests {
         let (time, rest) = rest.split_once('"').unwrap();
         assert!(time.parse::<jiff::Timestamp>().is_ok(), "{time}");
         assert_eq!(rest, ",\"level\":\"warn\",\"message\":\"it said \\\"no\\\"\"}\n");
+    }
+
+    #[test]
+    fn no_line_goes_to_a_log_that_got_the_number_of_another_one() {
+        let tmp = tempfile::tempdir().unwrap();
+        let path = |name: &str| tmp.path().join(name);
+        let log = |names: &[&str]| {
+            let file = |name: &&str| conf::LogFile {
+                access: conf::AccessLog::Path(path(name)),
+                format: conf::Format::Combined,
+                rotate: None,
+            };
+            conf::Log { others: names.iter().map(file).collect(), ..conf::Log::default() }
+        };
+        let entry = |name| ConnectionEntry {
+            protocol: "TCP",
+            client: forebay_wire::ClientAddress::Unix,
+            server_name: Some(name),
+            backend: None,
+            end: ConnectionEnd::Closed,
+            sent: 0,
+            received: 0,
+            took: Duration::ZERO,
+        };
+        let (before, after) = (log(&["a", "b"]), log(&["b", "c"]));
+        let writer = Writer::start(&before, None).unwrap();
+        let (slow, mut fast) = (writer.access(&before), writer.access(&before));
+        writer.switch(Writer::open(&after).unwrap());
+        fast.replace(writer.access(&after));
+        let lines = [(&slow, 1, "a"), (&slow, 2, "b"), (&fast, 1, "b"), (&fast, 2, "c")];
+        for (thread, number, name) in lines {
+            thread.record_connection(number, &entry(name));
+            thread.hand_over();
+        }
+        writer.retire();
+        drop(writer);
+        for (name, count) in [("a", 1), ("b", 2), ("c", 1)] {
+            let text = std::fs::read_to_string(path(name)).unwrap();
+            assert_eq!(text.matches(&format!("\"TCP {name}\"")).count(), count, "{text}");
+            assert_eq!(text.lines().count(), count, "{text}");
+        }
     }
 }

@@ -170,9 +170,14 @@ impl Server {
         if let Err(error) = self.writer.set_traces(&wanted.log) {
             self.errors().error(&format!("traces keep their settings: {error}"));
         }
-        self.send_change(threads, &wanted, tables, opened, closed);
+        // The writer changes first, because threads send lines for new logs at once.
+        let has_other_logs = other_logs.is_some();
         if let Some(targets) = other_logs {
             self.writer.switch(targets);
+        }
+        self.send_change(threads, &wanted, tables, opened, closed);
+        if has_other_logs {
+            self.writer.retire();
         }
         self.wanted = wanted;
         done();
