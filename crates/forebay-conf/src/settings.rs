@@ -214,7 +214,8 @@ fn hidden(key: &str, text: &str) -> Option<String> {
     }
     // The password of a URL. That of a store may contain any character, and the last `@` ends it.
     let (scheme, rest) = text.split_once("://")?;
-    let authority = if scheme.starts_with("redis") { rest } else { rest.split(['/', '?']).next()? };
+    let authority =
+        if scheme.starts_with("redis") { rest } else { rest.split(['/', '?']).next()? };
     let (_, host) = authority.rsplit_once('@')?;
     Some(format!("{scheme}://{HIDDEN}@{host}{}", &rest[authority.len()..]))
 }

@@ -56,7 +56,10 @@ impl Overrides {
         let site = change.site.to_ascii_lowercase();
         let named = |name: &str| {
             let sites = plan.sites.iter().enumerate();
-            sites.filter(|(_, site)| is_named(site, name)).map(|(at, _)| at).collect::<BTreeSet<_>>()
+            sites
+                .filter(|(_, site)| is_named(site, name))
+                .map(|(at, _)| at)
+                .collect::<BTreeSet<_>>()
         };
         let sites = named(&site);
         if sites.is_empty() {
@@ -88,8 +91,7 @@ impl Overrides {
                 }
             }
         } else if let Some(all) = self.backends.get(&(None, address.clone())) {
-            let keeps_state =
-                change.state == Some(BackendState::Ready) && all.activation.is_some();
+            let keeps_state = change.state == Some(BackendState::Ready) && all.activation.is_some();
             if keeps_state || change.weight == Some(WeightChange::Default) && all.weight.is_some() {
                 let why = format!(
                     "a change of {address} in all groups is in force; undo that one, without the \
@@ -353,7 +355,11 @@ mod tests {
 
     /// Adds a change and applies all, as the server does. Returns the changes and the plan, or the
     /// status of the refusal.
-    fn change(overrides: &Overrides, change: &AdminChange, text: &str) -> Result<(Overrides, Plan), u16> {
+    fn change(
+        overrides: &Overrides,
+        change: &AdminChange,
+        text: &str,
+    ) -> Result<(Overrides, Plan), u16> {
         let (mut overrides, mut changed) = (overrides.clone(), plan(text));
         let added = overrides.add(change, &changed).and_then(|_| overrides.apply(&mut changed));
         added.map(|()| (overrides, changed)).map_err(|refused| refused.status)
@@ -399,13 +405,18 @@ mod tests {
         let of_group = change(&none, &in_shop, TWO).unwrap().0;
         let (rest, changed) = change(&of_group, &undrain, TWO).unwrap();
         assert_eq!(states(&changed), [Activation::Active; 2]);
-        assert_eq!(rest.texts(), ["backend 10.0.0.1:80 of upstream shop is as configured, weight 2"]);
+        assert_eq!(
+            rest.texts(),
+            ["backend 10.0.0.1:80 of upstream shop is as configured, weight 2"]
+        );
     }
 
     #[test]
     fn a_site_that_is_opened_is_open() {
         let two = TWO.replace("\"a.example\"", "\"a.example\", \"b.example\"");
-        let two = format!("{two}[[site]]\nlisten = \":80\"\nhosts = [\"c.example\"]\n[[site.route]]\nrespond = \"c\"\n");
+        let two = format!(
+            "{two}[[site]]\nlisten = \":80\"\nhosts = [\"c.example\"]\n[[site.route]]\nrespond = \"c\"\n"
+        );
         let of = |site: &str, seconds: Option<u64>| {
             let closed = seconds.map(|seconds| ClosedSite {
                 retry_after: std::time::Duration::from_secs(seconds),

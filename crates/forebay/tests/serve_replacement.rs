@@ -372,9 +372,9 @@ fn the_administrators_unix_socket_belongs_to_the_new_process() {
     );
     let admin = format!("--admin=unix:{}", forebay.folder.path().join("admin.sock").display());
     let ctl = |arguments: &[&str]| {
-        let output = Command::new(program()).args(["ctl", &admin]).args(arguments).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        if output.status.success() { text } else { format!("{output:?}") }
+        let output =
+            Command::new(program()).args(["ctl", &admin]).args(arguments).output().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
     };
     assert!(ctl(&["maintenance", "on", "h.example"]).contains("configuration 2 runs"));
     assert_eq!(forebay.get("/").status, 503);
