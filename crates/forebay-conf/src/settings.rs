@@ -29,8 +29,22 @@ pub struct Setting {
 const HIDDEN: &str = "(hidden)";
 
 /// Parts of names and texts that announce a secret.
-const SECRET_WORDS: [&str; 8] =
-    ["secret", "token", "passw", "hmac", "authorization", "cookie", "api-key", "api_key"];
+const SECRET_WORDS: [&str; 14] = [
+    "secret",
+    "token",
+    "pass",
+    "hmac",
+    "mac_key",
+    "store_key",
+    "authorization",
+    "credential",
+    "cookie",
+    "api-key",
+    "api_key",
+    "apikey",
+    "private-key",
+    "private_key",
+];
 
 impl SourceFile {
     /// Returns the settings; none for a configuration without a file.
@@ -113,8 +127,11 @@ impl List {
         }
         let (mut value, mut shown) = (String::new(), String::new());
         append(&mut value, node, &mut |_, _| None);
+        let mut is_next_secret = false;
         append(&mut shown, node, &mut |name, text| {
-            hidden(&format!("{key}.{}", name.unwrap_or_default()), text)
+            let is_secret = std::mem::replace(&mut is_next_secret, is_secret_option(text));
+            let key = format!("{key}.{}", name.unwrap_or_default());
+            if is_secret { Some(HIDDEN.to_owned()) } else { hidden(&key, text) }
         });
         self.settings.push(Setting { part: part.to_owned(), key: key.to_owned(), value, shown });
     }
@@ -175,18 +192,30 @@ fn append_named(
     }
 }
 
+/// Returns true if the lower-case `text` announces a secret.
+fn announces(text: &str) -> bool {
+    SECRET_WORDS.iter().any(|word| text.contains(word))
+}
+
+/// Returns true for an option of a program, such as `--password`, whose value is the next argument.
+fn is_secret_option(text: &str) -> bool {
+    text.starts_with('-') && !text.contains('=') && announces(&text.to_ascii_lowercase())
+}
+
 /// Returns the text to show instead of a secret; `None` if `text` is no secret.
 fn hidden(key: &str, text: &str) -> Option<String> {
     let (key, lower) = (key.to_ascii_lowercase(), text.to_ascii_lowercase());
-    let announces = |text: &str| SECRET_WORDS.iter().any(|word| text.contains(word));
     let is_in_env = key.split('.').any(|part| part == "env");
-    let is_file = text.starts_with('/') && !lower.contains('=');
-    if is_in_env || (announces(&key) && !is_file) || (lower.contains('=') && announces(&lower)) {
+    // A value such as `password=x`, a query such as `?key=x`, or a command line with options.
+    let has_values = lower.contains('=') && (announces(&lower) || lower.contains("key="));
+    let has_options = lower.contains("--") && lower.contains(' ') && announces(&lower);
+    if is_in_env || announces(&key) || has_values || has_options {
         return Some(HIDDEN.to_owned());
     }
-    // The password of a URL.
+    // The password of a URL. That of a store may contain any character, and the last `@` ends it.
     let (scheme, rest) = text.split_once("://")?;
-    let authority = rest.split(['/', '?']).next()?;
+    let authority =
+        if scheme.starts_with("redis") { rest } else { rest.split(['/', '?']).next()? };
     let (_, host) = authority.rsplit_once('@')?;
     Some(format!("{scheme}://{HIDDEN}@{host}{}", &rest[authority.len()..]))
 }
@@ -219,7 +248,33 @@ mod tests {
         assert_eq!(shown("site :80, route /b", "respond"), "\"{env.PATH}\"");
         let all: String = settings.iter().map(|setting| setting.shown.clone()).collect();
         assert!(!all.contains("geheim") && !all.contains("0123456789"), "{all}");
-        let url = hidden("to", "redis://me:geheim@h:1/0?x@y").unwrap();
-        assert_eq!(url, "redis://(hidden)@h:1/0?x@y");
+        for (url, shown) in [
+            ("http://me:geheim@h:1/0?x@y", "http://(hidden)@h:1/0?x@y"),
+            ("redis://me:ge/he@im?x@h:1/0", "redis://(hidden)@h:1/0"),
+            ("http://h/?key=geheim", "(hidden)"),
+        ] {
+            assert_eq!(hidden("to", url).as_deref(), Some(shown), "{url}");
+        }
+        assert_eq!(hidden("proxy.to", "http://h:1/x@y"), None);
+    }
+
+    #[test]
+    fn typed_keys_and_arguments_of_programs_are_secrets() {
+        let text = "[server]\nadmin = \":1\"\nadmin_token = \"/geheim/base64/begins\"\n\
+            store = \"redis://u:ge/heim@h\"\nstore_key = \"geheim-geheim-geheim-geheim-geheim\"\n\
+            [app.a]\nkind = \"command\"\nrun = [\"x\", \"{port}\", \"--db-pass\", \"geheim\", \"plain\"]\n\
+            speaks = \"http\"\n[app.b]\nkind = \"command\"\nspeaks = \"http\"\n\
+            run = [\"sh\", \"-c\", \"x --port {port} --token geheim\"]\n\
+            [[site]]\nlisten = \"https://:1\"\nhosts = [\"h\"]\n[site.tls.acme]\nemail = \"a@h\"\ndirectory = \"https://h/d\"\n\
+            external_account = { key_id = \"k\", mac_key = \"Z2VoZWltLWdlaGVpbQgeheim\" }\n\
+            [[site.route]]\napp = \"a\"\n[[site.route]]\napp = \"b\"\n";
+        let sources = Sources::one("site.toml", text, Path::new("/"));
+        let mut list = List::default();
+        for (key, node) in &typed(&sources).unwrap() {
+            list.add_top(tree::name(key), node);
+        }
+        let all: Vec<_> = list.settings.iter().map(|s| format!("{} {}", s.key, s.shown)).collect();
+        assert!(!all.join("\n").contains("geheim"), "{all:?}");
+        assert!(all.join("\n").contains("\"--db-pass\", \"(hidden)\", \"plain\""), "{all:?}");
     }
 }

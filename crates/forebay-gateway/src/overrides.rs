@@ -6,7 +6,7 @@
 //! Changes stay in force over reloads, until they are undone or Forebay restarts. A reload drops a
 //! change that no longer fits the configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use forebay_admin::{
@@ -36,36 +36,71 @@ struct BackendOverride {
 }
 
 impl Overrides {
-    /// Adds a change. Returns the change in words.
-    pub fn add(&mut self, change: &AdminChange) -> String {
-        match change {
-            AdminChange::Backend(change) => self.add_backend(change),
-            AdminChange::Maintenance(MaintenanceChange { site, closed }) => {
-                let site = site.to_ascii_lowercase();
-                match closed {
-                    Some(closed) => {
-                        let text = closed_text(&site, closed);
-                        self.sites.insert(site, closed.clone());
-                        text
-                    }
-                    None => {
-                        let text = format!("site {site} is open");
-                        self.sites.remove(&site);
-                        text
-                    }
-                }
-            }
+    /// Adds a change of a plan, and removes earlier changes that it replaces. Returns the change in
+    /// words. Fails if the plan has no such backend or site, or if another change would still be in
+    /// force against this one.
+    pub fn add(&mut self, change: &AdminChange, plan: &Plan) -> Result<String, Refused> {
+        Ok(match change {
+            AdminChange::Backend(change) => self.add_backend(change, plan)?,
+            AdminChange::Maintenance(change) => self.add_site(change, plan)?,
             AdminChange::Reset => {
                 *self = Self::default();
                 "all changes of backends and sites are undone".to_owned()
             }
             AdminChange::Reload => "the configuration file was read again".to_owned(),
             AdminChange::Replace(_) => "the configuration was replaced by a text".to_owned(),
-        }
+        })
     }
 
-    fn add_backend(&mut self, change: &BackendChange) -> String {
-        let key = (change.upstream.clone(), address_of(&change.backend).to_owned());
+    fn add_site(&mut self, change: &MaintenanceChange, plan: &Plan) -> Result<String, Refused> {
+        let site = change.site.to_ascii_lowercase();
+        let named = |name: &str| {
+            let sites = plan.sites.iter().enumerate();
+            sites
+                .filter(|(_, site)| is_named(site, name))
+                .map(|(at, _)| at)
+                .collect::<BTreeSet<_>>()
+        };
+        let sites = named(&site);
+        if sites.is_empty() {
+            return Err(unknown_site(plan, &site));
+        }
+        // The same site may have been closed by another of its names.
+        self.sites.retain(|name, _| {
+            (name == "*" && site != "*") || *name != site && !named(name).is_subset(&sites)
+        });
+        if let Some(closed) = &change.closed {
+            self.sites.insert(site.clone(), closed.clone());
+            return Ok(closed_text(&site, closed));
+        }
+        if let Some(other) = self.sites.keys().find(|name| !named(name).is_disjoint(&sites)) {
+            let why = format!("{site} is still closed, as a part of {other}; open {other} instead");
+            return Err(Refused::new(409, why));
+        }
+        Ok(format!("site {site} is as configured"))
+    }
+
+    fn add_backend(&mut self, change: &BackendChange, plan: &Plan) -> Result<String, Refused> {
+        let (upstream, address) = key_in(plan, change)?;
+        if upstream.is_none() {
+            // A change in all groups replaces those in single groups.
+            for ((_, other), now) in &mut self.backends {
+                if *other == address {
+                    now.activation = now.activation.filter(|_| change.state.is_none());
+                    now.weight = now.weight.filter(|_| change.weight.is_none());
+                }
+            }
+        } else if let Some(all) = self.backends.get(&(None, address.clone())) {
+            let keeps_state = change.state == Some(BackendState::Ready) && all.activation.is_some();
+            if keeps_state || change.weight == Some(WeightChange::Default) && all.weight.is_some() {
+                let why = format!(
+                    "a change of {address} in all groups is in force; undo that one, without the \
+                     name of a group"
+                );
+                return Err(Refused::new(409, why));
+            }
+        }
+        let key = (upstream, address);
         let mut now = self.backends.get(&key).copied().unwrap_or_default();
         now.activation = match change.state {
             None => now.activation,
@@ -79,12 +114,9 @@ impl Overrides {
             Some(WeightChange::To(weight)) => Some(weight),
         };
         let text = backend_text(&key, &now);
-        if now == BackendOverride::default() {
-            self.backends.remove(&key);
-        } else {
-            self.backends.insert(key, now);
-        }
-        text
+        self.backends.insert(key, now);
+        self.backends.retain(|_, now| *now != BackendOverride::default());
+        Ok(text)
     }
 
     /// Returns the changes that are in force, in words.
@@ -93,20 +125,8 @@ impl Overrides {
         backends.chain(self.sites.iter().map(|(site, now)| closed_text(site, now))).collect()
     }
 
-    /// Changes a plan. Fails if `change` or an earlier change does not fit the plan.
-    pub fn apply(&self, change: &AdminChange, plan: &mut Plan) -> Result<(), Refused> {
-        // A change that only undoes another one must name an existing backend, too.
-        if let AdminChange::Backend(change) = change {
-            let key = (change.upstream.clone(), address_of(&change.backend).to_owned());
-            if !has_backend(plan, &key) {
-                return Err(unknown_backend(plan, &key));
-            }
-        }
-        if let AdminChange::Maintenance(change) = change
-            && !plan.sites.iter().any(|site| is_named(site, &change.site))
-        {
-            return Err(unknown_site(plan, &change.site));
-        }
+    /// Changes a plan. Fails if a change does not fit the plan.
+    pub fn apply(&self, plan: &mut Plan) -> Result<(), Refused> {
         for (key, now) in &self.backends {
             apply_to_backend(plan, key, now)?;
         }
@@ -147,6 +167,23 @@ impl Overrides {
 fn address_of(text: &str) -> &str {
     let address = text.split_once("://").map_or(text, |(_, address)| address);
     address.trim_end_matches('/')
+}
+
+/// Returns the key of a backend: its group, and its address as `ctl status` shows it, so that each
+/// backend has one key, whether the client names its address or its URL.
+fn key_in(plan: &Plan, change: &BackendChange) -> Result<BackendKey, Refused> {
+    let typed = (change.upstream.clone(), address_of(&change.backend).to_owned());
+    let found = upstreams(plan).flat_map(|upstream| {
+        let backends = upstream.to.iter();
+        backends.filter(|backend| is_it(&plan.file, &typed, upstream, backend))
+    });
+    let shown: BTreeSet<_> =
+        found.map(|backend| plan.file.hide(&backend.address.to_string())).collect();
+    match (shown.len(), shown.into_iter().next()) {
+        (1, Some(address)) => Ok((typed.0, address)),
+        (_, Some(_)) => Ok(typed),
+        (_, None) => Err(unknown_backend(plan, &typed)),
+    }
 }
 
 fn backend_text((upstream, address): &BackendKey, now: &BackendOverride) -> String {
@@ -316,34 +353,105 @@ mod tests {
         upstream.to.iter().map(|backend| backend.activation).collect()
     }
 
+    /// Adds a change and applies all, as the server does. Returns the changes and the plan, or the
+    /// status of the refusal.
+    fn change(
+        overrides: &Overrides,
+        change: &AdminChange,
+        text: &str,
+    ) -> Result<(Overrides, Plan), u16> {
+        let (mut overrides, mut changed) = (overrides.clone(), plan(text));
+        let added = overrides.add(change, &changed).and_then(|_| overrides.apply(&mut changed));
+        added.map(|()| (overrides, changed)).map_err(|refused| refused.status)
+    }
+
     #[test]
     fn a_group_keeps_a_server_for_new_clients() {
-        let mut overrides = Overrides::default();
+        let none = Overrides::default();
         let first = backend("http://10.0.0.1:80/", BackendState::Drain);
-        overrides.add(&first);
-        let mut changed = plan(TWO);
-        overrides.apply(&first, &mut changed).unwrap();
+        let (overrides, changed) = change(&none, &first, TWO).unwrap();
         assert_eq!(states(&changed), [Activation::Disabled, Activation::Active]);
         let second = backend("10.0.0.2:80", BackendState::Down);
-        let mut both = overrides.clone();
-        both.add(&second);
-        assert_eq!(both.apply(&second, &mut plan(TWO)).unwrap_err().status, 409);
+        assert_eq!(change(&overrides, &second, TWO).unwrap_err(), 409);
         let unknown = backend("10.0.0.3:80", BackendState::Ready);
-        assert_eq!(overrides.apply(&unknown, &mut plan(TWO)).unwrap_err().status, 404);
-        overrides.add(&backend("10.0.0.1:80", BackendState::Ready));
-        assert_eq!(overrides.texts(), [""; 0]);
+        assert_eq!(change(&overrides, &unknown, TWO).unwrap_err(), 404);
+        let undrain = backend("10.0.0.1:80", BackendState::Ready);
+        assert_eq!(change(&overrides, &undrain, TWO).unwrap().0.texts(), [""; 0]);
+    }
+
+    #[test]
+    fn a_change_that_is_undone_is_no_longer_in_force() {
+        let of = |upstream: Option<&str>, backend: &str, state, weight| {
+            let (upstream, backend) = (upstream.map(str::to_owned), backend.to_owned());
+            AdminChange::Backend(BackendChange { backend, upstream, state, weight })
+        };
+        let (drain, ready) = (Some(BackendState::Drain), Some(BackendState::Ready));
+        let none = Overrides::default();
+        let two = TWO.replace("http://10.0.0.1:80", "http://10.0.0.1");
+        // Without its port, the URL is another name of the same backend.
+        let named = change(&none, &of(None, "http://10.0.0.1", drain, None), &two).unwrap().0;
+        assert_eq!(named.texts(), ["backend 10.0.0.1:80 drains"]);
+        let undrain = of(None, "10.0.0.1:80", ready, None);
+        assert_eq!(change(&named, &undrain, &two).unwrap().0.texts(), [""; 0]);
+        // A drained backend with another weight still drains.
+        let weight = of(None, "10.0.0.1:80", None, Some(WeightChange::To(3)));
+        let mut both = named.clone();
+        let text = both.add(&weight, &plan(&two)).unwrap();
+        assert_eq!(text, "backend 10.0.0.1:80 drains, weight 3");
+
+        // One group cannot undo the change of all groups, but all groups that of one.
+        let in_shop = of(Some("shop"), "10.0.0.1:80", ready, None);
+        assert_eq!(change(&named, &in_shop, &two).unwrap_err(), 409);
+        let in_shop = of(Some("shop"), "10.0.0.1:80", drain, Some(WeightChange::To(2)));
+        let of_group = change(&none, &in_shop, &two).unwrap().0;
+        let (rest, changed) = change(&of_group, &undrain, &two).unwrap();
+        assert_eq!(states(&changed), [Activation::Active; 2]);
+        assert_eq!(
+            rest.texts(),
+            ["backend 10.0.0.1:80 of upstream shop is as configured, weight 2"]
+        );
+    }
+
+    #[test]
+    fn a_site_that_is_opened_is_open() {
+        let two = TWO.replace("\"a.example\"", "\"a.example\", \"b.example\"");
+        let two = format!(
+            "{two}[[site]]\nlisten = \":80\"\nhosts = [\"c.example\"]\n[[site.route]]\nrespond = \"c\"\n"
+        );
+        let of = |site: &str, seconds: Option<u64>| {
+            let closed = seconds.map(|seconds| ClosedSite {
+                retry_after: std::time::Duration::from_secs(seconds),
+                except: vec![],
+            });
+            AdminChange::Maintenance(MaintenanceChange { site: site.to_owned(), closed })
+        };
+        let closed = |plan: &Plan| {
+            let of = |site: &Site| Some(site.routes[0].maintenance.as_ref()?.retry_after.as_secs());
+            plan.sites.iter().map(of).collect::<Vec<_>>()
+        };
+        let none = Overrides::default();
+        let (overrides, _) = change(&none, &of("b.example", Some(5)), &two).unwrap();
+        let (overrides, changed) = change(&overrides, &of("A.example", Some(9)), &two).unwrap();
+        assert_eq!(closed(&changed), [Some(9), None]);
+        let (open, changed) = change(&overrides, &of("b.example", None), &two).unwrap();
+        assert_eq!((open.texts().len(), closed(&changed)), (0, vec![None, None]));
+        let (all, changed) = change(&overrides, &of("*", Some(7)), &two).unwrap();
+        assert_eq!(closed(&changed), [Some(7), Some(7)]);
+        assert_eq!(change(&all, &of("c.example", None), &two).unwrap_err(), 409);
+        let (open, changed) = change(&all, &of("*", None), &two).unwrap();
+        assert_eq!((open.texts().len(), closed(&changed)), (0, vec![None, None]));
+        assert_eq!(change(&none, &of("d.example", Some(5)), &two).unwrap_err(), 404);
     }
 
     #[test]
     fn a_reload_drops_only_what_does_not_fit() {
-        let mut overrides = Overrides::default();
-        overrides.add(&backend("10.0.0.1:80", BackendState::Drain));
-        overrides.add(&backend("10.0.0.9:80", BackendState::Drain));
+        let (mut overrides, before) = (Overrides::default(), TWO.replace("0.2:80", "0.9:80"));
+        let before = plan(&before.replace("\"a.example\"", "\"a.example\", \"b.example\""));
+        overrides.add(&backend("10.0.0.1:80", BackendState::Drain), &before).unwrap();
+        overrides.add(&backend("10.0.0.9:80", BackendState::Drain), &before).unwrap();
         let closed = ClosedSite { retry_after: std::time::Duration::from_secs(5), except: vec![] };
         for site in ["a.example", "b.example"] {
-            let closed = Some(closed.clone());
-            let change = MaintenanceChange { site: site.to_owned(), closed };
-            overrides.add(&AdminChange::Maintenance(change));
+            overrides.sites.insert(site.to_owned(), closed.clone());
         }
         let mut changed = plan(TWO);
         let dropped = overrides.apply_fitting(&mut changed);

@@ -260,8 +260,11 @@ impl Server {
                 }
                 Signalled::Requested(ReloadRequest { prepare, outcome }) => {
                     let reloaded = self.reload(&runtime, &mut signals, &threads, prepare);
-                    let _ = outcome.send(reloaded.0);
                     left = reloaded.1;
+                    // A stop leaves the change undecided, so that it has no outcome.
+                    if !matches!(left, Some(Signalled::Stop)) {
+                        let _ = outcome.send(reloaded.0);
+                    }
                 }
                 Signalled::Upgrade => match self.upgrade(&runtime, &mut signals) {
                     Ok(()) => break Stage::Leaving,

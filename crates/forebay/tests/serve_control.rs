@@ -116,8 +116,10 @@ fn backends_drain_and_sites_close_over_reloads() {
     assert!(eventually(|| server.status()["configuration"]["generation"] == 4));
     assert_eq!(server.four(), [0, 4]);
 
-    let weight = json!({"backend": first, "upstream": "shop", "state": "ready", "weight": 3});
+    let weight = json!({"backend": first, "upstream": "shop", "weight": 3});
     // The change of one group is another one than that of all groups.
+    let ready = json!({"backend": first, "upstream": "shop", "state": "ready"});
+    assert_eq!(server.order("backend", &ready).0, 409);
     assert_eq!(server.order("backend", &weight).0, 200);
     assert_eq!(server.order("backend", &json!({"backend": first, "state": "ready"})).0, 200);
     assert_eq!(server.four(), [3, 1]);

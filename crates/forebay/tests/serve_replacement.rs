@@ -362,3 +362,27 @@ fn http3_connections_of_both_processes_are_served() {
     });
     stop(forebay, last);
 }
+
+#[test]
+fn the_administrators_unix_socket_belongs_to_the_new_process() {
+    let mut forebay = serve(
+        Folder::new(),
+        "[server]\nadmin = \"unix:{tmp}/admin.sock\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         hosts = [\"h.example\", \"*\"]\n[[site.route]]\nrespond = \"old\"\n",
+    );
+    let admin = format!("--admin=unix:{}", forebay.folder.path().join("admin.sock").display());
+    let ctl = |arguments: &[&str]| {
+        let output =
+            Command::new(program()).args(["ctl", &admin]).args(arguments).output().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    assert!(ctl(&["maintenance", "on", "h.example"]).contains("configuration 2 runs"));
+    assert_eq!(forebay.get("/").status, 503);
+    let last = upgrade(&mut forebay, None);
+    assert!(eventually(|| ctl(&["status"]).contains(&format!("process {},", last.0))));
+    // The change ends with the process that it was made in.
+    assert_eq!(forebay.get("/").status, 200);
+    assert!(ctl(&["maintenance", "on", "*"]).contains("configuration 2 runs"));
+    assert_eq!(forebay.get("/").status, 503);
+    stop(forebay, last);
+}

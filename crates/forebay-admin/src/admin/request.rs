@@ -140,8 +140,9 @@ fn token(value: &str) -> Option<String> {
 /// Returns true if a browser says that a page of another site sends the request.
 fn is_cross_site(origin: Option<&str>, fetch_site: Option<&str>, authority: &[u8]) -> bool {
     let is_foreign = |origin: &str| {
-        let host = origin.split_once("://").map_or("", |(_, host)| host);
-        !host.as_bytes().eq_ignore_ascii_case(authority)
+        // `null` is the origin of a page in a sandbox.
+        let host = origin.split_once("://").map(|(_, host)| host);
+        host.is_none_or(|host| !host.as_bytes().eq_ignore_ascii_case(authority))
     };
     fetch_site.is_some_and(|site| !matches!(site, "same-origin" | "none"))
         || origin.is_some_and(is_foreign)

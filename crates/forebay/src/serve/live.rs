@@ -109,8 +109,10 @@ impl Live {
     pub(super) fn control(self: &Arc<Self>) -> (LiveControl, Reloads) {
         let (sender, requests) = mpsc::unbounded_channel();
         let live = self.clone();
-        let on_signal =
-            move || live.prepare(&AdminChange::Reload, false).map_err(|refused| refused.message);
+        let on_signal = move || {
+            let prepared = live.prepare(&AdminChange::Reload, false);
+            prepared.map(|(reload, _)| reload).map_err(|refused| refused.message)
+        };
         let control = LiveControl { live: self.clone(), requests: sender };
         (control, Reloads { on_signal: Arc::new(on_signal), requests })
     }
@@ -124,8 +126,12 @@ impl Live {
     }
 
     /// Prepares the configuration after a change, and starts its new applications. If `is_tested`
-    /// is true, the tests of `expect` must not fail.
-    fn prepare(self: &Arc<Self>, change: &AdminChange, is_tested: bool) -> Result<Reload, Refused> {
+    /// is true, the tests of `expect` must not fail. Also returns the change in words.
+    fn prepare(
+        self: &Arc<Self>,
+        change: &AdminChange,
+        is_tested: bool,
+    ) -> Result<(Reload, String), Refused> {
         let mut next = self.running();
         next.generation += 1;
         let mut plan = match change {
@@ -134,6 +140,7 @@ impl Live {
             _ => (*next.base).clone(),
         };
         let is_new = matches!(change, AdminChange::Reload | AdminChange::Replace(_));
+        let text = next.overrides.add(change, &plan)?;
         if is_new {
             next.base = Arc::new(plan.clone());
             next.is_posted = matches!(change, AdminChange::Replace(_));
@@ -144,27 +151,25 @@ impl Live {
                 self.errors.warn(&format!("the configuration undoes a change: {why}"));
             }
         } else {
-            next.overrides.add(change);
-            next.overrides.apply(change, &mut plan)?;
+            next.overrides.apply(&mut plan)?;
         }
         let notes = plan.share_connections(self.threads);
         let notes = notes.map_err(|why| Refused::new(HAS_ERROR, why))?;
         if is_new {
             notes.iter().for_each(|note| self.errors.warn(note));
         }
-        self.build(plan, next, is_new)
+        Ok((self.build(plan, next, is_new)?, text))
     }
 
     /// Builds the origins of a plan.
     fn build(self: &Arc<Self>, plan: Plan, next: Running, is_new: bool) -> Result<Reload, Refused> {
         let refuse = |why: String| Refused::new(HAS_ERROR, why);
-        if Fixed::of(&plan) != self.fixed {
+        if is_new && Fixed::of(&plan) != self.fixed {
             self.errors.warn(
                 "`threads`, `affinity`, `admin`, `admin_mode`, `admin_group`, `admin_hosts`, \
                  `admin_token`, `user` and `group` change only with a restart",
             );
         }
-        self.errors.configure(&plan.log);
         let (wanted, grace) = (wanted(&plan), plan.server.grace);
         let old = self.origins();
         let tls =
@@ -172,7 +177,10 @@ impl Live {
         let new = Origins::new(plan, tls, &self.errors, Starts::After(&old));
         let new = Arc::new(new.map_err(|error| refuse(error.to_string()))?);
         let (tables, live) = (new.tables(), self.clone());
+        let log = wanted.log.clone();
         let done = move || {
+            // Not before the last step that may fail.
+            live.errors.configure(&log);
             live.replace(new, grace, is_new);
             *lock(&live.running) = next;
         };
@@ -283,10 +291,10 @@ impl Control for LiveControl {
         &self,
         ChangeOrder { by, generation, change }: ChangeOrder,
     ) -> Result<Changed, Refused> {
-        let text = Overrides::default().add(&change);
         let (sender, outcome) = std::sync::mpsc::channel();
         let refusal = Arc::new(Mutex::new(None));
-        let (live, place) = (self.live.clone(), refusal.clone());
+        let text = Arc::new(Mutex::new(String::new()));
+        let (live, place, words) = (self.live.clone(), refusal.clone(), text.clone());
         let prepare = move || {
             let now = live.running().generation;
             let prepared = match generation {
@@ -296,6 +304,10 @@ impl Control for LiveControl {
                 )),
                 _ => live.prepare(&change, true),
             };
+            let prepared = prepared.map(|(reload, text)| {
+                *lock(&words) = text;
+                reload
+            });
             prepared.map_err(|refused| {
                 let message = refused.message.clone();
                 *lock(&place) = Some(refused);
@@ -306,7 +318,10 @@ impl Control for LiveControl {
         let request = ReloadRequest { prepare: Box::new(prepare), outcome: sender };
         self.requests.send(request).map_err(|_| stopping())?;
         let outcome = match outcome.recv() {
-            Ok(Ok(())) => Ok(Changed { generation: self.live.running().generation, text }),
+            Ok(Ok(())) => {
+                let text = lock(&text).clone();
+                Ok(Changed { generation: self.live.running().generation, text })
+            }
             Ok(Err(why)) => Err(lock(&refusal).take().unwrap_or(Refused::new(CONFLICT, why))),
             Err(_) => Err(stopping()),
         };
