@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use forebay_conf::EncodedSlashes;
 use forebay_wire::http1::{
-    Claims, KnownField, RequestFraming, RequestHead, TargetForm, Version, encode, list_has,
+    Claims, Field, KnownField, RequestFraming, RequestHead, TargetForm, Version, encode, list_has,
     may_be_request_trailer,
 };
 use forebay_wire::path::{self, PathError, Slashes};
@@ -80,6 +80,8 @@ pub struct Request {
     pub trace: Option<Box<RequestTrace>>,
     /// Request identifier. Empty until a template uses it.
     pub(crate) request_id: OnceCell<Box<[u8]>>,
+    /// Empty list whose memory the next change of the fields uses.
+    pub(crate) spare_fields: Vec<Field>,
 }
 
 /// Parts of a path that a regular expression matched. They stay valid after a rewrite of the path.
@@ -130,6 +132,7 @@ impl Request {
             cache: None,
             trace: None,
             request_id: OnceCell::new(),
+            spare_fields: Vec::new(),
         }
     }
 

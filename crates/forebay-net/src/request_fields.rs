@@ -8,6 +8,7 @@
 //! counts as `-`, because CGI does not distinguish them. A client cannot remove a rule's field by
 //! naming it in `Connection`.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use forebay_conf::{RequestChange, RequestField};
@@ -20,9 +21,28 @@ use crate::template::Escape;
 /// The changes of one route to the fields of requests.
 #[derive(Debug)]
 pub struct RequestFields {
-    changes: Vec<RequestField>,
+    changes: Vec<Change>,
     names: Rc<[String]>,
+    /// Buffers that requests share, so that a change allocates nothing.
+    buffers: RefCell<Buffers>,
 }
+
+#[derive(Debug)]
+struct Change {
+    field: RequestField,
+    /// The name, a colon and a space.
+    start: Vec<u8>,
+    known: KnownField,
+}
+
+#[derive(Debug, Default)]
+struct Buffers {
+    lines: Vec<u8>,
+    made: Vec<Field>,
+}
+
+/// Maximum size in bytes of the lines' memory between two requests.
+const KEPT: usize = 4096;
 
 /// The fields of a request before a change.
 pub struct Former {
@@ -33,53 +53,79 @@ pub struct Former {
 impl RequestFields {
     /// Creates the changes of a route. Returns `None` if `changes` is empty.
     pub fn new(changes: &[RequestField]) -> Option<Rc<Self>> {
+        if changes.is_empty() {
+            return None;
+        }
         let names = changes.iter().map(|field| field.name.clone()).collect();
-        (!changes.is_empty()).then(|| Rc::new(Self { changes: changes.to_vec(), names }))
+        let prepared = |field: &RequestField| Change {
+            start: format!("{}: ", field.name).into_bytes(),
+            known: known(field.name.as_bytes()),
+            field: field.clone(),
+        };
+        let changes = changes.iter().map(prepared).collect();
+        Some(Rc::new(Self { changes, names, buffers: RefCell::default() }))
     }
 
     /// Changes the fields of `request`. Returns the former fields for [`Self::restore`].
     pub fn apply(&self, request: &mut Request) -> Former {
-        let fields = request.head.fields.clone();
+        let mut fields = std::mem::take(&mut request.spare_fields);
+        fields.extend_from_slice(&request.head.fields);
+        let changed = request.changed.clone();
+        self.change(request);
+        Former { fields, changed }
+    }
+
+    /// Changes the fields of `request` for good.
+    pub fn change(&self, request: &mut Request) {
+        let mut buffers = self.buffers.borrow_mut();
+        let Buffers { lines, made } = &mut *buffers;
+        // A change that has panicked may have left another request's lines.
+        lines.clear();
+        made.clear();
         let at = request.head.len;
-        let (mut lines, mut made, mut text) = (Vec::new(), Vec::new(), Vec::new());
-        for RequestField { name, change } in &self.changes {
+        // All values come from the fields before the change.
+        for Change { field: RequestField { name, change }, start, known } in &self.changes {
             let (RequestChange::Set(value) | RequestChange::Add(value)) = change else { continue };
-            let start = lines.len();
-            lines.extend_from_slice(name.as_bytes());
-            lines.extend_from_slice(b": ");
+            let line_at = lines.len();
+            lines.extend_from_slice(start);
             let value_at = lines.len();
-            text.clear();
-            request.fill(value, Escape::Field, &mut text);
-            lines.extend_from_slice(text.trim_ascii());
+            request.fill(value, Escape::Field, lines);
+            trim(lines, value_at);
             let value_end = lines.len();
             if value_end == value_at {
-                lines.truncate(start);
+                lines.truncate(line_at);
                 continue;
             }
             lines.extend_from_slice(b"\r\n");
             made.push(Field {
-                name: Span::new(at + start, at + start + name.len()),
+                name: Span::new(at + line_at, at + line_at + name.len()),
                 value: Span::new(at + value_at, at + value_end),
-                line: Span::new(at + start, at + lines.len()),
-                known: known(name.as_bytes()),
+                line: Span::new(at + line_at, at + lines.len()),
+                known: *known,
             });
         }
         self.remove_clients(request);
-        request.bytes.splice(at..at, lines.iter().copied());
+        if request.bytes.len() == at {
+            request.bytes.extend_from_slice(lines);
+        } else {
+            // Pipelined requests follow the head.
+            request.bytes.splice(at..at, lines.iter().copied());
+        }
         request.head.len += lines.len();
-        request.head.fields.append(&mut made);
-        let changed = request.changed.take();
+        request.head.fields.append(made);
+        lines.clear();
+        lines.shrink_to(KEPT);
         // The access rules of the route may have set other fields before.
-        request.changed = Some(match &changed {
+        request.changed = Some(match request.changed.take() {
             Some(before) => before.iter().chain(&*self.names).cloned().collect(),
             None => self.names.clone(),
         });
-        Former { fields, changed }
     }
 
     /// Restores the former fields of `request`.
     pub fn restore(request: &mut Request, former: Former) {
-        request.head.fields = former.fields;
+        request.spare_fields = std::mem::replace(&mut request.head.fields, former.fields);
+        request.spare_fields.clear();
         request.changed = former.changed;
     }
 
@@ -87,20 +133,28 @@ impl RequestFields {
     /// client's lines get the same `KnownField`. CGI then joins all lines.
     fn remove_clients(&self, request: &mut Request) {
         let bytes = &request.bytes;
-        for RequestField { name, change } in &self.changes {
+        for Change { field: RequestField { name, change }, known, .. } in &self.changes {
             let is_same = |field: &Field| is_alike(field.name.of(bytes), name);
             match change {
                 RequestChange::Add(_) => {
                     let fields = request.head.fields.iter_mut();
                     let is_plain =
                         |field: &Field| field.name.of(bytes).eq_ignore_ascii_case(name.as_bytes());
-                    fields.filter(|field| is_plain(field)).for_each(|field| {
-                        field.known = known(name.as_bytes());
-                    });
+                    fields.filter(|field| is_plain(field)).for_each(|field| field.known = *known);
                 }
                 _ => request.head.fields.retain(|field| !is_same(field)),
             }
         }
+    }
+}
+
+/// Removes white space from both ends of the value at `start`.
+fn trim(lines: &mut Vec<u8>, start: usize) {
+    let value = lines[start..].trim_ascii_end();
+    let (length, leading) = (value.len(), value.len() - value.trim_ascii_start().len());
+    lines.truncate(start + length);
+    if leading > 0 {
+        lines.drain(start..start + leading);
     }
 }
 

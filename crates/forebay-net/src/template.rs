@@ -148,16 +148,12 @@ impl Request {
     /// Appends a value that is not percent-encoded.
     fn append_plain(&self, value: &Placeholder, escape: Escape, place: UrlPart, out: &mut Vec<u8>) {
         let bytes = &self.bytes;
-        let mut text = Vec::new();
         let authority = self.head.authority.map(|span| span.of(bytes)).unwrap_or_default();
         let plain: Cow<'_, [u8]> = match value {
-            Placeholder::Client => {
-                self.client.append(&mut text);
-                text.into()
-            }
+            // No context has to escape an address, a number or hexadecimal digits.
+            Placeholder::Client => return self.client.append(out),
             Placeholder::ClientPort => {
-                encode::decimal(&mut text, u64::from(self.client.port()));
-                text.into()
+                return encode::decimal(out, u64::from(self.client.port()));
             }
             Placeholder::Scheme => Cow::Borrowed(if self.https { b"https" } else { b"http" }),
             Placeholder::Host => {
@@ -166,20 +162,17 @@ impl Request {
             }
             Placeholder::Port => {
                 let port = server_port(self.server, authority, self.https);
-                encode::decimal(&mut text, u64::from(port));
-                text.into()
+                return encode::decimal(out, u64::from(port));
             }
             Placeholder::Method => self.method().into(),
             Placeholder::User => self.user[..].into(),
             Placeholder::RequestId => self.id().into(),
             Placeholder::TraceId | Placeholder::SpanId => {
-                if let Some(trace) = &self.trace {
-                    match value {
-                        Placeholder::TraceId => trace.append_trace_id(&mut text),
-                        _ => trace.append_span_id(&mut text),
-                    }
-                }
-                text.into()
+                return match (&self.trace, value) {
+                    (None, _) => {}
+                    (Some(trace), Placeholder::TraceId) => trace.append_trace_id(out),
+                    (Some(trace), _) => trace.append_span_id(out),
+                };
             }
             Placeholder::TlsSubject => self.certificate_subject().as_bytes().into(),
             Placeholder::Capture(group) => self.captures.of(*group).into(),

@@ -53,8 +53,8 @@ pub use forward::ForwardAuth;
 use key_source::KeySource;
 use nonces::Nonces;
 pub use queue::{HashQueue, Refusal, Turn};
+use rate_limit::{Judged, judge, refusal_fields};
 pub use rate_limit::{RateLimiter, SharedKeys};
-use rate_limit::{decide_all, refusal_fields};
 pub use signed_url::check as check_signed_url;
 use token::TokenCheck;
 pub use token_keys::{KeyError, TokenKeys};
@@ -169,6 +169,18 @@ enum Login {
     Token(TokenCheck),
 }
 
+/// A decision about a request, as far as the gate can make it without waiting.
+enum Begun<'l> {
+    Admitted,
+    /// The route does not permit the method.
+    WrongMethod,
+    /// Rate limits delay or refuse the request. If the flag is set, an admitted request must also
+    /// have credentials.
+    Limited(Judged<'l>, bool),
+    /// The request must have credentials.
+    NeedsLogin,
+}
+
 impl Guarded {
     /// Creates the access control from `access` and its state.
     pub fn new(thread: Rc<Thread>, access: Access, state: GateState<'_>) -> Self {
@@ -199,17 +211,76 @@ impl Guarded {
         Self { thread, access, logins, forward: state.forward, removed, limits }
     }
 
-    /// Applies rate limits. If one of them refuses the request, answers it and returns false.
-    async fn limit(
+    /// Decides as far as possible without waiting.
+    fn begin(&self, exchange: &mut Exchange) -> Result<Begun<'_>, Fault> {
+        if let Some(removed) = &self.removed {
+            removed.change(&mut exchange.request);
+        }
+        let (access, request) = (&self.access, &exchange.request);
+        if access.internal && !request.is_internal {
+            return Err(only_internal());
+        }
+        if !access.permits_method(request.method()) {
+            return Ok(Begun::WrongMethod);
+        }
+        let is_open = access.is_open_to(request.method());
+        let is_admitted = is_open || access.admits(request.client.ip());
+        let is_any = access.satisfy == Satisfy::Any;
+        if !is_admitted && !is_any {
+            return Err(refused_address());
+        }
+        if let Some(signed) = &access.signed_url {
+            check_signed_url(signed, request)?;
+        }
+        let [first, after_user] = &self.limits;
+        let may_need_login =
+            is_any || !self.logins.is_empty() || self.forward.is_some() || !after_user.is_empty();
+        let needs_login =
+            may_need_login && !is_open && !(is_admitted && access.suffices_by_address());
+        match judge(first, request) {
+            Ok(wait) if wait.is_zero() && needs_login => Ok(Begun::NeedsLogin),
+            Ok(wait) if wait.is_zero() => Ok(Begun::Admitted),
+            verdict => Ok(Begun::Limited(verdict, needs_login)),
+        }
+    }
+
+    /// Completes the decision after [`Self::begin`].
+    async fn decide(
         &self,
-        limits: &[Arc<RateLimiter>],
+        begun: Result<Begun<'_>, Fault>,
         exchange: &mut Exchange,
     ) -> Result<bool, Fault> {
-        let request = &exchange.request;
-        let keyed = limits.iter().filter_map(|limit| Some((&**limit, limit.key(request)?)));
-        let keyed: Vec<_> = keyed.collect();
-        // tokio's clock is used, because tests can pause it.
-        match decide_all(&keyed, tokio::time::Instant::now().into_std()) {
+        let needs_login = match begun? {
+            Begun::Admitted => false,
+            Begun::WrongMethod => {
+                let mut lines = Vec::new();
+                encode::field(&mut lines, "Allow", self.access.allow_field().as_bytes());
+                return exchange.respond_error_with(405, &lines).await.map(|()| false);
+            }
+            Begun::Limited(verdict, needs_login) => {
+                if !self.obey(verdict, exchange).await? {
+                    return Ok(false);
+                }
+                needs_login
+            }
+            Begun::NeedsLogin => true,
+        };
+        if !needs_login {
+            return Ok(true);
+        }
+        let is_any = self.access.satisfy == Satisfy::Any;
+        let [_, after_user] = &self.limits;
+        if !self.is_permitted(exchange, is_any).await? {
+            return Ok(false);
+        }
+        let verdict = judge(after_user, &exchange.request);
+        self.obey(verdict, exchange).await
+    }
+
+    /// Delays the request as rate limits demand. If one of them refuses the request, answers it and
+    /// returns false.
+    async fn obey(&self, verdict: Judged<'_>, exchange: &mut Exchange) -> Result<bool, Fault> {
+        match verdict {
             Ok(wait) if wait.is_zero() => Ok(true),
             Ok(wait) => {
                 tokio::select! {
@@ -225,41 +296,6 @@ impl Guarded {
                 exchange.respond_error_with(429, &lines).await.map(|()| false)
             }
         }
-    }
-
-    async fn decide(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
-        if let Some(removed) = &self.removed {
-            removed.apply(&mut exchange.request);
-        }
-        if self.access.internal && !exchange.request.is_internal {
-            return Err(only_internal());
-        }
-        if !self.access.permits_method(exchange.request.method()) {
-            let mut lines = Vec::new();
-            encode::field(&mut lines, "Allow", self.access.allow_field().as_bytes());
-            return exchange.respond_error_with(405, &lines).await.map(|()| false);
-        }
-        let is_open = self.access.is_open_to(exchange.request.method());
-        let is_admitted = is_open || self.access.admits(exchange.request.client.ip());
-        let is_any = self.access.satisfy == Satisfy::Any;
-        if !is_admitted && !is_any {
-            return Err(refused_address());
-        }
-        if let Some(signed) = &self.access.signed_url {
-            check_signed_url(signed, &exchange.request)?;
-        }
-        let [first, after_user] = &self.limits;
-        if !first.is_empty() && !self.limit(first, exchange).await? {
-            return Ok(false);
-        }
-        if is_open || is_admitted && self.access.suffices_by_address() {
-            return Ok(true);
-        }
-        let may_pass = self.is_permitted(exchange, is_any).await?;
-        if !may_pass || after_user.is_empty() {
-            return Ok(may_pass);
-        }
-        self.limit(after_user, exchange).await
     }
 
     /// Returns true if the request has all credentials that the route needs, and if the server of
@@ -351,7 +387,10 @@ fn refused_address() -> Fault {
 
 impl Gate for Guarded {
     fn admit<'a>(&'a self, exchange: &'a mut Exchange) -> Admitting<'a> {
-        Box::pin(self.decide(exchange))
+        match self.begin(exchange) {
+            Ok(Begun::Admitted) => Admitting::Now(true),
+            begun => Admitting::Later(Box::pin(self.decide(begun, exchange))),
+        }
     }
 
     fn is_by_path(&self) -> bool {

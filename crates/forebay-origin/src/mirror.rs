@@ -242,7 +242,7 @@ impl Mirror {
             changes.extend(CREDENTIALS.map(|name| set(name, RequestChange::Remove)));
         }
         if let Some(fields) = RequestFields::new(&changes) {
-            fields.apply(&mut copy);
+            fields.change(&mut copy);
         }
         copy
     }

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
@@ -73,7 +74,22 @@ pub trait Gate {
 }
 
 /// The future of [`Gate::admit`].
-pub type Admitting<'a> = Pin<Box<dyn Future<Output = Result<bool, Fault>> + 'a>>;
+pub enum Admitting<'a> {
+    /// The gate has decided without waiting. No memory has to be allocated.
+    Now(bool),
+    Later(Pin<Box<dyn Future<Output = Result<bool, Fault>> + 'a>>),
+}
+
+impl Future for Admitting<'_> {
+    type Output = Result<bool, Fault>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Now(is_admitted) => Poll::Ready(Ok(*is_admitted)),
+            Self::Later(future) => future.as_mut().poll(context),
+        }
+    }
+}
 
 /// The future of [`Origin::serve`].
 pub type OriginFuture<'a> = Recycled<'a, Result<(), Fault>>;

@@ -102,7 +102,8 @@ fn check(one: &Store, other: &Store) {
     let ahead = one.advance("limit", &[count(1, second * 100), count(2, second * 50)]).unwrap();
     about(ahead[0], 100);
     about(ahead[1], 50);
-    let ahead = other.advance("limit", &[count(1, second * 100), count(9, Duration::ZERO)]).unwrap();
+    let ahead =
+        other.advance("limit", &[count(1, second * 100), count(9, Duration::ZERO)]).unwrap();
     about(ahead[0], 200);
     assert_eq!(ahead[1], Duration::ZERO);
     let ahead = one.advance("limit", &[count(1, second * 5000)]).unwrap();

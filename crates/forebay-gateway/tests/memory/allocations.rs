@@ -97,3 +97,19 @@ fn a_small_file_for_a_kept_connection_allocates_nothing() {
         assert_eq!(fewest(world, None, client).await, 0);
     });
 }
+
+#[test]
+fn conditions_request_fields_and_a_rate_limit_allocate_nothing() {
+    let route = "[[site.route]]\nproxy = \"http://127.0.0.1:8001\"\nwhen = { header.Accept = true }\n\
+                 request_headers = { \"X-Real-IP\" = \"{client}\", Accept = \"text/html\" }\n\
+                 rate_limit = { rate = \"1000000/s\" }";
+    in_memory(route, async |world| {
+        let mut backend = world.backend("127.0.0.1:8001");
+        let client = world.client();
+        client.link.write(REQUEST).await.unwrap();
+        let (asked, connection) = backend.answer(std::str::from_utf8(REPLY).unwrap()).await;
+        assert_eq!(asked.values("accept"), ["text/html"]);
+        read_to(&client, &mut Vec::new(), b"<p>Page").await;
+        assert_eq!(fewest(world, Some(connection), client).await, 0);
+    });
+}

@@ -91,7 +91,7 @@ impl ForwardAuth {
         if let Some(fields) = &self.fields {
             // The fields are set before the request becomes a GET, so that placeholders give the
             // client's method and target.
-            fields.apply(&mut request);
+            fields.change(&mut request);
         }
         request.become_get_for(self.settings.target.as_bytes());
         let mut asked = exchange.aside(request);
@@ -124,7 +124,7 @@ impl ForwardAuth {
             })
             .collect();
         if let Some(fields) = RequestFields::new(&changes) {
-            fields.apply(&mut exchange.request);
+            fields.change(&mut exchange.request);
         }
         if let Some(name) = &self.settings.user {
             exchange.request.user = value_of(name);

@@ -214,14 +214,23 @@ impl RateLimiter {
     /// Returns the hash of the request's key. `None` if the key is empty, so that the request is
     /// not limited.
     pub fn key(&self, request: &Request) -> Option<u64> {
-        let mut key = Vec::new();
+        // Most limits have this key, which needs no allocation.
+        if let [KeyPart::Client] = self.key[..] {
+            let (network, length) = network(request.client.ip()?);
+            return Some(self.hash(&network[..length]));
+        }
+        let mut key = Vec::with_capacity(64);
         self.key.iter().for_each(|part| part.append(request, &mut key));
-        let hash = || match &self.shared {
-            None => self.hasher.hash_one(&key),
-            Some(shared) => shared.keys.hash(&key),
+        (!key.is_empty()).then(|| self.hash(&key))
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        let hash = match &self.shared {
+            None => self.hasher.hash_one(key),
+            Some(shared) => shared.keys.hash(key),
         };
         // Zero marks an unused entry.
-        (!key.is_empty()).then(|| hash().max(1))
+        hash.max(1)
     }
 
     /// Returns the time for which a request with this key has to wait. If the request is refused,
@@ -258,13 +267,26 @@ fn bucket_of(part: &mut Vec<Bucket>, key: u64) -> &mut Bucket {
     &mut part[(key as usize / PARTS) % BUCKETS]
 }
 
-/// Applies all limits to a request. Returns the time for which it has to wait. If limits refuse the
-/// request, fails with the limit that refuses it for the longest time, and that time. A refused
-/// request counts for no limit.
-pub fn decide_all<'l>(
-    limits: &[(&'l RateLimiter, u64)],
-    now: Instant,
-) -> Result<Duration, (&'l RateLimiter, Duration)> {
+/// The delay of an admitted request. If limits refuse the request: the limit with the longest delay,
+/// and this delay.
+pub type Judged<'l> = Result<Duration, (&'l RateLimiter, Duration)>;
+
+/// Applies all limits to `request`. A refused request counts for no limit.
+pub fn judge<'l>(limits: &'l [Arc<RateLimiter>], request: &Request) -> Judged<'l> {
+    // tokio's clock is used, because tests can pause it.
+    let now = || tokio::time::Instant::now().into_std();
+    let keyed = |limit: &'l Arc<RateLimiter>| Some((&**limit, limit.key(request)?));
+    match limits {
+        [] => Ok(Duration::ZERO),
+        [limit] => {
+            let Some((limit, key)) = keyed(limit) else { return Ok(Duration::ZERO) };
+            limit.decide(key, now(), true).map_err(|after| (limit, after))
+        }
+        limits => decide_all(&limits.iter().filter_map(keyed).collect::<Vec<_>>(), now()),
+    }
+}
+
+fn decide_all<'l>(limits: &[(&'l RateLimiter, u64)], now: Instant) -> Judged<'l> {
     if limits.len() > 1 {
         // The first round counts nothing. The second may still refuse, because another thread may
         // admit a request with the same key in between.
@@ -273,11 +295,7 @@ pub fn decide_all<'l>(
     decide_each(limits, now, true)
 }
 
-fn decide_each<'l>(
-    limits: &[(&'l RateLimiter, u64)],
-    now: Instant,
-    counts: bool,
-) -> Result<Duration, (&'l RateLimiter, Duration)> {
+fn decide_each<'l>(limits: &[(&'l RateLimiter, u64)], now: Instant, counts: bool) -> Judged<'l> {
     let (mut longest, mut refusal) = (Duration::ZERO, None);
     for (limiter, key) in limits {
         match limiter.decide(*key, now, counts) {
@@ -305,11 +323,25 @@ pub fn refusal_fields(limit: &RateLimit, after: Duration) -> Vec<u8> {
 }
 
 fn append_network(client: Option<IpAddr>, key: &mut Vec<u8>) {
-    match client.map(|address| address.to_canonical()) {
-        Some(IpAddr::V4(address)) => key.extend_from_slice(&address.octets()),
-        Some(IpAddr::V6(address)) => key.extend_from_slice(&address.octets()[..8]),
-        // A client of a Unix socket has no address.
-        None => {}
+    // A client of a Unix socket has no address.
+    if let Some(client) = client {
+        let (network, length) = network(client);
+        key.extend_from_slice(&network[..length]);
+    }
+}
+
+/// Returns the bytes of an IPv4 address, or of the /64 network of an IPv6 address, and their number.
+fn network(client: IpAddr) -> ([u8; 8], usize) {
+    let mut network = [0; 8];
+    match client.to_canonical() {
+        IpAddr::V4(address) => {
+            network[..4].copy_from_slice(&address.octets());
+            (network, 4)
+        }
+        IpAddr::V6(address) => {
+            network.copy_from_slice(&address.octets()[..8]);
+            (network, 8)
+        }
     }
 }
 

@@ -93,7 +93,7 @@ impl TokenCheck {
             request.user = user.into_bytes();
         }
         if let Some(fields) = RequestFields::new(&fields) {
-            fields.apply(request);
+            fields.change(request);
         }
         Ok(())
     }
