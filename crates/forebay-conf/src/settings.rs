@@ -29,8 +29,18 @@ pub struct Setting {
 const HIDDEN: &str = "(hidden)";
 
 /// Parts of names and texts that announce a secret.
-const SECRET_WORDS: [&str; 8] =
-    ["secret", "token", "passw", "hmac", "authorization", "cookie", "api-key", "api_key"];
+const SECRET_WORDS: [&str; 10] = [
+    "secret",
+    "token",
+    "passw",
+    "hmac",
+    "mac_key",
+    "store_key",
+    "authorization",
+    "cookie",
+    "api-key",
+    "api_key",
+];
 
 impl SourceFile {
     /// Returns the settings; none for a configuration without a file.
@@ -186,6 +196,11 @@ fn hidden(key: &str, text: &str) -> Option<String> {
     }
     // The password of a URL.
     let (scheme, rest) = text.split_once("://")?;
+    if key.split('.').any(|part| part == "store") {
+        // The last `@` ends the password, which may contain any character.
+        let (_, place) = rest.rsplit_once('@')?;
+        return Some(format!("{scheme}://{HIDDEN}@{place}"));
+    }
     let authority = rest.split(['/', '?']).next()?;
     let (_, host) = authority.rsplit_once('@')?;
     Some(format!("{scheme}://{HIDDEN}@{host}{}", &rest[authority.len()..]))
@@ -221,5 +236,10 @@ mod tests {
         assert!(!all.contains("geheim") && !all.contains("0123456789"), "{all}");
         let url = hidden("to", "redis://me:geheim@h:1/0?x@y").unwrap();
         assert_eq!(url, "redis://(hidden)@h:1/0?x@y");
+        let store = hidden("store.", "redis://me:ge/he?im@[::1]:1/0").unwrap();
+        assert_eq!(store, "redis://(hidden)@[::1]:1/0");
+        for key in ["store_key.", "tls.acme.external_account.mac_key."] {
+            assert_eq!(hidden(key, "geheim").as_deref(), Some(HIDDEN), "{key}");
+        }
     }
 }
