@@ -232,8 +232,16 @@ fn take(kept: &mut Kept, theirs: Stored, errors: &ErrorLog) {
         errors.warn(&format!("ACME: {names}: {error}; a start without the store lacks it"));
     }
     errors.info(&format!("ACME: {names}: uses the certificate in the store"));
-    (kept.due, kept.failures) = (schedule::renewal(&theirs), 0);
+    (kept.due, kept.failures) = (due(&theirs, kept.stored.is_none()), 0);
     kept.stored = Some(theirs);
+}
+
+/// Returns the time of the next order after another machine's certificate was taken.
+fn due(theirs: &Stored, is_first: bool) -> SystemTime {
+    let renewal = schedule::renewal(theirs);
+    // If this machine had one already, another machine has just ordered this one. With a wrong clock or a
+    // short lifetime, it could be due at once, and the machines would order in turn without a pause.
+    if is_first { renewal } else { renewal.max(SystemTime::now() + crate::LOOK) }
 }
 
 fn account_name(acme: &Acme) -> String {
@@ -292,5 +300,47 @@ fn find(store: &Store, of: &Challenge) -> Option<ChallengeAnswer> {
             CertificateDer::from_pem_slice(text.as_bytes()).ok()?,
             PrivateKeyDer::from_pem_slice(text.as_bytes()).ok()?,
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_testkit::tls::Authority;
+
+    use super::*;
+
+    #[test]
+    fn each_handshake_of_an_authority_gets_the_answer_of_the_latest_order() {
+        let (challenges, questions) = Challenges::shared();
+        let answering = thread::spawn(move || {
+            let orders = questions.into_iter().map(|question| {
+                let identity = Authority::new("x").issue(&["h.example"]);
+                let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes());
+                let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes());
+                let answer = ChallengeAnswer::Certificate(certificate.unwrap(), key.unwrap());
+                question.answer.send(answer).unwrap();
+            });
+            orders.count()
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for _ in 0..2 {
+            let asked = challenges.ask_for_config("h.example".to_owned());
+            assert!(runtime.block_on(asked).is_some());
+        }
+        drop(challenges);
+        assert_eq!(answering.join().unwrap(), 2);
+    }
+
+    #[test]
+    fn a_certificate_that_is_due_at_once_is_not_ordered_in_turn() {
+        let theirs = Stored {
+            chain: String::new(),
+            key: String::new(),
+            not_before: UNIX_EPOCH,
+            not_after: UNIX_EPOCH + Duration::from_secs(90),
+        };
+        let now = SystemTime::now();
+        assert!(due(&theirs, true) < now, "a machine that has none orders at once");
+        assert!(due(&theirs, false) >= now + crate::LOOK);
     }
 }

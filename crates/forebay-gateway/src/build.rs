@@ -206,8 +206,7 @@ impl Origins {
         let checker = Checker::start(checks, errors).map_err(BuildError::Checks)?;
         let reaper = previous.map_or_else(Arc::default, |previous| previous.reaper.clone());
         let before = previous.and_then(|previous| previous.fleet.as_ref());
-        let fleet =
-            Fleet::start(&plan, tls.tickets(), errors, before).map_err(BuildError::Store)?;
+        let fleet = Fleet::new(&plan, tls.tickets(), errors, before).map_err(BuildError::Store)?;
         let before = previous.and_then(|previous| previous.acme.as_ref());
         let store = fleet.as_ref().map(|fleet| fleet.store());
         let acme = AcmeService::start(&plan, &tls, (errors, store), before)
@@ -221,10 +220,7 @@ impl Origins {
         let store =
             replies::store(&plan, errors, previous.and_then(|previous| previous.store.as_ref()))
                 .map_err(BuildError::Cache)?;
-        if let Some(fleet) = &fleet {
-            fleet.serve(shared_limits(&plan, &limiters, &fleet.keys()), store.clone());
-        }
-        Ok(Self {
+        let origins = Self {
             plan,
             endpoints,
             names,
@@ -244,7 +240,33 @@ impl Origins {
             tls,
             acme,
             fleet,
-        })
+        };
+        if previous.is_none() {
+            if origins.fleet.is_none() {
+                // A predecessor may have had a store.
+                origins.tls.tickets().end_sharing();
+            }
+            origins.exchange();
+        }
+        Ok(origins)
+    }
+
+    /// Exchanges limits, purges and keys with other machines from now on.
+    fn exchange(&self) {
+        if let Some(fleet) = &self.fleet {
+            let limits = shared_limits(&self.plan, &self.limiters, &fleet.keys());
+            fleet.serve(limits, self.store.clone());
+        }
+    }
+
+    /// Takes the place of `previous`: this configuration serves from now on.
+    pub fn succeed(&self, previous: &Self) {
+        if let Some(before) = &previous.fleet
+            && !self.fleet.as_ref().is_some_and(|fleet| Arc::ptr_eq(fleet, before))
+        {
+            before.end();
+        }
+        self.exchange();
     }
 
     /// Returns the certificates, so that they can be reloaded.

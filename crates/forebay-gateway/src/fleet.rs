@@ -5,7 +5,7 @@ mod purges;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
@@ -32,6 +32,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const TICKETS: &str = "tls/tickets";
 
 /// A rate limit that machines share, and its name in the store.
+#[derive(Clone)]
 pub struct SharedLimit {
     pub name: String,
     pub limiter: Arc<RateLimiter>,
@@ -41,6 +42,8 @@ pub struct SharedLimit {
 pub struct Fleet {
     settings: SharedStore,
     shared: Arc<FleetState>,
+    /// Purges for the thread that publishes them, until the threads are started.
+    waiting: Mutex<Option<Receiver<Purge>>>,
 }
 
 /// State of the exchange that a reload replaces.
@@ -54,14 +57,16 @@ struct FleetState {
     purges: SyncSender<Purge>,
     /// True if the store has returned, so that the keys are read at once.
     has_returned: AtomicBool,
+    /// True after another configuration has replaced this store.
+    has_ended: Mutex<bool>,
     /// Name of this process in messages.
     own: u64,
 }
 
 impl Fleet {
-    /// Starts the exchange if the plan has a store. Keeps the exchange of `previous` if it has the same
-    /// store.
-    pub fn start(
+    /// Prepares the exchange if the plan has a store. Keeps the exchange of `previous` if it has the
+    /// same store. Nothing is exchanged before [`Self::serve`].
+    pub fn new(
         plan: &Plan,
         tickets: &TicketKeys,
         errors: &ErrorLog,
@@ -72,9 +77,6 @@ impl Fleet {
             return Ok(Some(same.clone()));
         }
         let store = Store::new(settings).map_err(io::Error::other)?;
-        if let Some(keys) = store.derivation() {
-            tickets.share_quic_token(keys.key("quic tokens"));
-        }
         let (purges, waiting) = sync_channel(WAITING);
         let shared = Arc::new(FleetState {
             store,
@@ -84,12 +86,11 @@ impl Fleet {
             cache: Mutex::default(),
             purges,
             has_returned: AtomicBool::new(false),
+            has_ended: Mutex::new(false),
             own: purges::own_name(),
         });
-        let (exchange, news) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
-        thread::Builder::new().name("store".into()).spawn(move || keep(&exchange, &waiting))?;
-        thread::Builder::new().name("store-news".into()).spawn(move || read_news(&news))?;
-        Ok(Some(Arc::new(Self { settings: settings.clone(), shared })))
+        let waiting = Mutex::new(Some(waiting));
+        Ok(Some(Arc::new(Self { settings: settings.clone(), shared, waiting })))
     }
 
     /// Returns the store.
@@ -103,10 +104,30 @@ impl Fleet {
         SharedKeys::new(&secret.unwrap_or_default())
     }
 
-    /// Replaces the rate limits and the stored replies by those of a new configuration.
+    /// Exchanges the rate limits and the purges of a configuration that serves from now on, instead of
+    /// those of the former one. Starts the threads first, if they do not run.
     pub fn serve(&self, limits: Vec<SharedLimit>, cache: Option<Arc<cache::Store>>) {
-        *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
-        *self.shared.cache.lock().unwrap_or_else(PoisonError::into_inner) = cache;
+        *lock(&self.shared.limits) = limits;
+        *lock(&self.shared.cache) = cache;
+        let Some(waiting) = lock(&self.waiting).take() else { return };
+        if let Some(keys) = self.shared.store.derivation() {
+            self.shared.tickets.share_quic_token(keys.key("quic tokens"));
+        }
+        let (exchange, news) = (Arc::downgrade(&self.shared), Arc::downgrade(&self.shared));
+        let thread = |name: &str| thread::Builder::new().name(name.to_owned());
+        let started = thread("store").spawn(move || keep(&exchange, &waiting));
+        let started = started.and_then(|_| thread("store-news").spawn(move || read_news(&news)));
+        if let Err(error) = started {
+            self.shared.errors.error(&format!("store: cannot start a thread: {error}"));
+        }
+    }
+
+    /// Ends the exchange of keys and counts: another configuration has another store, or none. It may
+    /// have kept limits of this one.
+    pub fn end(&self) {
+        lock(&self.shared.limits).clear();
+        *lock(&self.shared.has_ended) = true;
+        self.shared.tickets.end_sharing();
     }
 
     /// Tells other machines of a purge.
@@ -125,6 +146,12 @@ impl FleetState {
         }
     }
 
+    /// Uses the keys of tickets in the store, unless another configuration has replaced this one.
+    fn share(&self, text: &str) -> Result<Option<String>, String> {
+        let has_ended = lock(&self.has_ended);
+        if *has_ended { Ok(None) } else { self.tickets.share(text) }
+    }
+
     /// Reads the keys of tickets, and adds one when it is time.
     fn exchange_keys(&self) -> Result<(), StoreError> {
         let stored = self.store.get(TICKETS)?;
@@ -133,14 +160,14 @@ impl FleetState {
             None => self.tickets.shared_text().or_else(fresh_ring),
             Some(entry) => {
                 let text = String::from_utf8_lossy(&entry.value);
-                self.tickets.share(&text).map_err(|why| {
+                self.share(&text).map_err(|why| {
                     StoreError::Content(format!("{TICKETS}: {why}; remove the entry to begin anew"))
                 })?
             }
         };
         let Some(next) = next else { return Ok(()) };
         if self.store.replace(TICKETS, stored.as_ref(), next.as_bytes(), None)? {
-            let _ = self.tickets.share(&next);
+            let _ = self.share(&next);
         }
         // Otherwise another machine was faster, and the next round reads its key.
         Ok(())
@@ -150,8 +177,9 @@ impl FleetState {
     /// this machine has admitted nothing.
     fn exchange_counts(&self) -> Result<Option<()>, StoreError> {
         let mut exchanged = None;
-        let limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        for SharedLimit { name, limiter } in &*limits {
+        // A copy, because a reload must not wait for the store.
+        let limits = lock(&self.limits).clone();
+        for SharedLimit { name, limiter } in &limits {
             let counts = limiter.take_counts();
             if counts.is_empty() {
                 continue;
@@ -167,6 +195,7 @@ impl FleetState {
             match self.store.advance(name, &steps) {
                 Ok(ahead) => {
                     exchanged = Some(());
+                    limiter.return_counts(counts.get(ahead.len()..).unwrap_or_default());
                     for ((key, _), ahead) in counts.iter().zip(ahead) {
                         limiter.add_ahead(*key, ahead, asked);
                     }
@@ -181,11 +210,15 @@ impl FleetState {
     }
 
     fn apply(&self, purge: &Purge) {
-        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let cache = lock(&self.cache).clone();
         if let Some(cache) = cache {
             cache.purge(purge);
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the reason why this machine cannot use the store of the plan, with the place of the store.
@@ -251,8 +284,11 @@ fn read_news(shared: &Weak<FleetState>) {
             |error: StoreError| errors.warn(&format!("store {}: {error}", store.place()));
         let outcome = store.messages(purges::CHANNEL, &mut cursor, NEWS, unusable);
         let Some(shared) = shared.upgrade() else { return };
-        shared.notice(&outcome);
         let is_away = matches!(outcome, Err(StoreError::Away(_)));
+        // A replica that may only be read answers here, and is away for everything else.
+        if outcome.is_err() || was_away {
+            shared.notice(&outcome);
+        }
         if std::mem::replace(&mut was_away, is_away) && !is_away {
             shared.has_returned.store(true, Ordering::Relaxed);
         }
@@ -271,5 +307,39 @@ fn read_news(shared: &Weak<FleetState>) {
                 )),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use forebay_testkit::folder::Folder;
+    use forebay_testkit::process::eventually;
+
+    use super::*;
+
+    #[test]
+    fn a_store_is_used_while_its_configuration_serves() {
+        let root = Folder::new();
+        let text = format!(
+            "[server]\nstore = \"{}\"\n[[site]]\nlisten = \":80\"\n[[site.route]]\nrespond = \"x\"\n",
+            root.path().display()
+        );
+        let plan = forebay_conf::parse(&text, "site.toml", Path::new("/")).unwrap();
+        let (tickets, (errors, _kept)) = (TicketKeys::new().unwrap(), ErrorLog::kept());
+        let fleet = Fleet::new(&plan, &tickets, &errors, None).unwrap().unwrap();
+        thread::sleep(Duration::from_millis(50));
+        // The reload that prepared it may still fail.
+        assert!(tickets.shared_text().is_none() && !root.path().join("entries").exists());
+        fleet.serve(Vec::new(), None);
+        assert!(eventually(|| tickets.shared_text().is_some()));
+        // Another configuration serves, and a thread of this one is about to use keys.
+        let ring = tickets.shared_text().unwrap();
+        fleet.end();
+        assert_eq!(fleet.shared.share(&ring), Ok(None));
+        assert_eq!(tickets.shared_text(), None);
+        let same = Fleet::new(&plan, &tickets, &errors, Some(&fleet)).unwrap().unwrap();
+        assert!(Arc::ptr_eq(&same, &fleet));
     }
 }

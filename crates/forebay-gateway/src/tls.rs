@@ -132,8 +132,8 @@ pub fn wait_for_records() {
 /// The thread that obtains certificates, and the current challenges of authorities.
 pub(crate) struct AcmeService {
     wanted: Vec<Acme>,
-    /// The place of the store that machines share.
-    place: Option<String>,
+    /// The store that machines share.
+    store: Option<Store>,
     manager: Arc<Manager>,
     pub challenges: Arc<Challenges>,
 }
@@ -156,11 +156,18 @@ impl AcmeService {
             return Ok(None);
         }
         let wanted: Vec<_> = tls.acme.iter().map(|wanted| wanted.acme.clone()).collect();
-        let place = store.map(|store| store.place().to_owned());
-        let is_same = |previous: &&Self| previous.wanted == wanted && previous.place == place;
+        let is_same = |previous: &&Self| {
+            // Another password or key makes another handle.
+            let is_same_store = match (&previous.store, store) {
+                (Some(before), Some(store)) => before.is_same(store),
+                (before, store) => before.is_none() && store.is_none(),
+            };
+            previous.wanted == wanted && is_same_store
+        };
+        let kept = store.cloned();
         if let Some(previous) = previous.filter(is_same) {
             let (manager, challenges) = (previous.manager.clone(), previous.challenges.clone());
-            return Ok(Some(Self { wanted, place, manager, challenges }));
+            return Ok(Some(Self { wanted, store: kept, manager, challenges }));
         }
         let mut listeners = plan.sites.iter().flat_map(|site| &site.listen);
         let has_plain =
@@ -172,7 +179,7 @@ impl AcmeService {
         let front =
             ManagerFront { challenges: challenges.clone(), has_plain, store: store.cloned() };
         let manager = Manager::start(tls.acme.clone(), front, errors.clone())?;
-        Ok(Some(Self { wanted, place, manager: Arc::new(manager), challenges }))
+        Ok(Some(Self { wanted, store: kept, manager: Arc::new(manager), challenges }))
     }
 }
 

@@ -18,7 +18,7 @@ mod seal;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_conf::{SharedStore, StorePlace};
 
@@ -72,9 +72,22 @@ struct Inner {
     place: String,
     /// Name of this process as an owner of locks.
     owner: String,
-    /// Last outcome, so that only changes are logged.
-    is_away: Mutex<bool>,
+    /// What is in the log already.
+    noticed: Mutex<Noticed>,
 }
+
+/// Outcomes of operations that are in the log already.
+#[derive(Default)]
+struct Noticed {
+    is_away: bool,
+    /// Errors other than that the store is away, and the times at which they were logged.
+    errors: Vec<(String, Instant)>,
+}
+
+/// Time after which an error that remains is logged again. Operations are repeated every few seconds.
+const REMINDER: Duration = Duration::from_secs(3600);
+/// Maximum number of errors that are known as logged.
+const MOST_NOTICED: usize = 100;
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,7 +108,12 @@ impl Store {
         let seal = settings.key.as_ref().map(|key| Seal::new(key.as_bytes()));
         let place = settings.place.to_string();
         let owner = name::of_this_process();
-        Ok(Self(Arc::new(Inner { backend, seal, place, owner, is_away: Mutex::new(false) })))
+        Ok(Self(Arc::new(Inner { backend, seal, place, owner, noticed: Mutex::default() })))
+    }
+
+    /// Returns true if `other` is a clone of this handle.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// Returns the place of the store, without a password.
@@ -177,7 +195,7 @@ impl Store {
     }
 
     /// Adds to the times at which keys of a rate limit are due, and returns how far ahead of now each
-    /// of them then is.
+    /// of them then is. If the store fails after the first keys, returns the times of these alone.
     pub fn advance(&self, limit: &str, counts: &[Count]) -> Result<Vec<Duration>, StoreError> {
         self.0.backend.advance(name::checked(limit)?, counts)
     }
@@ -217,20 +235,24 @@ impl Store {
     }
 
     /// Records the outcome of an operation. Returns a line for the log if the store was reached before
-    /// and is away now, or the other way around.
+    /// and is away now, or the other way around, and for another error that is not in the log yet.
     pub fn notice<T>(&self, outcome: &Result<T, StoreError>) -> Option<String> {
+        let mut noticed = self.0.noticed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_away = matches!(outcome, Err(StoreError::Away(_)));
-        let was_away = std::mem::replace(
-            &mut *self.0.is_away.lock().unwrap_or_else(PoisonError::into_inner),
-            is_away,
-        );
+        let was_away = std::mem::replace(&mut noticed.is_away, is_away);
         match outcome {
             Err(error @ StoreError::Away(_)) if !was_away => Some(format!(
                 "store {}: {error}; this machine serves on, with what it knows",
                 self.0.place
             )),
             Err(error @ (StoreError::Refused(_) | StoreError::Content(_))) => {
-                Some(format!("store {}: {error}", self.0.place))
+                let line = format!("store {}: {error}", self.0.place);
+                noticed.errors.retain(|(_, at)| at.elapsed() < REMINDER);
+                let is_new = noticed.errors.iter().all(|(known, _)| *known != line);
+                if is_new && noticed.errors.len() < MOST_NOTICED {
+                    noticed.errors.push((line.clone(), Instant::now()));
+                }
+                is_new.then_some(line)
             }
             _ if was_away && !is_away => {
                 Some(format!("store {}: it can be reached again", self.0.place))

@@ -89,8 +89,9 @@ impl Redis {
         self.call_on(&self.commands, arguments, LIMIT).map_err(|error| self.convert(error))
     }
 
-    /// Sends a command and returns the reply. After a failure of an idle connection, tries once more
-    /// with a new one: the server may have closed it. All our commands may be repeated.
+    /// Sends a command and returns the reply. If an idle connection is broken, tries once more with a
+    /// new one: the server may have closed it. A server that is late may have run the command, so this
+    /// command is not sent again.
     fn call_on(
         &self,
         slot: &Mutex<Slot>,
@@ -99,11 +100,21 @@ impl Redis {
     ) -> Result<RespValue, ConnectionError> {
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = Instant::now() + limit;
-        if let Some(mut connection) = slot.connection.take()
-            && let Ok(reply) = connection.call(arguments, deadline).and_then(of_server)
-        {
-            slot.connection = Some(connection);
-            return Ok(reply);
+        if let Some(mut connection) = slot.connection.take() {
+            match connection.call(arguments, deadline) {
+                Ok(reply) => match of_server(reply) {
+                    Err(ConnectionError::Away(_)) => {}
+                    outcome => {
+                        slot.connection = Some(connection);
+                        return outcome;
+                    }
+                },
+                Err(ConnectionError::Late(why)) => {
+                    slot.failure = Some((Instant::now(), why.clone()));
+                    return Err(ConnectionError::Late(why));
+                }
+                Err(_) => {}
+            }
         }
         if let Some((at, why)) = &slot.failure
             && at.elapsed() < PAUSE
@@ -118,7 +129,9 @@ impl Redis {
             Ok(reply)
         });
         slot.failure = match &outcome {
-            Err(ConnectionError::Away(why)) => Some((Instant::now(), why.clone())),
+            Err(ConnectionError::Away(why) | ConnectionError::Late(why)) => {
+                Some((Instant::now(), why.clone()))
+            }
             _ => None,
         };
         outcome
@@ -132,7 +145,7 @@ impl Redis {
 
     fn convert(&self, error: ConnectionError) -> StoreError {
         match error {
-            ConnectionError::Away(why) => StoreError::Away(why),
+            ConnectionError::Away(why) | ConnectionError::Late(why) => StoreError::Away(why),
             ConnectionError::Refused(why) if why.starts_with("WRONGTYPE") => {
                 StoreError::Content("another program has used its name for another type".to_owned())
             }
@@ -148,15 +161,12 @@ impl Redis {
 /// Returns an error of the server as a failure.
 fn of_server(reply: RespValue) -> Result<RespValue, ConnectionError> {
     let RespValue::Error(text) = reply else { return Ok(reply) };
+    let text = connection::shown(&text);
     let kind = text.split(' ').next().unwrap_or_default();
-    let text: String = text.escape_debug().take(200).collect();
     // The server is there, and cannot serve for now. A later connection may reach another one.
-    Err(match kind {
-        "LOADING" | "READONLY" | "MASTERDOWN" | "BUSY" | "TRYAGAIN" | "CLUSTERDOWN" => {
-            ConnectionError::Away(text)
-        }
-        _ => ConnectionError::Refused(text),
-    })
+    let kinds = ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "TRYAGAIN", "CLUSTERDOWN"];
+    let is_away = kinds.contains(&kind);
+    Err(if is_away { ConnectionError::Away(text) } else { ConnectionError::Refused(text) })
 }
 
 fn unexpected() -> StoreError {
@@ -257,7 +267,12 @@ impl StoreBackend for Redis {
             let number = keys.len().to_string();
             let mut arguments = vec![&b"EVAL"[..], ADVANCE.as_bytes(), number.as_bytes()];
             arguments.extend(keys.iter().chain(&times).map(String::as_bytes));
-            let RespValue::Array(found) = self.call(&arguments)? else { return Err(unexpected()) };
+            let found = match self.call(&arguments) {
+                // The server has the counts of the parts before this one.
+                Err(_) if !ahead.is_empty() => return Ok(ahead),
+                found => found?,
+            };
+            let RespValue::Array(found) = found else { return Err(unexpected()) };
             if found.len() != part.len() {
                 return Err(unexpected());
             }

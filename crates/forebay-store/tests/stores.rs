@@ -1,8 +1,8 @@
 //! One suite for all kinds of store, and what hostile contents do to each.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -144,6 +144,8 @@ fn hostile_files_are_errors() {
     let sealed = directory(root.path(), &format!("store_key = \"{KEY}\""));
     write("plain", b"0\nnot encrypted");
     assert!(matches!(sealed.get("plain"), Err(StoreError::Content(_))));
+    let found = sealed.get("plain");
+    assert!(sealed.notice(&found).is_some() && sealed.notice(&found).is_none(), "logged once");
     assert_eq!(read(&store, "plain").as_deref(), Some(&b"not encrypted"[..]));
     // Messages and counts.
     let mut cursor = Cursor::default();
@@ -286,6 +288,67 @@ fn a_server_that_is_not_redis_delays_nothing() {
     assert!(matches!(store.get("a"), Err(StoreError::Away(_))));
     assert!(begun.elapsed() < Duration::from_secs(20));
     drop(store);
-    let _ = std::net::TcpStream::connect(url.trim_start_matches("redis://"));
+    let _ = TcpStream::connect(url.trim_start_matches("redis://"));
+    server.join().unwrap();
+}
+
+/// Reads a command from a client, and returns the name of the command. Empty at the end.
+fn command(client: &mut BufReader<TcpStream>) -> String {
+    let mut line = || {
+        let mut line = String::new();
+        client.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    };
+    let Some(count) = line().strip_prefix('*').map(|count| count.parse::<usize>().unwrap()) else {
+        return String::new();
+    };
+    let words: Vec<_> = (0..count).map(|_| (line(), line()).1).collect();
+    words.first().cloned().unwrap_or_default()
+}
+
+#[test]
+fn counts_are_not_sent_twice() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let part = format!("*500\r\n{}", ":7\r\n".repeat(500));
+    let server = thread::spawn(move || {
+        let (mut commands, mut clients) = (Vec::new(), Vec::new());
+        // The first connection hangs at the second part, the second one refuses it.
+        for replies in [&["+PONG\r\n", &part][..], &["+PONG\r\n", &part, "-ERR no\r\n", &part]] {
+            let mut client = BufReader::new(listener.accept().unwrap().0);
+            for reply in replies {
+                commands.push(command(&mut client));
+                client.get_mut().write_all(reply.as_bytes()).unwrap();
+            }
+            commands.push(command(&mut client));
+            clients.push(client);
+        }
+        commands
+    });
+    let store = redis(&url);
+    let counts: Vec<_> = (0..600).map(|key| Count { key, step: NOW, most: SOON }).collect();
+    for _ in 0..2 {
+        assert_eq!(store.advance("limit", &counts).unwrap().len(), 500);
+        thread::sleep(Duration::from_millis(300));
+    }
+    // The connection is kept after an error, and a server that refuses is not asked twice.
+    assert_eq!(store.advance("limit", &counts[..500]).unwrap().len(), 500);
+    drop(store);
+    let all = ["PING", "EVAL", "EVAL", "PING", "EVAL", "EVAL", "EVAL", ""];
+    assert_eq!(server.join().unwrap(), all);
+}
+
+#[test]
+fn a_password_that_the_server_repeats_is_not_shown() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = redis(&format!("redis://:sesame@{}", listener.local_addr().unwrap()));
+    let server = thread::spawn(move || {
+        let mut client = BufReader::new(listener.accept().unwrap().0);
+        assert_eq!(command(&mut client), "AUTH");
+        let reply = "-ERR unknown command 'AUTH', with args beginning with: 'sesame' \r\n";
+        client.get_mut().write_all(reply.as_bytes()).unwrap();
+    });
+    let error = store.get("a").unwrap_err().to_string();
+    assert!(error.contains("unknown command") && !error.contains("sesame"), "{error}");
     server.join().unwrap();
 }

@@ -1,5 +1,6 @@
 //! The state of rate limits.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use forebay_conf::Plan;
@@ -23,7 +24,7 @@ pub fn limiters(
             let limits = limits.map(|(number, limit)| {
                 let before = previous.and_then(|sites| sites.get(site)?.get(at)?.get(number));
                 let is_same = |before: &&Arc<RateLimiter>| {
-                    before.limit() == limit && before.is_shared() == keys.is_some()
+                    before.limit() == limit && before.is_shared_by(keys)
                 };
                 let before = before.filter(is_same).cloned();
                 before.unwrap_or_else(|| Arc::new(RateLimiter::new(limit.clone(), keys.cloned())))
@@ -36,22 +37,59 @@ pub fn limiters(
 }
 
 /// Returns all rate limits with their names in the store. A name depends on the site, the route and the
-/// rules of the limit, not on the order of sites and routes.
+/// rules of the limit, not on the order of sites and routes. Only limits that are the same in all this
+/// are numbered in order.
 pub fn shared_limits(
     plan: &Plan,
     limiters: &[Vec<Vec<Arc<RateLimiter>>>],
     keys: &SharedKeys,
 ) -> Vec<SharedLimit> {
     let mut shared = Vec::new();
+    let mut twins: HashMap<String, usize> = HashMap::new();
     for (site, limiters) in plan.sites.iter().zip(limiters) {
         for (route, limiters) in site.routes.iter().zip(limiters) {
             for (number, limiter) in limiters.iter().enumerate() {
                 let RouteLabels { site, route } = labels_of(site, route);
                 let rules = format!("{site}\n{route}\n{number}\n{:?}", limiter.limit());
-                let name = format!("{:016x}", keys.hash(rules.as_bytes()));
+                let twin = twins.entry(rules.clone()).or_default();
+                let name = keys.hash(format!("{rules}\n{twin}").as_bytes());
+                *twin += 1;
+                let name = format!("{name:016x}");
                 shared.push(SharedLimit { name, limiter: limiter.clone() });
             }
         }
     }
     shared
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn each_limit_has_its_own_name() {
+        let route = |methods: &str| {
+            format!(
+                "[[site.route]]\npath = \"/a\"\nmethods = [\"{methods}\"]\nrespond = \"x\"\n\
+                 rate_limit = {{ rate = \"1/s\" }}\n"
+            )
+        };
+        let site = |port: u16| {
+            let routes = route("GET") + &route("POST");
+            format!("[[site]]\nlisten = \":{port}\"\nhosts = [\"h.example\"]\n{routes}")
+        };
+        let text = site(80) + &site(81);
+        let plan = forebay_conf::parse(&text, "site.toml", Path::new("/")).unwrap();
+        let keys = SharedKeys::new(b"key");
+        let all = limiters(&plan, None, Some(&keys));
+        let names = |limits: Vec<SharedLimit>| limits.into_iter().map(|limit| limit.name);
+        let found: Vec<_> = names(shared_limits(&plan, &all, &keys)).collect();
+        assert_eq!(found.iter().collect::<HashSet<_>>().len(), 4, "{found:?}");
+        // Other machines have the same names.
+        let other = limiters(&plan, None, Some(&keys));
+        assert!(names(shared_limits(&plan, &other, &keys)).eq(found));
+    }
 }

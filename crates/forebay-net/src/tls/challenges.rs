@@ -100,15 +100,15 @@ impl Challenges {
         is_asked.then_some(name)
     }
 
-    /// Asks the store for the TLS configuration of an authority's handshake.
+    /// Asks the store for the TLS configuration of an authority's handshake. The answer is not kept:
+    /// the next order has another certificate under the same name.
     pub async fn ask_for_config(&self, name: String) -> Option<Arc<ServerConfig>> {
-        let ChallengeAnswer::Certificate(certificate, key) =
-            self.ask(Challenge::Name(name.clone())).await?
-        else {
-            return None;
-        };
-        self.answer_handshake(&name, certificate, key).ok()?;
-        self.read(|answers| answers.handshakes.get(&name).cloned())
+        match self.ask(Challenge::Name(name)).await? {
+            ChallengeAnswer::Certificate(certificate, key) => {
+                handshake_config(certificate, key).ok()
+            }
+            ChallengeAnswer::Reply(_) => None,
+        }
     }
 
     async fn ask(&self, of: Challenge) -> Option<ChallengeAnswer> {
@@ -137,17 +137,7 @@ impl Challenges {
         certificate: CertificateDer<'static>,
         key: PrivateKeyDer<'static>,
     ) -> Result<(), rustls::Error> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let key = provider.key_provider.load_private_key(key)?;
-        // Do not let rustls check that key and certificate match, because it would reject the
-        // critical extension of the certificate.
-        let shown = SingleCertAndKey::from(CertifiedKey::new(vec![certificate], key));
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_cert_resolver(Arc::new(shown));
-        config.alpn_protocols = vec![ALPN.to_vec()];
-        let config = Arc::new(config);
+        let config = handshake_config(certificate, key)?;
         self.write(|answers| answers.handshakes.insert(name.to_ascii_lowercase(), config));
         Ok(())
     }
@@ -183,6 +173,24 @@ impl Challenges {
         }
         change(&mut answers);
     }
+}
+
+/// Returns the TLS configuration for an authority's handshake.
+fn handshake_config(
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let key = provider.key_provider.load_private_key(key)?;
+    // Do not let rustls check that key and certificate match, because it would reject the
+    // critical extension of the certificate.
+    let shown = SingleCertAndKey::from(CertifiedKey::new(vec![certificate], key));
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(shown));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(Arc::new(config))
 }
 
 fn token(path: &[u8]) -> Option<&str> {

@@ -1,4 +1,4 @@
-//! KeyRing that encrypt session tickets, and keys of QUIC.
+//! Keys that encrypt session tickets, and keys of QUIC.
 //!
 //! A process makes its keys itself and replaces the ticket key every six hours. An upgrade in place
 //! passes the keys on. Machines that share a store have the same keys: one of them makes the next key
@@ -45,7 +45,7 @@ struct KeyRing {
     quic: QuicKeys,
 }
 
-/// KeyRing of QUIC.
+/// Keys of QUIC.
 #[derive(Clone, Copy)]
 pub struct QuicKeys {
     /// Signs the tokens that prove a client's address.
@@ -146,6 +146,12 @@ impl TicketKeys {
         (!shared.is_empty()).then(|| ring_text(&shared))
     }
 
+    /// Treats all keys as this machine's own, so that it replaces them itself.
+    pub fn end_sharing(&self) {
+        let mut keys = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        keys.ring.iter_mut().for_each(|key| key.is_shared = false);
+    }
+
     /// Adds a key if the newest one is old and this machine shares none.
     fn renew(&self, now: u64) {
         let is_due = |keys: &KeyRing| {
@@ -180,9 +186,12 @@ fn next_ring(ring: &[TicketKey], now: u64) -> Option<Vec<TicketKey>> {
     Some(next)
 }
 
-/// Returns true if tickets of this key may still be valid. The last key always is needed.
+/// Returns true if tickets of this key may still be valid. The last key always is needed, and the last
+/// one that other machines have.
 fn is_needed(ring: &[TicketKey], key: &TicketKey, now: u64) -> bool {
-    let successor = ring.iter().find(|other| other.from > key.from);
+    let replaces =
+        |other: &&TicketKey| other.from > key.from && (other.is_shared || !key.is_shared);
+    let successor = ring.iter().find(replaces);
     successor.is_none_or(|successor| successor.from + LIFE > now)
 }
 
@@ -380,6 +389,29 @@ mod tests {
         // A machine alone never takes the place of the shared keys.
         one.renew(now + 100 * PERIOD);
         assert_eq!(newest(&one, now + 100 * PERIOD), newest(&one, now));
+    }
+
+    #[test]
+    fn a_shared_key_stays_in_use_without_the_store() {
+        let keys = keys();
+        let shared = TicketKey::new(seconds_now() - PERIOD / 2, true).unwrap();
+        assert_eq!(keys.share(&ring_text(std::slice::from_ref(&shared))), Ok(None));
+        // The machine's own key is newer, and does not take its place.
+        let late = seconds_now() + 5 * LIFE;
+        keys.0.write().unwrap().merge(Vec::new(), late);
+        assert_eq!(newest(&keys, late), shared.name);
+    }
+
+    #[test]
+    fn a_machine_that_shares_no_more_replaces_its_keys() {
+        let keys = keys();
+        keys.share(&fresh_ring().unwrap()).unwrap();
+        let ticket = keys.encrypt(b"session").unwrap();
+        let (now, before) = (seconds_now(), newest(&keys, seconds_now()));
+        keys.end_sharing();
+        assert!(keys.decrypt(&ticket).is_some() && keys.shared_text().is_none());
+        keys.renew(now + PERIOD + 10);
+        assert_ne!(newest(&keys, now + PERIOD + 10), before);
     }
 
     #[test]

@@ -140,9 +140,11 @@ impl RateLimiter {
         }
     }
 
-    /// Returns true if other machines learn of the requests.
-    pub fn is_shared(&self) -> bool {
-        self.shared.is_some()
+    /// Returns true if other machines with these keys learn of the requests; with `None`, if none do.
+    pub fn is_shared_by(&self, keys: Option<&SharedKeys>) -> bool {
+        // The hashes of two secrets differ, for any text.
+        let sample = |keys: &SharedKeys| keys.hash(b"");
+        self.shared.as_ref().map(|shared| sample(&shared.keys)) == keys.map(sample)
     }
 
     /// Takes the number of admitted requests since the last call, by key.
@@ -495,6 +497,16 @@ mod tests {
             assert!(count >= exact * 9 / 10, "{machines}: {count} of {exact}");
             println!("{machines} machines: {count} admitted, {exact} permitted");
         }
+    }
+
+    #[test]
+    fn limits_are_shared_by_machines_with_the_same_keys() {
+        let (one, other) = (SharedKeys::new(b"one"), SharedKeys::new(b"other"));
+        let limit = limiter(10, 1, 4, false).limit;
+        let shared = RateLimiter::new(limit.clone(), Some(one.clone()));
+        assert!(shared.is_shared_by(Some(&one)));
+        assert!(!shared.is_shared_by(Some(&other)) && !shared.is_shared_by(None));
+        assert!(RateLimiter::new(limit, None).is_shared_by(None));
     }
 
     #[test]

@@ -22,8 +22,10 @@ const LARGEST_REPLY: usize = LARGEST_ENTRY + 64 * 1024;
 /// Reason why a command failed.
 #[derive(Debug)]
 pub enum ConnectionError {
-    /// The server cannot be reached, or does not answer in time.
+    /// The server cannot be reached.
     Away(String),
+    /// The server does not answer in time. It may have run the command.
+    Late(String),
     /// The server has answered with an error.
     Refused(String),
     /// The reply breaks the rules of the protocol.
@@ -42,7 +44,8 @@ impl Connector {
         Ok(Self { server: server.clone(), tls })
     }
 
-    /// Connects, authenticates and selects the database.
+    /// Connects, authenticates and selects the database. The server has then answered at least once: a
+    /// server that hangs must not find commands of earlier connections when it goes on.
     pub fn connect(&self, deadline: Instant) -> Result<RedisConnection, ConnectionError> {
         let RedisServer { host, port, database, user, password, .. } = &self.server;
         let away = |error: io::Error| ConnectionError::Away(format!("{host}:{port}: {error}"));
@@ -67,9 +70,18 @@ impl Connector {
         }
         if *database > 0 {
             connection.expect_ok(&[b"SELECT", database.to_string().as_bytes()], deadline)?;
+        } else if password.is_none() {
+            connection.expect_ok(&[b"PING"], deadline)?;
         }
         Ok(connection)
     }
+}
+
+/// Returns an error of the server for the log, without the arguments of the command: Redis repeats
+/// those of an unknown command, and the ones of `AUTH` are a password.
+pub fn shown(error: &str) -> String {
+    let error = error.split_once(", with args").map_or(error, |(error, _)| error);
+    error.escape_debug().take(200).collect()
 }
 
 /// Returns the TLS settings, and the name in the server's certificate.
@@ -187,14 +199,11 @@ impl RedisConnection {
         deadline: Instant,
     ) -> Result<RespValue, ConnectionError> {
         let place = self.place.clone();
-        let away = |error: io::Error| {
-            let why = match error.kind() {
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                    "no answer in time".to_owned()
-                }
-                _ => error.to_string(),
-            };
-            ConnectionError::Away(format!("{place}: {why}"))
+        let away = |error: io::Error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                ConnectionError::Late(format!("{place}: no answer in time"))
+            }
+            _ => ConnectionError::Away(format!("{place}: {error}")),
         };
         self.transport.limit(deadline);
         let mut command = Vec::new();
@@ -221,9 +230,7 @@ impl RedisConnection {
 
     fn expect_ok(&mut self, command: &[&[u8]], deadline: Instant) -> Result<(), ConnectionError> {
         match self.call(command, deadline)? {
-            RespValue::Error(text) => {
-                Err(ConnectionError::Refused(text.escape_debug().take(200).collect()))
-            }
+            RespValue::Error(text) => Err(ConnectionError::Refused(shown(&text))),
             _ => Ok(()),
         }
     }

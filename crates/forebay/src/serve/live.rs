@@ -211,6 +211,7 @@ impl Live {
 
     fn replace(&self, new: Arc<Origins>, grace: Duration, is_new: bool) {
         let old = std::mem::replace(&mut *lock(&self.origins), new.clone());
+        new.succeed(&old);
         if is_new {
             new.reloaded();
         }
