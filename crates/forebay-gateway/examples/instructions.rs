@@ -61,12 +61,23 @@ enum Client {
     Http2,
 }
 
-const CASES: [Case; 6] = [
+const CASES: [Case; 7] = [
     Case { name: "parse_head", route: "respond = \"\"", client: Client::Parser, backend: None },
     Case { name: "small_file", route: "files = \"DIR\"", client: Client::Http1, backend: None },
     Case {
         name: "proxy",
         route: "proxy = \"http://127.0.0.1:8001\"",
+        client: Client::Http1,
+        backend: Some(Peer {
+            until: b"\r\n\r\n",
+            sends: || format!("{HTTP_REPLY}{PAGE}").into_bytes(),
+        }),
+    },
+    Case {
+        name: "proxy_limited",
+        route: "proxy = \"http://127.0.0.1:8001\"\nwhen = { header.Accept = true }\n\
+                request_headers = { \"X-Real-IP\" = \"{client}\" }\n\
+                rate_limit = { rate = \"1000000/s\" }",
         client: Client::Http1,
         backend: Some(Peer {
             until: b"\r\n\r\n",
