@@ -58,20 +58,21 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
         .and_then(|()| clean_target(stream, site, &mut exchange.request))
     {
         Ok(Subject::Path) => {
-            let answer = match challenge(context, &exchange.request) {
-                None if may_ask(context, &exchange.request) => {
+            let mut answer = None;
+            if context.table().challenges.is_some() {
+                answer = challenge(context, &exchange.request);
+                if answer.is_none() && may_ask(context, &exchange.request) {
                     // Boxed, because other requests need no memory for this.
-                    Box::pin(ask_for_challenge(context, &exchange.request)).await
+                    answer = Box::pin(ask_for_challenge(context, &exchange.request)).await;
                 }
-                found => found,
-            };
-            match (answer, to_https(&exchange.request)) {
-                (Some(answer), _) => {
-                    let Exchange { reply, .. } = &mut *exchange;
-                    reply.respond(200, "application/octet-stream", answer.as_bytes()).await
-                }
-                (None, Some(origin)) => redirect_to_https(exchange, origin).await,
-                (None, None) => answer_by_routes(stream, exchange, site, &mut answering).await,
+            }
+            if let Some(answer) = answer {
+                let Exchange { reply, .. } = &mut *exchange;
+                reply.respond(200, "application/octet-stream", answer.as_bytes()).await
+            } else if let Some(origin) = to_https(&exchange.request) {
+                redirect_to_https(exchange, origin).await
+            } else {
+                answer_by_routes(stream, exchange, site, &mut answering).await
             }
         }
         Ok(Subject::Server) => describe_server(exchange).await,

@@ -16,6 +16,16 @@ use crate::part::Part;
 /// Maximum bytes that are collected before they are written.
 const GATHER: usize = 2 * BUFFER;
 
+/// Outcome of [`Reply::collect`].
+enum Collected {
+    /// The bytes were added, or the client does not want them.
+    Done,
+    /// The bytes must be compressed.
+    Compress,
+    /// The bytes must be written.
+    Write,
+}
+
 impl Reply {
     /// Buffers a complete reply with these field lines. The server finishes the reply. Returns
     /// false, and does nothing, if the reply is too large or may need compression.
@@ -68,22 +78,36 @@ impl Reply {
             // Box the future, so that replies without a filter reserve no memory for it.
             return Box::pin(self.push_filtered(data)).await;
         }
-        self.push_plain(data).await
+        match self.collect(data)? {
+            Collected::Done => Ok(()),
+            Collected::Compress => self.compress(data).await,
+            Collected::Write => self.write_out(data, None).await,
+        }
     }
 
     /// Adds body bytes that a cache has recorded and a filter has changed.
     pub(super) async fn push_plain(&mut self, data: &[u8]) -> Result<(), Fault> {
+        match self.collect(data)? {
+            Collected::Done => Ok(()),
+            Collected::Compress => self.compress(data).await,
+            Collected::Write => self.write_out(data, None).await,
+        }
+    }
+
+    /// Adds body bytes if they need no wait. Not a future, because a future with two callers is not
+    /// inlined.
+    fn collect(&mut self, data: &[u8]) -> Result<Collected, Fault> {
         if self.compressor.is_some() {
-            return self.compress(data).await;
+            return Ok(Collected::Compress);
         }
         if !self.admit(data)? {
-            return Ok(());
+            return Ok(Collected::Done);
         }
         if self.out.len() + data.len() > GATHER {
-            return self.write_out(data, None).await;
+            return Ok(Collected::Write);
         }
         self.out.extend_from_slice(data);
-        Ok(())
+        Ok(Collected::Done)
     }
 
     /// Sends the body that [`Reply::end_head_of_whole`] received, or its compressed copy.
