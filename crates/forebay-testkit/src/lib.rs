@@ -6,6 +6,7 @@
 //! test that shares the code under test also shares its bugs.
 #![forbid(unsafe_code)]
 
+pub mod chromium;
 pub mod corpus;
 pub mod folder;
 pub mod forwarded;

@@ -6,10 +6,11 @@ mod compare_support;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 
 use compare_support::Experiment;
+use forebay_testkit::chromium::{self, brightness};
 use forebay_testkit::peer;
 use serde_json::Value;
 
@@ -49,29 +50,10 @@ onload = () => {
 fn show(experiment: &Experiment, page: &str, scheme: u8) -> (Value, Vec<String>) {
     let escaped = page.replace('&', "&amp;").replace('"', "&quot;");
     fs::write(experiment.path("harness.html"), HARNESS.replace("PAGE", &escaped)).unwrap();
-    let output = Command::new("chromium")
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
-        .args(["--disable-background-networking", "--no-first-run", "--enable-logging=stderr"])
-        .args(["--virtual-time-budget=10000", "--dump-dom"])
-        .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
-        .arg(format!("--user-data-dir={}", experiment.path("profile")))
-        .arg(format!("file://{}", experiment.path("harness.html")))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let dom = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    let title = dom.split_once("<title>").and_then(|(_, rest)| rest.split_once("</title>"));
-    let seen = title.unwrap_or_else(|| panic!("nothing was seen: {errors}")).0;
-    let seen = seen.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">");
-    let console = errors.lines().filter(|line| line.contains(":CONSOLE")).map(str::to_owned);
-    (serde_json::from_str(&seen).unwrap(), console.collect())
-}
-
-/// Returns red, green and blue of a colour as a browser computes it.
-fn brightness(colour: &Value) -> u32 {
-    let numbers = colour.as_str().unwrap().split(|c: char| !c.is_ascii_digit());
-    numbers.filter_map(|number| number.parse::<u32>().ok()).take(3).sum()
+    let url = format!("file://{}", experiment.path("harness.html"));
+    let profile = experiment.path("profile");
+    let (seen, console) = chromium::show(profile.as_ref(), &url, 10_000, scheme);
+    (serde_json::from_str(&seen).unwrap(), console)
 }
 
 #[test]
@@ -97,7 +79,7 @@ fn the_page_is_readable_on_a_telephone_in_light_and_dark_and_loads_nothing() {
         assert_eq!((&seen["scrolled"], &seen["cut"]), (&seen["loaded"], &seen["loaded"]), "none");
         assert!(seen["lettering"].as_f64() >= Some(10.5), "{seen}");
         assert!(seen["smallest"].as_f64() >= Some(12.0), "{seen}");
-        let (paper, ink) = (brightness(&seen["paper"]), brightness(&seen["ink"]));
+        let [paper, ink] = ["paper", "ink"].map(|name| brightness(seen[name].as_str().unwrap()));
         assert!(if is_dark { ink > paper + 450 } else { paper > ink + 450 }, "{seen}");
     }
 }
@@ -136,7 +118,7 @@ fn the_page_of_a_bench_run_is_readable_on_a_telephone_and_loads_nothing() {
         assert!(seen["width"].as_u64() <= Some(400) && seen["charts"] == 4, "{seen}");
         assert!(seen["lettering"].as_f64() >= Some(10.5), "{seen}");
         assert!(seen["smallest"].as_f64() >= Some(12.0), "{seen}");
-        let (paper, ink) = (brightness(&seen["paper"]), brightness(&seen["ink"]));
+        let [paper, ink] = ["paper", "ink"].map(|name| brightness(seen[name].as_str().unwrap()));
         assert!(if is_dark { ink > paper + 450 } else { paper > ink + 450 }, "{seen}");
     }
 }
@@ -182,7 +164,7 @@ fn flame_graphs_are_readable_on_a_telephone_too() {
         assert!(seen["width"].as_u64() <= Some(400), "{seen}");
         assert!(seen["charts"].as_u64() >= Some(6), "{seen}");
         assert!(seen["lettering"].as_f64() >= Some(10.5), "{seen}");
-        let (paper, ink) = (brightness(&seen["paper"]), brightness(&seen["ink"]));
+        let [paper, ink] = ["paper", "ink"].map(|name| brightness(seen[name].as_str().unwrap()));
         assert!(if is_dark { ink > paper + 450 } else { paper > ink + 450 }, "{seen}");
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{fs, iter};
 
+use forebay_testkit::chromium;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::peer;
 use forebay_testkit::process::Process;
@@ -67,13 +68,10 @@ fn key_name(folder: &Folder) -> String {
 
 fn chromium(forebay: &Forebay) -> Process {
     let folder = forebay.folder.path();
-    let mut command = Command::new("chromium");
+    let mut command = chromium::command(&folder.join("profile"));
     command
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
-        .args(["--disable-background-networking", "--no-first-run", "--enable-logging=stderr"])
         .args(["--remote-debugging-port=0", "--host-resolver-rules=MAP localhost 127.0.0.1"])
         .arg(format!("--ignore-certificate-errors-spki-list={}", key_name(&forebay.folder)))
-        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
         .arg(format!("https://localhost:{}/page.html", forebay.address.port()));
     Process::start(command)
 }

@@ -4,8 +4,8 @@
 mod support;
 
 use std::net::SocketAddr;
-use std::process::{Command, Stdio};
 
+use forebay_testkit::chromium::{self, brightness};
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::peer;
@@ -41,29 +41,9 @@ onload = () => setTimeout(() => {
 /// light.
 fn show(forebay: &Forebay, scheme: u8) -> (Value, Vec<String>) {
     let profile = forebay.folder.path().join("profile");
-    let output = Command::new("chromium")
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
-        .args(["--disable-background-networking", "--no-first-run", "--enable-logging=stderr"])
-        .args(["--virtual-time-budget=12000", "--dump-dom"])
-        .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .arg(format!("http://{}/harness.html", forebay.address))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let dom = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    let title = dom.split_once("<title>").and_then(|(_, rest)| rest.split_once("</title>"));
-    let seen = title.unwrap_or_else(|| panic!("nothing was seen: {dom} {errors}")).0;
-    let seen = seen.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
-    let console = errors.lines().filter(|line| line.contains(":CONSOLE")).map(str::to_owned);
-    (serde_json::from_str(&seen).unwrap(), console.collect())
-}
-
-/// Returns the sum of red, green and blue of a colour as a browser computes it.
-fn brightness(colour: &Value) -> u32 {
-    let numbers = colour.as_str().unwrap().split(|c: char| !c.is_ascii_digit());
-    numbers.filter_map(|number| number.parse::<u32>().ok()).take(3).sum()
+    let url = format!("http://{}/harness.html", forebay.address);
+    let (seen, console) = chromium::show(&profile, &url, 12_000, scheme);
+    (serde_json::from_str(&seen).unwrap(), console)
 }
 
 fn page(admin: SocketAddr) -> (String, String) {
@@ -120,7 +100,7 @@ fn the_page_follows_the_server_in_light_and_dark_and_loads_nothing_else() {
         let cells = seen["cells"].as_array().unwrap();
         assert!(cells.iter().any(|cell| cell == "drain, up"), "{seen}");
         assert_eq!(seen["changes"], serde_json::json!(["Changed: backend 127.0.0.1:9 drains"]));
-        let (paper, ink) = (brightness(&seen["paper"]), brightness(&seen["ink"]));
+        let [paper, ink] = ["paper", "ink"].map(|name| brightness(seen[name].as_str().unwrap()));
         assert!(if is_dark { ink > paper + 450 } else { paper > ink + 450 }, "{seen}");
     }
     forebay.stop();
