@@ -1,5 +1,6 @@
 //! Sends the configured pages: error pages, and the page of a closed route (`maintenance`).
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,12 +26,12 @@ impl Exchange {
             Some(page) if !self.reply.is_to_grpc() => {
                 let sent = page.status.unwrap_or(status);
                 let body = rendered(page, sent, &self.request);
+                let mut lines = Cow::Borrowed(lines);
                 // Only a reply with status 401 asks for a password.
-                let has_challenge = sent == status || sent == 401;
-                let removed = if has_challenge { Vec::new() } else { vec![CHALLENGE.to_owned()] };
-                let mut lines = lines.to_vec();
-                let changes = FieldChanges { add: Vec::new(), remove: removed };
-                changes.remove_from(&mut lines, 0);
+                if sent != status && sent != 401 {
+                    let remove = vec![CHALLENGE.to_owned()];
+                    FieldChanges { add: Vec::new(), remove }.remove_from(lines.to_mut(), 0);
+                }
                 self.reply.respond_page(sent, content_type(page), &lines, &body).await
             }
             _ => self.reply.respond_error_with(status, lines).await,
