@@ -94,13 +94,13 @@ impl Issued {
 }
 
 impl Stored {
-    /// Returns the content of the file, as [`Issued::text`] does.
+    /// Returns the content of the file: the key, then the chain, as `Issued::text` does.
     pub fn text(&self) -> String {
         format!("{}\n{}", self.key.trim_end(), self.chain)
     }
 }
 
-/// Saves a certificate in the format of [`Issued::text`].
+/// Saves a certificate in the format of `Issued::text`.
 pub fn save(acme: &Acme, text: &str) -> Result<(), String> {
     write(&certificate_file(acme), text)
 }

@@ -16,7 +16,7 @@ use forebay_wire::http1::encode;
 
 use replace::{Replacements, Replacer};
 
-/// Maximum bytes that callers pass to [`BodyFilter::take`] in one call.
+/// Maximum bytes that callers pass to `BodyFilter::take` in one call.
 pub const SLICE: usize = 16 * 1024;
 
 /// Fields that describe the exact bytes of the origin's body.
