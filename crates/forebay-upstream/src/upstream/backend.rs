@@ -232,21 +232,24 @@ impl Backend {
 
     /// Returns an idle connection. Opens a new one if there is none, or if `fresh` is set.
     pub async fn connect(&self, fresh: bool) -> Result<BackendConnection, Fault> {
+        self.leave_former_addresses();
+        // Most requests end here, without the future of a new connection.
+        if !fresh && let Some((socket, permit, _)) = self.idle.take() {
+            return Ok(self.reused(socket, permit));
+        }
         self.connect_by(fresh, self.alpn).await
     }
 
     /// Opens an HTTP/1.1 connection, even if the backend also supports HTTP/2.
     pub async fn connect_http1(&self) -> Result<BackendConnection, Fault> {
+        self.leave_former_addresses();
         self.connect_by(true, Alpn::Http11).await
     }
 
-    /// Returns an idle connection, unless `fresh` is true or there is none. Otherwise opens one
-    /// that offers the versions in `alpn`, if necessary after a wait for a permit.
+    /// Opens a connection that offers the versions in `alpn`, if necessary after a wait for a
+    /// permit. Unless `fresh` is true, a connection that becomes idle during the wait can replace
+    /// it.
     async fn connect_by(&self, fresh: bool, alpn: Alpn) -> Result<BackendConnection, Fault> {
-        self.leave_former_addresses();
-        if !fresh && let Some((socket, permit, _)) = self.idle.take() {
-            return Ok(self.reused(socket, permit));
-        }
         let Some(permits) = &self.permits else { return self.open_by(None, alpn).await };
         let (socket, permit) = self.wait_for(permits).await?;
         let permit = Some(permit);

@@ -74,6 +74,7 @@ impl Retries {
 
 impl Group {
     /// Counts a request for the budget of retries.
+    #[inline]
     pub fn count_request(&self) {
         if let Some(retries) = &self.retries {
             retries.count_request(self.started.elapsed().as_secs());
