@@ -19,6 +19,7 @@ use forebay_net::limit::Limit;
 use forebay_net::listen::{DatagramSocket, SocketGroup};
 use forebay_net::sys::datagrams::Routing;
 use forebay_net::tls::{Handshake, QuicKeys, ServerTls};
+use forebay_wire::http3::ErrorCode;
 use quinn::crypto::rustls::{HandshakeData, QuicServerConfig};
 use quinn::{
     ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, IdleTimeout, Incoming,
@@ -31,7 +32,7 @@ use rustls::version::TLS13;
 use tokio::sync::watch;
 use tokio::task::spawn_local;
 
-use crate::admission::{Counted, make_room};
+use crate::admission::{Counted, is_full, make_room};
 use crate::close_order::CloseOrder;
 use crate::context::FrontContext;
 use crate::http3::serve::serve_connection;
@@ -175,16 +176,18 @@ pub async fn accept(
         let Some(incoming) = incoming else {
             return Err(std::io::Error::other("its socket has failed"));
         };
-        // A packet with a forged source address must neither use up the connections that this
-        // address may have, nor displace other clients.
         let load = &context.thread.load;
-        let is_wary =
-            handshakes.receiver_count() > TRUSTING || load.limits_addresses() || !load.has_room();
+        let address = incoming.remote_address().ip();
+        // Packets with forged source addresses must not displace other clients. An address that has
+        // reached its limit is refused only if the packet really comes from there.
+        let is_wary = handshakes.receiver_count() > TRUSTING
+            || !load.has_room()
+            || is_full(context, index, address);
         if is_wary && !incoming.remote_address_validated() && incoming.may_retry() {
             let _ = incoming.retry();
             continue;
         }
-        make_room(&context.thread, Some(incoming.remote_address().ip())).await;
+        make_room(context, index, Some(address)).await;
         sites.renew(context, index);
         is_large |= listening.0.open_connections() > LARGE;
         let held = (handshake.clone(), group.clone());
@@ -214,7 +217,10 @@ async fn begin(
     let thread = &context.thread;
     let peer = incoming.remote_address();
     let mut counted = Counted::new(thread);
-    if !counted.count_address(peer.into()) {
+    // A forged source address must not use up the connections that this address may have. Unless a
+    // token has proved the address, the handshake does.
+    let is_proved = incoming.remote_address_validated();
+    if is_proved && !counted.count_address(context, index, peer.into()) {
         return incoming.refuse();
     }
     let (guest, admitted) = thread.deadlines.admit();
@@ -246,6 +252,9 @@ async fn begin(
             Err(_) => return thread.counters.count_limit(Limit::Head),
         };
         drop(handshaking);
+        if !is_proved && !counted.count_address(&context, index, peer.into()) {
+            return quic.close(ErrorCode::EXCESSIVE_LOAD.0.into(), b"");
+        }
         let data = quic.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
         let server_name = data.and_then(|data| data.server_name);
         let tls = shown.find(server_name.as_deref()).cloned();
