@@ -84,8 +84,8 @@ pub use store::{RedisServer, SharedStore, StorePlace};
 pub(crate) use template::is_taken;
 pub use template::{Placeholder, Scope, Template, TemplatePart, UnknownPlaceholder, ValueMap};
 pub use tls::{
-    Acme, AcmeChallenge, BackendTls, CertificateSource, Cipher, ClientAuth, Curve, ExternalAccount,
-    Tls,
+    Acme, AcmeChallenge, AskUrl, BackendTls, CertificateSource, Cipher, ClientAuth, Curve,
+    ExternalAccount, OnDemand, Tls,
 };
 pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,

@@ -131,7 +131,7 @@ impl AddressCounts {
             "{number}{connections} refused, the last from {}, which has {most} already; if it is a \
              proxy, list it in `trusted_proxies`, or raise `connections_per_address` in \
              [server.limits]",
-            Shown(network(address))
+            ShownNetwork(network(address))
         ))
     }
 
@@ -167,9 +167,9 @@ fn is_local(address: IpAddr) -> bool {
 }
 
 /// An address, or a network, in log messages.
-struct Shown(IpAddr);
+struct ShownNetwork(IpAddr);
 
-impl std::fmt::Display for Shown {
+impl std::fmt::Display for ShownNetwork {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let end = if self.0.is_ipv6() { "/64" } else { "" };
         write!(f, "{}{end}", self.0)

@@ -183,16 +183,16 @@ fn by_default_one_address_has_only_a_share_of_the_connections() {
             let address = address.to_owned();
             (0..number).map(move |port| format!("{address}:{}", 1000 + port))
         };
-        assert_eq!(served(&world, from("203.0.113.1", 720), GET).await, 700);
+        assert_eq!(served(world, from("203.0.113.1", 720), GET).await, 700);
         assert_eq!(world.gateway.reached(Limit::ConnectionsPerAddress), 20);
         let lines = world.errors();
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].contains("203.0.113.1, which has 700 already"), "{lines:?}");
         // The addresses of a network of IPv6 count together.
         let network = (0..720).map(|host| format!("[2001:db8::{host:x}]:1000"));
-        assert_eq!(served(&world, network, GET).await, 700);
+        assert_eq!(served(world, network, GET).await, 700);
         for local in ["127.0.0.1", "10.1.1.1", "[::1]"] {
-            assert_eq!(served(&world, from(local, 720), GET).await, 720, "{local}");
+            assert_eq!(served(world, from(local, 720), GET).await, 720, "{local}");
         }
         assert_eq!(world.gateway.reached(Limit::ConnectionsPerAddress), 40);
     });
@@ -204,9 +204,9 @@ fn a_trusted_proxy_may_have_any_number_of_connections() {
     let site = format!("trusted_proxies = [\"203.0.113.0/24\"]\n{FIXED}");
     in_memory(&with("connections_per_address = 2", &site), async |world| {
         let proxy = (0..20).map(|port| format!("203.0.113.1:{}", 1000 + port));
-        assert_eq!(served(&world, proxy, GET).await, 20);
+        assert_eq!(served(world, proxy, GET).await, 20);
         let client = (0..20).map(|port| format!("203.0.114.1:{}", 1000 + port));
-        assert_eq!(served(&world, client, GET).await, 2);
+        assert_eq!(served(world, client, GET).await, 2);
         assert_eq!(world.gateway.reached(Limit::ConnectionsPerAddress), 18);
     });
 }

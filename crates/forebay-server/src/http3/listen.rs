@@ -396,7 +396,14 @@ impl BySite {
 
 impl ResolvesServerCert for BySite {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.find(hello.server_name())?.certificate().resolve(hello)
+        let tls = self.find(hello.server_name())?;
+        let name = hello.server_name().map(str::to_owned);
+        let shown = tls.config().cert_resolver.resolve(hello);
+        if let Some(demand) = tls.demand().filter(|_| shown.is_none()) {
+            // The handshake of QUIC cannot wait. The client tries TCP, or again.
+            demand.request(name.as_deref());
+        }
+        shown
     }
 }
 
