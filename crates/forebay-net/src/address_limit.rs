@@ -30,9 +30,11 @@ pub struct AddressLimit {
 }
 
 impl AddressLimit {
-    /// Returns the limit for a configured value. `connections` is the limit on all connections.
+    /// Returns the limit for a configured value. `connections` is the limit on all connections; 0
+    /// means no limit.
     pub fn of(configured: Option<usize>, connections: usize) -> Self {
-        let default = (connections / SHARE).clamp(LEAST, GREATEST);
+        let default =
+            if connections == 0 { GREATEST } else { (connections / SHARE).clamp(LEAST, GREATEST) };
         Self { most: configured.unwrap_or(default), is_default: configured.is_none() }
     }
 }
@@ -187,7 +189,7 @@ mod tests {
     #[test]
     fn the_default_is_a_share_of_all_connections() {
         let default = |connections| AddressLimit::of(None, connections).most;
-        assert_eq!([10, 16_000, usize::MAX].map(default), [512, 2000, 8192]);
+        assert_eq!([10, 16_000, usize::MAX, 0].map(default), [512, 2000, 8192, 8192]);
         assert_eq!(AddressLimit::of(Some(0), 16_000).most, 0);
     }
 

@@ -130,14 +130,6 @@ impl DemandCertificates {
         Some(certified)
     }
 
-    /// Orders the certificate of a name, if it may have one and does not exist.
-    fn request(&self, name: &str) {
-        let mut state = self.state();
-        if !state.has(name) && !state.refused.contains(name) {
-            state.order(name);
-        }
-    }
-
     /// Waits until the certificate of a name exists.
     async fn wait_for(&self, name: &str) -> Awaited {
         let mut changed = {
@@ -299,11 +291,9 @@ impl SiteDemand {
         }
     }
 
-    /// Orders the certificate for the client's server name, without a wait.
-    pub fn request(&self, server_name: Option<&str>) {
-        if let Some(name) = self.name(server_name) {
-            self.certificates.request(&name);
-        }
+    /// Returns true if the certificate for this server name exists.
+    pub fn is_ready(&self, server_name: &str) -> bool {
+        self.name(Some(server_name)).is_some_and(|name| self.certificates.state().has(&name))
     }
 
     /// Returns true if both sites show the same certificate for every name.
@@ -411,20 +401,20 @@ mod tests {
         }
     }
 
-    #[test]
-    fn only_names_of_the_site_are_ordered() {
-        let (certificates, mut orders) = certificates(10);
+    #[tokio::test]
+    async fn only_names_of_the_site_are_ordered() {
+        let (certificates, mut orders) = waiting(10, Duration::from_millis(1));
         let names = vec![HostPattern::Suffix(".customers.example".into())];
         let site = SiteDemand { certificates, names };
-        for name in
-            ["other.example", "customers.example", "x.customers.example.", "*.customers.example"]
-        {
-            site.request(Some(name));
+        let other =
+            ["other.example", "customers.example", "x.customers.example.", "*.customers.example"];
+        for name in other {
+            assert_eq!(site.wait_for(Some(name)).await, Awaited::Refused);
         }
-        site.request(None);
-        site.request(Some("A.Customers.example"));
-        assert_eq!(orders.try_recv().unwrap(), "a.customers.example");
+        assert_eq!(site.wait_for(None).await, Awaited::Refused);
         assert!(orders.try_recv().is_err());
+        assert_eq!(site.wait_for(Some("A.Customers.example")).await, Awaited::Late);
+        assert_eq!(orders.try_recv().unwrap(), "a.customers.example");
     }
 
     #[tokio::test]
@@ -461,7 +451,7 @@ mod tests {
     fn a_flood_of_names_is_bounded() {
         let (certificates, mut orders) = certificates(10);
         for number in 0..100_000 {
-            certificates.request(&format!("{number}.example"));
+            certificates.state().order(&format!("{number}.example"));
         }
         assert_eq!(certificates.state().pending.len(), MOST_NAMES);
         let mut count = 0;

@@ -6,6 +6,7 @@
 //! can replay its packets. Client certificates are not requested, because all sites of a listener
 //! share one TLS configuration.
 
+use std::future::pending;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
@@ -35,6 +36,7 @@ use tokio::task::spawn_local;
 use crate::admission::{Counted, is_full, make_room};
 use crate::close_order::CloseOrder;
 use crate::context::FrontContext;
+use crate::http3::held::HeldHello;
 use crate::http3::serve::serve_connection;
 use crate::part::Accepted;
 use crate::route::{Site, Table, best_site};
@@ -228,7 +230,8 @@ async fn begin(
     let local = SocketAddr::new(ip.unwrap_or(own.ip()), own.port());
     // `accept_with` is the costly step of the handshake.
     let turn = thread.handshake_turn().await;
-    let connecting = incoming.accept_with(Arc::new(sites.config.clone()));
+    let (config, held) = sites.connection_config();
+    let connecting = incoming.accept_with(config);
     turn.end().await;
     // Ignore invalid packets.
     let Ok(connecting) = connecting else { return };
@@ -244,6 +247,10 @@ async fn begin(
                 // The listener has closed, so abandon connections whose handshake has not finished.
                 _ = handshaking.changed() => None,
                 () = guest.evicted.notified() => None,
+                () = refused(held) => {
+                    thread.counters.count_limit(Limit::OnDemand);
+                    None
+                }
             }
         };
         let quic = match thread.deadlines.timeout(limit, connecting).await {
@@ -266,6 +273,14 @@ async fn begin(
         }
         drop((admitted, counted, sockets));
     });
+}
+
+/// Obtains the certificate that a handshake waits for. Completes if there is none.
+async fn refused(held: Option<Arc<HeldHello>>) {
+    match held {
+        Some(held) => held.refused().await,
+        None => pending().await,
+    }
 }
 
 /// The certificates of a listener's sites, and the handshake configuration.
@@ -295,6 +310,19 @@ impl Sites {
             .incoming_buffer_size(WAITING_BYTES)
             .incoming_buffer_size_total(ALL_WAITING_BYTES);
         Some(Self { table: Rc::downgrade(&table), shown, config })
+    }
+
+    /// Returns the settings of a new connection. With certificates on demand, its handshake may wait.
+    fn connection_config(&self) -> (Arc<ServerConfig>, Option<Arc<HeldHello>>) {
+        let mut config = self.config.clone();
+        if !self.shown.0.iter().any(|site| site.tls.demand().is_some()) {
+            return (Arc::new(config), None);
+        }
+        let shown = self.shown.clone();
+        let find = move |name: &str| shown.find(Some(name))?.demand().cloned();
+        let held = HeldHello::new(Box::new(find));
+        config.crypto = held.configure(config.crypto);
+        (Arc::new(config), Some(held))
     }
 
     /// Returns the settings of the endpoint of the socket number `place` on `address`. The successor of
@@ -396,14 +424,7 @@ impl BySite {
 
 impl ResolvesServerCert for BySite {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let tls = self.find(hello.server_name())?;
-        let name = hello.server_name().map(str::to_owned);
-        let shown = tls.config().cert_resolver.resolve(hello);
-        if let Some(demand) = tls.demand().filter(|_| shown.is_none()) {
-            // The handshake of QUIC cannot wait. The client tries TCP, or again.
-            demand.request(name.as_deref());
-        }
-        shown
+        self.find(hello.server_name())?.config().cert_resolver.resolve(hello)
     }
 }
 
