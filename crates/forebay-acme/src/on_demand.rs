@@ -22,8 +22,10 @@ use crate::shared::{OrderTurn, SharedState};
 use crate::{ChallengeFront, Kept, Manager, ManagerFront, Stopped, Wanted};
 use crate::{load, order_as_owner, renew, schedule, state};
 
-/// Maximum number of questions to the application at the same time.
+/// Maximum number of questions to the application at the same time, and of names that wait for their
+/// question. Further names fail at once, so that saved certificates are still found.
 const QUESTIONS: usize = 16;
+const MOST_WAITING: usize = 512;
 /// Life of the application's permission.
 const PERMITTED: Duration = Duration::from_secs(600);
 /// Life of its refusal.
@@ -85,6 +87,7 @@ struct Issuer {
     shared: Option<SharedState>,
     errors: ErrorLog,
     questions: Semaphore,
+    waiting: Semaphore,
     orders: Semaphore,
     rate: RefCell<OrderRate>,
     permitted: RefCell<RecentNames>,
@@ -119,6 +122,7 @@ impl Issuer {
             front,
             errors,
             questions: Semaphore::new(QUESTIONS),
+            waiting: Semaphore::new(MOST_WAITING),
             orders: Semaphore::new(settings.concurrent),
             rate: RefCell::new(OrderRate::new(&settings)),
             permitted: RefCell::default(),
@@ -187,8 +191,7 @@ impl Issuer {
         }
     }
 
-    /// Waits until the name may be ordered. The error is a reason, and a time for which the name has no
-    /// certificate.
+    /// Waits until the name may be ordered. The error is a reason, and the time until the next attempt.
     async fn admit(&self, kept: &mut Kept) -> Result<Admitted<'_>, (String, Duration)> {
         let name = kept.wanted.acme.names[0].clone();
         match self.permission(&name).await {
@@ -219,6 +222,9 @@ impl Issuer {
         if self.permitted.borrow().contains(name) {
             return Permission::Granted;
         }
+        let Ok(_place) = self.waiting.try_acquire() else {
+            return Permission::Unknown(format!("{MOST_WAITING} other names wait"));
+        };
         let Ok(_permit) = self.questions.acquire().await else { return Permission::Refused };
         match ask(&self.settings.ask, name).await {
             Ok(true) => {
@@ -318,7 +324,7 @@ impl Issuer {
 enum Admitted<'a> {
     /// Nothing: another machine has ordered the certificate.
     Ordered,
-    /// An order, for which this is the permit.
+    /// An order, with its permit.
     Order(tokio::sync::SemaphorePermit<'a>),
 }
 

@@ -34,7 +34,7 @@ impl SiteCertificate {
         self.shown().is_none()
     }
 
-    /// Returns the times from which and until which the certificate is valid, in seconds since 1970.
+    /// Returns start and end of the validity, in seconds since 1970.
     pub fn validity(&self) -> Option<(i64, i64)> {
         let shown = self.shown()?;
         let (_, certificate) = x509_parser::parse_x509_certificate(shown.cert.first()?).ok()?;

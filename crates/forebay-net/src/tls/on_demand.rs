@@ -56,7 +56,7 @@ struct ShownCertificate {
     certified: Arc<CertifiedKey>,
     /// End of the certificate's validity.
     until: SystemTime,
-    /// Time from which a use orders a renewal.
+    /// Due time of the renewal. A later use orders it.
     renew: SystemTime,
     /// The key in `used`.
     used: u64,
@@ -162,8 +162,8 @@ impl DemandCertificates {
         }
     }
 
-    /// Stores a certificate, and wakes the handshakes that wait for it. `renew` is the time from
-    /// which a use orders a renewal.
+    /// Stores a certificate, and wakes the handshakes that wait for it. The second time is that of the
+    /// renewal.
     pub fn show(
         &self,
         name: &str,
