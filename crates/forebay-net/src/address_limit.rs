@@ -115,7 +115,7 @@ impl AddressCounts {
     }
 
     /// Records that a connection was refused. Returns the log message that is due, at most one per
-    /// [`PERIOD`].
+    /// ten seconds.
     pub fn refuse(&self, address: IpAddr) -> Option<String> {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
