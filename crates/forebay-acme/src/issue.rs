@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use forebay_conf::{self as conf, Acme, AcmeChallenge};
 use forebay_net::log::ErrorLog;
-use forebay_net::tls::Challenges;
+use forebay_net::tls::{Challenge, Challenges};
 use instant_acme::{
     Account, AccountBuilder, AuthorizationStatus, AuthorizedIdentifier, ChallengeType, Error,
     ExternalAccountKey, Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
@@ -40,10 +40,12 @@ pub async fn issue(
     (errors, stopped): (&ErrorLog, &mut Stopped),
 ) -> Result<Issued, String> {
     let mut records = DnsRecords::new(&acme.dns_hook);
+    let mut answered = Vec::new();
     let whole = async {
         let mut stale = 0;
         loop {
-            let mut proof = Proof { challenge, challenges, shared, records: &mut records };
+            let (records, answered) = (&mut records, &mut answered);
+            let mut proof = Proof { challenge, challenges, shared, records, answered };
             let outcome = one_order(acme, &mut proof).await;
             match outcome {
                 Err(failure) if failure.is_stale && stale < STALE => stale += 1,
@@ -57,6 +59,7 @@ pub async fn issue(
         within = within => within,
         _ = stopped.wait_for(|stop| *stop) => Ok(Err("the server stops".to_owned())),
     };
+    challenges.forget(&answered);
     for why in records.remove_all().await {
         errors.warn(&format!("ACME: {}: a DNS record stays: {why}", acme.names.join(", ")));
     }
@@ -71,6 +74,8 @@ struct Proof<'a> {
     shared: Option<&'a SharedState>,
     /// Records that were created, for dns-01.
     records: &'a mut DnsRecords,
+    /// Challenges that `challenges` answers.
+    answered: &'a mut Vec<Challenge>,
 }
 
 /// Reason why an order failed.
@@ -234,7 +239,7 @@ fn dns_name<'a>(of: &AuthorizedIdentifier<'a>) -> Result<&'a str, String> {
 }
 
 /// Answers a challenge for each name.
-async fn prove(order: &mut Order, proof: &Proof<'_>) -> Result<(), OrderFailure> {
+async fn prove(order: &mut Order, proof: &mut Proof<'_>) -> Result<(), OrderFailure> {
     let by = proof.challenge;
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
@@ -257,6 +262,7 @@ async fn prove(order: &mut Order, proof: &Proof<'_>) -> Result<(), OrderFailure>
                 if let Some(shared) = proof.shared {
                     shared.answer_request(&challenge.token, reply.clone()).await?;
                 }
+                proof.answered.push(Challenge::Token(challenge.token.clone()));
                 proof.challenges.answer_request(&challenge.token, reply);
             }
             AcmeChallenge::TlsAlpn01 => {
@@ -272,7 +278,7 @@ async fn prove(order: &mut Order, proof: &Proof<'_>) -> Result<(), OrderFailure>
 
 /// Serves a self-signed certificate with `digest` to the authority's handshakes for `name` (RFC
 /// 8737 section 3).
-async fn show(proof: &Proof<'_>, name: &str, digest: &[u8]) -> Result<(), String> {
+async fn show(proof: &mut Proof<'_>, name: &str, digest: &[u8]) -> Result<(), String> {
     let failed = |error: rcgen::Error| error.to_string();
     let key = KeyPair::generate().map_err(failed)?;
     let mut params = CertificateParams::new([name.to_owned()]).map_err(failed)?;
@@ -281,6 +287,7 @@ async fn show(proof: &Proof<'_>, name: &str, digest: &[u8]) -> Result<(), String
     if let Some(shared) = proof.shared {
         shared.answer_handshake(name, certificate.pem(), key.serialize_pem()).await?;
     }
+    proof.answered.push(Challenge::Name(name.to_ascii_lowercase()));
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
     let shown = proof.challenges.answer_handshake(name, certificate.der().clone(), key.into());
     shown.map_err(|error| error.to_string())

@@ -1,6 +1,7 @@
 //! Obtains and renews certificates with ACME (RFC 8555). One thread ([`Manager`]) does this for all
 //! sites that need a certificate ([`Wanted`]).
 //!
+//! - `on_demand` obtains certificates when clients first name a host, and `ask` asks for permission;
 //! - `dns_records` creates and removes TXT records with a program of the user;
 //! - `issue` requests a certificate from the authority: account, order, challenges, download;
 //! - `state` reads and writes the directory of accounts, certificates and keys;
@@ -11,8 +12,10 @@
 //! answers from `Challenges`.
 #![forbid(unsafe_code)]
 
+mod ask;
 mod dns_records;
 mod issue;
+mod on_demand;
 mod schedule;
 mod shared;
 mod state;
@@ -30,6 +33,7 @@ use tokio::sync::watch;
 use shared::{OrderTurn, SharedState};
 
 pub use dns_records::wait_for_removal;
+pub use on_demand::Demanded;
 pub use shared::shared_challenges;
 pub use state::{Stored, load};
 
@@ -70,7 +74,6 @@ impl Manager {
             let shared = shared.as_ref();
             let front = ChallengeFront { challenges: &challenges, has_plain, shared };
             runtime.block_on(keep(wanted, front, &errors, stopped));
-            challenges.clear();
         })?;
         Ok(Self { stop })
     }
@@ -102,6 +105,7 @@ struct Kept {
 }
 
 /// The parts of the server that the manager uses.
+#[derive(Clone)]
 pub struct ManagerFront {
     /// Answers that the server gives to authorities.
     pub challenges: Arc<Challenges>,
@@ -163,21 +167,30 @@ async fn keep(
             None => renew(next, front, errors, &mut stopped).await,
             Some(shared) => match shared.take_turn(next, errors).await {
                 OrderTurn::Wait(until) => next.due = until,
-                OrderTurn::Order => {
-                    let lock = shared.lock_name(&next.wanted.acme);
-                    tokio::select! {
-                        () = renew(next, front, errors, &mut stopped) => {}
-                        // Never completes.
-                        () = shared.hold(&lock) => {}
-                    }
-                    shared.end_turn(next, errors).await;
-                }
+                OrderTurn::Order => order_as_owner(next, front, errors, &mut stopped).await,
             },
         }
         if *stopped.borrow() {
             return;
         }
     }
+}
+
+/// Obtains one certificate while this machine has the lock, and then ends the lock.
+async fn order_as_owner(
+    kept: &mut Kept,
+    front: ChallengeFront<'_>,
+    errors: &ErrorLog,
+    stopped: &mut Stopped,
+) {
+    let Some(shared) = front.shared else { return };
+    let lock = shared.lock_name(&kept.wanted.acme);
+    tokio::select! {
+        () = renew(kept, front, errors, stopped) => {}
+        // Never completes.
+        () = shared.hold(&lock) => {}
+    }
+    shared.end_turn(kept, errors).await;
 }
 
 /// Obtains one certificate and starts to serve it.
@@ -192,7 +205,6 @@ async fn renew(
     let names = acme.names.join(", ");
     let challenge = challenge(acme, has_plain, kept.failures);
     let outcome = issue::issue(acme, challenge, (challenges, shared), (errors, stopped)).await;
-    challenges.clear();
     if outcome.is_err() && *stopped.borrow() {
         return;
     }

@@ -47,11 +47,18 @@ pub enum OrderTurn {
 #[derive(Clone)]
 pub struct SharedState {
     store: Store,
+    /// True if machines may order different certificates at the same time.
+    is_per_certificate: bool,
 }
 
 impl SharedState {
     pub fn new(store: Store) -> Self {
-        Self { store }
+        Self { store, is_per_certificate: false }
+    }
+
+    /// Creates a state with a lock for each certificate, instead of one for each authority.
+    pub fn for_each_certificate(store: Store) -> Self {
+        Self { store, is_per_certificate: true }
     }
 
     /// Uses the store on a thread for blocking work.
@@ -215,7 +222,12 @@ impl SharedState {
 
     /// Returns the name of the lock for orders from the authority.
     pub fn lock_name(&self, acme: &Acme) -> String {
-        format!("acme/{}", state::authority_name(acme))
+        let authority = state::authority_name(acme);
+        if self.is_per_certificate {
+            format!("acme/{authority}/{}", state::certificate_name(acme))
+        } else {
+            format!("acme/{authority}")
+        }
     }
 }
 

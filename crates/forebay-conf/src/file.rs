@@ -18,6 +18,7 @@ mod jwt;
 mod limit;
 mod log;
 mod mirror;
+mod on_demand;
 mod pages;
 mod places;
 mod proxy;
@@ -51,6 +52,7 @@ pub use jwt::Jwt;
 pub use limit::{BandwidthLimit, RateLimit};
 pub use log::{LogFile, Rotate, TraceClients, Traces};
 pub use mirror::Mirror;
+pub use on_demand::OnDemand;
 pub use pages::{Cors, ErrorPage, ErrorPages, Maintenance};
 pub(crate) use places::places;
 pub use proxy::{HostField, Proxy, Redirects};
@@ -279,7 +281,9 @@ pub struct Limits {
     /// The largest number of open client connections. 0: as many as the limit on open files allows.
     /// Default: 0.
     pub connections: Option<At<usize>>,
-    /// The largest number of open client connections from one address. 0: no limit. Default: 0.
+    /// The largest number of open client connections from one address, or one IPv6 network (/64).
+    /// Trusted proxies may have any number. 0: no limit. Default: an eighth of `connections`, but at
+    /// least 512 and at most 8192, for all but loopback and private addresses.
     pub connections_per_address: Option<At<usize>>,
     /// Accepts GET and HEAD requests with a body, such as those to Elasticsearch. With false they
     /// get 400. Default: false.

@@ -84,8 +84,8 @@ pub use store::{RedisServer, SharedStore, StorePlace};
 pub(crate) use template::is_taken;
 pub use template::{Placeholder, Scope, Template, TemplatePart, UnknownPlaceholder, ValueMap};
 pub use tls::{
-    Acme, AcmeChallenge, BackendTls, CertificateSource, Cipher, ClientAuth, Curve, ExternalAccount,
-    Tls,
+    Acme, AcmeChallenge, AskUrl, BackendTls, CertificateSource, Cipher, ClientAuth, Curve,
+    ExternalAccount, OnDemand, Tls,
 };
 pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
@@ -262,8 +262,9 @@ pub struct Limits {
     /// The largest number of open client connections. Default 0: as many as the limit on open files
     /// allows.
     pub connections: usize,
-    /// The largest number of open client connections from one address. Default 0: no limit.
-    pub connections_per_address: usize,
+    /// The largest number of open client connections from one address. 0: no limit. `None`: an
+    /// eighth of `connections`, within bounds.
+    pub connections_per_address: Option<usize>,
     /// Accepts GET and HEAD requests with a body. Default false.
     pub get_body: bool,
     /// The number of requests after which a client connection is closed. Default 0: no limit.
@@ -285,7 +286,7 @@ impl Default for Limits {
             max_body: 16 * 1024 * 1024,
             body_rate: 0,
             connections: 0,
-            connections_per_address: 0,
+            connections_per_address: None,
             get_body: false,
             keepalive_requests: 0,
             buffer_memory: 64 * 1024,

@@ -22,6 +22,7 @@ mod log;
 mod media;
 mod mirror;
 mod moved;
+mod on_demand;
 mod pages;
 mod path;
 mod peer;

@@ -292,6 +292,7 @@ const PLACES: &[(&str, &[&str])] = &[
         "Sticky",
         &["[site.route.proxy]\nto = 'http://a'\n[site.route.proxy.sticky]\ncookie = 'a'\n@"],
     ),
+    ("OnDemand", &["respond = 'x'\n[site.tls.acme.on_demand]\nask = 'http://a/'\n@"]),
     ("Timeouts", &["respond = 'x'\n[server.timeouts]\n@"]),
     (
         "Tls",

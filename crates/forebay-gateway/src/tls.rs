@@ -5,12 +5,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_acme::{Manager, ManagerFront, Wanted};
+use forebay_acme::{Demanded, Manager, ManagerFront, Wanted};
 use forebay_conf::{
-    Acme, BackendTls, CertificateSource, ConfError, Finding, Listen, Plan, Tls, Upstream,
+    Acme, BackendTls, CertificateSource, ConfError, Finding, HostPattern, Listen, OnDemand, Plan,
+    Tls, Upstream,
 };
 use forebay_net::log::ErrorLog;
-use forebay_net::tls::{Challenges, ClientTls, ServerTls, SiteCertificate, TicketKeys, TlsError};
+use forebay_net::tls::{
+    Challenges, ClientTls, DemandCertificates, ServerTls, SiteCertificate, SiteDemand, TicketKeys,
+    TlsError,
+};
 use forebay_store::Store;
 
 /// Certificates of all sites, and verification of all backends.
@@ -24,6 +28,8 @@ pub struct SiteTls {
     tickets: TicketKeys,
     /// Certificates that sites obtain with ACME.
     pub acme: Vec<Wanted>,
+    /// Certificates that sites obtain when clients name them.
+    pub on_demand: Vec<Demanded>,
 }
 
 impl SiteTls {
@@ -37,22 +43,26 @@ impl SiteTls {
         })?;
         let (mut sites, mut wrong) = (Vec::new(), Vec::new());
         let mut acme: Vec<Wanted> = Vec::new();
-        let mut load = |tls: &Tls| {
+        let mut on_demand: Vec<Demanded> = Vec::new();
+        let mut load = |tls: &Tls, names: &[HostPattern]| {
             let shown = match &tls.source {
-                CertificateSource::Files { .. } => Arc::default(),
                 CertificateSource::Acme(by) => wanted(&mut acme, by, previous),
+                CertificateSource::Files { .. } | CertificateSource::OnDemand(_) => Arc::default(),
             };
-            ServerTls::load(tls, &tickets, shown)
+            let loaded = ServerTls::load(tls, &tickets, shown)?;
+            let CertificateSource::OnDemand(by) = &tls.source else { return Ok(loaded) };
+            let certificates = demanded(&mut on_demand, by, previous);
+            Ok(loaded.with_demand(SiteDemand { certificates, names: names.to_vec() }))
         };
         for (at, site) in plan.sites.iter().enumerate() {
-            match site.tls.as_ref().map(&mut load).transpose() {
+            match site.tls.as_ref().map(|tls| load(tls, &site.hosts)).transpose() {
                 Ok(tls) => sites.push(tls.map(Arc::new)),
                 Err(error) => wrong.push(finding(at, error)),
             }
         }
         let mut relays = Vec::new();
         for (at, relay) in plan.relays.iter().enumerate() {
-            match relay.tls.as_ref().map(&mut load).transpose() {
+            match relay.tls.as_ref().map(|tls| load(tls, &[])).transpose() {
                 Ok(tls) => relays.push(tls.map(|tls| Arc::new(tls.for_any_protocol()))),
                 Err(error) => wrong.push(finding_at(place(at), error)),
             }
@@ -65,7 +75,7 @@ impl SiteTls {
             }
         }
         if wrong.is_empty() {
-            Ok(Self { sites, relays, backends, tickets, acme })
+            Ok(Self { sites, relays, backends, tickets, acme, on_demand })
         } else {
             Err(plan.refuse(&wrong))
         }
@@ -109,6 +119,26 @@ fn wanted(all: &mut Vec<Wanted>, by: &Acme, previous: Option<&SiteTls>) -> Arc<S
     certificate
 }
 
+/// Returns the certificates of a site that obtains them on demand. Sites of a plan with the same
+/// settings share them. A reload keeps them.
+fn demanded(
+    all: &mut Vec<Demanded>,
+    by: &OnDemand,
+    previous: Option<&SiteTls>,
+) -> Arc<DemandCertificates> {
+    let of_previous = previous.iter().flat_map(|previous| &previous.on_demand);
+    let same = |demanded: &&Demanded| demanded.settings == *by;
+    if let Some(same) = all.iter().find(same) {
+        return same.certificates.clone();
+    }
+    let certificates = match of_previous.clone().find(same) {
+        Some(kept) => kept.certificates.clone(),
+        None => Arc::new(DemandCertificates::new(by.certificates, by.wait)),
+    };
+    all.push(Demanded { settings: by.clone(), certificates: certificates.clone() });
+    certificates
+}
+
 /// Returns the ACME certificate: the one in use, else the one saved on disk, else an empty one.
 fn shown_by_acme(acme: &Acme, previous: Option<&SiteTls>) -> Arc<SiteCertificate> {
     let same = previous.and_then(|old| old.acme.iter().find(|wanted| wanted.acme == *acme));
@@ -129,22 +159,23 @@ pub fn wait_for_records() {
     forebay_acme::wait_for_removal(Duration::from_secs(10));
 }
 
-/// The thread that obtains certificates, and the current challenges of authorities.
+/// The threads that obtain certificates, and the current challenges of authorities.
 pub(crate) struct AcmeService {
     wanted: Vec<Acme>,
+    on_demand: Vec<OnDemand>,
     /// The store that machines share.
     store: Option<Store>,
-    manager: Arc<Manager>,
+    managers: Arc<[Manager]>,
     pub challenges: Arc<Challenges>,
 }
 
 impl AcmeService {
-    /// Asks the thread to end.
+    /// Asks the threads to end.
     pub fn stop(&self) {
-        self.manager.stop();
+        self.managers.iter().for_each(Manager::stop);
     }
 
-    /// Starts the thread if a site needs it. Keeps the thread of `previous` if the sites need the
+    /// Starts the threads that sites need. Keeps the threads of `previous` if the sites need the
     /// same certificates as before.
     pub fn start(
         plan: &Plan,
@@ -152,22 +183,24 @@ impl AcmeService {
         (errors, store): (&ErrorLog, Option<&Store>),
         previous: Option<&Self>,
     ) -> io::Result<Option<Self>> {
-        if tls.acme.is_empty() {
+        if tls.acme.is_empty() && tls.on_demand.is_empty() {
             return Ok(None);
         }
         let wanted: Vec<_> = tls.acme.iter().map(|wanted| wanted.acme.clone()).collect();
+        let on_demand: Vec<_> =
+            tls.on_demand.iter().map(|demanded| demanded.settings.clone()).collect();
         let is_same = |previous: &&Self| {
             // Another password or key makes another handle.
             let is_same_store = match (&previous.store, store) {
                 (Some(before), Some(store)) => before.is_same(store),
                 (before, store) => before.is_none() && store.is_none(),
             };
-            previous.wanted == wanted && is_same_store
+            previous.wanted == wanted && previous.on_demand == on_demand && is_same_store
         };
         let kept = store.cloned();
         if let Some(previous) = previous.filter(is_same) {
-            let (manager, challenges) = (previous.manager.clone(), previous.challenges.clone());
-            return Ok(Some(Self { wanted, store: kept, manager, challenges }));
+            let (managers, challenges) = (previous.managers.clone(), previous.challenges.clone());
+            return Ok(Some(Self { wanted, on_demand, store: kept, managers, challenges }));
         }
         let mut listeners = plan.sites.iter().flat_map(|site| &site.listen);
         let has_plain =
@@ -178,8 +211,14 @@ impl AcmeService {
         };
         let front =
             ManagerFront { challenges: challenges.clone(), has_plain, store: store.cloned() };
-        let manager = Manager::start(tls.acme.clone(), front, errors.clone())?;
-        Ok(Some(Self { wanted, store: kept, manager: Arc::new(manager), challenges }))
+        let mut managers = Vec::new();
+        if !tls.acme.is_empty() {
+            managers.push(Manager::start(tls.acme.clone(), front.clone(), errors.clone())?);
+        }
+        if !tls.on_demand.is_empty() {
+            managers.push(Manager::start_on_demand(tls.on_demand.clone(), front, errors.clone())?);
+        }
+        Ok(Some(Self { wanted, on_demand, store: kept, managers: managers.into(), challenges }))
     }
 }
 

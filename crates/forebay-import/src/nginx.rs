@@ -2,6 +2,7 @@
 
 mod access;
 mod answer;
+mod auth_copies;
 mod backends;
 mod bodies;
 mod cache;

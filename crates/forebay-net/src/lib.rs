@@ -5,9 +5,10 @@
 //!
 //! The main modules, from the lowest layer up: `clock`, `sys`, `limit`, `fault`, `timing`,
 //! `counters`; `memory`, `byte_stream`, `tls`, `deadline`, `socket`; `head`, `matching`,
-//! `template`, `request_fields`; `log`, `pressure`, `listen`, `handover`, `thread`.
+//! `template`, `request_fields`; `log`, `pressure`, `address_limit`, `listen`, `handover`, `thread`.
 #![deny(unsafe_code)]
 
+pub mod address_limit;
 pub mod buffered;
 mod byte_stream;
 mod clock;

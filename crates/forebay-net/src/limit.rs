@@ -54,6 +54,7 @@ limits! {
     PasswordChecks "password_checks" "Checks of other passwords took too long; no key.",
     RateLimit "rate_limit" "Too many requests had the same key.",
     RequestTimeout "request_timeout" "An application took too long.",
+    OnDemand "on_demand" "A TLS handshake failed: its name may have no certificate, or the certificate came too late.",
 }
 
 #[cfg(test)]

@@ -9,18 +9,17 @@
 //! least loaded thread, if that has at least two connections less. All threads share a socket from
 //! the service manager.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::Permissions;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_conf::{Listen, SocketAccess};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
@@ -28,6 +27,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::mpsc::error::SendError;
 
+use crate::address_limit::{AddressCounts, AddressLimit};
 use crate::buffered::Buffered;
 use crate::heap_watch::HeapWatch;
 use crate::pressure::Pressure;
@@ -371,11 +371,10 @@ pub struct Handed {
 pub struct Loads {
     threads: Vec<ThreadLoad>,
     most: AtomicUsize,
-    most_per_address: AtomicUsize,
     /// UDP sessions of streams on all threads.
     sessions: AtomicUsize,
-    /// Connections by client address, counted only if there is a limit.
-    addresses: Mutex<HashMap<IpAddr, usize>>,
+    /// Connections by client address.
+    pub addresses: AddressCounts,
     /// Reply bytes buffered for slow clients.
     pub buffered: Arc<Buffered>,
     /// State of the limit on connections.
@@ -391,8 +390,12 @@ struct ThreadLoad {
 
 impl Loads {
     /// Creates the state of one thread for each channel of `hands`. Limits connections to `most` in
-    /// total and `most_per_address` per client address. 0 means no limit.
-    pub fn new(hands: Vec<UnboundedSender<Message>>, most: usize, most_per_address: usize) -> Self {
+    /// total, where 0 means no limit, and to `per_address` per client address.
+    pub fn new(
+        hands: Vec<UnboundedSender<Message>>,
+        most: usize,
+        per_address: AddressLimit,
+    ) -> Self {
         let load = |hand| ThreadLoad { connections: AtomicUsize::new(0), hand };
         let pressure = Pressure::new(hands.len());
         Self {
@@ -400,9 +403,8 @@ impl Loads {
             heap: HeapWatch::default(),
             threads: hands.into_iter().map(load).collect(),
             most: AtomicUsize::new(if most == 0 { usize::MAX } else { most }),
-            most_per_address: AtomicUsize::new(most_per_address),
             sessions: AtomicUsize::new(0),
-            addresses: Mutex::default(),
+            addresses: AddressCounts::new(per_address),
             buffered: Arc::default(),
         }
     }
@@ -481,22 +483,10 @@ impl Loads {
         self.threads[thread].connections.load(Ordering::Relaxed)
     }
 
-    /// Returns true if connections per address are limited.
-    pub fn limits_addresses(&self) -> bool {
-        self.most_per_address.load(Ordering::Relaxed) > 0
-    }
-
-    /// Returns true if an address has reached its limit on connections.
-    pub fn is_address_full(&self, address: IpAddr) -> bool {
-        let most = self.most_per_address.load(Ordering::Relaxed);
-        let addresses = || self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        most > 0 && addresses().get(&address).is_some_and(|count| *count >= most)
-    }
-
-    /// Sets the limits. 0 means no limit.
-    pub fn limit(&self, most: usize, most_per_address: usize) {
+    /// Sets the limits. For `most`, 0 means no limit.
+    pub fn limit(&self, most: usize, per_address: AddressLimit) {
         self.most.store(if most == 0 { usize::MAX } else { most }, Ordering::Relaxed);
-        self.most_per_address.store(most_per_address, Ordering::Relaxed);
+        self.addresses.limit(per_address);
     }
 
     /// Counts a connection of `thread`.
@@ -509,37 +499,7 @@ impl Loads {
         self.threads[thread].connections.fetch_sub(1, Ordering::SeqCst);
         self.pressure.notify();
     }
-
-    /// Counts a connection against the limit of its address. Returns false if there is no limit.
-    /// Fails if the address has reached the limit.
-    pub fn enter_address(&self, address: IpAddr) -> Result<bool, TooMany> {
-        let most = self.most_per_address.load(Ordering::Relaxed);
-        if most == 0 {
-            return Ok(false);
-        }
-        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = addresses.entry(address).or_default();
-        if *count >= most {
-            return Err(TooMany);
-        }
-        *count += 1;
-        Ok(true)
-    }
-
-    /// Removes a connection that [`Loads::enter_address`] has counted.
-    pub fn leave_address(&self, address: IpAddr) {
-        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Entry::Occupied(mut entry) = addresses.entry(address) {
-            *entry.get_mut() -= 1;
-            if *entry.get() == 0 {
-                entry.remove();
-            }
-        }
-    }
 }
-
-/// Error: the address has reached its limit.
-pub struct TooMany;
 
 #[cfg(test)]
 mod tests {

@@ -4,16 +4,20 @@
 //! servers and origins need not know about TLS. Certificates are loaded once for all threads
 //! (`server`).
 
+mod certificate;
 mod challenges;
 mod client;
 mod handshake;
+mod on_demand;
 mod server;
 mod session;
 mod tickets;
 
+pub use certificate::SiteCertificate;
 pub use challenges::{Challenge, ChallengeAnswer, Challenges, Question};
 pub use client::{Alpn, ClientTls};
 pub use handshake::Handshake;
-pub use server::{ServerTls, SiteCertificate, TlsError};
+pub use on_demand::{Awaited, DemandCertificates, RecentNames, SiteDemand};
+pub use server::{ServerTls, TlsError};
 pub use session::TlsSession;
 pub use tickets::{QuicKeys, TicketKeys, fresh_ring};

@@ -143,7 +143,7 @@ async fn accept_tcp(
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
                     pauses.end(&context.thread);
-                    make_room(&context.thread, Some(peer.ip())).await;
+                    make_room(context, index, Some(peer.ip())).await;
                     place(context, stream, peer, own, index);
                 }
                 Err(error) => pauses.after(&context.thread, &error).await,
@@ -248,7 +248,7 @@ async fn accept_unix(
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     pauses.end(&context.thread);
-                    make_room(&context.thread, None).await;
+                    make_room(context, index, None).await;
                     let socket = Socket::unix(stream, &context.thread.deadlines);
                     start(context, socket, ClientAddress::Unix, local, index);
                 }
@@ -316,7 +316,7 @@ pub fn start(
         return;
     }
     let mut counted = Counted::new(&context.thread);
-    if !counted.count_address(peer) {
+    if !counted.count_address(context, index, peer) {
         socket.reset();
         return;
     }
@@ -371,7 +371,7 @@ async fn start_proxied(
         Announced::Local => (peer, local),
         Announced::Client { source, destination } => (source.into(), destination),
     };
-    if !counted.count_address(peer) {
+    if !counted.count_address(&context, index, peer) {
         socket.reset();
         return;
     }

@@ -4,20 +4,24 @@ use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 
+use forebay_net::address_limit::AddressEntry;
 use forebay_net::deadline::TICK;
 use forebay_net::limit::Limit;
 use forebay_net::thread::Thread;
 use forebay_wire::ClientAddress;
+
+use crate::context::FrontContext;
 
 /// Waits until one more connection may be accepted. At the limit, closes the connection that has
 /// been idle longest, on any thread. If all connections have requests in progress, waits until one
 /// of them ends.
 ///
 /// Returns at once, without closing a connection, if the client's `address` has reached its own
-/// limit. The caller then refuses the new connection.
-pub async fn make_room(thread: &Thread, address: Option<IpAddr>) {
+/// limit. The caller then refuses the new connection. `listener` is the number of the listener.
+pub async fn make_room(context: &FrontContext, listener: usize, address: Option<IpAddr>) {
+    let thread = &context.thread;
     let load = &thread.load;
-    if load.has_room() || address.is_some_and(|address| load.is_address_full(address)) {
+    if load.has_room() || address.is_some_and(|address| is_full(context, listener, address)) {
         return;
     }
     thread.counters.count_limit(Limit::Connections);
@@ -36,6 +40,12 @@ pub async fn make_room(thread: &Thread, address: Option<IpAddr>) {
     }
 }
 
+/// Returns true if connections from `address` are refused now.
+pub fn is_full(context: &FrontContext, listener: usize, address: IpAddr) -> bool {
+    // Few addresses reach the limit, so the proxies are compared only then.
+    context.thread.load.addresses.is_full(address) && !context.table().is_trusted(listener, address)
+}
+
 /// Counts a connection until this value is dropped, even by a panic.
 pub struct Counted {
     thread: Rc<Thread>,
@@ -52,14 +62,26 @@ impl Counted {
     }
 
     /// Counts the connection for its client address. Returns false if the address has too many
-    /// connections. Clients of Unix sockets have no address.
-    pub fn count_address(&mut self, client: ClientAddress) -> bool {
+    /// connections. Trusted proxies may have any number. Clients of Unix sockets have no address.
+    pub fn count_address(
+        &mut self,
+        context: &FrontContext,
+        listener: usize,
+        client: ClientAddress,
+    ) -> bool {
         let Some(address) = client.ip() else { return true };
-        let Ok(is_counted) = self.thread.load.enter_address(address) else {
-            self.thread.counters.count_limit(Limit::ConnectionsPerAddress);
-            return false;
-        };
-        self.address = is_counted.then_some(address);
+        match self.thread.load.addresses.enter(address) {
+            AddressEntry::Counted => self.address = Some(address),
+            AddressEntry::Unlimited => {}
+            AddressEntry::Full if context.table().is_trusted(listener, address) => {}
+            AddressEntry::Full => {
+                self.thread.counters.count_limit(Limit::ConnectionsPerAddress);
+                if let Some(line) = self.thread.load.addresses.refuse(address) {
+                    self.thread.errors.warn(&line);
+                }
+                return false;
+            }
+        }
         true
     }
 }
@@ -68,7 +90,7 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.thread.load.leave(self.thread.index);
         if let Some(address) = self.address {
-            self.thread.load.leave_address(address);
+            self.thread.load.addresses.leave(address);
         }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use forebay_net::deadline::Activity;
 use forebay_net::limit::Limit;
 use forebay_net::socket::Socket;
-use forebay_net::tls::{Handshake, ServerTls, TlsSession};
+use forebay_net::tls::{Awaited, Challenges, Handshake, ServerTls, SiteDemand, TlsSession};
 use rustls::server::Acceptor;
 
 use crate::context::FrontContext;
@@ -31,6 +31,11 @@ const PLAIN_REPLY: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
 
 /// First byte of a TLS record that carries a handshake.
 const HANDSHAKE_RECORD: u8 = 0x16;
+
+/// Alerts to clients whose server name may have no certificate, and whose certificate came too late:
+/// unrecognized_name and internal_error (RFC 8446 section 6.2).
+const UNKNOWN_NAME: &[u8] = &[0x15, 3, 3, 0, 2, 2, 112];
+const LATE: &[u8] = &[0x15, 3, 3, 0, 2, 2, 80];
 
 /// Reason for a failed handshake.
 enum HandshakeFailure {
@@ -133,6 +138,12 @@ async fn shake_hands(
             found => found,
         },
     };
+    if let Some(demand) = tls.demand()
+        && !Challenges::is_challenge(&accepted.client_hello())
+    {
+        // Boxed, because other handshakes need no memory for this.
+        Box::pin(await_certificate(context, socket, demand, server_name.as_deref())).await?;
+    }
     let turn = context.thread.handshake_turn().await;
     let is_challenge = challenge.is_some();
     let config = challenge.unwrap_or_else(|| tls.config().clone());
@@ -158,6 +169,26 @@ async fn shake_hands(
         return Err(HandshakeFailure::Broken);
     }
     Ok(Handshake::new(tls, server_name, session))
+}
+
+/// Waits until a certificate for the client's server name exists. Otherwise sends an alert.
+async fn await_certificate(
+    context: &FrontContext,
+    socket: &Socket,
+    demand: &SiteDemand,
+    server_name: Option<&str>,
+) -> Result<(), HandshakeFailure> {
+    // The wait has its own limit.
+    socket.unlimit_read();
+    let awaited = demand.wait_for(server_name).await;
+    socket.limit_read(context.thread.settings().timeouts.head);
+    let alert = match awaited {
+        Awaited::Shown => return Ok(()),
+        Awaited::Refused => UNKNOWN_NAME,
+        Awaited::Late => LATE,
+    };
+    context.thread.counters.count_limit(Limit::OnDemand);
+    Err(refuse(socket, alert).await)
 }
 
 /// Reads the first bytes. Until they arrive, the connection holds no buffer and counts as idle.

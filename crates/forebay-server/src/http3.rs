@@ -5,6 +5,7 @@
 //! request, and `send` writes the reply. `send_fairness` lets the streams send by turns.
 
 pub mod connection;
+mod held;
 pub mod listen;
 mod receive;
 mod send;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_conf::{self as conf, Listen};
+use forebay_net::address_limit::AddressLimit;
 use forebay_net::counters::{Counters, Totals};
 use forebay_net::limit::Limit;
 use forebay_net::listen::{Loads, Message};
@@ -47,7 +48,9 @@ impl MemoryGateway {
         let (format, log, errors) = log;
         let (hand, handed) = mpsc::unbounded_channel();
         let limits = &settings.limits;
-        let loads = Loads::new(vec![hand], limits.connections, limits.connections_per_address);
+        let most = limits.connections;
+        let per_address = AddressLimit::of(limits.connections_per_address, most);
+        let loads = Loads::new(vec![hand], most, per_address);
         let access = errors.access(format);
         let counters: Arc<Counters> = Arc::default();
         let mut thread = Thread::new(settings, errors, access, Arc::new(loads), 0, counters, false);
@@ -77,9 +80,9 @@ impl MemoryGateway {
             begin();
             return far;
         }
-        let thread = self.context.thread.clone();
+        let context = self.context.clone();
         tokio::task::spawn_local(async move {
-            make_room(&thread, Some(peer.ip())).await;
+            make_room(&context, listener, Some(peer.ip())).await;
             begin();
         });
         far

@@ -1,12 +1,13 @@
 //! Selects the site and the route of a request.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use forebay_conf::{
-    AjpFront, BandwidthLimit, Cors, EncodedSlashes, ErrorPages, HostPattern, Listen, Matcher,
-    Rewrite,
+    AjpFront, BandwidthLimit, Clients, Cors, EncodedSlashes, ErrorPages, HostPattern, Listen,
+    Matcher, Rewrite,
 };
 use forebay_net::counters::RouteCounters;
 use forebay_net::fault::Fault;
@@ -296,10 +297,19 @@ impl Table {
     /// Returns true if the peer may name the client in a PROXY header. Every peer may if no site
     /// lists trusted proxies.
     pub(crate) fn may_announce(&self, listener: usize, peer: ClientAddress) -> bool {
+        let mut proxies = self.proxies(listener).peekable();
+        proxies.peek().is_none() || proxies.any(|clients| clients.contains(peer.ip()))
+    }
+
+    /// Returns true if a site or stream of the listener lists the address as a trusted proxy.
+    pub(crate) fn is_trusted(&self, listener: usize, address: IpAddr) -> bool {
+        self.proxies(listener).any(|clients| clients.contains(Some(address)))
+    }
+
+    fn proxies(&self, listener: usize) -> impl Iterator<Item = &Clients> {
         let of_sites = self.sites(listener).iter().flat_map(|site| &site.trust.proxies);
         let of_relays = self.relays(listener).iter().flat_map(|relay| &relay.trusted_proxies);
-        let mut proxies = of_sites.chain(of_relays).peekable();
-        proxies.peek().is_none() || proxies.any(|clients| clients.contains(peer.ip()))
+        of_sites.chain(of_relays)
     }
 
     /// Returns true if connections of a listener should end.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use forebay_admin::{Admin, Control};
 use forebay_conf::{self as conf, Listen, SocketAccess};
+use forebay_net::address_limit::AddressLimit;
 use forebay_net::counters::Counters;
 use forebay_net::handover::launcher::{Launcher, Program};
 use forebay_net::handover::{SocketCopies, Takeover, TakeoverError};
@@ -330,7 +331,8 @@ impl Server {
             (0..self.threads).map(|_| mpsc::unbounded_channel()).unzip();
         let limits = &self.wanted.settings.limits;
         let most = most_connections(limits);
-        let loads = Arc::new(Loads::new(hands, most, limits.connections_per_address));
+        let per_address = AddressLimit::of(limits.connections_per_address, most);
+        let loads = Arc::new(Loads::new(hands, most, per_address));
         let counters: Vec<Arc<Counters>> = (0..self.threads).map(|_| Arc::default()).collect();
         let is_timed = self.admin.is_some();
         if let Some(listener) = self.admin.take() {

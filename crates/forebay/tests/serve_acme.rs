@@ -4,11 +4,12 @@
 mod support;
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use forebay_testkit::DEADLINE;
@@ -439,5 +440,248 @@ fn an_authority_with_customers_is_given_the_external_account() {
     fs::remove_dir_all(pebble.folder.path().join("state")).unwrap();
     let mut forebay = serve(Folder::new(), &pebble.site(&account(&key.replace('z', "y"))));
     forebay.process.wait_for_output("next attempt in");
+    forebay.stop();
+}
+
+/// An application that permits names with `good` in them. It redirects for `moved`, and is silent for
+/// `silent`.
+struct Asked {
+    address: SocketAddr,
+    targets: Arc<Mutex<Vec<String>>>,
+}
+
+impl Asked {
+    fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let (address, targets) = (listener.local_addr().unwrap(), Arc::default());
+        let all: Arc<Mutex<Vec<String>>> = Arc::clone(&targets);
+        // Ends with the process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let all = all.clone();
+                std::thread::spawn(move || Self::answer(stream.unwrap(), &all));
+            }
+        });
+        Self { address, targets }
+    }
+
+    fn answer(mut stream: TcpStream, all: &Mutex<Vec<String>>) {
+        let mut head = String::new();
+        let mut reader = BufReader::new(&stream);
+        while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).is_ok_and(|read| read > 0)
+        {
+        }
+        let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        let reply = match &target {
+            silent if silent.contains("silent") => return std::thread::sleep(2 * DEADLINE),
+            good if good.contains("good") => "HTTP/1.1 200 OK\r\n\r\n",
+            moved if moved.contains("moved") => {
+                "HTTP/1.1 302 Found\r\nLocation: /?domain=good\r\n\r\n"
+            }
+            _ => "HTTP/1.1 404 Not Found\r\n\r\n",
+        };
+        all.lock().unwrap().push(target);
+        let _ = stream.write_all(reply.as_bytes());
+    }
+
+    /// Returns the number of questions about a name.
+    fn count(&self, name: &str) -> usize {
+        let end = format!("domain={name}");
+        self.targets.lock().unwrap().iter().filter(|target| target.ends_with(&end)).count()
+    }
+
+    /// Returns a site for all names of forebay.test, and one for other.test with a certificate of its own.
+    fn sites(&self, pebble: &Pebble, more: &str) -> String {
+        let keys =
+            format!(", on_demand = {{ ask = \"http://{}/may-have?token=x\"{more} }}", self.address);
+        let site = pebble.site(&keys);
+        let site = site
+            .replace(&format!("hosts = \"{NAME}\""), "hosts = \"*.forebay.test\"\nhttp3 = true");
+        let authority = Authority::new("of the other site");
+        let Identity { certificate, key } = authority.issue(&["other.test"]);
+        let certificate = pebble.folder.write("other.pem", certificate);
+        let key = pebble.folder.write("other-key.pem", key);
+        format!(
+            "{site}[[site]]\nhosts = \"other.test\"\nlisten = \"https://127.0.0.1:{}\"\n\
+             tls = {{ certificate = {certificate:?}, key = {key:?} }}\n\
+             [[site.route]]\nrespond = \"secret\"\n",
+            pebble.https
+        )
+    }
+}
+
+/// Returns the alert that ends a handshake for `name`.
+fn alert(pebble: &Pebble, name: &str, config: &Arc<ClientConfig>) -> String {
+    match connect(pebble.https(), name, config.clone()) {
+        Ok(_) => panic!("{name} has a certificate"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_certificate_on_demand_is_issued_when_the_application_permits_the_name() {
+    let Some(pebble) = Pebble::start() else { return };
+    let asked = Asked::start();
+    let config = pebble.client();
+    let forebay = serve(Folder::new(), &asked.sites(&pebble, ""));
+    // Both handshakes wait for the same order.
+    let names = ["good-1.forebay.test", "good-1.forebay.test", "good-2.forebay.test"];
+    std::thread::scope(|scope| {
+        for name in names {
+            let (pebble, config) = (&pebble, config.clone());
+            scope.spawn(move || {
+                let mut client = connect(pebble.https(), name, config).unwrap();
+                client.send(format!("GET / HTTP/1.1\r\nHost: {name}\r\n\r\n"));
+                assert_eq!(client.reply().text(), "hello");
+            });
+        }
+    });
+    assert!(eventually(|| forebay.process.output().matches("was issued").count() == 2));
+    assert_eq!(
+        ["good-1", "good-2"].map(|name| asked.count(&format!("{name}.forebay.test"))),
+        [1, 1]
+    );
+    let targets = asked.targets.lock().unwrap().clone();
+    assert!(
+        targets.iter().all(|target| target.starts_with("/may-have?token=x&domain=")),
+        "{targets:?}"
+    );
+
+    for _ in 0..5 {
+        for name in ["bad.forebay.test", "moved.forebay.test", "good.elsewhere.test"] {
+            let alert = alert(&pebble, name, &config);
+            assert!(alert.contains("UnrecognisedName"), "{name}: {alert}");
+        }
+    }
+    let counts = ["bad.forebay.test", "moved.forebay.test", "good", "good.elsewhere.test"];
+    assert_eq!(counts.map(|name| asked.count(name)), [1, 1, 0, 0], "refusals are remembered");
+    // No name that is no host name is asked for: clients of TLS send no such names, or none.
+    let mut plain = config.as_ref().clone();
+    plain.enable_sni = false;
+    assert!(connect(pebble.https(), "good-1.forebay.test", plain).is_err());
+
+    // The certificate opens no other site.
+    let mut client = connect(pebble.https(), "good-1.forebay.test", config.clone()).unwrap();
+    client.send("GET / HTTP/1.1\r\nHost: other.test\r\n\r\n");
+    assert_eq!(client.reply().status, 421);
+    forebay.stop();
+
+    // Saved certificates are shown without a question or an order.
+    let before = asked.targets.lock().unwrap().len();
+    let forebay = serve(Folder::new(), &asked.sites(&pebble, ""));
+    for name in ["good-1.forebay.test", "good-2.forebay.test"] {
+        assert!(connect(pebble.https(), name, config.clone()).is_ok());
+    }
+    assert_eq!(asked.targets.lock().unwrap().len(), before);
+    assert!(!forebay.process.output().contains("was issued"));
+    forebay.stop();
+}
+
+#[test]
+fn a_flood_of_names_costs_few_orders_and_other_clients_are_served() {
+    let Some(pebble) = Pebble::start() else { return };
+    let asked = Asked::start();
+    let config = pebble.client();
+    let more = ", rate = \"1/h\", burst = 2, concurrent = 1, certificates = 2, wait = \"60s\"";
+    let forebay = serve(Folder::new(), &asked.sites(&pebble, more));
+    let mut first = connect(pebble.https(), "good.forebay.test", config.clone()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (pebble, config) = (&pebble, config.clone());
+            scope.spawn(move || {
+                for number in 0..25 {
+                    let kind = if number % 5 == 0 { "good" } else { "bad" };
+                    let name = format!("{kind}-{thread}-{number}.forebay.test");
+                    let _ = connect(pebble.https(), &name, config.clone());
+                }
+            });
+        }
+        first.send("GET / HTTP/1.1\r\nHost: good.forebay.test\r\n\r\n");
+        assert_eq!(first.reply().text(), "hello");
+    });
+    assert!(eventually(|| forebay.process.output().matches("was issued").count() == 3));
+    // Memory has two certificates, and the directory has the first one.
+    assert!(connect(pebble.https(), "good.forebay.test", config.clone()).is_ok());
+    assert_eq!(asked.count("good.forebay.test"), 1);
+    let output = forebay.process.output();
+    assert!(output.contains("no certificate on demand: "), "{output}");
+    assert!(output.lines().filter(|line| line.contains("on demand")).count() < 20, "{output}");
+    forebay.stop();
+}
+
+#[test]
+fn machines_share_certificates_on_demand() {
+    let (Some(pebble), Some(redis)) = (Pebble::start(), Redis::start(None)) else { return };
+    let asked = Asked::start();
+    let config = pebble.client();
+    let store = format!(
+        "[server]\nstore = \"{}\"\nstore_key = \"{}\"\n",
+        redis.url(0),
+        "0123456789abcdef".repeat(2)
+    );
+    let first = format!("{store}{}", asked.sites(&pebble, ""));
+    let own = |text: &str, listen: u16| {
+        let text = text.replace(&format!(", \"127.0.0.1:{}\"", pebble.http), "");
+        let text = text.replace("redirect_to_https = true\n", "").replace("/state\"", "/state-2\"");
+        text.replace(&format!("127.0.0.1:{}\"", pebble.https), &format!("127.0.0.1:{listen}\""))
+    };
+    let port = free_port();
+    let first = serve(Folder::new(), &first);
+    let second = serve(Folder::new(), &own(&format!("{store}{}", asked.sites(&pebble, "")), port));
+    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    // The authority asks the first machine, and the second one orders.
+    let name = "good.forebay.test";
+    let issued = certificate(&mut connect(at, name, config.clone()).unwrap());
+    let mut client = connect(pebble.https(), name, config).unwrap();
+    assert_eq!(certificate(&mut client), issued);
+    assert_eq!(asked.count(name), 2, "each machine asks");
+    assert!(!first.process.output().contains("was issued"), "{}", first.process.output());
+    assert!(first.process.output().contains("uses the certificate in the store"));
+    first.stop();
+    second.stop();
+}
+
+#[test]
+fn an_application_without_an_answer_costs_a_handshake_and_not_the_server() {
+    let Some(pebble) = Pebble::start() else { return };
+    let asked = Asked::start();
+    let config = pebble.client();
+    let forebay = serve(Folder::new(), &asked.sites(&pebble, ", wait = \"500ms\""));
+    let alert = alert(&pebble, "silent.forebay.test", &config);
+    assert!(alert.contains("InternalError"), "{alert}");
+    forebay.stop();
+}
+
+#[test]
+fn http3_shows_certificates_that_were_obtained_on_demand() {
+    let Some(pebble) = Pebble::start() else { return };
+    let asked = Asked::start();
+    let config = pebble.client();
+    let forebay = serve(Folder::new(), &asked.sites(&pebble, ""));
+    let mut crypto = config.as_ref().clone();
+    crypto.alpn_protocols = vec![b"h3".to_vec()];
+    let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(crypto).unwrap();
+    let client = quinn::ClientConfig::new(Arc::new(crypto));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let endpoint = quinn::Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let connect = async |name: &str| {
+            endpoint.connect_with(client.clone(), pebble.https(), name).unwrap().await
+        };
+        // The handshake waits for the order.
+        for _ in 0..2 {
+            let connected = connect("good.forebay.test").await;
+            assert!(connected.is_ok(), "{connected:?} {}", forebay.process.output());
+        }
+        let mut flood = tokio::task::JoinSet::new();
+        for number in 0..100 {
+            let name = format!("bad-{number}.forebay.test");
+            let connecting = endpoint.connect_with(client.clone(), pebble.https(), &name).unwrap();
+            flood.spawn(async move { connecting.await.is_err() });
+        }
+        assert!(flood.join_all().await.into_iter().all(|is_refused| is_refused));
+        assert!(connect("good-2.forebay.test").await.is_ok());
+    });
+    assert_eq!(asked.count("good.forebay.test"), 1);
     forebay.stop();
 }

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::on_demand::OnDemand;
 use super::shape::{At, OneOrMany, Table, Time};
 
 /// The certificate and TLS settings of https:// listeners.
@@ -128,6 +129,9 @@ pub struct Acme {
     pub dns_wait: Option<Time>,
     /// The account at an authority that has customers (external account binding). Default: none.
     pub external_account: Option<At<Table<ExternalAccount>>>,
+    /// Obtains a certificate for each host when a client first names the host, if your application
+    /// permits it. Default: none.
+    pub on_demand: Option<At<Table<OnDemand>>>,
 }
 
 /// An account at an authority that has customers. The authority gives both values.

@@ -80,6 +80,8 @@ pub enum CertificateSource {
     },
     /// From an authority, which issues a certificate when Forebay needs one.
     Acme(Acme),
+    /// From an authority, for each name that a client uses, if an application permits the name.
+    OnDemand(Box<OnDemand>),
 }
 
 /// Settings of ACME (RFC 8555), which obtains a certificate from an authority.
@@ -133,6 +135,38 @@ impl Acme {
         let same = (&self.directory, &self.state) == (&other.directory, &other.state);
         same && self.sorted_names() == other.sorted_names()
     }
+}
+
+/// Certificates for names that are not known in advance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnDemand {
+    /// Settings of the authority, without names.
+    pub acme: Acme,
+    /// The service that permits names.
+    pub ask: AskUrl,
+    /// The largest number of orders in `period`.
+    pub orders: u32,
+    /// The period of `orders`. Default for both: 100 in an hour.
+    pub period: Duration,
+    /// The number of orders that may come earlier. Default 20.
+    pub burst: u32,
+    /// The largest number of orders at the same time, at least 1. Default 4.
+    pub concurrent: usize,
+    /// The longest wait of a handshake. Default 20 s.
+    pub wait: Duration,
+    /// The largest number of certificates in memory, at least 1. Default 10,000.
+    pub certificates: usize,
+}
+
+/// The http:// URL of a service that permits names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskUrl {
+    /// Host and port, as in `127.0.0.1:8080`.
+    pub host: String,
+    /// The value of the field `Host`.
+    pub authority: String,
+    /// The path and the query, up to the name: it ends with `domain=`.
+    pub target: String,
 }
 
 /// The method that proves control of a host name.

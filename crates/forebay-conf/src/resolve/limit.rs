@@ -48,7 +48,7 @@ fn rate_limit(typed: &At<&Table<file::RateLimit>>, known: Known<'_>) -> Resoluti
 }
 
 /// Returns the number of requests and the period of a rate such as "10/s" or "5/10s".
-fn parse_rate(typed: &At<String>) -> Resolution<(u32, Duration)> {
+pub(super) fn parse_rate(typed: &At<String>) -> Resolution<(u32, Duration)> {
     let rate = text(typed)?;
     let wrong = |why: String| {
         Problem::new(&typed.span, why)

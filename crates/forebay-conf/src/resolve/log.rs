@@ -186,7 +186,7 @@ fn collector(typed: &At<String>) -> Resolution<(String, String)> {
 }
 
 /// Returns true if the text is a host name or an address, with a port.
-fn host_and_port(text: &str) -> bool {
+pub(super) fn host_and_port(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);

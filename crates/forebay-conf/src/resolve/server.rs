@@ -199,10 +199,7 @@ fn limits(typed: &file::Limits) -> Resolution<Limits> {
         max_body: size_or_unlimited(&typed.max_body)?.unwrap_or(default.max_body),
         body_rate: size(&typed.body_rate)?.unwrap_or(default.body_rate),
         connections: count(&typed.connections, default.connections),
-        connections_per_address: count(
-            &typed.connections_per_address,
-            default.connections_per_address,
-        ),
+        connections_per_address: typed.connections_per_address.as_ref().map(|at| at.value),
         get_body: typed.get_body.as_ref().is_some_and(|at| at.value),
         keepalive_requests: typed
             .keepalive_requests

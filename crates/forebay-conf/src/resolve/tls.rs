@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::effect::no_effect;
+use super::on_demand::on_demand;
 use super::path::{file, path};
 use super::value::{no_control, required, time};
 use super::{Context, Resolution};
@@ -53,7 +54,10 @@ pub(super) fn tls(
                 if site.www.is_some() {
                     acme.names = with_other_names(&acme.names);
                 }
-                CertificateSource::Acme(acme)
+                match &table.on_demand {
+                    Some(at) => CertificateSource::OnDemand(Box::new(on_demand(at, acme)?)),
+                    None => CertificateSource::Acme(acme),
+                }
             }
             None => files(context, typed)?,
         },
@@ -74,6 +78,11 @@ pub(super) fn stream_tls(
     if let Some(at) = &typed.client_subject_field {
         let help = "leave it out: the servers of a stream get no request fields";
         return Err(no_effect(&at.span, "client_subject_field", "on a stream", help));
+    }
+    let on_demand = typed.acme.as_ref().and_then(|table| table.on_demand.as_ref());
+    if let Some(at) = on_demand {
+        let help = "name the hosts in `sni`, and leave it out";
+        return Err(no_effect(&at.span, "on_demand", "on a stream", help));
     }
     let source = match &typed.acme {
         Some(table) if hosts.contains(&HostPattern::Any) => {
@@ -188,7 +197,7 @@ fn acme(
         let help = "leave it out, or leave out `acme`";
         return Err(no_effect(&at.span, key, "if `acme` obtains the certificate", help));
     }
-    let names = acme_names(typed, hosts)?;
+    let names = if typed.on_demand.is_some() { Vec::new() } else { acme_names(typed, hosts)? };
     let directory = typed.directory.as_ref();
     if let Some(at) = directory.filter(|at| !at.starts_with("https://")) {
         return Err(Problem::new(&at.span, "this is not an https:// URL")
@@ -222,7 +231,8 @@ fn acme(
 fn acme_names(typed: &At<Table<file::Acme>>, hosts: &[HostPattern]) -> Resolution<Vec<String>> {
     let has_dns =
         matches!(typed.challenge.as_ref().map(|at| at.value), Some(file::AcmeChallenge::Dns01));
-    let name = |host: &HostPattern| match host {
+    let name = |host: &HostPattern| {
+        match host {
         HostPattern::Exact(name) => Ok(name.to_ascii_lowercase()),
         HostPattern::Suffix(end) if has_dns => Ok(format!("*{}", end.to_ascii_lowercase())),
         HostPattern::Suffix(end) => Err(Problem::new(
@@ -230,13 +240,17 @@ fn acme_names(typed: &At<Table<file::Acme>>, hosts: &[HostPattern]) -> Resolutio
             format!("ACME for *{end} needs the challenge dns-01"),
         )
         .help(
-            "set challenge = \"dns-01\" and dns_hook = \"PROGRAM\", or give the certificate by \
-                     `certificate` and `key`",
+            "set challenge = \"dns-01\" and dns_hook = \"PROGRAM\", or set `on_demand`, or give the \
+             certificate by `certificate` and `key`",
         )),
         HostPattern::Any => {
             Err(Problem::new(&typed.span, "ACME needs host names, and this site has none")
-                .help("name all of them: hosts = [\"example.org\", \"www.example.org\"]"))
+                .help(
+                    "name all of them: hosts = [\"example.org\", \"www.example.org\"], or set \
+                     `on_demand`",
+                ))
         }
+    }
     };
     hosts.iter().map(name).collect()
 }

@@ -16,6 +16,7 @@ pub(super) fn rows(plan: &Plan, loaded: &SiteTls) -> Vec<CertificateRow> {
                 plan.file.hide(&certificate.display().to_string())
             }
             CertificateSource::Acme(_) => "ACME".to_owned(),
+            CertificateSource::OnDemand(_) => "ACME on demand".to_owned(),
         },
         expires: of.certificate().validity().map(|(_, until)| until),
     };

@@ -6,7 +6,7 @@ use forebay_net::limit::Limit;
 use forebay_wire::http2::ErrorCode;
 
 use crate::http2_client::Http2Client;
-use crate::world::in_memory;
+use crate::world::{World, in_memory};
 
 const FIXED: &str = "[[site.route]]\npath = \"/*\"\nrespond = \"here\"\n";
 const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
@@ -160,6 +160,54 @@ fn an_address_with_too_many_connections_is_refused_and_others_are_not() {
         drop(one);
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(world.ask(get).await.status(), 200);
+    });
+}
+
+/// Opens connections from these addresses at the same time. Returns the number of those that serve a
+/// request.
+async fn served(world: &World, addresses: impl Iterator<Item = String>, request: &str) -> usize {
+    let mut clients: Vec<_> = addresses.map(|address| world.client_from(&address)).collect();
+    let mut count = 0;
+    for client in &mut clients {
+        client.send(request).await;
+        count += usize::from(client.any_reply(false).await.is_ok());
+    }
+    count
+}
+
+#[test]
+fn by_default_one_address_has_only_a_share_of_the_connections() {
+    const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    in_memory(&with("connections = 5600", FIXED), async |world| {
+        let from = |address: &str, number| {
+            let address = address.to_owned();
+            (0..number).map(move |port| format!("{address}:{}", 1000 + port))
+        };
+        assert_eq!(served(world, from("203.0.113.1", 720), GET).await, 700);
+        assert_eq!(world.gateway.reached(Limit::ConnectionsPerAddress), 20);
+        let lines = world.errors();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].contains("203.0.113.1, which has 700 already"), "{lines:?}");
+        // The addresses of a network of IPv6 count together.
+        let network = (0..720).map(|host| format!("[2001:db8::{host:x}]:1000"));
+        assert_eq!(served(world, network, GET).await, 700);
+        for local in ["127.0.0.1", "10.1.1.1", "[::1]"] {
+            assert_eq!(served(world, from(local, 720), GET).await, 720, "{local}");
+        }
+        assert_eq!(world.gateway.reached(Limit::ConnectionsPerAddress), 40);
+    });
+}
+
+#[test]
+fn a_trusted_proxy_may_have_any_number_of_connections() {
+    const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let site = format!("trusted_proxies = [\"203.0.113.0/24\"]\n{FIXED}");
+    in_memory(&with("connections_per_address = 2", &site), async |world| {
+        let proxy = (0..20).map(|port| format!("203.0.113.1:{}", 1000 + port));
+        assert_eq!(served(world, proxy, GET).await, 20);
+        let client = (0..20).map(|port| format!("203.0.114.1:{}", 1000 + port));
+        assert_eq!(served(world, client, GET).await, 2);
+        assert_eq!(world.gateway.reached(Limit::ConnectionsPerAddress), 18);
     });
 }
 

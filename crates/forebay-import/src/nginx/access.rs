@@ -1,6 +1,7 @@
 //! Translates access rules: addresses, passwords and forward authentication.
 
 use super::Cx;
+use super::auth_copies::{AuthCopy, auth_copies, copied};
 use super::names;
 use super::scope::Scope;
 use super::syntax::Directive;
@@ -148,10 +149,14 @@ fn subrequest(cx: &mut Cx<'_>, scope: &Scope<'_>, gate: &mut Gate) {
         return;
     };
     let mut table = Table::default().with("to", target);
-    let copied: Vec<String> =
-        scope.all("auth_request_set").iter().filter_map(|set| copied(set.arg(1))).collect();
-    if !copied.is_empty() {
-        table.set("copy", copied);
+    let copies = auth_copies(scope);
+    if copies.iter().any(|copy| copy.name != copy.answer) {
+        let mut renamed = Table::default();
+        copies.into_iter().for_each(|AuthCopy { name, answer }| renamed.set(&name, answer));
+        table.set("copy", renamed);
+    } else if !copies.is_empty() {
+        let names: Vec<String> = copies.into_iter().map(|copy| copy.name).collect();
+        table.set("copy", names);
     }
     table.set_some("user", user(scope));
     gate.keys.set("forward_auth", table);
@@ -175,23 +180,4 @@ pub fn user(scope: &Scope<'_>) -> Option<String> {
     let sets = scope.all("auth_request_set");
     let mut fields = sets.iter().filter_map(|set| copied(set.arg(1)));
     fields.find(|field| field == "Remote-User" || field.ends_with("-User"))
-}
-
-/// Returns the field of the answer of `auth_request` whose value a variable has.
-pub fn answered(scope: &Scope<'_>, variable: &str) -> Option<String> {
-    scope.value("auth_request").filter(|path| *path != "off")?;
-    let sets = scope.all("auth_request_set");
-    let set = sets.iter().find(|set| set.arg(0) == variable)?;
-    copied(set.arg(1))
-}
-
-/// Returns the name of the field in `$upstream_http_NAME`.
-fn copied(value: &str) -> Option<String> {
-    let name = value.strip_prefix("$upstream_http_")?;
-    let word = |word: &str| {
-        let mut chars = word.chars();
-        let first = chars.next().map(|c| c.to_ascii_uppercase());
-        first.into_iter().chain(chars).collect::<String>()
-    };
-    Some(name.split('_').map(word).collect::<Vec<_>>().join("-"))
 }

@@ -1,11 +1,12 @@
 //! Translates `proxy_pass` and the other directives that pass requests to servers.
 
+use super::auth_copies::{field_of_parameter, is_copied};
 use super::here::Here;
 use super::scope::Scope;
 use super::syntax::Directive;
 use super::upstreams::{BackendProtocol, to};
 use super::variables::Variables;
-use super::{Cx, access, files_of, value_maps};
+use super::{Cx, files_of, value_maps};
 use crate::draft::DraftRoute;
 use crate::files;
 use crate::mount::{Mount, mount};
@@ -182,20 +183,14 @@ fn request_fields(
             route.comments.push(cx.note(field, next));
             continue;
         }
-        let answered = access::answered(variables.scope, field.arg(1));
-        let value = match (&answered, access::user(variables.scope)) {
-            // `copy` of `forward_auth` sends the field.
-            (Some(answered), _) if answered.eq_ignore_ascii_case(&name) => continue,
-            (Some(answered), Some(user)) if *answered == user => Ok("{user}".to_owned()),
-            _ => value_maps::fill(cx, variables, field.arg(1)),
-        };
+        // `copy` of `forward_auth` sends the field.
+        if is_copied(variables.scope, &name, field.arg(1)) {
+            continue;
+        }
+        let value = value_maps::fill(cx, variables, field.arg(1));
         let value = value.unwrap_or_else(|unknown| {
-            let next = match answered {
-                Some(answered) => format!("the server gets this value in the field {answered}"),
-                None => {
-                    format!("{unknown} has no placeholder, so the client's own field is removed")
-                }
-            };
+            let next =
+                format!("{unknown} has no placeholder, so the client's own field is removed");
             route.comments.push(cx.note(field, next));
             String::new()
         });
@@ -439,6 +434,9 @@ fn parameters(
             (true, true) if !matches!(key, "SERVER_NAME" | "REQUEST_SCHEME" | "SERVER_PORT") => {}
             (false, true) => {}
             (true, _) => table.table("params").set(key, param.arg(1)),
+            (false, false)
+                if field_of_parameter(key)
+                    .is_some_and(|field| is_copied(variables.scope, &field, param.arg(1))) => {}
             (false, false) => {
                 let next = format!("write a fixed value of {key} in `params`");
                 route.comments.push(cx.note(param, next));

@@ -142,9 +142,21 @@ impl Challenges {
         Ok(())
     }
 
-    /// Removes all answers.
-    pub fn clear(&self) {
-        self.write(std::mem::take);
+    /// Removes the answers to these challenges.
+    pub fn forget(&self, challenges: &[Challenge]) {
+        self.write(|answers| {
+            for challenge in challenges {
+                match challenge {
+                    Challenge::Token(token) => drop(answers.replies.remove(token)),
+                    Challenge::Name(name) => drop(answers.handshakes.remove(name)),
+                }
+            }
+        });
+    }
+
+    /// Returns true if the handshake is that of an authority.
+    pub fn is_challenge(hello: &ClientHello<'_>) -> bool {
+        hello.alpn().is_some_and(|names| names.eq([ALPN]))
     }
 
     /// Returns the reply to a request for `path`, if it names a current token.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_conf::{self as conf, CertificateSource, Cipher, Curve};
@@ -13,15 +13,15 @@ use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{
-    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
-};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     CipherSuite, Error, InconsistentKeys, RootCertStore, ServerConfig, SupportedCipherSuite,
 };
 
+use crate::tls::certificate::SiteCertificate;
+use crate::tls::on_demand::SiteDemand;
 use crate::tls::tickets::{QuicKeys, TicketKeys};
 
 /// Maximum size of a certificate file.
@@ -32,58 +32,12 @@ const LARGEST_FILE: u64 = 1 << 20;
 pub struct ServerTls {
     config: Arc<ServerConfig>,
     certificate: Arc<SiteCertificate>,
+    /// Certificates that are obtained when clients name them, instead of `certificate`.
+    demand: Option<Box<SiteDemand>>,
     tickets: TicketKeys,
     clients: Option<Clients>,
     /// True if TLS 1.3 is required; permitted cipher suites and groups.
     permitted: (bool, Vec<Cipher>, Vec<Curve>),
-}
-
-/// The certificate that a site shows. The certificate may be replaced at any time, for later
-/// handshakes. Without a certificate, handshakes fail.
-#[derive(Debug, Default)]
-pub struct SiteCertificate(RwLock<Option<Arc<CertifiedKey>>>);
-
-impl SiteCertificate {
-    /// Replaces the certificate chain (PEM) and its key.
-    ///
-    /// # Errors
-    /// Fails if the key does not match the first certificate, or if the chain or the key is
-    /// unreadable.
-    pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), Error> {
-        let bad = |error: pem::Error| Error::General(error.to_string());
-        let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(bad)?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(bad)?;
-        let certified = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())?;
-        self.show(Arc::new(certified));
-        Ok(())
-    }
-
-    /// Returns true if no certificate is loaded.
-    pub fn is_empty(&self) -> bool {
-        self.shown().is_none()
-    }
-
-    /// Returns the times from which and until which the certificate is valid, in seconds since 1970.
-    pub fn validity(&self) -> Option<(i64, i64)> {
-        let shown = self.shown()?;
-        let (_, certificate) = x509_parser::parse_x509_certificate(shown.cert.first()?).ok()?;
-        let validity = certificate.validity();
-        Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
-    }
-
-    fn show(&self, certified: Arc<CertifiedKey>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(certified);
-    }
-
-    fn shown(&self) -> Option<Arc<CertifiedKey>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl ResolvesServerCert for SiteCertificate {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.shown()
-    }
 }
 
 /// The client certificates that a site requests.
@@ -151,7 +105,7 @@ impl ServerTls {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let permitted = (tls.is_13_only, tls.ciphers.clone(), tls.curves.clone());
         let (config, tickets) = (Arc::new(config), tickets.clone());
-        Ok(Self { config, certificate: shown, tickets, clients, permitted })
+        Ok(Self { config, certificate: shown, demand: None, tickets, clients, permitted })
     }
 
     /// Accepts every application protocol (ALPN) of clients, instead of those of HTTP. The handshake
@@ -159,6 +113,18 @@ impl ServerTls {
     pub fn for_any_protocol(mut self) -> Self {
         Arc::make_mut(&mut self.config).alpn_protocols.clear();
         self
+    }
+
+    /// Shows certificates that are obtained on demand.
+    pub fn with_demand(mut self, demand: SiteDemand) -> Self {
+        Arc::make_mut(&mut self.config).cert_resolver = Arc::new(demand.clone());
+        self.demand = Some(Box::new(demand));
+        self
+    }
+
+    /// Returns the certificates that are obtained on demand.
+    pub fn demand(&self) -> Option<&SiteDemand> {
+        self.demand.as_deref()
     }
 
     /// Returns a warning if the certificate is outside its validity period.
@@ -201,8 +167,17 @@ impl ServerTls {
     /// cipher suites and groups.
     pub fn is_like(&self, other: &Self) -> bool {
         let chain = |tls: &Self| tls.certificate.shown().map(|shown| shown.cert.clone());
-        let same = Arc::ptr_eq(&self.certificate, &other.certificate);
-        self.permitted == other.permitted && (same || chain(self) == chain(other))
+        let same = match (&self.demand, &other.demand) {
+            (None, None) => {
+                Arc::ptr_eq(&self.certificate, &other.certificate) || chain(self) == chain(other)
+            }
+            // Two sites have no certificate in common, even if both have none yet.
+            (ours, theirs) => ours
+                .as_ref()
+                .zip(theirs.as_ref())
+                .is_some_and(|(ours, theirs)| ours.is_like(theirs)),
+        };
+        self.permitted == other.permitted && same
     }
 
     /// Returns true if a handshake with `other` has requested the client certificates that `self`

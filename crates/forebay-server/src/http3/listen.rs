@@ -6,6 +6,7 @@
 //! can replay its packets. Client certificates are not requested, because all sites of a listener
 //! share one TLS configuration.
 
+use std::future::pending;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
@@ -19,6 +20,7 @@ use forebay_net::limit::Limit;
 use forebay_net::listen::{DatagramSocket, SocketGroup};
 use forebay_net::sys::datagrams::Routing;
 use forebay_net::tls::{Handshake, QuicKeys, ServerTls};
+use forebay_wire::http3::ErrorCode;
 use quinn::crypto::rustls::{HandshakeData, QuicServerConfig};
 use quinn::{
     ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, IdleTimeout, Incoming,
@@ -31,9 +33,10 @@ use rustls::version::TLS13;
 use tokio::sync::watch;
 use tokio::task::spawn_local;
 
-use crate::admission::{Counted, make_room};
+use crate::admission::{Counted, is_full, make_room};
 use crate::close_order::CloseOrder;
 use crate::context::FrontContext;
+use crate::http3::held::HeldHello;
 use crate::http3::serve::serve_connection;
 use crate::part::Accepted;
 use crate::route::{Site, Table, best_site};
@@ -175,16 +178,18 @@ pub async fn accept(
         let Some(incoming) = incoming else {
             return Err(std::io::Error::other("its socket has failed"));
         };
-        // A packet with a forged source address must neither use up the connections that this
-        // address may have, nor displace other clients.
         let load = &context.thread.load;
-        let is_wary =
-            handshakes.receiver_count() > TRUSTING || load.limits_addresses() || !load.has_room();
+        let address = incoming.remote_address().ip();
+        // Packets with forged source addresses must not displace other clients. An address that has
+        // reached its limit is refused only if the packet really comes from there.
+        let is_wary = handshakes.receiver_count() > TRUSTING
+            || !load.has_room()
+            || is_full(context, index, address);
         if is_wary && !incoming.remote_address_validated() && incoming.may_retry() {
             let _ = incoming.retry();
             continue;
         }
-        make_room(&context.thread, Some(incoming.remote_address().ip())).await;
+        make_room(context, index, Some(address)).await;
         sites.renew(context, index);
         is_large |= listening.0.open_connections() > LARGE;
         let held = (handshake.clone(), group.clone());
@@ -214,7 +219,10 @@ async fn begin(
     let thread = &context.thread;
     let peer = incoming.remote_address();
     let mut counted = Counted::new(thread);
-    if !counted.count_address(peer.into()) {
+    // A forged source address must not use up the connections that this address may have. Unless a
+    // token has proved the address, the handshake does.
+    let is_proved = incoming.remote_address_validated();
+    if is_proved && !counted.count_address(context, index, peer.into()) {
         return incoming.refuse();
     }
     let (guest, admitted) = thread.deadlines.admit();
@@ -222,7 +230,8 @@ async fn begin(
     let local = SocketAddr::new(ip.unwrap_or(own.ip()), own.port());
     // `accept_with` is the costly step of the handshake.
     let turn = thread.handshake_turn().await;
-    let connecting = incoming.accept_with(Arc::new(sites.config.clone()));
+    let (config, held) = sites.connection_config();
+    let connecting = incoming.accept_with(config);
     turn.end().await;
     // Ignore invalid packets.
     let Ok(connecting) = connecting else { return };
@@ -238,6 +247,10 @@ async fn begin(
                 // The listener has closed, so abandon connections whose handshake has not finished.
                 _ = handshaking.changed() => None,
                 () = guest.evicted.notified() => None,
+                () = refused(held) => {
+                    thread.counters.count_limit(Limit::OnDemand);
+                    None
+                }
             }
         };
         let quic = match thread.deadlines.timeout(limit, connecting).await {
@@ -246,6 +259,9 @@ async fn begin(
             Err(_) => return thread.counters.count_limit(Limit::Head),
         };
         drop(handshaking);
+        if !is_proved && !counted.count_address(&context, index, peer.into()) {
+            return quic.close(ErrorCode::EXCESSIVE_LOAD.0.into(), b"");
+        }
         let data = quic.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
         let server_name = data.and_then(|data| data.server_name);
         let tls = shown.find(server_name.as_deref()).cloned();
@@ -257,6 +273,14 @@ async fn begin(
         }
         drop((admitted, counted, sockets));
     });
+}
+
+/// Obtains the certificate that a handshake waits for. Completes if there is none.
+async fn refused(held: Option<Arc<HeldHello>>) {
+    match held {
+        Some(held) => held.refused().await,
+        None => pending().await,
+    }
 }
 
 /// The certificates of a listener's sites, and the handshake configuration.
@@ -286,6 +310,19 @@ impl Sites {
             .incoming_buffer_size(WAITING_BYTES)
             .incoming_buffer_size_total(ALL_WAITING_BYTES);
         Some(Self { table: Rc::downgrade(&table), shown, config })
+    }
+
+    /// Returns the settings of a new connection. With certificates on demand, its handshake may wait.
+    fn connection_config(&self) -> (Arc<ServerConfig>, Option<Arc<HeldHello>>) {
+        let mut config = self.config.clone();
+        if !self.shown.0.iter().any(|site| site.tls.demand().is_some()) {
+            return (Arc::new(config), None);
+        }
+        let shown = self.shown.clone();
+        let find = move |name: &str| shown.find(Some(name))?.demand().cloned();
+        let held = HeldHello::new(Box::new(find));
+        config.crypto = held.configure(config.crypto);
+        (Arc::new(config), Some(held))
     }
 
     /// Returns the settings of the endpoint of the socket number `place` on `address`. The successor of
@@ -387,7 +424,7 @@ impl BySite {
 
 impl ResolvesServerCert for BySite {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.find(hello.server_name())?.certificate().resolve(hello)
+        self.find(hello.server_name())?.config().cert_resolver.resolve(hello)
     }
 }
 

@@ -100,7 +100,10 @@ fn begin(
         return thread.counters.count_limit(Limit::Connections);
     };
     let mut counted = Counted::new(thread);
-    if !counted.count_address(client.into()) {
+    // Anyone can forge addresses of UDP clients. By default, a forged one must not lock out the
+    // clients of its address, and a resolver may have many sessions.
+    let is_limited = !thread.load.addresses.is_default();
+    if is_limited && !counted.count_address(context, index, client.into()) {
         return;
     }
     let (sender, waiting) = mpsc::channel(WAITING);

@@ -14,6 +14,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use forebay_conf::Listen;
+use forebay_net::address_limit::AddressLimit;
 use forebay_net::handover::SocketCopies;
 use forebay_net::listen;
 use forebay_net::listen::Listener;
@@ -230,7 +231,9 @@ impl Server {
         closed: Vec<usize>,
     ) {
         let limits = &wanted.settings.limits;
-        threads.loads.limit(most_connections(limits), limits.connections_per_address);
+        let most = most_connections(limits);
+        let per_address = AddressLimit::of(limits.connections_per_address, most);
+        threads.loads.limit(most, per_address);
         let (acknowledge, acknowledged) = std::sync::mpsc::channel();
         for (changes, opened) in threads.changes.iter().zip(opened) {
             // Ignore a failure: the thread has ended, so nothing needs to change.

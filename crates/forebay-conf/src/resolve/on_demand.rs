@@ -1,0 +1,67 @@
+//! Resolves `on_demand` of `[site.tls.acme]`.
+
+use std::time::Duration;
+
+use super::Resolution;
+use super::limit::parse_rate;
+use super::log::host_and_port;
+use super::value::{required, text, time_above_zero, within};
+use crate::error::Problem;
+use crate::file::{self, At, Table};
+use crate::plan::{Acme, AskUrl, OnDemand};
+
+const BURST: u32 = 20;
+const CONCURRENT: usize = 4;
+const WAIT: Duration = Duration::from_secs(20);
+const CERTIFICATES: usize = 10_000;
+
+/// Checks the settings. `acme` has no names.
+pub(super) fn on_demand(typed: &At<Table<file::OnDemand>>, acme: Acme) -> Resolution<OnDemand> {
+    let ask = required(&typed.ask, &typed.span, "ask", "\"http://127.0.0.1:3000/may-have\"")?;
+    let (orders, period) = match &typed.rate {
+        Some(at) => parse_rate(at)?,
+        None => (100, Duration::from_secs(3600)),
+    };
+    let count = |typed: &Option<At<usize>>, default, range| {
+        typed.as_ref().map_or(Ok(default), |at| within(at, range))
+    };
+    Ok(OnDemand {
+        acme,
+        ask: ask_url(ask)?,
+        orders,
+        period,
+        burst: typed.burst.as_ref().map_or(BURST, |at| at.value),
+        concurrent: count(&typed.concurrent, CONCURRENT, 1..=100)?,
+        wait: time_above_zero(&typed.wait, WAIT)?,
+        certificates: count(&typed.certificates, CERTIFICATES, 1..=10_000_000)?,
+    })
+}
+
+/// Parses the URL of the service that permits names.
+fn ask_url(typed: &At<String>) -> Resolution<AskUrl> {
+    let url = text(typed)?;
+    let wrong = |why: &str| {
+        Problem::new(&typed.span, format!("\"{url}\" cannot be asked: {why}")).help(
+            "write the URL of your application, such as \"http://127.0.0.1:3000/may-have\"; for a \
+             server that needs TLS, add a route of Forebay with `proxy`",
+        )
+    };
+    let Some(rest) = url.strip_prefix("http://") else { return Err(wrong("no http:// URL")) };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let is_url = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(&byte);
+    if !path.bytes().all(is_url) {
+        return Err(wrong("its path has other characters than a URL"));
+    }
+    let host = if host_and_port(authority) {
+        authority.to_owned()
+    } else if host_and_port(&format!("{authority}:80")) {
+        format!("{authority}:80")
+    } else {
+        return Err(wrong("no host"));
+    };
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    let separator = if path.contains('?') { '&' } else { '?' };
+    let target = format!("{slash}{path}{separator}domain=");
+    Ok(AskUrl { host, authority: authority.to_owned(), target })
+}

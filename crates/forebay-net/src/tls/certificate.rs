@@ -1,0 +1,58 @@
+//! The certificate of a site, which may be replaced.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::Error;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+/// The certificate that a site shows. The certificate may be replaced at any time, for later
+/// handshakes. Without a certificate, handshakes fail.
+#[derive(Debug, Default)]
+pub struct SiteCertificate(RwLock<Option<Arc<CertifiedKey>>>);
+
+impl SiteCertificate {
+    /// Replaces the certificate chain (PEM) and its key.
+    ///
+    /// # Errors
+    /// Fails if the key does not match the first certificate, or if the chain or the key is
+    /// unreadable.
+    pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), Error> {
+        let bad = |error: pem::Error| Error::General(error.to_string());
+        let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(bad)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(bad)?;
+        let certified = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())?;
+        self.show(Arc::new(certified));
+        Ok(())
+    }
+
+    /// Returns true if no certificate is loaded.
+    pub fn is_empty(&self) -> bool {
+        self.shown().is_none()
+    }
+
+    /// Returns start and end of the validity, in seconds since 1970.
+    pub fn validity(&self) -> Option<(i64, i64)> {
+        let shown = self.shown()?;
+        let (_, certificate) = x509_parser::parse_x509_certificate(shown.cert.first()?).ok()?;
+        let validity = certificate.validity();
+        Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
+    }
+
+    pub(super) fn show(&self, certified: Arc<CertifiedKey>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(certified);
+    }
+
+    pub(super) fn shown(&self) -> Option<Arc<CertifiedKey>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ResolvesServerCert for SiteCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.shown()
+    }
+}
