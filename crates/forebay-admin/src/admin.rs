@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_conf::{Listen, Setting, SocketAccess};
@@ -228,6 +228,8 @@ pub struct Admin {
     pub hosts: Vec<String>,
     /// Token that is required for every change over TCP. Without it, all are refused.
     pub token: Option<String>,
+    /// False before this process serves, and after a signal to stop.
+    pub is_ready: Arc<AtomicBool>,
     /// Ends when this process must answer no more clients.
     pub stopped: UnixStream,
 }
@@ -373,6 +375,8 @@ impl Admin {
         }
         match &*request.path {
             "/healthz" => AdminAnswer::text(200, "ok\n"),
+            "/readyz" if self.is_ready.load(Ordering::Relaxed) => AdminAnswer::text(200, "ready\n"),
+            "/readyz" => AdminAnswer::text(503, "not ready: it starts or stops\n"),
             "/metrics" => AdminAnswer::new(200, "text/plain; version=0.0.4", self.metrics()),
             "/status" if request.accepts_html => shell::secured(self.page()),
             shell::SCRIPT_PATH => AdminAnswer::new(200, "text/javascript", shell::SCRIPT),
@@ -380,7 +384,7 @@ impl Admin {
             "/status" | "/status.json" => AdminAnswer::new(200, "application/json", self.json()),
             _ => AdminAnswer::text(
                 404,
-                "there are /status, /metrics, /healthz, /apps/NAME, /cache/purge and /control/\n",
+                "there are /status, /metrics, /healthz, /readyz, /apps/NAME, /cache/purge and /control/\n",
             ),
         }
     }

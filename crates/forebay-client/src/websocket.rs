@@ -196,6 +196,11 @@ impl<S: Sink> Session for WebSocket<S> {
                     );
                 }
                 Some(FrameEvent::Pong) => {}
+                // The server closes after its message, which is complete.
+                Some(FrameEvent::Close(_)) if answer.is_some() => {
+                    let answer = answer.map(|answer| Answer { reusable: false, ..answer });
+                    return Ok(Receipt { consumed: at, answer });
+                }
                 Some(FrameEvent::Close(code)) => return Err(Malformed::Closed(code)),
                 None => return Ok(Receipt { consumed: at, answer }),
             }

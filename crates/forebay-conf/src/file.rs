@@ -178,7 +178,7 @@ pub struct Server {
     /// no effect unless there is exactly one thread for each of several processors. Default: true.
     pub affinity: Option<At<bool>>,
     /// The address and port, or "unix:PATH", of the administrator's listener: /status, /metrics,
-    /// /healthz, and changes by `forebay ctl`. Everyone who may open the Unix socket may also change
+    /// /healthz, /readyz, and changes by `forebay ctl`. Everyone who may open the Unix socket may also change
     /// what is served. Default: no such listener.
     pub admin: Option<At<NumberOrText>>,
     /// The permission bits of the Unix socket in `admin`: "0600", or "0660" for a group. The socket
@@ -229,6 +229,10 @@ pub struct Server {
     pub store_ca: Option<At<String>>,
     /// The time that open requests get to finish after a signal to stop. Default: "30s".
     pub grace: Option<Time>,
+    /// The time that Forebay serves on after a signal to stop, while /readyz of `admin` fails. Load
+    /// balancers that ask /readyz then send no more clients. `grace` begins afterwards. Default:
+    /// "0s".
+    pub drain_delay: Option<Time>,
     /// Measures the time of each step of a request. Replies get a Server-Timing field, which
     /// clients can read; /metrics and /status get a histogram for each step. Default: false.
     pub timing: Option<At<bool>>,

@@ -73,6 +73,9 @@ impl Reader<'_> {
     /// source and of the files that led to it, to detect loops.
     fn includes_of(&mut self, number: usize, way: &mut Vec<PathBuf>) -> Result<(), Problem> {
         for (span, pattern) in self.patterns(number)? {
+            let base = &self.sources.files()[number].base;
+            let directory = directory_of(&pattern).map(|directory| base.join(directory));
+            self.sources.directories.extend(directory);
             for path in self.matches(number, &span, &pattern)? {
                 let real = path.canonicalize().unwrap_or_else(|_| path.clone());
                 if way.contains(&real) {
@@ -209,6 +212,13 @@ impl Reader<'_> {
         let base = path.parent().unwrap_or(Path::new("/")).to_owned();
         Ok(self.sources.add(name, text, base))
     }
+}
+
+/// Returns the directory of a pattern, up to the first component with a wildcard. Returns `None` for
+/// a path without wildcards.
+fn directory_of(pattern: &str) -> Option<&str> {
+    let wildcard = pattern.find(['*', '?', '['])?;
+    Some(pattern[..wildcard].rfind('/').map_or("", |slash| &pattern[..=slash]))
 }
 
 enum Unreadable {

@@ -185,6 +185,9 @@ pub struct Server {
     pub store: Option<Box<SharedStore>>,
     /// The time that open requests get to finish after a signal to stop. Default 30 s.
     pub grace: Duration,
+    /// The time from a signal to stop to the start of `grace`. Requests are served in this time. Default
+    /// 0 s.
+    pub drain_delay: Duration,
 }
 
 impl Default for Server {
@@ -208,6 +211,7 @@ impl Default for Server {
             cache_disk: None,
             store: None,
             grace: Duration::from_secs(30),
+            drain_delay: Duration::ZERO,
         }
     }
 }

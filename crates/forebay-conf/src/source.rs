@@ -36,6 +36,8 @@ impl fmt::Debug for SourceFile {
 #[derive(Default)]
 pub(crate) struct Sources {
     files: Vec<Source>,
+    /// Directories of the patterns in `include`. A new file there may match.
+    pub directories: Vec<PathBuf>,
     /// Values of the environment and of files. Messages show their placeholders instead.
     pub secrets: Vec<Secret>,
     /// The start of each text in the configuration that contains such a placeholder.

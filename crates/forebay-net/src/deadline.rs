@@ -37,7 +37,7 @@ pub use watched::Watched;
 pub const TICK: Duration = Duration::from_millis(100);
 
 /// Time without data after which a tunnel is closed while the server stops.
-const TUNNEL_QUIET: Duration = Duration::from_secs(1);
+const TUNNEL_QUIET: Duration = Duration::from_secs(3);
 
 /// Number of ticks since the thread started. No ticks are counted while the thread rests.
 pub type Ticks = u32;

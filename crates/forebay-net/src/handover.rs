@@ -24,14 +24,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::sys::signal::SigSet;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::fstat;
-use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_type};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred, socket_type};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
     sendmsg, socketpair,
 };
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, setrlimit};
 
 use crate::listen::Listener;
 use crate::sys::datagrams::Routing;
@@ -251,6 +252,8 @@ impl Handover {
 #[derive(Debug)]
 pub struct Takeover {
     socket: OwnedFd,
+    /// Becomes readable when the old process has ended. `None` if the system refuses it.
+    process: Option<OwnedFd>,
     /// The sockets of each listener of the old process.
     pub listeners: Vec<SocketCopies>,
     /// Keys of TLS tickets and of QUIC. Empty if the old process has sent none.
@@ -286,7 +289,10 @@ impl Takeover {
             rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
             set_socket_timeout(&socket, Timeout::Recv, Some(MESSAGE_LIMIT))?;
             let (listeners, keys) = receive_listeners(&socket)?;
-            Ok(Self { socket, listeners, keys })
+            // The old process has created both ends, so it is the peer of either.
+            let peer = socket_peercred(&socket).ok();
+            let process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
+            Ok(Self { socket, process, listeners, keys })
         };
         take().map(Some).map_err(TakeoverError)
     }
@@ -309,6 +315,12 @@ impl Takeover {
 
     /// Waits until the old process has ended.
     pub fn wait_for_end(self) {
+        // A process that is killed may close this socket before its UDP sockets. Their order of closing
+        // decides about the positions of the others (`FormerDatagrams::release`).
+        if let Some(process) = &self.process {
+            let mut ended = [PollFd::new(process, PollFlags::IN)];
+            while poll(&mut ended, None) == Err(rustix::io::Errno::INTR) {}
+        }
         if set_socket_timeout(&self.socket, Timeout::Recv, None).is_ok() {
             while receive(&self.socket).is_ok() {}
         }
@@ -433,7 +445,7 @@ mod tests {
         let stream = ListenerKind::Stream;
         assert_eq!(found, [(stream, 300), (stream, 2), (ListenerKind::Quic(routing), 3)]);
         assert_eq!(listeners[0].configured, "unix:/a path");
-        Takeover { socket, listeners, keys }.confirm().unwrap();
+        Takeover { socket, process: None, listeners, keys }.confirm().unwrap();
         assert_eq!(offering.join().unwrap(), std::process::id());
     }
 
@@ -448,7 +460,8 @@ mod tests {
         assert!(matches!(offered, Err(HandoverError::Late(_))), "{offered:?}");
         // The new process must not serve after the old one has given up.
         drop(old);
-        let takeover = Takeover { socket, listeners: Vec::new(), keys: String::new() };
+        let takeover =
+            Takeover { socket, process: None, listeners: Vec::new(), keys: String::new() };
         assert!(takeover.confirm().is_err());
     }
 

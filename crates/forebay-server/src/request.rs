@@ -10,7 +10,7 @@ use forebay_net::fault::{Fault, Side};
 use forebay_net::head::Request;
 use forebay_net::log::LogEntry;
 use forebay_net::timing::Steps;
-use forebay_wire::http1::{RequestFraming, TargetForm, Version};
+use forebay_wire::http1::{Field, KnownField, RequestFraming, TargetForm, Version};
 use forebay_wire::path::PathError;
 
 use crate::context::FrontContext;
@@ -267,12 +267,22 @@ async fn carry_tunnel(stream: &Stream, exchange: &mut Exchange, outcome: &Result
     {
         stream.end_steps();
         let request = &mut exchange.request;
+        let is_websocket = is_websocket(&request.head.fields, &request.bytes);
         let prefix = request.bytes.split_off(request.head.len);
         request.bytes.shrink_to_fit();
         // Box the future, so that requests without an upgrade reserve no memory for a tunnel.
-        let sent = Box::pin(tunnel.carry(stream, prefix)).await;
+        let sent = Box::pin(tunnel.carry(stream, prefix, is_websocket)).await;
         exchange.reply.count_body(sent);
     }
+}
+
+/// Returns true if the only protocol in `Upgrade` is WebSocket.
+fn is_websocket(fields: &[Field], bytes: &[u8]) -> bool {
+    let mut upgrades = fields.iter().filter(|field| field.known == KnownField::Upgrade);
+    let first = upgrades
+        .next()
+        .is_some_and(|field| field.value.of(bytes).trim_ascii().eq_ignore_ascii_case(b"websocket"));
+    first && upgrades.next().is_none()
 }
 
 /// Finishes the reply after any outcome of the origin. Returns true if the client has received a

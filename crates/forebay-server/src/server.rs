@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_admin::{Admin, Control};
@@ -79,6 +80,8 @@ pub struct Wanted {
     pub settings: Settings,
     /// Destinations and formats of the access logs, and settings of the error log.
     pub log: conf::Log,
+    /// Time from a signal to stop until no more connections are accepted.
+    pub drain_delay: Duration,
 }
 
 /// A server with open sockets that accepts no connections yet.
@@ -96,6 +99,8 @@ pub struct Server {
     wanted: Wanted,
     writer: Writer,
     admin: Option<Listener>,
+    /// True while load balancers may send clients.
+    is_ready: Arc<AtomicBool>,
     /// Predecessor and successor of this process.
     succession: Succession,
     notify: Notify,
@@ -155,6 +160,7 @@ impl Server {
             writer,
             succession: Succession::new(admin.as_ref(), formers).map_err(StartError::System)?,
             admin,
+            is_ready: Arc::default(),
             notify,
             runtime: Rc::new(runtime),
             early_signals: Some(early_signals),
@@ -241,6 +247,7 @@ impl Server {
         drop(tables);
         self.confirm_takeover()?;
         stage.send_replace(Stage::Serving);
+        self.is_ready.store(true, Ordering::Relaxed);
         ready();
         // A predecessor reports the start to the service manager, which does not listen to this
         // process before.
@@ -253,7 +260,10 @@ impl Server {
             match signalled
                 .unwrap_or_else(|| runtime.block_on(self.next(&mut signals, &mut reloads)))
             {
-                Signalled::Stop => break Stage::Stopping,
+                Signalled::Stop => {
+                    runtime.block_on(self.drain(&mut signals));
+                    break Stage::Stopping;
+                }
                 Signalled::Reopen => self.writer.reopen(),
                 Signalled::Reload => {
                     let prepare = Box::new(reloads.prepare());
@@ -276,9 +286,6 @@ impl Server {
         };
         // Requests that still wait fail at once.
         drop(reloads);
-        if last == Stage::Stopping {
-            self.notify.stopping();
-        }
         // A listener closes when the last copy of its socket is closed.
         self.copies.clear();
         stage.send_replace(last);
@@ -289,6 +296,30 @@ impl Server {
             }
         }
         Ok(())
+    }
+
+    /// Serves on for the configured time, or until another signal to stop. Load balancers meanwhile
+    /// learn that this process is no longer ready.
+    async fn drain(&self, signals: &mut Signals) {
+        self.is_ready.store(false, Ordering::Relaxed);
+        self.notify.stopping();
+        let delay = self.wanted.drain_delay;
+        if delay.is_zero() {
+            return;
+        }
+        self.errors().info(&format!("not ready any more; stops in {delay:?}"));
+        let end = tokio::time::sleep(delay);
+        tokio::pin!(end);
+        loop {
+            tokio::select! {
+                () = &mut end => return,
+                signal = signals.next() => match signal {
+                    Signalled::Stop => return,
+                    Signalled::Reopen => self.writer.reopen(),
+                    _ => {}
+                },
+            }
+        }
     }
 
     fn wait_for_end(
@@ -340,7 +371,8 @@ impl Server {
             let hosts = self.wanted.settings.admin_hosts.clone();
             let token = self.wanted.settings.admin_token.clone();
             let stopped = self.succession.admin_stopped()?;
-            let admin = Admin { threads, loads, control, started, hosts, token, stopped };
+            let is_ready = self.is_ready.clone();
+            let admin = Admin { threads, loads, control, started, hosts, token, is_ready, stopped };
             std::thread::Builder::new()
                 .name("admin".into())
                 .spawn(move || Arc::new(admin).serve(&listener))?;

@@ -5,23 +5,33 @@
 //! 101 are forwarded after it. If the reply is not a 101, these bytes are the client's next
 //! request. An upgrade with a body is refused (400), because backends disagree on the start of the
 //! tunnel. An upgrade to HTTP/2 or TLS is ignored: requests inside it would bypass the routes.
+//! The frames of a WebSocket's backend are followed, so that a close frame can be added.
 //!
 //! The tunnel runs after the origin returns, and does not end when the client closes its sending
-//! side. An idle tunnel holds no buffer. When the server stops, a tunnel ends after a second of
-//! silence or at the end of the grace period.
+//! side. An idle tunnel holds no buffer. When the server stops, a tunnel ends after three seconds
+//! of silence or at the end of the grace period. The client of a WebSocket then gets a close frame with
+//! the code 1001 (`farewell`) as soon as no messages flow, or after the first message that ends 2 s
+//! after the stop.
 
 use std::any::Any;
 use std::cell::Cell;
-use std::future::poll_fn;
+use std::convert::Infallible;
+use std::future::{pending, poll_fn};
 use std::io::{self, IoSlice};
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use forebay_net::limit::Limit;
 use forebay_net::socket::{BUFFER, Socket, yield_to_readers};
+use forebay_net::thread::Thread;
+
+use farewell::Farewell;
 
 use crate::part::Abort;
 use crate::stream::Stream;
+
+mod farewell;
 
 /// A tunnel that follows a 101.
 pub struct Tunnel {
@@ -114,12 +124,23 @@ impl Tunnel {
     /// After one side has finished sending, the other may continue. If one side accepts no more
     /// bytes, the tunnel still relays the bytes that this side sent earlier. A failed connection
     /// resets the other one, so that no peer takes the failure for a regular end.
-    pub async fn carry(self, client: &Stream, prefix: Vec<u8>) -> u64 {
+    ///
+    /// When the server stops, the client of a WebSocket gets a close frame.
+    pub async fn carry(self, client: &Stream, prefix: Vec<u8>, is_websocket: bool) -> u64 {
         let Self { backend, backend_prefix, idle, held } = self;
         client.begin_tunnel(idle);
         backend.begin_tunnel(idle);
-        let bridge = Bridge::new(End::Client(client), End::Duplex(&*backend), idle);
-        match bridge.carry(prefix, backend_prefix).await {
+        let mut bridge = Bridge::new(End::Client(client), End::Duplex(&*backend), idle);
+        if is_websocket {
+            let farewell = Farewell::default();
+            bridge.upwards.is_asked = Some(farewell.is_asked.clone());
+            bridge.downwards.farewell = Some(farewell);
+        }
+        let end = tokio::select! {
+            end = bridge.carry(prefix, backend_prefix) => end,
+            never = bridge.say_farewell(client.thread()), if is_websocket => match never {},
+        };
+        match end {
             BridgeEnd::Idle => client.thread().counters.count_limit(Limit::TunnelIdle),
             BridgeEnd::Lost => {
                 client.abort(Abort::ReplyLost);
@@ -176,6 +197,27 @@ impl<'a> Bridge<'a> {
             // timeout.
             Err(error) if error.kind() == io::ErrorKind::TimedOut && !is_lost => BridgeEnd::Idle,
             Err(_) => BridgeEnd::Lost,
+        }
+    }
+
+    /// Waits until the server stops. Then ends the WebSocket as soon as no bytes have flowed for
+    /// [`farewell::QUIET`], or after a message that ends later than [`farewell::PATIENCE`].
+    async fn say_farewell(&self, thread: &Thread) -> Infallible {
+        while !thread.is_stopping() {
+            thread.changed.notified().await;
+        }
+        let Some(farewell) = &self.downwards.farewell else { return pending().await };
+        let urgent = tokio::time::Instant::now() + farewell::PATIENCE;
+        let mut silent = 0;
+        loop {
+            let before = self.carried();
+            tokio::time::sleep(farewell::QUIET).await;
+            silent = if self.carried() == before { silent + 1 } else { 0 };
+            if silent >= farewell.looks() && farewell.may_follow() {
+                // An error shows in the next read.
+                let _ = farewell.close(self.downwards.to).await;
+            }
+            farewell.is_urgent.set(tokio::time::Instant::now() >= urgent);
         }
     }
 
@@ -253,11 +295,23 @@ struct Direction<'a> {
     carried: Cell<u64>,
     /// True if `to` accepts no more bytes.
     is_lost: Cell<bool>,
+    /// Set when the client of a WebSocket sends something.
+    is_asked: Option<Rc<Cell<bool>>>,
+    /// For the frames that a backend sends to the client of a WebSocket.
+    farewell: Option<Farewell>,
 }
 
 impl<'a> Direction<'a> {
     fn new(from: End<'a>, to: End<'a>, idle: Duration) -> Self {
-        Self { from, to, idle, carried: Cell::new(0), is_lost: Cell::new(false) }
+        Self {
+            from,
+            to,
+            idle,
+            carried: Cell::new(0),
+            is_lost: Cell::new(false),
+            is_asked: None,
+            farewell: None,
+        }
     }
 
     /// Relays bytes until `from` finishes or `to` accepts no more bytes. The second case is not an
@@ -304,7 +358,15 @@ impl<'a> Direction<'a> {
         if data.is_empty() {
             return Ok(());
         }
-        self.to.write_all(data).await?;
+        if let Some(is_asked) = &self.is_asked {
+            is_asked.set(true);
+        }
+        match &self.farewell {
+            None => self.to.write_all(data).await?,
+            // The client must get nothing after a close frame.
+            Some(farewell) if farewell.is_closed.get() => return Ok(()),
+            Some(farewell) => farewell.pass(self.to, data).await?,
+        }
         self.carried.set(self.carried.get() + data.len() as u64);
         Ok(())
     }

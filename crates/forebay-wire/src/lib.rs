@@ -25,6 +25,7 @@ pub mod forwarded;
 pub mod http1;
 pub mod http2;
 pub mod http3;
+pub mod message_bounds;
 pub mod multipart;
 pub mod path;
 pub mod proxy_protocol;

@@ -1,6 +1,7 @@
 //! Subcommand `forebay serve`.
 
 mod live;
+mod watch;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use forebay_server::{Server, Wanted};
 use rustix::process::{Signal, getpid, kill_process};
 
 use live::Live;
+use watch::Watched;
 
 /// Exit codes that the README documents: wrong usage or configuration, and a failed start.
 const BAD_CONFIGURATION: u8 = 2;
@@ -55,6 +57,10 @@ pub struct ServeArgs {
     /// Log messages up to this level, instead of the level in `[log]`.
     #[arg(long, value_name = "LEVEL", value_parser = log_level)]
     log_level: Option<Level>,
+    /// Read the configuration again, as after SIGHUP, when one of its files has changed. Looks every
+    /// second, also at included files, certificates and files of {file.PATH}.
+    #[arg(long, requires = "source")]
+    watch: bool,
     /// Used by `check --start`: serves the tests of `expect` over Unix sockets in this directory.
     #[arg(long, value_name = "DIR", hide = true, requires = "source")]
     test_sockets: Option<PathBuf>,
@@ -105,6 +111,8 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     hide_memory();
     record_descriptors();
     record_processors();
+    // A change after this point is noticed, even if it comes before the server serves.
+    let watched = args.watch.then(|| watched(&args)).transpose()?;
     let mut plan = plan(&args, |warning| drop(write!(io::stderr(), "{warning}")))?;
     let base = plan.clone();
     let threads = threads(&args, &plan);
@@ -151,6 +159,9 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     if args.test_sockets.is_some() {
         end_with_input();
     }
+    if let Some(watched) = watched {
+        watched.start(errors.clone());
+    }
     let live = Arc::new(Live::new(args, threads, base, origins, errors));
     let (control, reloads) = live.control();
     let outcome = server.run(
@@ -168,6 +179,17 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     forebay_gateway::wait_for_records();
     Helper::end();
     outcome.map_err(Failure::start)
+}
+
+/// Returns the files that `--watch` watches.
+fn watched(args: &ServeArgs) -> Result<Watched, Failure> {
+    match &args.source {
+        Some(file) if !file.is_dir() => Ok(Watched::new(file)),
+        _ => Err(Failure::configuration(
+            "forebay: --watch needs a configuration file; changed files of a directory are served \
+             without it\n",
+        )),
+    }
 }
 
 /// Ends this process when standard input ends, as after SIGTERM. `forebay check` has then ended.
@@ -191,6 +213,7 @@ fn wanted(plan: &Plan) -> Wanted {
             admin_token: plan.server.admin_token.clone(),
         },
         log: plan.log.clone(),
+        drain_delay: plan.server.drain_delay,
     }
 }
 

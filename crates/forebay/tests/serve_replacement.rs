@@ -15,13 +15,14 @@ use std::thread;
 use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::process::{Process, eventually};
+use forebay_testkit::scripted::{ScriptStep, ScriptedBackend};
 use forebay_testkit::stream::{Address, TestStream};
 use forebay_testkit::tls::{Authority, Identity, connect};
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::HandshakeKind;
 use support::load::Stop;
 use support::{
-    Forebay, command, http3, is_alive, program, serve, serve_command, write_configuration,
+    Forebay, command, http3, is_alive, proc, program, serve, serve_command, write_configuration,
 };
 
 const SERVES: &str = " serves from now on";
@@ -291,6 +292,32 @@ fn the_new_process_has_the_users_that_the_old_one_gave_up_root_for() {
 }
 
 #[test]
+fn a_launcher_that_hangs_does_not_delay_a_stop() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut forebay = serve(
+        Folder::new(),
+        "[server]\nuser = \"www-data\"\n[[site]]\nlisten = \"127.0.0.1:0\"\n\
+         [[site.route]]\nrespond = \"hello\"\n",
+    );
+    let is_launcher = |id: &u32| {
+        fs::read(format!("/proc/{id}/cmdline"))
+            .is_ok_and(|line| line.split(|&byte| byte == 0).nth(1) == Some(b"__upgrade".as_slice()))
+    };
+    let launcher = proc::children(forebay.process.id()).into_iter().find(is_launcher).unwrap();
+    proc::signal(launcher, Signal::STOP);
+    forebay.signal(Signal::USR2);
+    // A request proves that the process still serves while it waits for the launcher.
+    assert_eq!(forebay.get("/").text(), "hello");
+    forebay.signal(Signal::TERM);
+    let has_ended = eventually(|| forebay.process.has_ended());
+    proc::signal(launcher, Signal::CONT);
+    assert!(has_ended, "{}", forebay.output());
+    assert!(eventually(|| !is_alive(&launcher.to_string())));
+}
+
+#[test]
 fn the_service_manager_follows_the_new_process() {
     let name = format!("forebay-test-{}", std::process::id());
     let socket = UnixDatagram::bind_addr(&UnixAddr::from_abstract_name(&name).unwrap()).unwrap();
@@ -360,6 +387,78 @@ fn http3_connections_of_both_processes_are_served() {
         }
         last
     });
+    stop(forebay, last);
+}
+
+#[test]
+fn http3_is_served_after_the_old_process_is_killed() {
+    let (mut forebay, authority) =
+        http3::site(Folder::new(), "[[site.route]]\nrespond = \"hello\"\n");
+    let mut last: Option<Successor> = None;
+    for _ in 0..2 {
+        let next = http3::run(async {
+            let old = http3::Client::connect(forebay.address, &authority).await;
+            assert_eq!(old.get("/").await.text(), "hello");
+            let next = upgrade(&mut forebay, last.as_ref());
+            let ended = forebay.output().matches("the old process has ended").count();
+            match &last {
+                None => forebay.signal(Signal::KILL),
+                Some(last) => last.signal(Signal::KILL),
+            }
+            let has_ended =
+                || forebay.output().matches("the old process has ended").count() > ended;
+            until(has_ended).await;
+            for _ in 0..10 {
+                let new = http3::Client::connect(forebay.address, &authority).await;
+                assert_eq!(new.get("/").await.text(), "hello");
+            }
+            next
+        });
+        last = Some(next);
+    }
+    let last = last.unwrap();
+    last.signal(Signal::TERM);
+    assert!(eventually(|| !last.is_alive()), "{}", forebay.output());
+}
+
+const ASK: &str = "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+const SWITCHED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\
+    Connection: Upgrade\r\n\r\n";
+/// A close frame of a server with the code 1001.
+const GOING_AWAY: [u8; 4] = [0x88, 2, 0x03, 0xe9];
+/// A close frame of a client with the code 1001, masked with zeros.
+const CLIENT_LEAVES: [u8; 8] = [0x88, 0x82, 0, 0, 0, 0, 0x03, 0xe9];
+
+#[test]
+fn a_websocket_is_closed_in_order_and_opened_again_at_the_new_process() {
+    const HELLO: &[u8] = b"\x81\x05hello";
+    let steps = |last: ScriptStep| {
+        vec![ScriptStep::ReadHead, ScriptStep::send([SWITCHED, HELLO].concat()), last]
+    };
+    let backend = ScriptedBackend::tcp([
+        steps(ScriptStep::ReadToEnd),
+        steps(ScriptStep::Read(CLIENT_LEAVES.len())),
+        steps(ScriptStep::ReadToEnd),
+    ]);
+    let route = format!("[[site.route]]\nproxy = \"http://127.0.0.1:{}\"\n", backend.port());
+    let mut forebay = serve(Folder::new(), &format!("[[site]]\nlisten = \"127.0.0.1:0\"\n{route}"));
+    let connect = |forebay: &Forebay| {
+        let mut client = forebay.connect();
+        client.send(ASK);
+        assert_eq!(client.reply().status, 101);
+        assert_eq!(client.bytes(HELLO.len()), HELLO);
+        client
+    };
+    let (mut silent, mut polite) = (connect(&forebay), connect(&forebay));
+    let last = upgrade(&mut forebay, None);
+    assert_eq!(polite.bytes(GOING_AWAY.len()), GOING_AWAY);
+    polite.send(CLIENT_LEAVES);
+    assert!(polite.is_closed());
+    assert_eq!(silent.rest(), GOING_AWAY, "a client need not answer");
+    assert!(eventually(|| forebay.process.has_ended()), "{}", forebay.output());
+    drop(connect(&forebay));
+    let received = backend.finish();
+    assert!(received[1].received.ends_with(&CLIENT_LEAVES), "the backend learns of the end");
     stop(forebay, last);
 }
 

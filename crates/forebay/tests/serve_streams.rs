@@ -371,6 +371,30 @@ fn datagrams_pass_both_ways_and_dead_servers_are_left_out() {
 }
 
 #[test]
+fn a_datagram_listener_that_a_reload_removes_is_free_soon_even_if_its_server_keeps_sending() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = server.local_addr().unwrap();
+    let sending = thread::spawn(move || {
+        let (_, client) = server.recv_from(&mut [0; 9]).unwrap();
+        // Forebay's end of the session closes, and the kernel reports this here.
+        while server.send_to(b"more", client).is_ok() {
+            thread::sleep(std::time::Duration::from_millis(5));
+        }
+    });
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let stream = format!("[[stream]]\nlisten = \"udp://{address}\"\nto = \"{to}\"\n");
+    let mut forebay = serve(Folder::new(), &format!("{SITE}{stream}"));
+    let client = datagram_client(address);
+    assert_eq!(asked(&client, b"begin"), b"more");
+    write_configuration(&forebay.folder, SITE);
+    forebay.signal(Signal::HUP);
+    forebay.wait_for_output("serving by the configuration as it is now");
+    assert!(eventually(|| UdpSocket::bind(address).is_ok()), "{}", forebay.output());
+    forebay.stop();
+    drop(sending);
+}
+
+#[test]
 fn no_free_descriptor_is_no_failure_of_a_udp_server() {
     let alive = datagram_echo("here: ");
     let (port, admin) = (free_port(), free_port());

@@ -36,6 +36,7 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<
         cache_disk: cache_disk(context, typed)?,
         store: store(context, typed)?.map(Box::new),
         grace: time(&typed.grace, default.grace)?,
+        drain_delay: time(&typed.drain_delay, default.drain_delay)?,
     })
 }
 

@@ -1,10 +1,12 @@
 //! Streams over UDP. The datagrams of one client address are a session, which has a socket of its
 //! own to a backend. A session ends after a time without datagrams.
 //!
+//! If a reload closes the listener, its sessions end within a second, so that the address is free.
+//!
 //! A datagram is lost if its session has too many waiting ones, or if a limit on connections is
 //! reached: clients of UDP send again. The kernel gives all datagrams of a client to one thread.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -45,6 +47,8 @@ struct SharedSocket {
     socket: UdpSocket,
     local: SocketAddr,
     sessions: RefCell<HashMap<SocketAddr, mpsc::Sender<Vec<u8>>>>,
+    /// The time of the close of the listener.
+    closed: Cell<Option<Instant>>,
     /// Receives the datagrams of backends, one at a time.
     buffer: RefCell<Vec<u8>>,
 }
@@ -61,13 +65,19 @@ pub(crate) async fn accept(
         local: socket.local_addr()?,
         socket: UdpSocket::from_std(socket)?,
         sessions: RefCell::default(),
+        closed: Cell::new(None),
         buffer: RefCell::new(vec![0; LARGEST]),
     });
     let mut buffer = vec![0; LARGEST];
     loop {
         let received = tokio::select! {
             received = shared.socket.recv_from(&mut buffer) => received,
-            () = closed.given() => return Ok(()),
+            () = closed.given() => {
+                shared.closed.set(Some(Instant::now()));
+                // The sessions notice that no more datagrams come.
+                shared.sessions.borrow_mut().clear();
+                return Ok(());
+            }
         };
         let Ok((length, client)) = received else {
             tokio::time::sleep(TICK / 10).await;
@@ -181,8 +191,12 @@ impl DatagramSession {
             let changed = shared.thread.changed.notified();
             let is_stopping = shared.thread.is_stopping();
             let idle = if is_stopping { IDLE_AT_STOP } else { relay.idle.unwrap_or(IDLE) };
+            // A backend that keeps sending must not keep the session of a closed listener.
+            let end = shared.closed.get().map_or(last + idle, |closed| closed + IDLE_AT_STOP);
+            let is_closed = shared.closed.get().is_some() && waiting.is_empty();
             let outcome = tokio::select! {
-                Some(datagram) = waiting.recv() => {
+                datagram = waiting.recv(), if !is_closed => {
+                    let Some(datagram) = datagram else { continue };
                     last = Instant::now();
                     self.received += datagram.len() as u64;
                     match backend.socket.send(&datagram).await {
@@ -197,8 +211,8 @@ impl DatagramSession {
                     }
                     Err(error) => Err(error),
                 },
-                () = tokio::time::sleep_until(last + idle) => {
-                    return if is_stopping { ConnectionEnd::Stopped } else { ConnectionEnd::Idle };
+                () = tokio::time::sleep_until(end) => {
+                    return if is_stopping || is_closed { ConnectionEnd::Stopped } else { ConnectionEnd::Idle };
                 }
                 () = changed => Ok(()),
             };

@@ -19,11 +19,15 @@ use forebay_net::tls::TicketKeys;
 use forebay_process::started_descriptors;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
 
 use super::{Reloads, Server, Signalled, Signals, StartError};
 
 /// Time limit for the start of the new process. Like systemd's `TimeoutStartSec`.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Time limit for the end of an attempt after a signal to stop.
+const STOPPING: Duration = Duration::from_secs(1);
 
 /// Predecessor and successor of this process.
 pub(super) struct Succession {
@@ -275,12 +279,20 @@ impl Server {
             return (Err(format!("cannot start a thread: {error}")), None);
         }
         let mut left = None;
+        let stopped = sleep(Duration::MAX);
+        tokio::pin!(stopped);
         let outcome = loop {
             tokio::select! {
                 outcome = &mut outcome => break outcome,
+                // A launcher that hangs, for example on a file system that does not answer, must not
+                // delay the stop. The thread then keeps the sockets until this process ends.
+                () = &mut stopped => {
+                    return (Err("its start hangs, and this process stops".to_owned()), left);
+                }
                 signal = signals.next() => match signal {
                     Signalled::Stop => {
                         control.stop();
+                        stopped.as_mut().reset(Instant::now() + STOPPING);
                         left = Some(Signalled::Stop);
                     }
                     Signalled::Reopen => self.writer.reopen(),
