@@ -3,7 +3,7 @@
 use forebay_stat::Latency;
 use serde_json::{Value, json};
 
-use crate::outcome::latency_json;
+use crate::latency_json::latency_json;
 
 /// Counts of the iterations of one scenario.
 #[derive(Clone, Debug, Default)]

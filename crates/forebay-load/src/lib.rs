@@ -40,6 +40,7 @@ mod fetch;
 mod goal;
 mod inspection;
 mod iterations;
+mod latency_json;
 mod live;
 mod merge;
 mod mix;

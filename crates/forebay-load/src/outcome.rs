@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use forebay_stat::Latency;
 use serde_json::{Value, json};
 
+use crate::latency_json::latency_json;
 use crate::{Arrivals, IterationCounts, Protocol, Rate, ReplayRun, Second, Shard, ShardRun};
 
 /// Results of a run.
@@ -203,10 +204,6 @@ impl Default for Outcome {
         }
     }
 }
-
-/// Percentiles in the report, with their names in JSON.
-const PERCENTILES: [(&str, f64); 6] =
-    [("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99_9", 99.9)];
 
 impl Outcome {
     /// Returns the number of completed requests per second.
@@ -682,19 +679,6 @@ fn started_at(json: &Value) -> Option<SystemTime> {
     json["started_at"].as_str()?.parse::<jiff::Timestamp>().ok().map(SystemTime::from)
 }
 
-pub(crate) fn latency_json(latency: &Latency) -> Value {
-    let known = |value: Value| if latency.is_empty() { Value::Null } else { value };
-    let mut object = serde_json::Map::new();
-    object.insert("mean".to_owned(), known(json!(latency.mean_us())));
-    object.insert("sd".to_owned(), known(json!(latency.sd_us())));
-    object.insert("min".to_owned(), known(json!(latency.min_us())));
-    object.insert("max".to_owned(), known(json!(latency.max_us())));
-    for (name, percent) in PERCENTILES {
-        object.insert(name.to_owned(), known(json!(latency.percentile_us(percent))));
-    }
-    Value::Object(object)
-}
-
 fn count(json: &Value, name: &str) -> Result<u64, String> {
     json[name].as_u64().ok_or_else(|| name.to_owned())
 }
@@ -751,7 +735,17 @@ mod tests {
                 ..Requests::default()
             },
             bytes: Bytes { read: 10, body: 5 },
+            iterations: vec![IterationCounts {
+                name: "buyer".to_owned(),
+                weight: 2,
+                completed: 3,
+                failed: 1,
+                interrupted: 4,
+                time: Box::new(latency.clone()),
+            }],
             parts: vec![PartCounts {
+                name: Some("login".to_owned()),
+                failures: Failures { check: 1, ..Failures::default() },
                 url: "https://127.0.0.1:1/a".to_owned(),
                 method: "PUT".to_owned(),
                 weight: 3,

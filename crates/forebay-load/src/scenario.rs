@@ -27,7 +27,7 @@ pub struct ScenarioPlan {
     pub scenarios: Vec<Scenario>,
     /// Names of the values that steps extract.
     pub variables: Vec<String>,
-    /// Other names of the server, as `host` or `host:port`, to which redirects may lead.
+    /// Other names of the server, as `host` or `host:port`. Redirects may lead to them.
     pub hosts: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ pub struct Scenario {
     pub steps: Vec<ScenarioStep>,
 }
 
-/// One step of a scenario.
+/// Step of a scenario.
 #[derive(Clone, Debug)]
 pub struct ScenarioStep {
     /// Name for the report.

@@ -16,7 +16,7 @@ use toml::Spanned;
 use super::duration;
 use super::form::Form;
 use crate::body_file;
-use file::{CheckTable, ExtractTable, File, ScenarioTable, StepTable};
+use file::{CheckTable, ExtractTable, ScenarioFile, ScenarioTable, StepTable};
 
 /// Number of redirects that a step follows by default.
 const REDIRECTS: u32 = 10;
@@ -33,7 +33,8 @@ pub fn read(path: &Path, url: &Url) -> Result<(Vec<Part>, ScenarioPlan), String>
 }
 
 fn parse(path: &Path, text: &str, url: &Url) -> Result<(Vec<Part>, ScenarioPlan), Problem> {
-    let file: File = toml::from_str(text).map_err(|error| Problem::of_toml(path, text, &error))?;
+    let file: ScenarioFile =
+        toml::from_str(text).map_err(|error| Problem::of_toml(path, text, &error))?;
     let mut reader =
         ScenarioReader { path, text, url, parts: Vec::new(), plan: ScenarioPlan::default() };
     if file.scenario.is_empty() {
@@ -361,7 +362,7 @@ enum Place {
 
 impl Place {
     const ALL: [Self; 4] = [Self::Target, Self::Field, Self::Body, Self::Multipart];
-    /// Places in which a line break would begin another field or part.
+    /// Places at which a line break begins another field or part.
     const LINES: [Self; 2] = [Self::Field, Self::Multipart];
 }
 

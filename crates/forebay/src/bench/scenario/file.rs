@@ -7,7 +7,7 @@ use toml::Spanned;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct File {
+pub struct ScenarioFile {
     #[serde(default)]
     pub fields: BTreeMap<String, Spanned<String>>,
     #[serde(default)]
