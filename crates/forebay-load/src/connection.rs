@@ -12,11 +12,11 @@ use crate::dialling::{
     BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED, is_established, no_connection,
 };
 use crate::inspection::Inspection;
-use crate::scenario::{StepTimes, VirtualUser};
 use crate::tally::Failure;
 use crate::target::Dialled;
 use crate::template::RequestSource;
 use crate::transport::Transport;
+use crate::virtual_user::{StepTimes, VirtualUser};
 use crate::worker::{Drive, InFlight, ThreadState};
 
 /// Connection of the load generator. If its socket is closed, the next request opens a new one.

@@ -20,7 +20,8 @@
 //! - `replay` reads logs; `replay_order` and `schedule` have the order and times of their requests;
 //! - `template` fills placeholders of requests with values, also those of a `value_table`, and
 //!   `cookies` keeps what the server sets;
-//! - `scenario` has virtual users, whose steps depend on earlier replies;
+//! - `scenario` describes steps of virtual users (`virtual_user`), who check replies (`verdict`) and
+//!   follow a `redirect`;
 //! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply.
 //!
 //! [`Turns`] divides a load into several parts (turns) and keeps the connections open between them.
@@ -47,6 +48,7 @@ mod mix;
 mod mux;
 mod outcome;
 mod pacer;
+mod redirect;
 mod replay;
 mod replay_order;
 mod request;
@@ -65,6 +67,8 @@ mod tls;
 mod transport;
 mod url;
 mod value_table;
+mod verdict;
+mod virtual_user;
 mod waiting;
 mod worker;
 

@@ -18,7 +18,6 @@ use crate::mix::Mix;
 use crate::mux::MuxConnection;
 use crate::pacer::Pacer;
 use crate::request::Requests;
-use crate::scenario::VirtualUser;
 use crate::series::add_series;
 use crate::tally::{IterationTally, PartTally, Tally};
 use crate::target::ServerAddresses;
@@ -26,6 +25,7 @@ use crate::template::Values;
 use crate::tls::quic::Datagrams;
 use crate::tls::{Tls, TlsClient};
 use crate::transport::{Plain, Transport};
+use crate::virtual_user::VirtualUser;
 use crate::worker::{Drive, Finished, Share, Worker};
 use crate::{
     ClientUsage, Control, Error, IterationCounts, Outcome, Part, PartCounts, Protocol, Rate,

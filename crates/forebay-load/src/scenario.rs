@@ -1,12 +1,4 @@
 //! Scenarios of virtual users: steps that follow each other, with values from earlier replies.
-//!
-//! `user` is a virtual user, which performs the steps of a scenario in iterations. `verdict` checks
-//! replies and extracts values from them. `redirect` decides if a redirect is followed. Replies are
-//! hostile: their values have a limited size, and cannot leave their place in a request.
-
-mod redirect;
-mod user;
-mod verdict;
 
 use std::fmt;
 use std::time::Duration;
@@ -15,10 +7,7 @@ use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
 use serde_json::Value;
 
-use crate::{Error, Spec};
-
-pub(crate) use redirect::Redirect;
-pub(crate) use user::{StepTimes, VirtualUser};
+use crate::{Error, Url};
 
 /// Scenarios of a run.
 #[derive(Clone, Debug, Default)]
@@ -174,10 +163,10 @@ impl fmt::Display for Pattern {
 }
 
 impl ScenarioPlan {
-    /// Checks that the scenarios can run with the other settings.
-    pub(crate) fn validate(&self, spec: &Spec) -> Result<(), Error> {
+    /// Checks that the scenarios can run with this URL and this number of requests.
+    pub(crate) fn validate(&self, url: &Url, parts: usize) -> Result<(), Error> {
         let refuse = |what: &str| Err(Error::Invalid(what.to_owned()));
-        if spec.url.protocol().is_websocket() {
+        if url.protocol().is_websocket() {
             return refuse("a scenario has requests and replies: use http:// or https://");
         }
         let steps = || self.scenarios.iter().flat_map(|scenario| &scenario.steps);
@@ -189,7 +178,7 @@ impl ScenarioPlan {
         if !self.scenarios.iter().all(is_positive) || steps().any(|step| step.repeat == 0) {
             return refuse("weight, iterations and repeat must be above 0");
         }
-        if steps().any(|step| step.part >= spec.parts.len()) || spec.replay.is_some() {
+        if steps().any(|step| step.part >= parts) {
             return refuse("each step of a scenario needs a request");
         }
         Ok(())
@@ -204,7 +193,7 @@ impl ScenarioPlan {
 
 impl ThinkTime {
     /// Returns the next pause.
-    fn draw(self, random: &mut fastrand::Rng) -> Duration {
+    pub(crate) fn draw(self, random: &mut fastrand::Rng) -> Duration {
         match self {
             Self::None => Duration::ZERO,
             Self::Constant(time) => time,
@@ -217,7 +206,7 @@ impl ThinkTime {
 
 impl ScenarioStep {
     /// Returns true if a check or an extraction needs the body.
-    fn wants_body(&self) -> bool {
+    pub(crate) fn wants_body(&self) -> bool {
         let checks = self.checks.iter().any(|check| {
             matches!(
                 check,
@@ -231,11 +220,11 @@ impl ScenarioStep {
     }
 
     /// Returns true if the step accepts this status: one that its check lists, else any below 400.
-    fn accepts(&self, status: u16) -> bool {
+    pub(crate) fn accepts(&self, status: u16) -> bool {
         self.listed_statuses().map_or(status < 400, |listed| listed.contains(&status))
     }
 
-    fn listed_statuses(&self) -> Option<&[u16]> {
+    pub(crate) fn listed_statuses(&self) -> Option<&[u16]> {
         self.checks.iter().find_map(|check| match check {
             Expectation::Status(listed) => Some(listed.as_slice()),
             _ => None,

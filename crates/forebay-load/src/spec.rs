@@ -385,7 +385,7 @@ impl Spec {
             }
         }
         if let Some(plan) = &self.scenario {
-            plan.validate(self)?;
+            plan.validate(&self.url, self.parts.len())?;
         }
         if self.stop == Stop::Requests(0) || self.stop == Stop::Duration(Duration::ZERO) {
             return refuse("at least one request, or a duration above zero, is needed");

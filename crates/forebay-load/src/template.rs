@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_wire::http1::is_field_value;
 
 use crate::cookies::SharedJar;
-use crate::scenario::Redirect;
+use crate::redirect::Redirect;
 use crate::{Shard, Spec, ValueTable};
 
 /// Request with placeholders, as HTTP/1.1. The head's length field is added when the length of the

@@ -17,7 +17,7 @@ pub(crate) struct Redirect {
 const LONGEST: usize = 8192;
 
 /// Returns true if a reply with this status is a redirect with a `Location`.
-pub(super) fn is_redirect(status: u16) -> bool {
+pub(crate) fn is_redirect(status: u16) -> bool {
     matches!(status, 301 | 302 | 303 | 307 | 308)
 }
 
@@ -25,7 +25,7 @@ pub(super) fn is_redirect(status: u16) -> bool {
 ///
 /// # Errors
 /// Returns the reason why the redirect is not followed.
-pub(super) fn resolve(
+pub(crate) fn resolve(
     location: &[u8],
     base: &str,
     url: &Url,

@@ -3,12 +3,12 @@
 use forebay_wire::http1::is_field_value;
 use serde_json::Value;
 
-use super::{Expectation, Extraction, ReplyPart, ScenarioStep};
 use crate::inspection::Probe;
 use crate::template::LONGEST_VALUE;
+use crate::{Expectation, Extraction, ReplyPart, ScenarioStep};
 
 /// Reply to a step: its status, and what was kept of it.
-pub(super) struct StepReply<'a> {
+pub(crate) struct StepReply<'a> {
     pub status: u16,
     pub probe: &'a Probe,
     json: Option<Option<Value>>,

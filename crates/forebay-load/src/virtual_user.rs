@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::redirect::{is_redirect, resolve};
-use super::verdict::StepReply;
-use super::{Redirect, Scenario, ScenarioPlan, ScenarioStep};
-use crate::Url;
 use crate::cookies::SharedJar;
 use crate::inspection::Inspection;
+use crate::redirect::{Redirect, is_redirect, resolve};
 use crate::tally::{Failure, Tally};
 use crate::template::{RenderedStep, RequestSource, StepValues, Values};
+use crate::verdict::StepReply;
+use crate::{Scenario, ScenarioPlan, ScenarioStep, Url};
 
 /// Virtual user. A connection with one request at a time has one user, and each stream has one.
 ///
