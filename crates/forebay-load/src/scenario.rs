@@ -126,7 +126,7 @@ impl Pattern {
     /// # Errors
     /// Returns an error message of the parser.
     pub fn new(text: &str) -> Result<Self, String> {
-        let syntax = syntax::Config::new().utf8(false);
+        let syntax = syntax::Config::new().unicode(false).utf8(false);
         let config = Regex::config().utf8_empty(false).nfa_size_limit(Some(LARGEST_PATTERN));
         let regex = Regex::builder().syntax(syntax).configure(config).build(text);
         let regex = regex.map_err(|error| match error.syntax_error() {
