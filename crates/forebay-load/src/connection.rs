@@ -16,6 +16,7 @@ use crate::tally::Failure;
 use crate::target::Dialled;
 use crate::template::RequestSource;
 use crate::transport::Transport;
+use crate::virtual_user::{StepTimes, VirtualUser};
 use crate::worker::{Drive, InFlight, ThreadState};
 
 /// Connection of the load generator. If its socket is closed, the next request opens a new one.
@@ -38,6 +39,8 @@ pub(crate) struct LoadConnection<C: Session, T: Transport> {
     /// Time of the next wake-up by the timer. Wake-ups before this time are obsolete.
     wake: Option<Instant>,
     refusals: Refusals,
+    /// User of a scenario, whose requests the connection carries.
+    user: Option<Box<VirtualUser>>,
 }
 
 /// State of a connection.
@@ -86,7 +89,10 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
             self.close();
         }
         self.drop_if_closed(state);
-        let due = state.pacer.first(now);
+        let due = match self.user.as_ref().and_then(|user| user.due()) {
+            Some(due) => due,
+            None => state.pacer.first(now),
+        };
         self.turn(due, now, now, state);
     }
 
@@ -105,7 +111,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
 
     #[inline]
     fn go_on(&mut self, now: Instant, state: &mut ThreadState) {
-        let due = state.pacer.next(now);
+        let due = self.next_due(now, state);
         self.turn(due, now, now, state);
     }
 
@@ -173,19 +179,57 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             pending: Vec::new(),
             wake: None,
             refusals: Refusals::default(),
+            user: None,
         }
+    }
+
+    /// Lets the connection carry the requests of a user.
+    pub fn with_user(self, user: Option<VirtualUser>) -> Self {
+        Self { user: user.map(Box::new), ..self }
+    }
+
+    /// Returns the due time of the next request after a reply or failure at `now`.
+    #[inline]
+    fn next_due(&mut self, now: Instant, state: &mut ThreadState) -> Instant {
+        match &self.user {
+            None => state.pacer.next(now),
+            Some(user) => {
+                user.due().unwrap_or_else(|| state.pacer.next_iteration(now, user.rests_until()))
+            }
+        }
+    }
+
+    /// Selects the next request of the user, who begins an iteration if necessary. Returns false
+    /// if the run has no more iterations.
+    fn take_step(&mut self, due: Instant, state: &mut ThreadState) -> bool {
+        let Some(user) = &mut self.user else { return false };
+        if user.due().is_none() {
+            if !state.budget.take() {
+                return false;
+            }
+            let mix = &mut state.mix;
+            user.begin(due, || mix.next_scenario(), &mut state.values, &mut state.tally);
+        }
+        let sink = self.session.sink();
+        let (index, request) = user.request(&self.requests, &mut state.values, sink);
+        self.session.set_request(&request);
+        self.exchange.request = index;
+        self.exchange.due = due;
+        true
     }
 
     /// Takes the next request from the budget. The request is due at `due`, but is not sent before
     /// `earliest`.
     fn turn(&mut self, due: Instant, earliest: Instant, now: Instant, state: &mut ThreadState) {
-        if !state.budget.take() {
+        let is_taken =
+            if self.user.is_some() { self.take_step(due, state) } else { state.budget.take() };
+        if !is_taken {
             self.phase = Phase::Done;
             state.active -= 1;
             return;
         }
         self.exchange.due = due;
-        if state.mix.is_mixed() {
+        if state.mix.is_mixed() && self.user.is_none() {
             let next = state.mix.next(now);
             self.exchange.request = next.request;
             self.exchange.due = next.due.unwrap_or(due);
@@ -253,15 +297,15 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         let resume = match self.refusals.refused(&error, now, state) {
             Next::Address => return self.connect(now, state),
             Next::Nothing => {
-                state.tally.fail(Failure::Connect, self.exchange.request, &error);
+                self.count_failure(Failure::Connect, &error, state);
                 self.phase = Phase::Done;
                 state.active -= 1;
                 return;
             }
             Next::Attempt(resume) => resume,
         };
-        state.tally.fail(Failure::Connect, self.exchange.request, &error);
-        let due = state.pacer.next(resume);
+        self.count_failure(Failure::Connect, &error, state);
+        let due = self.next_due(resume, state);
         self.turn(due, resume, now, state);
     }
 
@@ -361,7 +405,13 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         let now = Instant::now();
         let latency = now.saturating_duration_since(self.exchange.due);
         let request = (&*state.target, self.exchange.request);
-        state.tally.judge(answer.status, self.session.sink(), latency, request);
+        let sink = self.session.sink();
+        match &mut self.user {
+            None => state.tally.judge(answer.status, sink, latency, request),
+            Some(user) => {
+                user.replied(answer.status, sink, StepTimes { now, latency }, &mut state.tally);
+            }
+        }
         self.replies += 1;
         if closing || !answer.reusable || !self.written_all() || self.is_worn(now, state) {
             self.close();
@@ -420,11 +470,18 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     }
 
     fn fail(&mut self, failure: Failure, why: &dyn fmt::Display, state: &mut ThreadState) {
-        state.tally.fail(failure, self.exchange.request, why);
+        self.count_failure(failure, why, state);
         self.close();
         let now = Instant::now();
-        let due = state.pacer.next(now);
+        let due = self.next_due(now, state);
         self.turn(due, now, now, state);
+    }
+
+    fn count_failure(&mut self, failure: Failure, why: &dyn fmt::Display, state: &mut ThreadState) {
+        state.tally.fail(failure, self.exchange.request, why);
+        if let Some(user) = &mut self.user {
+            user.failed(Instant::now(), &mut state.tally);
+        }
     }
 
     /// Closes an idle connection if there is input. Between requests, any input means that the

@@ -56,6 +56,17 @@ impl SharedJar {
         }
     }
 
+    /// Removes all cookies.
+    pub fn clear(&self) {
+        self.lock().clear();
+    }
+
+    /// Returns the value of the cookie with this name.
+    pub fn value(&self, name: &str) -> Option<Vec<u8>> {
+        let cookies = self.lock();
+        cookies.iter().find(|cookie| cookie.name == name.as_bytes()).map(|c| c.value.clone())
+    }
+
     /// Appends the cookies for `target` to `out`, which may already have some.
     pub fn append(&self, target: &[u8], out: &mut Vec<u8>) {
         let path = target.split(|&b| b == b'?').next().unwrap_or_default();

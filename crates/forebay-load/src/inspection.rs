@@ -16,7 +16,25 @@ pub(crate) struct Inspection {
     beginning: Vec<u8>,
     /// Cookies of the connection, if they are kept.
     jar: Option<SharedJar>,
+    /// Content of the reply to a step of a scenario.
+    probe: Option<Box<Probe>>,
 }
+
+/// Content of a reply: its fields and the beginning of its body. Both have a limited size, because
+/// the server chooses them.
+#[derive(Debug, Default)]
+pub(crate) struct Probe {
+    fields: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Sum of the lengths of all fields.
+    size: usize,
+    body: Vec<u8>,
+    wants_body: bool,
+    is_cut: bool,
+}
+
+/// Maximum size of the fields and of the body that are kept of a reply.
+const LARGEST_HEAD: usize = 64 << 10;
+const LARGEST_BODY: usize = 1 << 20;
 
 /// Maximum number of body bytes that an error message quotes.
 const QUOTED: usize = 60;
@@ -35,7 +53,29 @@ impl Inspection {
     pub fn new(check: Option<&Check>, jar: Option<SharedJar>) -> Self {
         let needle = check.and_then(|check| check.body_contains.as_deref());
         let status = check.map(|check| check.status);
-        Self { length: 0, status, search: needle.map(Search::new), beginning: Vec::new(), jar }
+        Self { length: 0, status, search: needle.map(Search::new), ..Self::with_jar(jar) }
+    }
+
+    fn with_jar(jar: Option<SharedJar>) -> Self {
+        Self { jar, ..Self::default() }
+    }
+
+    /// Creates an inspection for a virtual user. Stores cookies in `jar`.
+    pub fn for_user(jar: SharedJar) -> Self {
+        Self { probe: Some(Box::default()), ..Self::with_jar(Some(jar)) }
+    }
+
+    /// Keeps the fields of the next reply, and also its body if `wants_body` is true.
+    pub fn watch(&mut self, wants_body: bool) {
+        if let Some(probe) = &mut self.probe {
+            probe.clear();
+            probe.wants_body = wants_body;
+        }
+    }
+
+    /// Returns the content of the reply to a step of a scenario.
+    pub fn probe(&self) -> Option<&Probe> {
+        self.probe.as_deref()
     }
 
     /// Returns the number of body bytes of the reply.
@@ -69,6 +109,9 @@ impl Sink for Inspection {
         if let Some(search) = &mut self.search {
             search.reset();
         }
+        if let Some(probe) = &mut self.probe {
+            probe.clear();
+        }
     }
 
     fn field(&mut self, name: &[u8], value: &[u8]) {
@@ -76,6 +119,9 @@ impl Sink for Inspection {
             && name.eq_ignore_ascii_case(b"set-cookie")
         {
             jar.store(value);
+        }
+        if let Some(probe) = &mut self.probe {
+            probe.field(name, value);
         }
     }
 
@@ -85,12 +131,55 @@ impl Sink for Inspection {
 
     fn body(&mut self, piece: &[u8]) {
         self.length += piece.len() as u64;
-        if self.status.is_some() && self.beginning.len() < QUOTED {
+        if let Some(probe) = &mut self.probe {
+            probe.add(piece);
+        }
+        if (self.status.is_some() || self.probe.is_some()) && self.beginning.len() < QUOTED {
             let room = QUOTED - self.beginning.len();
             self.beginning.extend_from_slice(&piece[..piece.len().min(room)]);
         }
         if let Some(search) = &mut self.search {
             search.feed(piece);
         }
+    }
+}
+
+impl Probe {
+    /// Returns the values of all fields with this name.
+    pub fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        let is_named = |(n, _): &&(Vec<u8>, Vec<u8>)| n.eq_ignore_ascii_case(name.as_bytes());
+        self.fields.iter().filter(is_named).map(|(_, value)| value.as_slice())
+    }
+
+    /// Returns the beginning of the body.
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// Returns true if the body is longer than what was kept.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    fn clear(&mut self) {
+        self.fields.clear();
+        self.body.clear();
+        (self.size, self.is_cut) = (0, false);
+    }
+
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        self.size += name.len() + value.len();
+        if self.size <= LARGEST_HEAD {
+            self.fields.push((name.to_vec(), value.to_vec()));
+        }
+    }
+
+    fn add(&mut self, piece: &[u8]) {
+        if !self.wants_body {
+            return;
+        }
+        let room = LARGEST_BODY - self.body.len();
+        self.is_cut |= piece.len() > room;
+        self.body.extend_from_slice(&piece[..piece.len().min(room)]);
     }
 }

@@ -20,6 +20,8 @@
 //! - `replay` reads logs; `replay_order` and `schedule` have the order and times of their requests;
 //! - `template` fills placeholders of requests with values, also those of a `value_table`, and
 //!   `cookies` keeps what the server sets;
+//! - `scenario` describes steps of virtual users (`virtual_user`), who check replies (`verdict`) and
+//!   follow a `redirect`;
 //! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply.
 //!
 //! [`Turns`] divides a load into several parts (turns) and keeps the connections open between them.
@@ -38,17 +40,21 @@ mod error;
 mod fetch;
 mod goal;
 mod inspection;
+mod iterations;
+mod latency_json;
 mod live;
 mod merge;
 mod mix;
 mod mux;
 mod outcome;
 mod pacer;
+mod redirect;
 mod replay;
 mod replay_order;
 mod request;
 mod requests_file;
 mod run;
+mod scenario;
 mod schedule;
 mod search;
 mod series;
@@ -61,6 +67,8 @@ mod tls;
 mod transport;
 mod url;
 mod value_table;
+mod verdict;
+mod virtual_user;
 mod waiting;
 mod worker;
 
@@ -72,6 +80,7 @@ pub use fetch::{FetchError, FetchedReply, fetch};
 pub use forebay_client::Gateway;
 pub use forebay_stat::Latency;
 pub use goal::{Goal, Judgement};
+pub use iterations::IterationCounts;
 pub use live::{LiveCounts, ThreadSeconds};
 pub use merge::{Merged, ShardResult, merge};
 pub use outcome::{Bytes, ClientUsage, Failures, Handshakes, Outcome, PartCounts, Requests};
@@ -79,6 +88,9 @@ pub use replay::read_replay;
 pub use replay_order::{Replay, ReplayRun};
 pub use requests_file::parse_requests;
 pub use run::{Turns, run};
+pub use scenario::{
+    Expectation, Extraction, Pattern, ReplyPart, Scenario, ScenarioPlan, ScenarioStep, ThinkTime,
+};
 pub use shard::{Shard, ShardRun};
 pub use spec::{Arrivals, Check, Lifetime, Part, Rate, Second, Spec, Stop, TlsOptions};
 pub use url::{Endpoint, Protocol, Url, UrlError};

@@ -238,6 +238,10 @@ fn check_counts(outcome: &Outcome) -> Result<(), String> {
     let counts = counts.chain(outcome.series.iter().flat_map(|s| [s.completed, s.failed]));
     let handshakes = outcome.handshakes.iter().flat_map(|h| [h.full, h.resumed]);
     let counts = counts.chain(handshakes);
+    let iterations = outcome.iterations.iter();
+    let counts = counts.chain(iterations.flat_map(|i| [i.completed, i.failed, i.interrupted]));
+    let kinds = outcome.parts.iter().flat_map(|part| part.failures.by_kind().map(|(_, n)| n));
+    let counts = counts.chain(kinds);
     let parts = outcome.parts.iter().flat_map(|part| [part.completed, part.failed]);
     if counts.chain(parts).any(|count| count > HIGHEST_COUNT) {
         return Err("a count is too large".to_owned());
@@ -260,7 +264,11 @@ fn check_counts(outcome: &Outcome) -> Result<(), String> {
 /// Checks that two results are of the same load. An error text continues with the name of the
 /// first result.
 fn check_same(first: &Outcome, other: &Outcome) -> Result<(), String> {
-    let key = |part: &PartCounts| (part.url.clone(), part.method.clone(), part.weight);
+    let key =
+        |part: &PartCounts| (part.name.clone(), part.url.clone(), part.method.clone(), part.weight);
+    let scenarios = |run: &Outcome| -> Vec<_> {
+        run.iterations.iter().map(|counts| (counts.name.clone(), counts.weight)).collect()
+    };
     if first.url != other.url || first.method != other.method {
         return Err(format!("it measured {} {}, another request than", other.method, other.url));
     }
@@ -269,6 +277,9 @@ fn check_same(first: &Outcome, other: &Outcome) -> Result<(), String> {
     }
     if first.replay != other.replay {
         return Err("it replayed another log, or at another speed, than".to_owned());
+    }
+    if scenarios(first) != scenarios(other) {
+        return Err("it performed other scenarios than".to_owned());
     }
     if !first.parts.iter().map(key).eq(other.parts.iter().map(key)) {
         return Err("it mixed other requests, or other weights, than".to_owned());
@@ -360,6 +371,12 @@ fn sum(results: Vec<(String, Outcome)>, window: &Window) -> Outcome {
             sum.parts = run.parts;
         } else {
             sum.parts.iter_mut().zip(run.parts).for_each(|(sum, part)| sum.add(part));
+        }
+        if sum.iterations.is_empty() {
+            sum.iterations = run.iterations;
+        } else {
+            let both = sum.iterations.iter_mut().zip(&run.iterations);
+            both.for_each(|(sum, run)| sum.add(run));
         }
     }
     sum

@@ -26,7 +26,10 @@ const LONGEST: u64 = 100_000;
 impl Mix {
     /// Returns one mix per thread. Each thread starts at a different position of the same order.
     pub fn of(spec: &Spec, threads: usize) -> Vec<Self> {
-        let weights: Vec<u32> = spec.parts.iter().map(|part| part.weight).collect();
+        let weights: Vec<u32> = match &spec.scenario {
+            Some(plan) => plan.scenarios.iter().map(|scenario| scenario.weight).collect(),
+            None => spec.parts.iter().map(|part| part.weight).collect(),
+        };
         let order: Arc<[u32]> = match weights.len() {
             // A single request needs an order only if its values change.
             0 | 1 if spec.has_values() => [0].into(),
@@ -61,6 +64,13 @@ impl Mix {
     #[inline]
     pub fn is_mixed(&self) -> bool {
         self.is_mixed
+    }
+
+    /// Returns the index of the scenario for the next virtual user.
+    pub fn next_scenario(&mut self) -> usize {
+        let scenario = self.order[self.next] as usize;
+        self.next = (self.next + 1) % self.order.len();
+        scenario
     }
 
     /// Returns the next request of a mixed load.

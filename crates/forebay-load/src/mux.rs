@@ -24,6 +24,7 @@ use crate::tally::Failure;
 use crate::target::Dialled;
 use crate::template::RequestSource;
 use crate::transport::Transport;
+use crate::virtual_user::{StepTimes, VirtualUser};
 use crate::worker::{Drive, InFlight, ThreadState};
 
 use streams::{MuxStream, MuxStreamState, Streams};
@@ -60,6 +61,8 @@ pub(crate) struct MuxConnection<C: MuxSession, T: Transport> {
     /// Time of the next wake-up by the timer for the session.
     wake: Option<Instant>,
     refusals: Refusals,
+    /// Users of scenarios, one for each stream; empty without scenarios.
+    users: Vec<VirtualUser>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,9 +170,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
             if at == MuxStreamState::UnderWay {
                 self.session.cancel(stream, now);
             }
-            let why = format_args!("no complete reply within {:?}", state.timeout);
-            state.tally.fail(Failure::Timeout, self.streams.all[stream].request, &why);
-            self.streams.release(stream);
+            let why = format!("no complete reply within {:?}", state.timeout);
+            self.fail_stream(stream, Failure::Timeout, &why, state);
             self.is_silent |= at == MuxStreamState::Waiting || reads == self.reads;
             failed = true;
         }
@@ -205,7 +207,55 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             resume: None,
             wake: None,
             refusals: Refusals::default(),
+            users: Vec::new(),
         }
+    }
+
+    /// Lets each stream carry the requests of a user.
+    pub fn with_users(mut self, users: Vec<VirtualUser>) -> Self {
+        self.users = users;
+        self
+    }
+
+    /// Returns the position in `idle` of the stream that takes the next request. The user of an
+    /// unfinished iteration comes first.
+    fn next_idle(&self) -> Option<usize> {
+        let idle = &self.streams.idle;
+        let is_iterating =
+            |stream: &usize| self.users.get(*stream).is_some_and(|u| u.due().is_some());
+        let last = idle.len().checked_sub(1)?;
+        if self.users.is_empty() {
+            return Some(last);
+        }
+        Some(idle.iter().rposition(is_iterating).unwrap_or(last))
+    }
+
+    /// Selects the next request of the stream's user. Returns the due time of the request.
+    fn take_step(&mut self, stream: usize, due: Instant, state: &mut ThreadState) {
+        let user = &mut self.users[stream];
+        if user.due().is_none() {
+            let mix = &mut state.mix;
+            user.begin(due, || mix.next_scenario(), &mut state.values, &mut state.tally);
+        }
+        let sink = self.session.sink(stream);
+        let (index, request) = user.request(&self.requests, &mut state.values, sink);
+        self.session.set_request(stream, &request);
+        self.streams.all[stream].request = index;
+    }
+
+    /// Counts the failed request of a stream, which is free after that.
+    fn fail_stream(
+        &mut self,
+        stream: usize,
+        failure: Failure,
+        why: &dyn fmt::Display,
+        state: &mut ThreadState,
+    ) {
+        state.tally.fail(failure, self.streams.all[stream].request, why);
+        if let Some(user) = self.users.get_mut(stream) {
+            user.failed(Instant::now(), &mut state.tally);
+        }
+        self.streams.release(stream);
     }
 
     /// Does everything that is possible now: takes requests, starts those that wait, writes.
@@ -254,16 +304,27 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         let room = if self.phase == Phase::Open { self.capacity() } else { 1 };
         let earliest = self.resume.unwrap_or(now).max(now);
         while self.streams.claims() < room || self.streams.is_idle() {
-            let Some(&stream) = self.streams.idle.last() else { return };
-            if !state.budget.take() {
+            let Some(position) = self.next_idle() else { return };
+            let stream = self.streams.idle[position];
+            let step_due = self.users.get(stream).and_then(VirtualUser::due);
+            if step_due.is_none() && !state.budget.take() {
                 return;
             }
-            self.streams.idle.pop();
+            self.streams.idle.remove(position);
             let begun = std::mem::replace(&mut self.streams.all[stream].begun, true);
-            let due = if begun { state.pacer.next(earliest) } else { state.pacer.first(earliest) };
+            let due = match (step_due, self.users.get(stream)) {
+                (Some(due), _) => due,
+                (None, Some(user)) if begun => {
+                    state.pacer.next_iteration(earliest, user.rests_until())
+                }
+                _ if begun => state.pacer.next(earliest),
+                _ => state.pacer.first(earliest),
+            };
             let request = &mut self.streams.all[stream];
             (request.due, request.is_retry) = (due, false);
-            if state.mix.is_mixed() {
+            if !self.users.is_empty() {
+                self.take_step(stream, due, state);
+            } else if state.mix.is_mixed() {
                 let next = state.mix.next(now);
                 request.request = next.request;
                 request.due = next.due.unwrap_or(due);
@@ -271,7 +332,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                 let set = |request: &C::Request| session.set_request(stream, request);
                 self.requests.select(next.request, &mut state.values, set);
             }
-            let begin = request.due.max(earliest);
+            let begin = self.streams.all[stream].due.max(earliest);
             if begin > now {
                 self.streams.rest(stream, begin);
                 state.alarm.add(begin, self.id);
@@ -336,8 +397,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             return self.connect(now, state);
         }
         while let Some(&stream) = self.streams.waiting.front() {
-            state.tally.fail(Failure::Connect, self.streams.all[stream].request, &error);
-            self.streams.release(stream);
+            self.fail_stream(stream, Failure::Connect, &error, state);
         }
         match next {
             Next::Attempt(resume) => {
@@ -465,7 +525,15 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                 let due = self.streams.all[stream].due;
                 let latency = now.saturating_duration_since(due);
                 let sink = self.session.sink(stream);
-                state.tally.judge(answer.status, sink, latency, (&*state.target, request));
+                match self.users.get_mut(stream) {
+                    None => {
+                        state.tally.judge(answer.status, sink, latency, (&*state.target, request));
+                    }
+                    Some(user) => {
+                        let times = StepTimes { now, latency };
+                        user.replied(answer.status, sink, times, &mut state.tally);
+                    }
+                }
                 self.used = true;
             }
             // The retry has a condition: a server that never replies would otherwise cause endless
@@ -474,9 +542,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                 return self.retry(stream, state);
             }
             Err(error @ StreamError::Malformed(_)) => {
-                state.tally.fail(Failure::Protocol, request, &error);
+                return self.fail_stream(stream, Failure::Protocol, &error, state);
             }
-            Err(error) => state.tally.fail(Failure::Read, request, &error),
+            Err(error) => return self.fail_stream(stream, Failure::Read, &error, state),
         }
         self.streams.release(stream);
     }
@@ -558,10 +626,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
 
     fn fail_all(&mut self, failure: Failure, why: &dyn fmt::Display, state: &mut ThreadState) {
         for stream in 0..self.streams.all.len() {
-            let MuxStream { state: at, request, .. } = self.streams.all[stream];
-            if at == MuxStreamState::UnderWay {
-                state.tally.fail(failure, request, why);
-                self.streams.release(stream);
+            if self.streams.all[stream].state == MuxStreamState::UnderWay {
+                self.fail_stream(stream, failure, why, state);
             }
         }
     }

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 use forebay_stat::Latency;
 use serde_json::{Value, json};
 
-use crate::{Arrivals, Protocol, Rate, ReplayRun, Second, Shard, ShardRun};
+use crate::latency_json::latency_json;
+use crate::{Arrivals, IterationCounts, Protocol, Rate, ReplayRun, Second, Shard, ShardRun};
 
 /// Results of a run.
 #[derive(Clone, Debug)]
@@ -43,6 +44,8 @@ pub struct Outcome {
     pub requests: Requests,
     /// Counts of each request of a mixed load; empty if all requests are equal.
     pub parts: Vec<PartCounts>,
+    /// Counts of the iterations of each scenario; empty without scenarios.
+    pub iterations: Vec<IterationCounts>,
     /// Numbers of bytes received.
     pub bytes: Bytes,
     /// Latency of completed requests, from the due time to the last byte of the reply. In a closed
@@ -65,6 +68,8 @@ pub struct Outcome {
 /// Counts of one request of a mixed load.
 #[derive(Clone, Debug)]
 pub struct PartCounts {
+    /// Name of the step of a scenario.
+    pub name: Option<String>,
     /// URL of the request.
     pub url: String,
     /// Method of the request.
@@ -75,6 +80,8 @@ pub struct PartCounts {
     pub completed: u64,
     /// Number of failed requests.
     pub failed: u64,
+    /// Failed requests by kind.
+    pub failures: Failures,
     /// Mean latency of completed requests.
     pub mean: Duration,
     /// Histogram of the latencies; `None` if the load has too many different requests.
@@ -185,6 +192,7 @@ impl Default for Outcome {
             duration: Duration::ZERO,
             requests: Requests::default(),
             parts: Vec::new(),
+            iterations: Vec::new(),
             bytes: Bytes::default(),
             latency: Latency::new(),
             handshakes: None,
@@ -196,10 +204,6 @@ impl Default for Outcome {
         }
     }
 }
-
-/// Percentiles in the report, with their names in JSON.
-const PERCENTILES: [(&str, f64); 6] =
-    [("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99_9", 99.9)];
 
 impl Outcome {
     /// Returns the number of completed requests per second.
@@ -216,6 +220,10 @@ impl Outcome {
 
     /// Returns the number of complete replies with a status of 400 or above.
     pub fn error_replies(&self) -> u64 {
+        if !self.iterations.is_empty() {
+            // The checks of the steps decide which statuses are errors, and count these as failed.
+            return 0;
+        }
         self.requests.status.range(400..).map(|(_, count)| count).sum()
     }
 
@@ -232,12 +240,13 @@ impl Outcome {
         }
         if self.has_missed_rate() {
             let wanted = match self.rate {
-                Some(rate) => format!("the wanted rate of {} requests/s", rate.per_second),
+                Some(rate) => format!("the wanted rate of {} {}/s", rate.per_second, self.unit()),
                 None => "the pace of the replay".to_owned(),
             };
             let mut text = format!("{wanted} was missed by {:.0} %", self.shortfall * 100.0);
             if unsent > 0 {
-                text += &format!(" ({unsent} requests were due and not sent)");
+                let unit = self.unit();
+                text += &format!(" ({unsent} {unit} were due and not sent)");
             }
             problems.push(text);
         }
@@ -248,6 +257,11 @@ impl Outcome {
             ));
         }
         problems
+    }
+
+    /// Returns the noun for what a wanted rate counts.
+    pub fn unit(&self) -> &'static str {
+        if self.iterations.is_empty() { "requests" } else { "iterations" }
     }
 
     /// Returns the time of the start according to RFC 3339, in UTC and with milliseconds.
@@ -330,17 +344,11 @@ impl Outcome {
                 "failed": failed,
                 "unsent": unsent,
                 "in_flight": in_flight,
-                "failures": {
-                    "connect": failures.connect,
-                    "read": failures.read,
-                    "write": failures.write,
-                    "timeout": failures.timeout,
-                    "protocol": failures.protocol,
-                    "check": failures.check,
-                },
+                "failures": failures.to_json(),
                 "status": status,
             },
             "requests_by_url": self.parts.iter().map(PartCounts::to_json).collect::<Vec<_>>(),
+            "iterations": self.iterations.iter().map(IterationCounts::to_json).collect::<Vec<_>>(),
             "first_failure": self.first_failure,
             "gave_up": self.gave_up,
             "interrupted": self.is_interrupted,
@@ -397,6 +405,7 @@ impl Outcome {
             duration: seconds(json, "duration_s")?,
             requests: Requests::from_json(requests)?,
             parts: parts(json)?,
+            iterations: iterations(json)?,
             bytes: Bytes {
                 read: count(&json["bytes"], "read")?,
                 body: count(&json["bytes"], "body")?,
@@ -422,11 +431,13 @@ impl Outcome {
 impl PartCounts {
     fn to_json(&self) -> Value {
         json!({
+            "name": self.name,
             "url": self.url,
             "method": self.method,
             "weight": self.weight,
             "completed": self.completed,
             "failed": self.failed,
+            "failures": self.failures.to_json(),
             "mean_us": (self.completed > 0).then_some(self.mean.as_secs_f64() * 1e6),
             "latency_us": self.latency.as_deref().map_or(Value::Null, latency_json),
             "histogram": self.latency.as_deref().map(Latency::encode),
@@ -436,7 +447,11 @@ impl PartCounts {
     fn from_json(json: &Value) -> Result<Self, String> {
         let histogram = json["histogram"].as_str().map(Latency::decode).transpose();
         let us = json["mean_us"].as_f64().unwrap_or(0.0);
+        let failures = Some(&json["failures"]).filter(|failures| !failures.is_null());
         Ok(Self {
+            name: json["name"].as_str().map(str::to_owned),
+            // Reports of older versions do not have this field.
+            failures: failures.map_or(Ok(Failures::default()), Failures::from_json)?,
             url: text(json, "url")?.to_owned(),
             method: text(json, "method")?.to_owned(),
             weight: count(json, "weight")?.try_into().map_err(|_| "weight".to_owned())?,
@@ -454,6 +469,7 @@ impl PartCounts {
         self.mean = Duration::from_secs_f64(weighted(self) + weighted(&other));
         self.completed += other.completed;
         self.failed += other.failed;
+        self.failures.add(&other.failures);
         match (&mut self.latency, other.latency) {
             (Some(latency), Some(other)) => latency.merge(&other),
             (latency, _) => *latency = None,
@@ -500,7 +516,6 @@ impl Handshakes {
 
 impl Requests {
     fn from_json(json: &Value) -> Result<Self, String> {
-        let failures = &json["failures"];
         let by_status = json["status"].as_object().ok_or("status")?;
         let status =
             by_status.iter().map(|(status, count)| Some((status.parse().ok()?, count.as_u64()?)));
@@ -512,14 +527,7 @@ impl Requests {
             unsent: count(json, "unsent")?,
             // Reports of older versions do not have this field.
             in_flight: json["in_flight"].as_u64().unwrap_or(0),
-            failures: Failures {
-                connect: count(failures, "connect")?,
-                read: count(failures, "read")?,
-                write: count(failures, "write")?,
-                timeout: count(failures, "timeout")?,
-                protocol: count(failures, "protocol")?,
-                check: count(failures, "check")?,
-            },
+            failures: Failures::from_json(&json["failures"])?,
             status: status.collect::<Option<_>>().ok_or("status")?,
         })
     }
@@ -540,6 +548,21 @@ impl Requests {
 }
 
 impl Failures {
+    fn to_json(&self) -> Value {
+        self.by_kind().into_iter().map(|(kind, count)| (kind.to_owned(), json!(count))).collect()
+    }
+
+    fn from_json(json: &Value) -> Result<Self, String> {
+        Ok(Self {
+            connect: count(json, "connect")?,
+            read: count(json, "read")?,
+            write: count(json, "write")?,
+            timeout: count(json, "timeout")?,
+            protocol: count(json, "protocol")?,
+            check: count(json, "check")?,
+        })
+    }
+
     /// Adds the counts of another turn or thread.
     pub(crate) fn add(&mut self, other: &Self) {
         self.connect += other.connect;
@@ -592,6 +615,11 @@ fn series(json: &Value) -> Vec<Second> {
         Some(Second { completed, failed, histogram })
     };
     json["series"].as_array().into_iter().flatten().filter_map(second).collect()
+}
+
+/// Parses the counts of the iterations. Reports of older versions have none.
+fn iterations(json: &Value) -> Result<Vec<IterationCounts>, String> {
+    json["iterations"].as_array().into_iter().flatten().map(IterationCounts::from_json).collect()
 }
 
 /// Parses the counts of each request of a mixed load. A report of `compare` has none.
@@ -651,19 +679,6 @@ fn started_at(json: &Value) -> Option<SystemTime> {
     json["started_at"].as_str()?.parse::<jiff::Timestamp>().ok().map(SystemTime::from)
 }
 
-fn latency_json(latency: &Latency) -> Value {
-    let known = |value: Value| if latency.is_empty() { Value::Null } else { value };
-    let mut object = serde_json::Map::new();
-    object.insert("mean".to_owned(), known(json!(latency.mean_us())));
-    object.insert("sd".to_owned(), known(json!(latency.sd_us())));
-    object.insert("min".to_owned(), known(json!(latency.min_us())));
-    object.insert("max".to_owned(), known(json!(latency.max_us())));
-    for (name, percent) in PERCENTILES {
-        object.insert(name.to_owned(), known(json!(latency.percentile_us(percent))));
-    }
-    Value::Object(object)
-}
-
 fn count(json: &Value, name: &str) -> Result<u64, String> {
     json[name].as_u64().ok_or_else(|| name.to_owned())
 }
@@ -720,7 +735,17 @@ mod tests {
                 ..Requests::default()
             },
             bytes: Bytes { read: 10, body: 5 },
+            iterations: vec![IterationCounts {
+                name: "buyer".to_owned(),
+                weight: 2,
+                completed: 3,
+                failed: 1,
+                interrupted: 4,
+                time: Box::new(latency.clone()),
+            }],
             parts: vec![PartCounts {
+                name: Some("login".to_owned()),
+                failures: Failures { check: 1, ..Failures::default() },
                 url: "https://127.0.0.1:1/a".to_owned(),
                 method: "PUT".to_owned(),
                 weight: 3,

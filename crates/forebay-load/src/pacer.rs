@@ -72,6 +72,15 @@ impl Pacer {
         }
     }
 
+    /// Returns the due time of the next iteration of a virtual user who pauses until `rest`. In an
+    /// open loop, the plan alone determines it.
+    pub fn next_iteration(&mut self, now: Instant, rest: Instant) -> Instant {
+        match self {
+            Self::Closed { think } => now.max(rest) + *think,
+            Self::Open { .. } => self.next(now),
+        }
+    }
+
     /// Returns the share of the planned rate that was missed since `start`; 0 in a closed loop.
     ///
     /// With an `end`, the delay is the time since the first planned instant that no connection

@@ -7,7 +7,7 @@ use forebay_client::{
 };
 use forebay_wire::http1::{HeadError, is_field_value, is_token};
 
-use crate::template::{Encode, RequestSource, Template};
+use crate::template::{Encode, Names, RequestSource, Template};
 use crate::{Error, Protocol, Spec};
 
 /// Header fields that users cannot set, each with the reason for the error message.
@@ -66,9 +66,10 @@ impl Requests {
         for request in parts.chain(whole) {
             let (http, message) = http_of(&request)?;
             if has_values {
-                let table = spec.values.as_deref();
-                let template = Template::of(&http, &message, table).map_err(Error::Invalid)?;
-                let [http, message] = template.render_longest(table);
+                let extracted = spec.scenario.as_ref().map(|plan| plan.variables.as_slice());
+                let names = Names { table: spec.values.as_deref(), extracted };
+                let template = Template::of(&http, &message, names).map_err(Error::Invalid)?;
+                let [http, message] = template.render_longest(names);
                 // HTTP/1.1 is not converted, so its limits are checked here.
                 forebay_client::fastcgi_request(&http, &spec.gateway, true).map_err(malformed)?;
                 converter.convert(http, message, false)?;
@@ -78,7 +79,7 @@ impl Requests {
         }
         // Without placeholders and cookies, requests need not be encoded again.
         let has_placeholders = templates.iter().any(Template::has_placeholders);
-        if !has_placeholders && !spec.cookies {
+        if !has_placeholders && !spec.cookies && spec.scenario.is_none() {
             if spec.values.is_some() {
                 let why = "no request has a placeholder of the table: write {COLUMN} in a URL, field or body";
                 return Err(Error::Invalid(why.to_owned()));

@@ -19,16 +19,17 @@ use crate::mux::MuxConnection;
 use crate::pacer::Pacer;
 use crate::request::Requests;
 use crate::series::add_series;
-use crate::tally::{PartTally, Tally};
+use crate::tally::{IterationTally, PartTally, Tally};
 use crate::target::ServerAddresses;
 use crate::template::Values;
 use crate::tls::quic::Datagrams;
 use crate::tls::{Tls, TlsClient};
 use crate::transport::{Plain, Transport};
+use crate::virtual_user::VirtualUser;
 use crate::worker::{Drive, Finished, Share, Worker};
 use crate::{
-    ClientUsage, Control, Error, Outcome, Part, PartCounts, Protocol, Rate, Replay, ShardRun, Spec,
-    Stop,
+    ClientUsage, Control, Error, IterationCounts, Outcome, Part, PartCounts, Protocol, Rate,
+    Replay, Scenario, ShardRun, Spec, Stop, Url,
 };
 
 /// A load thread that is busy for more than this share of its time counts as busy. If every thread
@@ -110,15 +111,19 @@ fn crew_over<T: Transport + 'static>(
 ) -> Result<Box<dyn Crew>, Error> {
     let requests = Requests::of(spec)?;
     let keepalive = requests.keepalive();
-    let jar = || spec.cookies.then(SharedJar::default);
-    let inspection = |jar: &Option<SharedJar>| Inspection::new(spec.check.as_ref(), jar.clone());
+    let url = Arc::new(spec.url.clone());
+    let jar = || (spec.cookies || spec.scenario.is_some()).then(SharedJar::default);
+    let inspection = |jar: &Option<SharedJar>| inspection_of(spec, jar.clone());
+    let user = |jar: &Option<SharedJar>| user_of(spec, &url, jar.clone());
     Ok(match spec.url.protocol() {
         Protocol::Http | Protocol::Https => {
             let requests = requests.http()?;
             Box::new(WorkerCrew::new(spec, |id| {
                 let jar = jar();
                 let session = Http1::new(requests.first(), keepalive, inspection(&jar));
+                let user = user(&jar);
                 LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
+                    .with_user(user)
             })?)
         }
         Protocol::Ws | Protocol::Wss => {
@@ -126,15 +131,16 @@ fn crew_over<T: Transport + 'static>(
             Box::new(WorkerCrew::new(spec, |id| {
                 let jar = jar();
                 let session = WebSocket::new(requests.first(), keepalive, inspection(&jar));
+                let user = user(&jar);
                 LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
+                    .with_user(user)
             })?)
         }
         Protocol::H2c | Protocol::H2 => {
             let requests = requests.http2()?;
             Box::new(WorkerCrew::new(spec, |id| {
-                let jar = jar();
-                let inspections = (0..spec.streams).map(|_| inspection(&jar));
-                let session = Http2::new(requests.first(), keepalive, inspections);
+                let StreamUsers { jar, inspections, users } = StreamUsers::of(spec, &url);
+                let session = Http2::new(requests.first(), keepalive, inspections.into_iter());
                 MuxConnection::<_, T>::new(
                     id,
                     session,
@@ -142,6 +148,7 @@ fn crew_over<T: Transport + 'static>(
                     spec.streams,
                     config(),
                 )
+                .with_users(users)
             })?)
         }
         Protocol::Http3 => http3_crew(spec)?,
@@ -150,7 +157,9 @@ fn crew_over<T: Transport + 'static>(
             Box::new(WorkerCrew::new(spec, |id| {
                 let jar = jar();
                 let session = FastcgiClient::new(requests.first(), keepalive, inspection(&jar));
+                let user = user(&jar);
                 LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
+                    .with_user(user)
             })?)
         }
         Protocol::Ajp => {
@@ -158,7 +167,9 @@ fn crew_over<T: Transport + 'static>(
             Box::new(WorkerCrew::new(spec, |id| {
                 let jar = jar();
                 let session = AjpClient::new(requests.first(), keepalive, inspection(&jar));
+                let user = user(&jar);
                 LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
+                    .with_user(user)
             })?)
         }
         Protocol::Scgi | Protocol::Uwsgi => {
@@ -166,7 +177,9 @@ fn crew_over<T: Transport + 'static>(
             Box::new(WorkerCrew::new(spec, |id| {
                 let jar = jar();
                 let session = AppServer::new(requests.first(), inspection(&jar));
+                let user = user(&jar);
                 LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
+                    .with_user(user)
             })?)
         }
     })
@@ -180,12 +193,11 @@ fn http3_crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
     let client = TlsClient::new(&spec.url, &spec.tls)?;
     // The configuration of each connection is a copy of this one, so it is valid, too.
     client.for_quic()?;
+    let url = Arc::new(spec.url.clone());
     Ok(Box::new(WorkerCrew::new(spec, |id| {
-        let jar = spec.cookies.then(SharedJar::default);
-        let inspections =
-            (0..spec.streams).map(|_| Inspection::new(spec.check.as_ref(), jar.clone()));
+        let StreamUsers { jar, inspections, users } = StreamUsers::of(spec, &url);
         let (config, verdict) = client.for_quic().expect("a copy of a valid configuration");
-        let session = Http3::new(requests.first(), keepalive, inspections, config);
+        let session = Http3::new(requests.first(), keepalive, inspections.into_iter(), config);
         MuxConnection::<_, Datagrams>::new(
             id,
             session,
@@ -193,7 +205,51 @@ fn http3_crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
             spec.streams,
             verdict,
         )
+        .with_users(users)
     })?))
+}
+
+/// Users and inspections of the streams of a connection.
+struct StreamUsers {
+    /// Cookies of the connection, without users.
+    jar: Option<SharedJar>,
+    inspections: Vec<Inspection>,
+    users: Vec<VirtualUser>,
+}
+
+impl StreamUsers {
+    /// Creates a user with its own cookies for each stream, or common cookies without a scenario.
+    fn of(spec: &Spec, url: &Arc<Url>) -> Self {
+        let common = spec.cookies.then(SharedJar::default);
+        let jars: Vec<_> =
+            (0..spec.streams)
+                .map(|_| {
+                    if spec.scenario.is_some() {
+                        Some(SharedJar::default())
+                    } else {
+                        common.clone()
+                    }
+                })
+                .collect();
+        Self {
+            inspections: jars.iter().map(|jar| inspection_of(spec, jar.clone())).collect(),
+            users: jars.iter().filter_map(|jar| user_of(spec, url, jar.clone())).collect(),
+            jar: common,
+        }
+    }
+}
+
+fn inspection_of(spec: &Spec, jar: Option<SharedJar>) -> Inspection {
+    match jar {
+        Some(jar) if spec.scenario.is_some() => Inspection::for_user(jar),
+        jar => Inspection::new(spec.check.as_ref(), jar),
+    }
+}
+
+/// Returns a user of the scenarios, who keeps cookies in `jar`.
+fn user_of(spec: &Spec, url: &Arc<Url>, jar: Option<SharedJar>) -> Option<VirtualUser> {
+    let plan = spec.scenario.as_ref()?;
+    Some(VirtualUser::new(plan, url, jar.unwrap_or_default()))
 }
 
 impl<C: Drive + Send> WorkerCrew<C> {
@@ -319,8 +375,17 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
             .parts
             .iter()
             .zip(tally.parts)
-            .map(|(part, tally)| counts_of(part, tally))
+            .enumerate()
+            .map(|(index, (part, tally))| PartCounts {
+                name: spec
+                    .scenario
+                    .as_ref()
+                    .and_then(|plan| plan.step_name(index))
+                    .map(str::to_owned),
+                ..counts_of(part, tally)
+            })
             .collect(),
+        iterations: iterations(spec, tally.iterations),
         bytes: tally.bytes,
         latency: tally.latency,
         client,
@@ -336,16 +401,32 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
 
 /// Converts the counts of one request of a mixed load.
 fn counts_of(part: &Part, tally: PartTally) -> PartCounts {
-    let PartTally { completed, failed, time, latency } = tally;
+    let PartTally { completed, failed, failures, time, latency } = tally;
     PartCounts {
+        name: None,
         url: part.url.to_string(),
         method: part.method.clone(),
         weight: part.weight,
         completed,
         failed,
+        failures,
         mean: time.div_f64(completed.max(1) as f64),
         latency,
     }
+}
+
+/// Returns the counts of the iterations of each scenario.
+fn iterations(spec: &Spec, tallies: Vec<IterationTally>) -> Vec<IterationCounts> {
+    let scenarios = spec.scenario.iter().flat_map(|plan| &plan.scenarios);
+    let counts = |(scenario, tally): (&Scenario, IterationTally)| IterationCounts {
+        name: scenario.name.clone(),
+        weight: scenario.weight,
+        completed: tally.completed,
+        failed: tally.failed,
+        interrupted: tally.started - tally.completed - tally.failed,
+        time: tally.time,
+    };
+    scenarios.zip(tallies).map(counts).collect()
 }
 
 /// Returns the size of part `index` when `total` is divided into `parts`. The first parts include

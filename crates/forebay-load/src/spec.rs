@@ -8,7 +8,7 @@ use forebay_client::Gateway;
 use forebay_stat::Latency;
 
 use crate::value_table::has_placeholder;
-use crate::{Error, Replay, Shard, Url, ValueTable};
+use crate::{Error, Replay, ScenarioPlan, Shard, Url, ValueTable};
 
 /// Settings of a run of the load generator.
 #[derive(Clone, Debug)]
@@ -58,6 +58,9 @@ pub struct Spec {
     pub shard: Option<Shard>,
     /// Order and times of a log. Its entries name requests in `parts`.
     pub replay: Option<Arc<Replay>>,
+    /// Scenarios of virtual users, whose steps send the requests in `parts`. A number of requests
+    /// or a rate then counts iterations.
+    pub scenario: Option<Arc<ScenarioPlan>>,
     /// Table of values for placeholders such as `{column}` in targets, header fields and bodies.
     pub values: Option<Arc<ValueTable>>,
     /// Sends the cookies that the server has set on the connection.
@@ -215,6 +218,7 @@ impl Spec {
             tls: TlsOptions::default(),
             shard: None,
             replay: None,
+            scenario: None,
             values: None,
             cookies: false,
         }
@@ -245,6 +249,7 @@ impl Spec {
             rate: self.rate,
             shard: self.shard.clone(),
             values: self.values.clone(),
+            scenario: self.scenario.clone(),
             cookies: self.cookies,
             ..Self::new(url)
         }
@@ -302,6 +307,7 @@ impl Spec {
                 || has_fields(&part.headers)
         };
         self.cookies
+            || self.scenario.is_some()
             || is_open(self.url.target().as_bytes())
             || is_open(&self.body)
             || has_fields(&self.headers)
@@ -377,6 +383,9 @@ impl Spec {
             if replay.speed.is_some() && (self.rate.is_some() || self.think.is_some()) {
                 return refuse("a log's own pace excludes a rate and a think time: leave out one");
             }
+        }
+        if let Some(plan) = &self.scenario {
+            plan.validate(&self.url, self.parts.len())?;
         }
         if self.stop == Stop::Requests(0) || self.stop == Stop::Duration(Duration::ZERO) {
             return refuse("at least one request, or a duration above zero, is needed");

@@ -27,6 +27,8 @@ pub(crate) struct Tally {
     pub first_failure: Option<String>,
     /// Counts of each request of a mixed load; empty if all requests are equal.
     pub parts: Vec<PartTally>,
+    /// Counts of the iterations of each scenario.
+    pub iterations: Vec<IterationTally>,
     status: Vec<u64>,
 }
 
@@ -35,10 +37,21 @@ pub(crate) struct Tally {
 pub(crate) struct PartTally {
     pub completed: u64,
     pub failed: u64,
+    pub failures: Failures,
     /// Sum of the latencies of completed requests.
     pub time: Duration,
     /// Histogram of the latencies; `None` if the load has too many different requests.
     pub latency: Option<Box<Latency>>,
+}
+
+/// Counts of the iterations of one scenario.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct IterationTally {
+    pub started: u64,
+    pub completed: u64,
+    pub failed: u64,
+    /// Times of completed iterations.
+    pub time: Box<Latency>,
 }
 
 /// Maximum number of different requests that have their own histograms. A histogram takes 200 kB
@@ -74,13 +87,20 @@ impl Tally {
             handshakes: Handshakes::default(),
             first_failure: None,
             parts: vec![part; parts],
+            iterations: Vec::new(),
             status: vec![0; 1000],
         }
     }
 
+    /// Creates the counts for the requests and scenarios of a run.
+    pub fn of(target: &ServerAddresses) -> Self {
+        let iterations = vec![IterationTally::default(); target.scenarios()];
+        Self { iterations, ..Self::new(target.parts()) }
+    }
+
     /// Counts a complete reply, even one that fails the check. `body` is the length of its body.
     #[inline]
-    fn reply(&mut self, status: u16, body: u64) {
+    pub fn reply(&mut self, status: u16, body: u64) {
         self.status[usize::from(status).min(999)] += 1;
         self.bytes.body += body;
     }
@@ -90,6 +110,14 @@ impl Tally {
     fn complete(&mut self, latency: Duration) {
         self.completed += 1;
         self.latency.record(latency);
+    }
+
+    /// Counts a completed request of a mixed load.
+    pub fn complete_part(&mut self, request: usize, latency: Duration) {
+        self.complete(latency);
+        if let Some(part) = self.parts.get_mut(request) {
+            part.complete(latency);
+        }
     }
 
     /// Counts a complete reply as a completed request, or as a failed one if it does not pass the
@@ -135,15 +163,9 @@ impl Tally {
     pub fn fail(&mut self, failure: Failure, request: usize, why: &dyn fmt::Display) {
         if let Some(part) = self.parts.get_mut(request) {
             part.failed += 1;
+            *failure.count(&mut part.failures).0 += 1;
         }
-        let (count, name) = match failure {
-            Failure::Connect => (&mut self.failures.connect, "connect"),
-            Failure::Read => (&mut self.failures.read, "read"),
-            Failure::Write => (&mut self.failures.write, "write"),
-            Failure::Timeout => (&mut self.failures.timeout, "timeout"),
-            Failure::Protocol => (&mut self.failures.protocol, "protocol"),
-            Failure::Check => (&mut self.failures.check, "check"),
-        };
+        let (count, name) = failure.count(&mut self.failures);
         *count += 1;
         self.failed += 1;
         self.first_failure.get_or_insert_with(|| format!("{name}: {why}"));
@@ -167,6 +189,12 @@ impl Tally {
             self.parts = other.parts;
         } else {
             self.parts.iter_mut().zip(&other.parts).for_each(|(mine, theirs)| mine.merge(theirs));
+        }
+        if self.iterations.is_empty() {
+            self.iterations = other.iterations;
+        } else {
+            let both = self.iterations.iter_mut().zip(&other.iterations);
+            both.for_each(|(mine, theirs)| mine.merge(theirs));
         }
         self.status.iter_mut().zip(other.status).for_each(|(mine, theirs)| *mine += theirs);
     }
@@ -200,6 +228,39 @@ impl Tally {
     }
 }
 
+impl Failure {
+    /// Returns the count of this kind of failure, and its name.
+    fn count(self, failures: &mut Failures) -> (&mut u64, &'static str) {
+        match self {
+            Self::Connect => (&mut failures.connect, "connect"),
+            Self::Read => (&mut failures.read, "read"),
+            Self::Write => (&mut failures.write, "write"),
+            Self::Timeout => (&mut failures.timeout, "timeout"),
+            Self::Protocol => (&mut failures.protocol, "protocol"),
+            Self::Check => (&mut failures.check, "check"),
+        }
+    }
+}
+
+impl IterationTally {
+    /// Counts the end of an iteration that took `time`.
+    pub fn end(&mut self, has_failed: bool, time: Duration) {
+        if has_failed {
+            self.failed += 1;
+        } else {
+            self.completed += 1;
+            self.time.record(time);
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.started += other.started;
+        self.completed += other.completed;
+        self.failed += other.failed;
+        self.time.merge(&other.time);
+    }
+}
+
 impl PartTally {
     fn complete(&mut self, latency: Duration) {
         self.completed += 1;
@@ -212,6 +273,7 @@ impl PartTally {
     fn merge(&mut self, other: &Self) {
         self.completed += other.completed;
         self.failed += other.failed;
+        self.failures.add(&other.failures);
         self.time += other.time;
         if let (Some(mine), Some(theirs)) = (&mut self.latency, &other.latency) {
             mine.merge(theirs);

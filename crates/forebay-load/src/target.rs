@@ -18,6 +18,8 @@ use crate::{Endpoint, Error, Protocol, Spec, Url};
 pub(crate) struct ServerAddresses {
     /// URLs of the requests, for error messages.
     urls: Vec<String>,
+    /// Number of scenarios; 0 without any.
+    scenarios: usize,
     addresses: Vec<Address>,
     answering: AtomicUsize,
     reached: AtomicBool,
@@ -57,6 +59,7 @@ impl ServerAddresses {
         };
         Ok(Self {
             urls,
+            scenarios: spec.scenario.as_ref().map_or(0, |plan| plan.scenarios.len()),
             addresses,
             answering: AtomicUsize::new(0),
             reached: AtomicBool::new(false),
@@ -70,7 +73,12 @@ impl ServerAddresses {
 
     /// Returns the number of requests of a mixed load; 0 if all requests are equal.
     pub fn parts(&self) -> usize {
-        if self.urls.len() > 1 { self.urls.len() } else { 0 }
+        if self.urls.len() > 1 || self.scenarios > 0 { self.urls.len() } else { 0 }
+    }
+
+    /// Returns the number of scenarios; 0 without any.
+    pub fn scenarios(&self) -> usize {
+        self.scenarios
     }
 
     /// Returns true if at least one connect succeeded.

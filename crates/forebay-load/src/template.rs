@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_wire::http1::is_field_value;
 
 use crate::cookies::SharedJar;
+use crate::redirect::Redirect;
 use crate::{Shard, Spec, ValueTable};
 
 /// Request with placeholders, as HTTP/1.1. The head's length field is added when the length of the
@@ -24,8 +25,8 @@ pub(crate) struct Template {
     body: Text,
     /// Message of a WebSocket.
     message: Text,
-    /// True if the body is a form, so that values in it are percent-encoded.
-    is_form: bool,
+    /// Encoding of values in the body.
+    body_encoding: Encoding,
     sends_length: bool,
 }
 
@@ -42,6 +43,26 @@ enum Piece {
     Random(u64, u64),
     /// Value in this column of the table.
     Column(usize),
+    /// Value that an earlier step of the scenario has extracted.
+    Extracted(usize),
+}
+
+/// Encoding of values, so that they cannot leave their place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Encoding {
+    None,
+    /// Percent-encoding, for targets and forms.
+    Percent,
+    /// Escapes for a JSON string, but only of values from replies.
+    Json,
+}
+
+/// Names of values that a placeholder can have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Names<'a> {
+    pub table: Option<&'a ValueTable>,
+    /// Names of the values that a scenario extracts; `None` without a scenario.
+    pub extracted: Option<&'a [String]>,
 }
 
 /// Values of one thread's requests.
@@ -49,6 +70,8 @@ enum Piece {
 pub(crate) struct Values {
     /// Number of requests that all threads have rendered.
     rendered: Arc<AtomicU64>,
+    /// Number of virtual users that have taken a row.
+    users: Arc<AtomicU64>,
     table: Option<Arc<ValueTable>>,
     /// A shard uses every `step`th number, from `first` on.
     first: u64,
@@ -57,23 +80,42 @@ pub(crate) struct Values {
 }
 
 /// Values of one request.
-struct Draw<'a> {
+pub(crate) struct Draw<'a> {
     number: u64,
     row: &'a [String],
+    extracted: &'a [Vec<u8>],
     random: &'a mut fastrand::Rng,
 }
+
+/// Maximum length in bytes of a value that a scenario extracts.
+pub(crate) const LONGEST_VALUE: usize = 4096;
 
 /// Longest placeholder in bytes.
 const LONGEST_NAME: usize = 128;
 
+/// Values of a step of a scenario: number of the iteration, row of the table, and values of
+/// earlier replies.
+pub(crate) struct StepValues<'a> {
+    pub number: u64,
+    pub row: u64,
+    pub extracted: &'a [Vec<u8>],
+}
+
+/// Encoded request of a step, with its target.
+pub(crate) struct RenderedStep<R> {
+    pub request: R,
+    pub target: String,
+}
+
 impl Values {
     /// Returns the values of each of `threads` threads.
     pub fn of(spec: &Spec, threads: usize) -> Vec<Self> {
-        let rendered: Arc<AtomicU64> = Arc::default();
+        let [rendered, users] = [Arc::<AtomicU64>::default(), Arc::default()];
         let place = |shard: &Shard| (u64::from(shard.number) - 1, u64::from(shard.count));
         let (first, step) = spec.shard.as_ref().map_or((0, 1), place);
         let values = |_| Self {
             rendered: rendered.clone(),
+            users: users.clone(),
             table: spec.values.clone(),
             first,
             step,
@@ -86,7 +128,24 @@ impl Values {
     fn next(&mut self) -> Draw<'_> {
         let place = self.rendered.fetch_add(1, Ordering::Relaxed) * self.step + self.first;
         let row = self.table.as_deref().map_or(&[][..], |table| table.row(place));
-        Draw { number: place + 1, row, random: &mut self.random }
+        Draw { number: place + 1, row, extracted: &[], random: &mut self.random }
+    }
+
+    /// Returns the number of the next iteration of a scenario, from 1.
+    pub fn next_number(&mut self) -> u64 {
+        self.rendered.fetch_add(1, Ordering::Relaxed) * self.step + self.first + 1
+    }
+
+    /// Returns the row of the table for the next virtual user.
+    pub fn next_row(&mut self) -> u64 {
+        self.users.fetch_add(1, Ordering::Relaxed) * self.step + self.first
+    }
+
+    /// Returns the values of a step.
+    pub fn draw<'a>(&'a mut self, given: StepValues<'a>) -> Draw<'a> {
+        let StepValues { number, row, extracted } = given;
+        let row = self.table.as_deref().map_or(&[][..], |table| table.row(row));
+        Draw { number, row, extracted, random: &mut self.random }
     }
 }
 
@@ -95,7 +154,7 @@ impl Template {
     ///
     /// # Errors
     /// Fails for a placeholder without a value, and for values that a field cannot contain.
-    pub fn of(http: &[u8], message: &[u8], table: Option<&ValueTable>) -> Result<Self, String> {
+    pub fn of(http: &[u8], message: &[u8], names: Names<'_>) -> Result<Self, String> {
         let end = memchr::memmem::find(http, b"\r\n\r\n").map_or(http.len(), |at| at + 2);
         let (head, body) = http.split_at(end);
         let body = body.get(2..).unwrap_or_default();
@@ -104,7 +163,7 @@ impl Template {
         let mut words = lines.next().unwrap_or_default().split(' ');
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let (mut fields, mut cookies) = (String::new(), Vec::new());
-        let (mut sends_length, mut is_form) = (false, false);
+        let (mut sends_length, mut body_encoding) = (false, Encoding::None);
         for line in lines {
             let (name, value) = line.split_once(':').unwrap_or_default();
             let value = value.trim();
@@ -116,22 +175,23 @@ impl Template {
                 cookies.push(value);
                 continue;
             }
-            is_form |= name.eq_ignore_ascii_case("content-type")
-                && value.starts_with("application/x-www-form-urlencoded");
+            if name.eq_ignore_ascii_case("content-type") {
+                body_encoding = Encoding::of(value);
+            }
             fields.push_str(line);
         }
         let template = Self {
             method: method.to_owned(),
-            target: Text::parse(target.as_bytes(), table)?,
-            fields: Text::parse(fields.as_bytes(), table)?,
-            cookies: Text::parse(cookies.join("; ").as_bytes(), table)?,
-            body: Text::parse(body, table)?,
-            message: Text::parse(message, table)?,
-            is_form,
+            target: Text::parse(target.as_bytes(), names)?,
+            fields: Text::parse(fields.as_bytes(), names)?,
+            cookies: Text::parse(cookies.join("; ").as_bytes(), names)?,
+            body: Text::parse(body, names)?,
+            message: Text::parse(message, names)?,
+            body_encoding,
             sends_length,
         };
-        template.fields.check_fields(table)?;
-        template.cookies.check_fields(table)?;
+        template.fields.check_fields(names.table)?;
+        template.cookies.check_fields(names.table)?;
         Ok(template)
     }
 
@@ -143,27 +203,46 @@ impl Template {
 
     /// Returns the next request as HTTP/1.1, with the cookies of `jar`, and its message.
     pub fn render(&self, values: &mut Values, jar: Option<&SharedJar>) -> [Vec<u8>; 2] {
-        self.render_with(values.next(), jar)
+        self.render_with(values.next(), (jar, &None))
     }
 
     /// Returns the request with the longest value of each column, to check that it can be sent.
-    pub fn render_longest(&self, table: Option<&ValueTable>) -> [Vec<u8>; 2] {
-        let row = table.map(ValueTable::longest).unwrap_or_default();
+    pub fn render_longest(&self, names: Names<'_>) -> [Vec<u8>; 2] {
+        let row = names.table.map(ValueTable::longest).unwrap_or_default();
+        let longest = vec![b'x'; LONGEST_VALUE];
+        let extracted = vec![longest; names.extracted.map_or(0, <[String]>::len)];
         let mut random = fastrand::Rng::new();
-        self.render_with(Draw { number: u64::MAX, row: &row, random: &mut random }, None)
+        let draw = Draw { number: u64::MAX, row: &row, extracted: &extracted, random: &mut random };
+        self.render_with(draw, (None, &None))
     }
 
-    fn render_with(&self, mut draw: Draw<'_>, jar: Option<&SharedJar>) -> [Vec<u8>; 2] {
+    /// Returns the request, with the cookies of a jar, or the request that follows a redirect.
+    fn render_with(
+        &self,
+        mut draw: Draw<'_>,
+        (jar, redirect): (Option<&SharedJar>, &Option<Redirect>),
+    ) -> [Vec<u8>; 2] {
+        let sends_body = redirect.as_ref().is_none_or(|redirect| !redirect.is_get);
         let mut out = Vec::with_capacity(512);
-        out.extend_from_slice(self.method.as_bytes());
+        let is_get = !sends_body && self.method != "HEAD";
+        out.extend_from_slice(if is_get { b"GET" } else { self.method.as_bytes() });
         out.push(b' ');
         let start = out.len();
-        self.target.render(&mut draw, true, &mut out);
+        match redirect {
+            Some(redirect) => out.extend_from_slice(redirect.target.as_bytes()),
+            None => self.target.render(&mut draw, Encoding::Percent, &mut out),
+        }
         let target = start..out.len();
         out.extend_from_slice(b" HTTP/1.1\r\n");
-        self.fields.render(&mut draw, false, &mut out);
+        let fields = out.len();
+        self.fields.render(&mut draw, Encoding::None, &mut out);
+        if let Some(redirect) = redirect {
+            let changed = redirected_fields(&out[fields..], redirect);
+            out.truncate(fields);
+            out.extend_from_slice(&changed);
+        }
         let mut cookies = Vec::new();
-        self.cookies.render(&mut draw, false, &mut cookies);
+        self.cookies.render(&mut draw, Encoding::None, &mut cookies);
         if let Some(jar) = jar {
             jar.append(&out[target], &mut cookies);
         }
@@ -173,21 +252,23 @@ impl Template {
             out.extend_from_slice(b"\r\n");
         }
         let mut body = Vec::new();
-        self.body.render(&mut draw, self.is_form, &mut body);
-        if self.sends_length {
+        if sends_body {
+            self.body.render(&mut draw, self.body_encoding, &mut body);
+        }
+        if self.sends_length && sends_body {
             // Writing to memory does not fail.
             let _ = write!(out, "Content-Length: {}\r\n", body.len());
         }
         out.extend_from_slice(b"\r\n");
         out.append(&mut body);
         let mut message = Vec::new();
-        self.message.render(&mut draw, false, &mut message);
+        self.message.render(&mut draw, Encoding::None, &mut message);
         [out, message]
     }
 }
 
 impl Text {
-    fn parse(text: &[u8], table: Option<&ValueTable>) -> Result<Self, String> {
+    fn parse(text: &[u8], names: Names<'_>) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut fixed = Vec::new();
         let mut rest = text;
@@ -195,7 +276,7 @@ impl Text {
             let inner = &rest[at + 1..];
             let end = memchr::memchr(b'}', &inner[..inner.len().min(LONGEST_NAME)]);
             let name = end.and_then(|end| std::str::from_utf8(&inner[..end]).ok());
-            match name.map(|name| placeholder(name, table)).transpose()?.flatten() {
+            match name.map(|name| placeholder(name, names)).transpose()?.flatten() {
                 Some(piece) => {
                     fixed.extend_from_slice(&rest[..at]);
                     if !fixed.is_empty() {
@@ -230,7 +311,7 @@ impl Text {
         Ok(())
     }
 
-    fn render(&self, draw: &mut Draw<'_>, is_encoded: bool, out: &mut Vec<u8>) {
+    fn render(&self, draw: &mut Draw<'_>, encoding: Encoding, out: &mut Vec<u8>) {
         for piece in &self.0 {
             match piece {
                 Piece::Fixed(bytes) => out.extend_from_slice(bytes),
@@ -238,10 +319,17 @@ impl Text {
                 Piece::Random(low, high) => drop(write!(out, "{}", draw.random.u64(*low..=*high))),
                 Piece::Column(column) => {
                     let value = draw.row.get(*column).map_or(&b""[..], |value| value.as_bytes());
-                    if is_encoded {
-                        percent_encode(value, out);
-                    } else {
-                        out.extend_from_slice(value);
+                    match encoding {
+                        Encoding::Percent => percent_encode(value, out),
+                        Encoding::None | Encoding::Json => out.extend_from_slice(value),
+                    }
+                }
+                Piece::Extracted(index) => {
+                    let value = draw.extracted.get(*index).map_or(&b""[..], Vec::as_slice);
+                    match encoding {
+                        Encoding::Percent => percent_encode(value, out),
+                        Encoding::Json => escape_json(value, out),
+                        Encoding::None => out.extend_from_slice(value),
                     }
                 }
             }
@@ -250,7 +338,12 @@ impl Text {
 }
 
 /// Parses the text between braces. Returns `None` if it is no placeholder, as in a JSON body.
-fn placeholder(name: &str, table: Option<&ValueTable>) -> Result<Option<Piece>, String> {
+fn placeholder(name: &str, names: Names<'_>) -> Result<Option<Piece>, String> {
+    let Names { table, extracted } = names;
+    let known = extracted.unwrap_or_default();
+    if let Some(index) = known.iter().position(|known| known == name) {
+        return Ok(Some(Piece::Extracted(index)));
+    }
     if let Some(column) = table.and_then(|table| table.column(name)) {
         return Ok(Some(Piece::Column(column)));
     }
@@ -268,10 +361,14 @@ fn placeholder(name: &str, table: Option<&ValueTable>) -> Result<Option<Piece>, 
         };
     }
     let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    let is_name = !name.is_empty() && name.bytes().all(is_name);
     match table {
-        Some(table) if !name.is_empty() && name.bytes().all(is_name) => {
+        Some(table) if is_name => {
             Err(format!("no column has the name {name:?}: there are {}", table.names()))
         }
+        None if is_name && extracted.is_some() => Err(format!(
+            "no value has the name {name:?}: extract it in an earlier step, or give --values"
+        )),
         _ => Ok(None),
     }
 }
@@ -283,6 +380,45 @@ fn percent_encode(value: &[u8], out: &mut Vec<u8>) {
             out.push(byte);
         } else {
             let _ = write!(out, "%{byte:02X}");
+        }
+    }
+}
+
+/// Appends `value` as a part of a JSON string.
+fn escape_json(value: &[u8], out: &mut Vec<u8>) {
+    for character in String::from_utf8_lossy(value).chars() {
+        match character {
+            '"' | '\\' => out.extend_from_slice(&[b'\\', character as u8]),
+            c if c.is_control() => drop(write!(out, "\\u{:04x}", u32::from(c))),
+            c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+}
+
+/// Returns the fields of a request that follows a redirect: with another host, and without those of
+/// a body that is not sent.
+fn redirected_fields(fields: &[u8], redirect: &Redirect) -> Vec<u8> {
+    let mut out = Vec::with_capacity(fields.len());
+    for line in fields.split_inclusive(|&b| b == b'\n') {
+        let name = line.split(|&b| b == b':').next().unwrap_or_default().to_ascii_lowercase();
+        match (name.as_slice(), &redirect.host) {
+            (b"content-type" | b"content-encoding", _) if redirect.is_get => {}
+            (b"host", Some(host)) => out.extend_from_slice(format!("Host: {host}\r\n").as_bytes()),
+            _ => out.extend_from_slice(line),
+        }
+    }
+    out
+}
+
+impl Encoding {
+    /// Returns the encoding of values in a body of this type.
+    fn of(content_type: &str) -> Self {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim();
+        match media_type.to_ascii_lowercase().as_str() {
+            "application/x-www-form-urlencoded" => Self::Percent,
+            "application/json" => Self::Json,
+            other if other.ends_with("+json") => Self::Json,
+            _ => Self::None,
         }
     }
 }
@@ -332,6 +468,25 @@ impl<R: Clone> RequestSource<R> {
         });
         set(rendered.as_ref().unwrap_or(&self.fixed[index]));
     }
+
+    /// Returns the request of a step, with cookies, or the request that follows a redirect.
+    pub fn render_step(
+        &self,
+        index: usize,
+        draw: Draw<'_>,
+        context: (Option<&SharedJar>, &Option<Redirect>),
+    ) -> RenderedStep<R> {
+        let fixed = || RenderedStep { request: self.fixed[index].clone(), target: "/".to_owned() };
+        let Some(templates) = &self.templates else { return fixed() };
+        let [http, message] = templates.all[index].render_with(draw, context);
+        let mut words = http.split(|&b| b == b' ');
+        let target = String::from_utf8_lossy(words.nth(1).unwrap_or_default()).into_owned();
+        // The longest values were checked before the run, so the request can be encoded.
+        match templates.encode[index]([http, message]) {
+            Some(request) => RenderedStep { request, target },
+            None => fixed(),
+        }
+    }
 }
 
 impl<R> fmt::Debug for RequestSource<R> {
@@ -353,7 +508,11 @@ mod tests {
 
     fn render(http: &str, table: Option<&str>) -> Result<String, String> {
         let mut values = values(table);
-        let template = Template::of(http.as_bytes(), b"", values.table.as_deref())?;
+        let template = Template::of(
+            http.as_bytes(),
+            b"",
+            Names { table: values.table.as_deref(), extracted: None },
+        )?;
         let [http, _] = template.render(&mut values, None);
         Ok(String::from_utf8(http).unwrap())
     }
@@ -391,7 +550,7 @@ mod tests {
     #[test]
     fn cookies_of_the_server_follow_those_of_the_user() {
         let http = b"GET /a HTTP/1.1\r\nCookie: a={n}\r\n\r\n";
-        let template = Template::of(http, b"{n}", None).unwrap();
+        let template = Template::of(http, b"{n}", Names::default()).unwrap();
         let (mut values, jar) = (values(None), SharedJar::default());
         jar.store(b"id=7; Path=/");
         let [http, message] = template.render(&mut values, Some(&jar));

@@ -171,7 +171,7 @@ impl<C: Drive> Worker<C> {
         let state = ThreadState {
             epoll,
             buffer: vec![0; BUFFER_SIZE].into_boxed_slice(),
-            tally: Tally::new(target.parts()),
+            tally: Tally::of(&target),
             budget: RequestBudget::none(),
             pacer: Pacer::none(),
             alarm,
@@ -222,7 +222,7 @@ impl<C: Drive> Worker<C> {
             gave_up: self.state.gave_up,
             last_refusal: self.state.last_refusal.take(),
             series: series.unwrap_or_default(),
-            tally: std::mem::replace(&mut self.state.tally, Tally::new(self.state.target.parts())),
+            tally: std::mem::replace(&mut self.state.tally, Tally::of(&self.state.target)),
         })
     }
 

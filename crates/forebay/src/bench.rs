@@ -12,6 +12,7 @@ pub mod number;
 mod progress;
 mod replay;
 pub mod report;
+mod scenario;
 mod start;
 
 use std::io::{self, IsTerminal, Write};
@@ -69,6 +70,11 @@ pub struct BenchArgs {
     /// of URL
     #[arg(long, value_name = "FILE", conflicts_with = "weights")]
     requests_file: Option<PathBuf>,
+    /// File with scenarios (TOML): steps whose requests use values of earlier replies, with checks and
+    /// pauses. Each connection or stream is a user; -n and -r count iterations. Paths are on the
+    /// server of URL
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["weights", "requests_file", "replay", "find_rate", "method", "body", "body_file", "form", "data_urlencode"])]
+    scenario: Option<PathBuf>,
     /// Send the requests of an access log (common or combined format) or of a HAR file to the server
     /// of URL, in their order and at their own pace. Without -n and -d, each is sent once. Only
     /// requests without bodies are sent from a log
@@ -368,17 +374,27 @@ impl BenchArgs {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let arrivals = self.arrivals();
         let file = self.requests_file.as_ref().or(self.replay.as_ref());
-        if file.is_some() && urls.len() > 1 {
-            let option = if self.replay.is_some() { "--replay" } else { "--requests-file" };
+        if file.or(self.scenario.as_ref()).is_some() && urls.len() > 1 {
+            let option = match (&self.replay, &self.scenario) {
+                (Some(_), _) => "--replay",
+                (_, Some(_)) => "--scenario",
+                _ => "--requests-file",
+            };
             return Err(format!("{option}: give the URL of its server alone"));
         }
-        let mut replay = None;
+        let (mut replay, mut scenario) = (None, None);
         let parts = match (&self.requests_file, &self.replay) {
             (Some(file), _) => read_requests(file, &url)?,
             (_, Some(file)) => {
                 let speed = self.speed.unwrap_or(replay::Speed::default_of(self.is_unpaced()));
                 let (parts, order) = replay::read(file, &url, speed)?;
                 replay = Some(Arc::new(order));
+                parts
+            }
+            _ if self.scenario.is_some() => {
+                let file = self.scenario.as_deref().unwrap_or(Path::new(""));
+                let (parts, plan) = scenario::read(file, &url)?;
+                scenario = Some(Arc::new(plan));
                 parts
             }
             _ => self.mixed(&urls, &body)?,
@@ -394,6 +410,7 @@ impl BenchArgs {
             threads: self.threads.unwrap_or(cores.min(self.connections.max(1))),
             stop: self.requests.map_or(default_stop, Stop::Requests),
             replay,
+            scenario,
             method: self.method().to_owned(),
             headers,
             values: self.values.as_deref().map(read_values).transpose()?,

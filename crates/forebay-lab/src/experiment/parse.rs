@@ -425,19 +425,10 @@ impl Reader<'_> {
     fn not_understood(&self, error: &toml::de::Error) -> Problem {
         let span = error.span().unwrap_or(0..0);
         let message = error.message().lines().next().unwrap_or("not TOML").to_owned();
-        if let Some((found, known)) = unknown_field(&message) {
-            let help = match nearest(found, &known) {
-                Some(key) => format!("did you mean `{key}`? known keys: {}", known.join(", ")),
-                None => format!("known keys: {}", known.join(", ")),
-            };
-            return self.at(span, format!("unknown key `{found}`"), help);
+        if message == "missing field `load`" {
+            return self.at(span, message, "add [load] with path and requests or duration");
         }
-        let help = match message.as_str() {
-            "missing field `load`" => "add [load] with path and requests or duration",
-            message if message.starts_with("missing field") => "add the key",
-            _ => "correct the line; the format is TOML",
-        };
-        self.at(span, message.clone(), help)
+        Problem::of_toml(self.path, self.text, error)
     }
 
     pub(super) fn at(
@@ -447,6 +438,26 @@ impl Reader<'_> {
         help: impl Into<String>,
     ) -> Problem {
         Problem::at(self.path, self.text, span, message, help)
+    }
+}
+
+impl Problem {
+    /// Converts an error of the TOML parser. For an unknown key, suggests the nearest known key.
+    pub fn of_toml(path: &Path, text: &str, error: &toml::de::Error) -> Self {
+        let span = error.span().unwrap_or(0..0);
+        let message = error.message().lines().next().unwrap_or("not TOML").to_owned();
+        if let Some((found, known)) = unknown_field(&message) {
+            let help = match nearest(found, &known) {
+                Some(key) => format!("did you mean `{key}`? known keys: {}", known.join(", ")),
+                None => format!("known keys: {}", known.join(", ")),
+            };
+            return Self::at(path, text, span, format!("unknown key `{found}`"), help);
+        }
+        let help = match message.as_str() {
+            message if message.starts_with("missing field") => "add the key",
+            _ => "correct the line; the format is TOML",
+        };
+        Self::at(path, text, span, message.clone(), help)
     }
 }
 

@@ -39,6 +39,8 @@ struct Page<'a> {
     first_failure: Option<&'a str>,
     /// Names of figures, and their values.
     figures: Vec<(String, String)>,
+    /// Scenarios and their steps: name, completed, failed, p50 and p99.
+    steps: Vec<[String; 5]>,
     /// Kinds of errors and statuses, and their counts.
     errors: Vec<(String, String)>,
     statuses: Vec<(String, String)>,
@@ -72,6 +74,7 @@ fn page<'a>(outcome: &'a Outcome, problems: &'a [String]) -> Page<'a> {
         problems,
         first_failure: outcome.first_failure.as_deref(),
         figures: figures(outcome),
+        steps: steps(outcome),
         errors: failures.map(|(kind, n)| (kind.to_owned(), number::count(n))).collect(),
         statuses: requests.status.iter().map(|(s, n)| (s.to_string(), number::count(*n))).collect(),
         seconds: per_point,
@@ -118,6 +121,26 @@ fn figures(outcome: &Outcome) -> Vec<(String, String)> {
     }
     figures.push(("Bytes received".to_owned(), number::size(outcome.bytes.read as f64)));
     figures
+}
+
+/// Returns a row for the iterations of each scenario, and for each step.
+fn steps(outcome: &Outcome) -> Vec<[String; 5]> {
+    let row = |name: &str, counts: [u64; 2], latency: Option<&Latency>| {
+        let percentile = |percent: f64| {
+            latency.and_then(|latency| number::percentile(latency, percent)).unwrap_or_default()
+        };
+        let [completed, failed] = counts.map(number::count);
+        [name.to_owned(), completed, failed, percentile(50.0), percentile(99.0)]
+    };
+    let scenarios = outcome.iterations.iter().map(|counts| {
+        let name = format!("Iterations of {}", counts.name);
+        row(&name, [counts.completed, counts.failed], Some(&counts.time))
+    });
+    let steps = outcome.parts.iter().filter_map(|part| {
+        let name = part.name.as_deref()?;
+        Some(row(name, [part.completed, part.failed], part.latency.as_deref()))
+    });
+    scenarios.chain(steps).collect()
 }
 
 /// Adds up `count` seconds at a time.

@@ -1,6 +1,6 @@
 //! Conditions of `--fail-if`.
 
-use forebay_load::{Goal, Judgement, Outcome, RunDecision};
+use forebay_load::{Goal, Judgement, Outcome, PartCounts, RunDecision};
 
 use crate::junit::Decision;
 
@@ -40,7 +40,7 @@ pub fn check(goals: &[Goal], outcome: &Outcome, print: impl Fn(&str)) -> Conditi
     result
 }
 
-/// Returns the test cases of `--junit`: the requests, the load, each condition and `--against`.
+/// Returns the test cases of `--junit`: the requests, the load, each step of a scenario, each condition and `--against`.
 pub fn cases(
     goals: &[Goal],
     outcome: &Outcome,
@@ -76,7 +76,18 @@ pub fn cases(
         RunDecision::Worse(why) => Decision::Problem(why.clone()),
         RunDecision::Undecided(why) => Decision::Undecided(why.clone()),
     });
+    let step = |part: &PartCounts| {
+        let kinds = part.failures.by_kind().into_iter().filter(|(_, count)| *count > 0);
+        let kinds: Vec<_> = kinds.map(|(kind, count)| format!("{kind}: {count}")).collect();
+        let decision = if part.failed == 0 || allows_failures {
+            Decision::Fine
+        } else {
+            Decision::Problem(format!("{} failed ({})", part.failed, kinds.join(", ")))
+        };
+        Some((format!("step {}", part.name.as_deref()?), decision))
+    };
     let fixed = [("requests".to_owned(), requests), ("load".to_owned(), load)];
     let compared = compared.map(|decision| ("against".to_owned(), decision));
-    fixed.into_iter().chain(goals.iter().map(condition)).chain(compared).collect()
+    let steps = outcome.parts.iter().filter_map(step);
+    fixed.into_iter().chain(steps).chain(goals.iter().map(condition)).chain(compared).collect()
 }

@@ -3,7 +3,9 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use forebay_load::{Handshakes, Merged, Outcome, PartCounts, ReplayRun, Url};
+use forebay_load::{
+    Failures, Handshakes, IterationCounts, Merged, Outcome, PartCounts, ReplayRun, Url,
+};
 
 /// Percentiles that the table lists.
 const PERCENTILES: [(&str, f64); 6] =
@@ -28,7 +30,8 @@ pub fn text(outcome: &Outcome) -> String {
         parts => {
             let server = Url::parse(&outcome.url).map(|url| url.endpoint().to_string());
             let server = server.unwrap_or_else(|_| outcome.url.clone());
-            format!("{} on {server}", counted(parts as u64, "request"))
+            let noun = if outcome.iterations.is_empty() { "request" } else { "step" };
+            format!("{} on {server}", counted(parts as u64, noun))
         }
     };
     let head = format!(
@@ -61,8 +64,12 @@ pub fn text(outcome: &Outcome) -> String {
         line("Not sent", &text);
     }
     line("Received", &received(outcome));
+    for (index, counts) in outcome.iterations.iter().enumerate() {
+        line(if index == 0 { "Iterations" } else { "" }, &iterations(counts));
+    }
+    let parts = if outcome.iterations.is_empty() { "Requests" } else { "Steps" };
     for (index, part) in outcome.parts.iter().take(MOST_PARTS).enumerate() {
-        line(if index == 0 { "Requests" } else { "" }, &by_url(part));
+        line(if index == 0 { parts } else { "" }, &by_url(part));
     }
     if outcome.parts.len() > MOST_PARTS {
         line("", &format!("and {} more (--json)", outcome.parts.len() - MOST_PARTS));
@@ -114,7 +121,7 @@ fn rate(outcome: &Outcome) -> String {
         text += &format!(", {} in flight at the end", grouped(outcome.requests.in_flight));
     }
     if let Some(rate) = outcome.rate {
-        text += &format!("; {} requests/s wanted", figure(rate.per_second));
+        text += &format!("; {} {}/s wanted", figure(rate.per_second), outcome.unit());
     }
     text + ")"
 }
@@ -173,24 +180,46 @@ fn replies(outcome: &Outcome) -> String {
 }
 
 fn failures(outcome: &Outcome) -> String {
-    let kinds: Vec<_> = outcome
-        .requests
-        .failures
-        .by_kind()
-        .iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(kind, count)| format!("{kind}: {}", grouped(*count)))
-        .collect();
+    let kinds = kinds(&outcome.requests.failures);
     if kinds.is_empty() {
         return "0".to_owned();
     }
-    format!("{} ({})", grouped(outcome.requests.failed), kinds.join(", "))
+    format!("{} ({kinds})", grouped(outcome.requests.failed))
+}
+
+/// Returns the kinds of failures that occurred, with their counts.
+fn kinds(failures: &Failures) -> String {
+    let kinds = failures.by_kind();
+    let kinds = kinds.iter().filter(|(_, count)| *count > 0);
+    let kinds: Vec<_> = kinds.map(|(kind, n)| format!("{kind}: {}", grouped(*n))).collect();
+    kinds.join(", ")
+}
+
+/// Formats the counts of the iterations of one scenario.
+fn iterations(counts: &IterationCounts) -> String {
+    let mut text = format!("{:>11}  {}", grouped(counts.completed), counts.name);
+    let took = &counts.time;
+    if took.samples_beyond(99.0) >= SAMPLES_BEYOND {
+        let p50 = time(took.percentile_us(50.0) as f64);
+        let p99 = time(took.percentile_us(99.0) as f64);
+        text += &format!(" (p50 {p50}, p99 {p99})");
+    } else if !took.is_empty() {
+        text += &format!(" (mean {})", time(took.mean_us()));
+    }
+    if counts.failed > 0 {
+        text += &format!(", {} failed", grouped(counts.failed));
+    }
+    if counts.interrupted > 0 {
+        text += &format!(", {} interrupted by the end", grouped(counts.interrupted));
+    }
+    text
 }
 
 /// Formats the counts of one request of a mixed load.
 fn by_url(part: &PartCounts) -> String {
     let target = Url::parse(&part.url).map_or(part.url.clone(), |url| url.target().to_owned());
-    let mut text = format!("{:>11}  {} {target}", grouped(part.completed), part.method);
+    let name = part.name.clone().unwrap_or_else(|| format!("{} {target}", part.method));
+    let mut text = format!("{:>11}  {name}", grouped(part.completed));
     match &part.latency {
         Some(latency) if latency.samples_beyond(99.0) >= SAMPLES_BEYOND => {
             let p50 = time(latency.percentile_us(50.0) as f64);
@@ -204,6 +233,9 @@ fn by_url(part: &PartCounts) -> String {
     }
     if part.failed > 0 {
         text += &format!(", {} failed", grouped(part.failed));
+        if part.name.is_some() {
+            text += &format!(" ({})", kinds(&part.failures));
+        }
     }
     text
 }

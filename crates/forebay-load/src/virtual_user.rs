@@ -1,0 +1,248 @@
+//! Virtual user: performs the steps of a scenario, with its own cookies and values.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::cookies::SharedJar;
+use crate::inspection::Inspection;
+use crate::redirect::{Redirect, is_redirect, resolve};
+use crate::tally::{Failure, Tally};
+use crate::template::{RenderedStep, RequestSource, StepValues, Values};
+use crate::verdict::StepReply;
+use crate::{Scenario, ScenarioPlan, ScenarioStep, Url};
+
+/// Virtual user. A connection with one request at a time has one user, and each stream has one.
+///
+/// The caller performs the steps: it takes the next request with [`request`](Self::request), and
+/// reports its end with [`replied`](Self::replied) or [`failed`](Self::failed).
+#[derive(Debug)]
+pub(crate) struct VirtualUser {
+    plan: Arc<ScenarioPlan>,
+    url: Arc<Url>,
+    jar: SharedJar,
+    scenario: usize,
+    /// Number of iterations that the user still performs after the current one.
+    left: u64,
+    /// Index and repetition of the current step; `None` between iterations.
+    step: Option<(usize, u32)>,
+    /// Number of redirects that the current step has followed.
+    followed: u32,
+    redirect: Option<Redirect>,
+    /// Target of the current request, against which a redirect is resolved.
+    target: String,
+    /// Values that replies contained, by their indices.
+    extracted: Vec<Vec<u8>>,
+    /// Number of the iteration, and row of the table.
+    number: u64,
+    row: u64,
+    has_failed: bool,
+    /// Time at which the iteration was due.
+    begun: Instant,
+    /// Time at which the next request of the iteration is due.
+    next: Instant,
+    random: fastrand::Rng,
+}
+
+impl VirtualUser {
+    /// Creates a user, whose cookies are kept in `jar`.
+    pub fn new(plan: &Arc<ScenarioPlan>, url: &Arc<Url>, jar: SharedJar) -> Self {
+        let now = Instant::now();
+        Self {
+            plan: plan.clone(),
+            url: url.clone(),
+            jar,
+            scenario: 0,
+            left: 0,
+            step: None,
+            followed: 0,
+            redirect: None,
+            target: String::new(),
+            extracted: vec![Vec::new(); plan.variables.len()],
+            number: 0,
+            row: 0,
+            has_failed: false,
+            begun: now,
+            next: now,
+            random: fastrand::Rng::new(),
+        }
+    }
+
+    /// Returns the due time of the next step; `None` between iterations.
+    pub fn due(&self) -> Option<Instant> {
+        self.step.map(|_| self.next)
+    }
+
+    /// Returns the time at which the pause after the last step ends.
+    pub fn rests_until(&self) -> Instant {
+        self.next
+    }
+
+    /// Begins an iteration that is due at `due`. `scenario` chooses the scenario of a new user.
+    pub fn begin(
+        &mut self,
+        due: Instant,
+        scenario: impl FnOnce() -> usize,
+        values: &mut Values,
+        tally: &mut Tally,
+    ) {
+        if self.left == 0 {
+            self.scenario = scenario();
+            self.left = self.scenario().iterations;
+            self.row = values.next_row();
+            self.jar.clear();
+            self.extracted.iter_mut().for_each(Vec::clear);
+        }
+        self.left -= 1;
+        self.number = values.next_number();
+        (self.step, self.has_failed, self.begun, self.next) = (Some((0, 0)), false, due, due);
+        (self.followed, self.redirect) = (0, None);
+        tally.iterations[self.scenario].started += 1;
+    }
+
+    /// Returns the index of the next request, and the request.
+    pub fn request<R: Clone>(
+        &mut self,
+        source: &RequestSource<R>,
+        values: &mut Values,
+        sink: &mut Inspection,
+    ) -> (usize, R) {
+        let index = self.step.map_or(0, |(index, _)| index);
+        let scenario = &self.plan.scenarios[self.scenario];
+        let step = &scenario.steps[index];
+        sink.watch(step.wants_body());
+        let given = StepValues { number: self.number, row: self.row, extracted: &self.extracted };
+        let jar = scenario.cookies.then_some(&self.jar);
+        let rendered = source.render_step(step.part, values.draw(given), (jar, &self.redirect));
+        let RenderedStep { request, target } = rendered;
+        self.target = target;
+        (step.part, request)
+    }
+
+    /// Handles a complete reply: follows a redirect, or checks the reply and goes to the next step.
+    pub fn replied(
+        &mut self,
+        status: u16,
+        inspected: &Inspection,
+        times: StepTimes,
+        tally: &mut Tally,
+    ) {
+        tally.reply(status, inspected.length());
+        let Some((index, _)) = self.step else { return };
+        let plan = self.plan.clone();
+        let step = &plan.scenarios[self.scenario].steps[index];
+        let verdict = match self.follow(status, inspected, step) {
+            Ok(true) => {
+                tally.complete_part(step.part, times.latency);
+                self.next = times.now;
+                return;
+            }
+            Ok(false) => self.judge(status, inspected, step),
+            Err(why) => Err(why),
+        };
+        match verdict {
+            Ok(()) => tally.complete_part(step.part, times.latency),
+            Err(why) => {
+                let quote = inspected.quote();
+                let why = format!("{}: {why}; status {status}, {quote}", step.name);
+                tally.fail(Failure::Check, step.part, &why);
+                self.has_failed = true;
+            }
+        }
+        self.advance(step, times.now, tally);
+    }
+
+    /// Handles a request that failed without a complete reply.
+    pub fn failed(&mut self, now: Instant, tally: &mut Tally) {
+        let Some((index, _)) = self.step else { return };
+        self.has_failed = true;
+        let plan = self.plan.clone();
+        self.advance(&plan.scenarios[self.scenario].steps[index], now, tally);
+    }
+
+    /// Prepares the request that follows a redirect. Returns false if the reply is none, or if the
+    /// step does not follow any.
+    fn follow(
+        &mut self,
+        status: u16,
+        inspected: &Inspection,
+        step: &ScenarioStep,
+    ) -> Result<bool, String> {
+        let Some(probe) = inspected.probe().filter(|_| is_redirect(status)) else {
+            return Ok(false);
+        };
+        let is_wanted = step.listed_statuses().is_some_and(|listed| listed.contains(&status));
+        let Some(location) = probe.fields("location").next() else { return Ok(false) };
+        if step.redirects == 0 || is_wanted {
+            return Ok(false);
+        }
+        if self.followed >= step.redirects {
+            return Err(format!("the server redirects more than {} times", step.redirects));
+        }
+        let resolved = resolve(location, &self.target, &self.url, &self.plan.hosts);
+        let (host, target) =
+            resolved.map_err(|why| format!("the redirect is not followed: {why}"))?;
+        self.followed += 1;
+        let before = self.redirect.take();
+        let was_get = before.as_ref().is_some_and(|before| before.is_get);
+        let host = host
+            .or_else(|| before.and_then(|before| before.host).filter(|_| !is_absolute(location)));
+        // Browsers change the method to GET for these, and curl does, too.
+        let is_get = was_get || matches!(status, 301..=303);
+        self.redirect = Some(Redirect { host, target, is_get });
+        Ok(true)
+    }
+
+    /// Checks the reply and takes its values.
+    fn judge(
+        &mut self,
+        status: u16,
+        inspected: &Inspection,
+        step: &ScenarioStep,
+    ) -> Result<(), String> {
+        let Some(probe) = inspected.probe() else { return Ok(()) };
+        let mut reply = StepReply::new(status, probe);
+        reply.check(step)?;
+        for extraction in &step.extractions {
+            let name = &self.plan.variables[extraction.variable];
+            self.extracted[extraction.variable].clear();
+            let value = reply.extract(extraction, name, |cookie| self.jar.value(cookie))?;
+            self.extracted[extraction.variable] = value;
+        }
+        Ok(())
+    }
+
+    /// Goes to the next repetition or step, or ends the iteration.
+    fn advance(&mut self, step: &ScenarioStep, now: Instant, tally: &mut Tally) {
+        let Some((index, repetition)) = self.step else { return };
+        (self.followed, self.redirect) = (0, None);
+        self.next = now + step.think.draw(&mut self.random);
+        let scenario = &self.plan.scenarios[self.scenario];
+        self.step = if self.has_failed && scenario.stop_on_failure {
+            None
+        } else if repetition + 1 < step.repeat {
+            Some((index, repetition + 1))
+        } else {
+            Some((index + 1, 0)).filter(|(index, _)| *index < scenario.steps.len())
+        };
+        if self.step.is_none() {
+            let time = now.saturating_duration_since(self.begun);
+            tally.iterations[self.scenario].end(self.has_failed, time);
+        }
+    }
+
+    fn scenario(&self) -> &Scenario {
+        &self.plan.scenarios[self.scenario]
+    }
+}
+
+/// Times of a complete reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepTimes {
+    pub now: Instant,
+    pub latency: Duration,
+}
+
+/// Returns true if a `Location` names a host.
+fn is_absolute(location: &[u8]) -> bool {
+    memchr::memmem::find(location, b"//").is_some_and(|at| !location[..at].contains(&b'?'))
+}
