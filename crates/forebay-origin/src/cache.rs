@@ -274,10 +274,16 @@ impl Parts {
             Verdict::Confirmed => {
                 let stale = stale.expect("only a stored reply is confirmed");
                 let lines = stale.lines_after(&captured.lines);
-                let confirmed = recording.confirmed(stale, lines);
+                let (confirmed, refusal) = recording.confirmed(stale, lines, &exchange.request);
                 Counts::add(&counts.confirmed);
-                let stored = store(lead, confirmed, Some(stale));
-                Ok(Fetched::Stored(stored, Handled::Confirmed))
+                let Some(refusal) = refusal else {
+                    let stored = store(lead, confirmed, Some(stale));
+                    return Ok(Fetched::Stored(stored, Handled::Confirmed));
+                };
+                if let Some(lead) = lead.filter(|_| !refusal.is_of_request()) {
+                    lead.remove(stale);
+                }
+                Ok(Fetched::Stored(Arc::new(confirmed), Handled::ConfirmedForOne))
             }
             Verdict::Failed => {
                 let stale = stale.expect("only a stored reply replaces a failure");

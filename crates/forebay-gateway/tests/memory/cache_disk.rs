@@ -156,6 +156,37 @@ fn a_reply_that_is_too_large_for_the_memory_is_sent_from_disk() {
     });
 }
 
+/// A reply that says `Vary` only later must not be answered with the one from before.
+#[test]
+fn a_large_reply_replaces_the_one_with_another_vary() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = |language: &str| " ".repeat(100_000) + language;
+    run(&dir, async |world| {
+        let application = Application::start(world, move |request, number| {
+            let language = request.field("accept-language").unwrap_or("none");
+            let vary = if number > 2 { "Vary: Accept-Language\r\n" } else { "" };
+            let fields = "Cache-Control: max-age=10\r\n";
+            reply(&format!("{fields}{vary}"), &page(language))
+        });
+        let ask = async |language: &str| {
+            let reply = get(world, "/", &format!("Accept-Language: {language}\r\n")).await;
+            (reply.text().trim_start().to_owned(), application.seen.borrow().len())
+        };
+        assert_eq!(ask("de").await, ("de".to_owned(), 1));
+        assert_eq!(ask("de").await, ("de".to_owned(), 2));
+        until(world, |disk| disk.replies == 1);
+        // Entries on disk age by the wall clock, so end their lifetime.
+        let purge = Purge { what: Purged::Prefix(b"http://h/".to_vec()), is_soft: true };
+        assert_eq!(world.purge(&purge), Some(1));
+        assert_eq!(ask("de").await, ("de".to_owned(), 3));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        until(world, |disk| disk.written == 2);
+        assert_eq!(disk(world).replies, 1, "the reply without Vary is gone");
+        assert_eq!(ask("fr").await, ("fr".to_owned(), 4));
+        assert_eq!(ask("de").await, ("de".to_owned(), 4));
+    });
+}
+
 #[test]
 fn an_unfinished_large_reply_is_not_stored() {
     let dir = tempfile::tempdir().unwrap();

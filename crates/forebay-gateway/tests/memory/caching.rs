@@ -113,6 +113,70 @@ fn a_stale_reply_is_confirmed_or_replaced() {
     });
 }
 
+/// A 304 that sets a cookie, or that says `private`, is for one client. `first` are the field lines of
+/// the first reply, and `then` those of each 304.
+fn confirmed_for_one(then: &'static str, is_removed: bool) {
+    in_memory(&route("{ stale_while_revalidate = \"1h\" }"), async |world| {
+        let application = Application::start(world, move |request, number| {
+            match request.field("if-none-match") {
+                Some("\"a\"") => {
+                    let then = then.replace("NUMBER", &number.to_string());
+                    format!("HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n{then}\r\n")
+                }
+                _ => reply(
+                    "Cache-Control: max-age=10, stale-while-revalidate=0\r\nETag: \"a\"\r\n",
+                    "text",
+                ),
+            }
+        });
+        get(world, "/", "").await;
+        for number in 2..5 {
+            sleep(Duration::from_secs(11)).await;
+            let own = get(world, "/", "").await;
+            assert_eq!(own.text(), "text");
+            assert_eq!(application.seen.borrow().len(), number, "{then}");
+            if then.contains("NUMBER") {
+                let expected = format!("s={number}");
+                assert_eq!(own.values("set-cookie"), [expected], "no other client's cookie");
+            }
+            if is_removed {
+                return assert_eq!(get(world, "/", "").await.field("age"), None, "{then}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_confirmation_for_one_client_is_not_stored() {
+    confirmed_for_one("Cache-Control: max-age=100\r\nSet-Cookie: s=NUMBER\r\n", false);
+    confirmed_for_one("Cache-Control: private, max-age=100\r\n", true);
+    confirmed_for_one("Cache-Control: no-store\r\n", true);
+    confirmed_for_one("Cache-Control: max-age=100\r\nVary: *\r\n", true);
+}
+
+#[test]
+fn a_confirmation_may_change_the_variants() {
+    in_memory(&route("true"), async |world| {
+        let application = Application::start(world, |request, _| {
+            let language = request.field("accept-language").unwrap_or("none");
+            let fields = format!("Cache-Control: max-age=10\r\nETag: \"{language}\"\r\n");
+            if request.field("if-none-match") == Some("\"de\"") && language == "de" {
+                let fields = format!("{fields}Vary: Accept-Language\r\n");
+                return format!("HTTP/1.1 304 Not Modified\r\n{fields}\r\n");
+            }
+            let vary = if language == "fr" { "Vary: Accept-Language\r\n" } else { "" };
+            reply(&format!("{fields}{vary}"), language)
+        });
+        get(world, "/", "Accept-Language: de\r\n").await;
+        sleep(Duration::from_secs(11)).await;
+        for (language, asked) in [("de", 2), ("fr", 1), ("de", 0)] {
+            let fields = format!("Accept-Language: {language}\r\n");
+            assert_eq!(get(world, "/", &fields).await.text(), language);
+            assert_eq!(application.asked(), asked, "{language}");
+        }
+    });
+}
+
 #[test]
 fn a_thousand_clients_cause_one_request() {
     in_memory(&route("true"), async |world| {

@@ -24,6 +24,8 @@ pub enum Handled {
     StaleOnError,
     /// A stored reply that the origin has just confirmed.
     Confirmed,
+    /// A reply that the origin has just confirmed, for this request only.
+    ConfirmedForOne,
     /// A new reply, after the client's conditions were applied to it.
     Fetched,
 }
@@ -34,7 +36,7 @@ impl Handled {
         match self {
             Self::Hit | Self::Collapsed => "hit",
             Self::Stale | Self::StaleOnError => "stale",
-            Self::Confirmed => "confirmed",
+            Self::Confirmed | Self::ConfirmedForOne => "confirmed",
             Self::Fetched => "miss",
         }
     }
@@ -46,6 +48,7 @@ impl Handled {
             Self::Collapsed => "forebay; fwd=miss; collapsed".to_owned(),
             Self::StaleOnError => "forebay; fwd=stale; detail=stale-if-error".to_owned(),
             Self::Confirmed => "forebay; fwd=stale; fwd-status=304; stored".to_owned(),
+            Self::ConfirmedForOne => "forebay; fwd=stale; fwd-status=304".to_owned(),
             Self::Fetched => "forebay; fwd=miss; stored".to_owned(),
         };
         encode::field(lines, "Cache-Status", text.as_bytes());

@@ -39,7 +39,9 @@ pub use directory::examine;
 use directory::{Directory, UnlockedDirectory};
 use doorkeeper::Doorkeeper;
 use index::{EntryFacts, EntryName, FIRST_EPOCH, Index, KeyHash, blocks};
+use read::CHECKS;
 pub use spill::Spill;
+use tokio::sync::Semaphore;
 
 /// Maximum number of replies that wait for the writing thread.
 const QUEUE: usize = 256;
@@ -58,6 +60,8 @@ const MOST_MISSED: usize = 100_000;
 pub struct Disk {
     shared: Arc<DiskShared>,
     jobs: SyncSender<Job>,
+    /// Turns to check the bodies of large files.
+    checks: Arc<Semaphore>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -168,7 +172,8 @@ impl Disk {
             .name("cache-disk".to_owned())
             .spawn(move || worker.run(unlocked, &queue))
             .map_err(|error| format!("cannot start the thread of the cache: {error}"))?;
-        Ok(Arc::new(Self { shared, jobs, thread: Mutex::new(Some(thread)) }))
+        let checks = Arc::new(Semaphore::new(CHECKS));
+        Ok(Arc::new(Self { shared, jobs, checks, thread: Mutex::new(Some(thread)) }))
     }
 
     /// Returns true if this store has the same settings.

@@ -115,10 +115,19 @@ impl Recording {
         Stored::new(&Arrival { status, lines, control, freshness }, request, body)
     }
 
-    /// Returns `stale` after the origin has confirmed it, with the new field lines.
-    pub fn confirmed(&self, stale: &Stored, lines: Vec<u8>) -> Stored {
+    /// Returns `stale` after the origin has confirmed it, with the new field lines. If these forbid
+    /// to store it, also returns the reason: a 304 may set a cookie, or say `private`.
+    pub fn confirmed(
+        &self,
+        stale: &Stored,
+        lines: Vec<u8>,
+        request: &Request,
+    ) -> (Stored, Option<Refusal>) {
         let (control, freshness) = self.freshness(stale.status, &lines);
-        stale.confirmed(&Arrival { status: stale.status, lines: &[], control, freshness }, lines)
+        let reply = (stale.status, &lines[..]);
+        let refusal = Refusal::of(&control, reply, &freshness, self.circumstances);
+        let arrival = Arrival { status: stale.status, lines: &[], control, freshness };
+        (stale.confirmed(&arrival, lines, request), refusal)
     }
 
     fn freshness(&self, status: u16, lines: &[u8]) -> (ReplyControl, Freshness) {

@@ -425,15 +425,20 @@ impl Lead {
             return;
         }
         let mut resource = self.resource_without(stored, replaced);
-        let kept = match stored.body {
-            StoredBody::File(_) => Arc::new(Stored::clone(stored).for_memory()),
-            StoredBody::Memory(_) | StoredBody::Named(_) => stored.clone(),
-        };
-        resource.add(kept);
+        // The head on disk has the old `Vary`, so the entry is removed.
+        let is_moved = replaced.is_some_and(|replaced| replaced.variant != stored.variant);
+        match stored.body {
+            StoredBody::File(_) if !is_moved => {
+                resource.add(Arc::new(Stored::clone(stored).for_memory()));
+            }
+            StoredBody::Named(_) if !is_moved => resource.add(stored.clone()),
+            StoredBody::Memory(_) => resource.add(stored.clone()),
+            StoredBody::File(_) | StoredBody::Named(_) => {}
+        }
         self.store.resources.insert(self.key.clone(), Arc::new(resource));
         let Some(disk) = &self.store.disk else { return };
         match replaced {
-            Some(replaced) if replaced.body.is_same(&stored.body) => {
+            Some(replaced) if !is_moved && replaced.body.is_same(&stored.body) => {
                 // The origin has confirmed the reply, so the disk has the right body. The head on
                 // disk is stale, and will be confirmed again if the memory forgets the reply.
                 if replaced.on_disk.get() {
@@ -452,7 +457,21 @@ impl Lead {
         }
         let resource = self.resource_without(stored, replaced);
         self.store.resources.insert(self.key.clone(), Arc::new(resource));
+        spill.set_variant(&stored.variant);
+        if let Some(disk) = &self.store.disk {
+            self.remove_other(disk, stored, replaced);
+        }
         spill.finish(&self.key, stored);
+    }
+
+    /// Removes a reply that the origin no longer permits to store.
+    pub fn remove(&self, stale: &Arc<Stored>) {
+        let _fetches = self.store.fetches();
+        let resource = self.resource_without(stale, Some(stale));
+        self.store.resources.insert(self.key.clone(), Arc::new(resource));
+        if let Some(disk) = &self.store.disk {
+            disk.supersede(&self.entry_name(stale));
+        }
     }
 
     /// Returns the store on disk and the hash of the key.
@@ -475,16 +494,24 @@ impl Lead {
     /// Removes the replaced replies from the disk, and gives the new one to the disk if a recent
     /// request was for the same resource.
     fn replace_on_disk(&self, disk: &Disk, stored: &Arc<Stored>, replaced: Option<&Arc<Stored>>) {
-        let key = key_hash(&self.key);
-        let variant = stored.variant.hash();
-        disk.supersede(&EntryName { key, variant });
-        let other = replaced.map(|replaced| replaced.variant.hash());
-        if let Some(variant) = other.filter(|other| *other != variant) {
-            disk.supersede(&EntryName { key, variant });
-        }
-        if disk.admits(&key) && stored.on_disk.renew(disk.epoch()) {
+        disk.supersede(&self.entry_name(stored));
+        self.remove_other(disk, stored, replaced);
+        if disk.admits(&key_hash(&self.key)) && stored.on_disk.renew(disk.epoch()) {
             give(disk, &self.key, stored);
         }
+    }
+
+    /// Removes the replaced reply from the disk if its file has another name than that of `stored`,
+    /// because `Vary` has changed.
+    fn remove_other(&self, disk: &Disk, stored: &Stored, replaced: Option<&Arc<Stored>>) {
+        let other = replaced.map(|replaced| self.entry_name(replaced));
+        if let Some(other) = other.filter(|other| *other != self.entry_name(stored)) {
+            disk.supersede(&other);
+        }
+    }
+
+    fn entry_name(&self, stored: &Stored) -> EntryName {
+        EntryName { key: key_hash(&self.key), variant: stored.variant.hash() }
     }
 
     /// Ends the wait of other requests. Those, and later ones, ask the origin at once, until this

@@ -274,9 +274,10 @@ impl Stored {
     }
 
     /// Returns the reply with the lines of [`Self::lines_after`] and the lifetime of `arrival`.
-    pub fn confirmed(&self, arrival: &Arrival<'_>, lines: Vec<u8>) -> Self {
+    pub fn confirmed(&self, arrival: &Arrival<'_>, lines: Vec<u8>, request: &Request) -> Self {
         let arrival = Arrival { status: self.status, lines: &[], ..arrival.clone() };
-        let of_request = (self.url.clone(), self.variant.clone());
+        // The 304 may have another `Vary`. The origin has confirmed the reply for this request.
+        let of_request = (self.url.clone(), Variant::of(&lines, request));
         // The body is the same, and so are its compressed forms.
         let body = (self.body.clone(), self.copies.clone());
         Self::of_lines(&arrival, lines, of_request, body)

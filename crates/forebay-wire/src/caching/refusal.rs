@@ -86,6 +86,12 @@ impl Refusal {
         }
         None
     }
+
+    /// Returns true if the reason concerns only the client of this request. A reply that others
+    /// have got may then remain stored.
+    pub fn is_of_request(self) -> bool {
+        matches!(self, Self::Authorized | Self::Personal | Self::SetsCookie)
+    }
 }
 
 impl fmt::Display for Refusal {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use forebay_net::head::Request;
 use rustix::fs::Stat;
@@ -16,11 +16,16 @@ use super::directory::Directory;
 use super::entry::{EntryHead, PREAMBLE, Preamble};
 use super::index::{BLOCK, EntryFacts, EntryName};
 use super::write::{identity, url_hash};
-use super::{Disk, DiskPhase, DiskShared, DiskState, key_hash};
+use super::{Disk, DiskPhase, DiskShared, DiskState, add, key_hash};
 
 /// Maximum length in bytes of a file that is read on the event loop, as files of the file cache
 /// are. A larger file is read on a thread for blocking work.
 const READ_AT_ONCE: u64 = 256 * 1024;
+/// Maximum number of large files that are checked at the same time.
+// The threads for blocking work also check passwords.
+pub const CHECKS: usize = 4;
+/// Maximum time that a request waits for its turn. Then it asks the origin.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Number of bytes of a body that are read at once for its checksum.
 const PIECE: usize = 128 * 1024;
 /// Maximum number of lists of names in `Vary` that are numbered.
@@ -35,7 +40,8 @@ enum EntryFile {
 }
 
 impl Disk {
-    /// Returns the newest entry for `request`, if `may_use` allows it.
+    /// Returns the newest entry for `request` that `may_use` allows.
+    // After a restart, or after a change of `Vary`, several entries can match.
     pub async fn find(
         &self,
         key: &[u8],
@@ -43,30 +49,58 @@ impl Disk {
         may_use: impl Fn(&Stored) -> bool,
     ) -> Option<Stored> {
         let directory = self.shared.directory.get()?;
+        let mut newest: Option<Stored> = None;
         for (name, facts) in self.candidates(key, request) {
             let stored = if u64::from(facts.blocks) * BLOCK <= READ_AT_ONCE {
                 self.shared.read(directory, &name, key)
             } else {
-                let (shared, key) = (self.shared.clone(), key.to_vec());
-                let read = move || shared.read(shared.directory.get()?, &name, &key);
-                tokio::task::spawn_blocking(read).await.ok()?
+                self.read_aside(name, facts, key).await
             };
             let is_usable = |stored: &Stored| may_use(stored) && stored.variant.matches(request);
-            if let Some(stored) = stored.filter(is_usable) {
-                self.shared.counts.hits.fetch_add(1, Ordering::Relaxed);
-                return Some(stored);
+            let is_newer = |stored: &Stored| {
+                newest
+                    .as_ref()
+                    .is_none_or(|newest| stored.freshness.age(0) < newest.freshness.age(0))
+            };
+            if let Some(stored) = stored.filter(is_usable).filter(is_newer) {
+                newest = Some(stored);
             }
         }
-        None
+        if newest.is_some() {
+            add(&self.shared.counts.hits);
+        }
+        newest
+    }
+
+    /// Reads an entry on a thread for blocking work. If the body must be checked, waits for a turn.
+    pub(super) async fn read_aside(
+        &self,
+        name: EntryName,
+        facts: EntryFacts,
+        key: &[u8],
+    ) -> Option<Stored> {
+        let turn = if facts.verified == 0 {
+            let turn = self.checks.clone().acquire_owned();
+            Some(tokio::time::timeout(PATIENCE, turn).await.ok()?.ok()?)
+        } else {
+            None
+        };
+        let (shared, key) = (self.shared.clone(), key.to_vec());
+        // The thread holds the turn, because a request that ends does not end the check.
+        let read = move || {
+            let stored = shared.read(shared.directory.get()?, &name, &key);
+            drop(turn);
+            stored
+        };
+        tokio::task::spawn_blocking(read).await.ok()?
     }
 
     /// Returns a reply whose head is in memory with its body, or `None` if the body is not on disk
     /// any more.
     pub async fn open_body(&self, stored: &Stored, key: &[u8]) -> Option<Stored> {
         let StoredBody::Named(body) = &stored.body else { return Some(stored.clone()) };
-        let (shared, name, key) = (self.shared.clone(), body.name, key.to_vec());
-        let read = move || shared.read(shared.directory.get()?, &name, &key);
-        let found = tokio::task::spawn_blocking(read).await.ok()??;
+        let facts = self.shared.lock().index.facts(&body.name)?;
+        let found = self.read_aside(body.name, facts, key).await?;
         let is_same = matches!(&found.body, StoredBody::File(file) if file.name == *body);
         is_same.then(|| Stored { body: found.body, ..stored.clone() })
     }
@@ -148,7 +182,7 @@ impl DiskShared {
 
     /// Removes an entry whose file has an error.
     pub(super) fn remove_broken(&self, directory: &Directory, name: &EntryName) {
-        self.counts.broken.fetch_add(1, Ordering::Relaxed);
+        add(&self.counts.broken);
         self.lock().index.remove(name);
         directory.remove(name);
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::super::checksum::Checker;
 use super::super::stored::Stored;
+use super::super::vary::Variant;
 use super::directory::TemporaryFile;
 use super::entry::{PREAMBLE, Preamble};
 use super::index::{EntryFacts, EntryName, blocks};
@@ -81,6 +82,14 @@ impl Spill {
         self.checker.update(bytes);
         self.length = length;
         true
+    }
+
+    /// Sets the variant, which is known only after the head has arrived. A later removal of another
+    /// variant then does not discard this reply.
+    pub fn set_variant(&self, variant: &Variant) {
+        if let Some(name) = self.shared.lock().writing.get_mut(&self.job) {
+            name.variant = variant.hash();
+        }
     }
 
     /// Completes the reply. `stored` has everything except the body.

@@ -184,6 +184,31 @@ fn a_large_body_that_changes_later_is_not_served() {
 }
 
 #[test]
+fn large_files_wait_for_their_check_and_a_checked_one_does_not() {
+    let place = Place::new();
+    spill(&place.open(), "/large", &vec![7; 120_000]);
+    let disk = place.open();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let read = async || {
+        let (name, facts) = disk.shared.lock().index.variants(&key_hash(b"/large")).pop().unwrap();
+        disk.read_aside(name, facts, b"/large").await
+    };
+    runtime.block_on(async {
+        let all = u32::try_from(CHECKS).unwrap();
+        let turns = disk.checks.clone().try_acquire_many_owned(all).unwrap();
+        assert!(read().await.is_none(), "no turn is free");
+        drop(turns);
+        assert_eq!(read().await.map(|stored| stored.body.len()), Some(120_000));
+        let _turns = disk.checks.clone().try_acquire_many_owned(all).unwrap();
+        assert!(read().await.is_some(), "the file is checked");
+    });
+}
+
+#[test]
 fn a_hash_collision_does_not_serve_another_resource() {
     let place = Place::new();
     let disk = place.open();
