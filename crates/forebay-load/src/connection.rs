@@ -1,13 +1,12 @@
 //! Connection of the load generator that carries one request at a time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use forebay_client::{Answer, Malformed, Receipt, Session};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::Lifetime;
 use crate::dialling::{
     BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED, is_established, no_connection,
 };
@@ -18,6 +17,7 @@ use crate::template::RequestSource;
 use crate::transport::Transport;
 use crate::virtual_user::{StepTimes, VirtualUser};
 use crate::worker::{Drive, InFlight, ThreadState};
+use crate::{Error, Lifetime};
 
 /// Connection of the load generator. If its socket is closed, the next request opens a new one.
 #[derive(Debug)]
@@ -39,6 +39,8 @@ pub(crate) struct LoadConnection<C: Session, T: Transport> {
     /// Time of the next wake-up by the timer. Wake-ups before this time are obsolete.
     wake: Option<Instant>,
     refusals: Refusals,
+    /// True if the connection rests after a request that could not be encoded.
+    is_unsendable: bool,
     /// User of a scenario, whose requests the connection carries.
     user: Option<Box<VirtualUser>>,
 }
@@ -73,6 +75,10 @@ struct Exchange {
     write_error: Option<Errno>,
 }
 
+/// Pause after a request that could not be encoded. Without it, a user of such requests only would
+/// occupy the thread.
+pub(crate) const UNSENDABLE_PAUSE: Duration = Duration::from_millis(1);
+
 /// First bytes of a TLS alert. A TLS server answers with an alert if the client sends plain text.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 const SPEAKS_TLS: &str = "the server speaks TLS on this port: use https://";
@@ -88,6 +94,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
             // The previous turn was cancelled while a request was active.
             self.close();
         }
+        self.is_unsendable = false;
         self.drop_if_closed(state);
         let due = match self.user.as_ref().and_then(|user| user.due()) {
             Some(due) => due,
@@ -130,6 +137,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
         }
         self.wake = None;
         match self.phase {
+            Phase::Resting if std::mem::take(&mut self.is_unsendable) => self.go_on(now, state),
             Phase::Resting => self.start(now, state),
             Phase::Connecting if self.transport.is_none() => self.connect(now, state),
             _ => {}
@@ -179,6 +187,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             pending: Vec::new(),
             wake: None,
             refusals: Refusals::default(),
+            is_unsendable: false,
             user: None,
         }
     }
@@ -199,43 +208,52 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Selects the next request of the user, who begins an iteration if necessary. Returns false
-    /// if the run has no more iterations.
-    fn take_step(&mut self, due: Instant, state: &mut ThreadState) -> bool {
-        let Some(user) = &mut self.user else { return false };
+    /// Lets the user begin an iteration if necessary. Returns false if the run has no more
+    /// iterations.
+    fn takes_step(&mut self, due: Instant, state: &mut ThreadState) -> bool {
+        let Some(user) = &mut self.user else { return state.budget.take() };
         if user.due().is_none() {
             if !state.budget.take() {
                 return false;
             }
             let mix = &mut state.mix;
-            user.begin(due, || mix.next_scenario(), &mut state.values, &mut state.tally);
+            user.begin(due, || mix.next_scenario(), &mut state.values);
         }
-        let sink = self.session.sink();
-        let (index, request) = user.request(&self.requests, &mut state.values, sink);
-        self.session.set_request(&request);
-        self.exchange.request = index;
-        self.exchange.due = due;
         true
+    }
+
+    /// Gives the next request of the user, or of the mix, to the session.
+    fn select(&mut self, now: Instant, state: &mut ThreadState) -> Result<(), Error> {
+        if let Some(user) = &mut self.user {
+            let sink = self.session.sink();
+            let (index, request) = user.request(&self.requests, &mut state.values, sink);
+            self.exchange.request = index;
+            self.session.set_request(&request?);
+            return Ok(());
+        }
+        let next = state.mix.next(now);
+        self.exchange.request = next.request;
+        self.exchange.due = next.due.unwrap_or(self.exchange.due);
+        let session = &mut self.session;
+        let set = |request: &C::Request| session.set_request(request);
+        self.requests.select(next.request, &mut state.values, set)
     }
 
     /// Takes the next request from the budget. The request is due at `due`, but is not sent before
     /// `earliest`.
     fn turn(&mut self, due: Instant, earliest: Instant, now: Instant, state: &mut ThreadState) {
-        let is_taken =
-            if self.user.is_some() { self.take_step(due, state) } else { state.budget.take() };
-        if !is_taken {
+        if !self.takes_step(due, state) {
             self.phase = Phase::Done;
             state.active -= 1;
             return;
         }
         self.exchange.due = due;
-        if state.mix.is_mixed() && self.user.is_none() {
-            let next = state.mix.next(now);
-            self.exchange.request = next.request;
-            self.exchange.due = next.due.unwrap_or(due);
-            let session = &mut self.session;
-            let set = |request: &C::Request| session.set_request(request);
-            self.requests.select(next.request, &mut state.values, set);
+        if (state.mix.is_mixed() || self.user.is_some())
+            && let Err(error) = self.select(now, state)
+        {
+            self.count_failure(Failure::Write, &error, state);
+            (self.phase, self.is_unsendable) = (Phase::Resting, true);
+            return self.wake_at(now + UNSENDABLE_PAUSE, state);
         }
         let begin = self.exchange.due.max(earliest);
         if begin > now {
@@ -249,6 +267,9 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     fn start(&mut self, now: Instant, state: &mut ThreadState) {
         let Exchange { request, due, .. } = self.exchange;
         self.exchange = Exchange { request, ..Exchange::new(due, now + state.timeout) };
+        if let Some(user) = &mut self.user {
+            user.start(&mut state.tally);
+        }
         self.pending.clear();
         self.session.start();
         if self.transport.is_none() {

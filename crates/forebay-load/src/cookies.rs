@@ -8,10 +8,19 @@ use jiff::Timestamp;
 // The load thread moves to another thread once, so `Rc` is not possible. The lock is never waited
 // for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SharedJar(Arc<Mutex<Vec<Cookie>>>);
+pub(crate) struct SharedJar(Arc<Mutex<Jar>>);
+
+#[derive(Debug, Default)]
+struct Jar {
+    cookies: Vec<Cookie>,
+    /// Name of the server that the current request uses; empty for the host of the run.
+    host: String,
+}
 
 #[derive(Debug)]
 struct Cookie {
+    /// Name of the server that set the cookie.
+    host: String,
     name: Vec<u8>,
     value: Vec<u8>,
     path: Vec<u8>,
@@ -20,8 +29,6 @@ struct Cookie {
 /// Limits as in browsers.
 const MOST_COOKIES: usize = 180;
 const LONGEST: usize = 4096;
-/// Maximum length of the field `Cookie`. Servers refuse longer heads.
-const LONGEST_FIELD: usize = 8192;
 
 impl SharedJar {
     /// Stores the cookie of a `Set-Cookie` field. Ignores its domain, because a run loads one
@@ -48,32 +55,40 @@ impl SharedJar {
                 _ => {}
             }
         }
-        let mut cookies = self.lock();
-        cookies.retain(|cookie| cookie.name != name || cookie.path != path);
+        let Jar { cookies, host } = &mut *self.lock();
+        cookies.retain(|cookie| cookie.name != name || cookie.path != path || cookie.host != *host);
         if !is_over && cookies.len() < MOST_COOKIES {
             let [name, value, path] = [name, value, path].map(<[u8]>::to_vec);
-            cookies.push(Cookie { name, value, path });
+            cookies.push(Cookie { host: host.clone(), name, value, path });
+        }
+    }
+
+    /// Selects the cookies of a name of the server. The empty name is the host of the run.
+    pub fn select_host(&self, host: &str) {
+        let mut jar = self.lock();
+        if jar.host != host {
+            host.clone_into(&mut jar.host);
         }
     }
 
     /// Removes all cookies.
     pub fn clear(&self) {
-        self.lock().clear();
+        *self.lock() = Jar::default();
     }
 
-    /// Returns the value of the cookie with this name.
+    /// Returns the value of the cookie with this name that the selected host has set.
     pub fn value(&self, name: &str) -> Option<Vec<u8>> {
-        let cookies = self.lock();
-        cookies.iter().find(|cookie| cookie.name == name.as_bytes()).map(|c| c.value.clone())
+        let jar = self.lock();
+        let is_named = |cookie: &&Cookie| cookie.name == name.as_bytes() && cookie.host == jar.host;
+        jar.cookies.iter().find(is_named).map(|cookie| cookie.value.clone())
     }
 
-    /// Appends the cookies for `target` to `out`, which may already have some.
+    /// Appends the cookies of the selected host for `target` to `out`, which may already have some.
     pub fn append(&self, target: &[u8], out: &mut Vec<u8>) {
         let path = target.split(|&b| b == b'?').next().unwrap_or_default();
-        for cookie in self.lock().iter().filter(|cookie| cookie.is_for(path)) {
-            if out.len() + cookie.name.len() + cookie.value.len() > LONGEST_FIELD {
-                break;
-            }
+        let jar = self.lock();
+        let is_sent = |cookie: &&Cookie| cookie.host == jar.host && cookie.is_for(path);
+        for cookie in jar.cookies.iter().filter(is_sent) {
             if !out.is_empty() {
                 out.extend_from_slice(b"; ");
             }
@@ -83,7 +98,7 @@ impl SharedJar {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Cookie>> {
+    fn lock(&self) -> MutexGuard<'_, Jar> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -385,7 +385,7 @@ fn sum(results: Vec<(String, Outcome)>, window: &Window) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Arrivals, Failures, Requests, Second, Shard};
+    use crate::{Arrivals, Failures, IterationCounts, Requests, Second, Shard};
 
     /// Returns the outcome of shard `number` of three. It started `start_ms` after the first one.
     fn shard(number: u32, start_ms: u64) -> (String, Outcome) {
@@ -408,6 +408,14 @@ mod tests {
         let (completed, failed) = (500, 0);
         let second = || Second { completed, failed, histogram: outcome.latency.encode() };
         outcome.series = vec![second(), Second { failed: u64::from(number), ..second() }];
+        outcome.iterations = vec![IterationCounts {
+            name: "buyer".to_owned(),
+            weight: 1,
+            completed: 1000,
+            failed: u64::from(number),
+            interrupted: 1,
+            time: Box::new(outcome.latency.clone()),
+        }];
         (format!("{number}.json"), outcome)
     }
 
@@ -425,6 +433,10 @@ mod tests {
         assert_eq!(sum.latency.encode(), latency.encode());
         let counts: Vec<_> = sum.series.iter().map(|s| (s.completed, s.failed)).collect();
         assert_eq!(counts, [(1000, 0), (1500, 5), (500, 1)]);
+        let iterations = &sum.iterations[0];
+        let counts = (iterations.completed, iterations.failed, iterations.interrupted);
+        assert_eq!(counts, (3000, 6, 3));
+        assert_eq!(iterations.time.encode(), latency.encode());
         assert!((sum.duration.as_secs_f64() - 101.1).abs() < 1e-3);
         // The JSON of a sum can be merged again.
         let again = Outcome::from_json(&merged.to_json()).unwrap();
@@ -460,6 +472,8 @@ mod tests {
         wrong(|run| run.shard.as_mut().unwrap().shard.connections = 31, "of another load");
         wrong(|run| run.requests.completed = 999, "the histogram does not have");
         wrong(|run| run.requests.failures.read = 5, "do not add up");
+        wrong(|run| run.iterations[0].name = "reader".to_owned(), "performed other scenarios");
+        wrong(|run| run.iterations[0].failed = u64::MAX, "a count is too large");
         wrong(|run| run.bytes.read = u64::MAX, "a count is too large");
         let too_many = |run: &mut Outcome| {
             let many = crate::Handshakes { full: u64::MAX, ..Default::default() };

@@ -15,7 +15,8 @@ use forebay_client::{Ended, Malformed, MuxSession, StreamError};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::connection::Ending;
+use crate::Error;
+use crate::connection::{Ending, UNSENDABLE_PAUSE};
 use crate::dialling::{
     BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED, is_established, no_connection,
 };
@@ -230,17 +231,40 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         Some(idle.iter().rposition(is_iterating).unwrap_or(last))
     }
 
-    /// Selects the next request of the stream's user. Returns the due time of the request.
-    fn take_step(&mut self, stream: usize, due: Instant, state: &mut ThreadState) {
-        let user = &mut self.users[stream];
-        if user.due().is_none() {
-            let mix = &mut state.mix;
-            user.begin(due, || mix.next_scenario(), &mut state.values, &mut state.tally);
+    /// Gives the next request of the stream's user, or of the mix, to the session.
+    fn select(
+        &mut self,
+        stream: usize,
+        now: Instant,
+        state: &mut ThreadState,
+    ) -> Result<(), Error> {
+        if let Some(user) = self.users.get_mut(stream) {
+            if user.due().is_none() {
+                let mix = &mut state.mix;
+                let due = self.streams.all[stream].due;
+                user.begin(due, || mix.next_scenario(), &mut state.values);
+            }
+            let sink = self.session.sink(stream);
+            let (index, request) = user.request(&self.requests, &mut state.values, sink);
+            self.streams.all[stream].request = index;
+            self.session.set_request(stream, &request?);
+            return Ok(());
         }
-        let sink = self.session.sink(stream);
-        let (index, request) = user.request(&self.requests, &mut state.values, sink);
-        self.session.set_request(stream, &request);
-        self.streams.all[stream].request = index;
+        let next = state.mix.next(now);
+        let request = &mut self.streams.all[stream];
+        request.request = next.request;
+        request.due = next.due.unwrap_or(request.due);
+        let session = &mut self.session;
+        let set = |request: &C::Request| session.set_request(stream, request);
+        self.requests.select(next.request, &mut state.values, set)
+    }
+
+    /// Counts a request that cannot be encoded. The stream then rests for a moment.
+    fn unsendable(&mut self, stream: usize, why: &Error, now: Instant, state: &mut ThreadState) {
+        self.count_failure(stream, Failure::Write, why, state);
+        self.streams.all[stream].is_unsendable = true;
+        self.streams.rest(stream, now + UNSENDABLE_PAUSE);
+        state.alarm.add(now + UNSENDABLE_PAUSE, self.id);
     }
 
     /// Counts the failed request of a stream, which is free after that.
@@ -251,11 +275,21 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         why: &dyn fmt::Display,
         state: &mut ThreadState,
     ) {
+        self.count_failure(stream, failure, why, state);
+        self.streams.release(stream);
+    }
+
+    fn count_failure(
+        &mut self,
+        stream: usize,
+        failure: Failure,
+        why: &dyn fmt::Display,
+        state: &mut ThreadState,
+    ) {
         state.tally.fail(failure, self.streams.all[stream].request, why);
         if let Some(user) = self.users.get_mut(stream) {
             user.failed(Instant::now(), &mut state.tally);
         }
-        self.streams.release(stream);
     }
 
     /// Does everything that is possible now: takes requests, starts those that wait, writes.
@@ -284,7 +318,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                 Phase::Open => {}
                 _ => return,
             }
-            self.start_waiting(now);
+            self.start_waiting(now, state);
             let is_written = self.write(now, state);
             // The write may have given the session capacity for more requests.
             if !is_written || self.streams.waiting.is_empty() || self.capacity() == 0 {
@@ -322,15 +356,11 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             };
             let request = &mut self.streams.all[stream];
             (request.due, request.is_retry) = (due, false);
-            if !self.users.is_empty() {
-                self.take_step(stream, due, state);
-            } else if state.mix.is_mixed() {
-                let next = state.mix.next(now);
-                request.request = next.request;
-                request.due = next.due.unwrap_or(due);
-                let session = &mut self.session;
-                let set = |request: &C::Request| session.set_request(stream, request);
-                self.requests.select(next.request, &mut state.values, set);
+            if (state.mix.is_mixed() || !self.users.is_empty())
+                && let Err(error) = self.select(stream, now, state)
+            {
+                self.unsendable(stream, &error, now, state);
+                continue;
             }
             let begin = self.streams.all[stream].due.max(earliest);
             if begin > now {
@@ -342,13 +372,16 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    fn start_waiting(&mut self, now: Instant) {
+    fn start_waiting(&mut self, now: Instant, state: &mut ThreadState) {
         while self.capacity() > 0
             && let Some(stream) = self.streams.waiting.pop_front()
         {
             if !self.session.start(stream, now) {
                 self.streams.waiting.push_front(stream);
                 return;
+            }
+            if let Some(user) = self.users.get_mut(stream) {
+                user.start(&mut state.tally);
             }
             self.streams.under_way += 1;
             let request = &mut self.streams.all[stream];

@@ -11,6 +11,15 @@ pub(crate) struct Redirect {
     pub target: String,
     /// Sends GET without a body instead of the method of the step.
     pub is_get: bool,
+    /// Sends Authorization fields and cookies to the other name of the server, too.
+    pub has_credentials: bool,
+}
+
+impl Redirect {
+    /// Returns true if the request may have credentials of the host of the run.
+    pub fn sends_credentials(&self) -> bool {
+        self.host.is_none() || self.has_credentials
+    }
 }
 
 /// Maximum length of a `Location` in bytes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_client::{
     AjpRequest, Gateway, Http2Request, Http3Request, HttpRequest, WEBSOCKET_KEY, WebSocketRequest,
 };
-use forebay_wire::http1::{HeadError, is_field_value, is_token};
+use forebay_wire::http1::{HeadError, Http1Limits, is_field_value, is_token};
 
 use crate::template::{Encode, Names, RequestSource, Template};
 use crate::{Error, Protocol, Spec};
@@ -103,7 +103,8 @@ impl Requests {
             let (converter, encode) = (self.converter.clone(), encode.clone());
             let to_head = each.to_head;
             let render = move |[http, message]: [Vec<u8>; 2]| {
-                encode(&converter.convert(http, message, to_head).ok()?).ok()
+                converter.check_length(&http)?;
+                encode(&converter.convert(http, message, to_head)?)
             };
             Box::new(render) as Encode<R>
         };
@@ -161,6 +162,17 @@ fn http_of(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>), Error> {
 }
 
 impl Converter {
+    /// Refuses a head that most servers refuse as too long. Other protocols than HTTP/1.1 check it
+    /// in their conversion.
+    fn check_length(&self, http: &[u8]) -> Result<(), Error> {
+        if !matches!(self.protocol, Protocol::Http | Protocol::Https) {
+            return Ok(());
+        }
+        let head = memchr::memmem::find(http, b"\r\n\r\n").map_or(http.len(), |at| at + 4);
+        let limit = Http1Limits::default().head;
+        if head <= limit { Ok(()) } else { Err(malformed(HeadError::TooLarge)) }
+    }
+
     /// Converts an HTTP/1.1 request to the encoding of the protocol.
     fn convert(&self, http: Vec<u8>, message: Vec<u8>, to_head: bool) -> Result<Encoded, Error> {
         let (gateway, keepalive) = (&self.gateway, self.keepalive);

@@ -9,7 +9,7 @@ use forebay_wire::http1::is_field_value;
 
 use crate::cookies::SharedJar;
 use crate::redirect::Redirect;
-use crate::{Shard, Spec, ValueTable};
+use crate::{Error, Shard, Spec, ValueTable};
 
 /// Request with placeholders, as HTTP/1.1. The head's length field is added when the length of the
 /// body is known.
@@ -242,7 +242,9 @@ impl Template {
             out.extend_from_slice(&changed);
         }
         let mut cookies = Vec::new();
-        self.cookies.render(&mut draw, Encoding::None, &mut cookies);
+        if redirect.as_ref().is_none_or(Redirect::sends_credentials) {
+            self.cookies.render(&mut draw, Encoding::None, &mut cookies);
+        }
         if let Some(jar) = jar {
             jar.append(&out[target], &mut cookies);
         }
@@ -395,14 +397,15 @@ fn escape_json(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the fields of a request that follows a redirect: with another host, and without those of
-/// a body that is not sent.
+/// Returns the fields of a request that follows a redirect: with another host, without those of a
+/// body that is not sent, and without credentials for another host.
 fn redirected_fields(fields: &[u8], redirect: &Redirect) -> Vec<u8> {
     let mut out = Vec::with_capacity(fields.len());
     for line in fields.split_inclusive(|&b| b == b'\n') {
         let name = line.split(|&b| b == b':').next().unwrap_or_default().to_ascii_lowercase();
         match (name.as_slice(), &redirect.host) {
             (b"content-type" | b"content-encoding", _) if redirect.is_get => {}
+            (b"authorization" | b"proxy-authorization", Some(_)) if !redirect.has_credentials => {}
             (b"host", Some(host)) => out.extend_from_slice(format!("Host: {host}\r\n").as_bytes()),
             _ => out.extend_from_slice(line),
         }
@@ -431,9 +434,9 @@ pub(crate) struct RequestSource<R> {
     jar: Option<SharedJar>,
 }
 
-/// Converts an HTTP/1.1 request and a message to the encoding of a protocol. Returns `None` if the values make
+/// Converts an HTTP/1.1 request and a message to the encoding of a protocol. Fails if the values make
 /// this impossible, for example because the head is too long.
-pub(crate) type Encode<R> = Box<dyn Fn([Vec<u8>; 2]) -> Option<R> + Send + Sync>;
+pub(crate) type Encode<R> = Box<dyn Fn([Vec<u8>; 2]) -> Result<R, Error> + Send + Sync>;
 
 struct Templates<R> {
     all: Vec<Template>,
@@ -462,30 +465,43 @@ impl<R: Clone> RequestSource<R> {
     }
 
     /// Passes the next request with this index to `set`.
-    pub fn select(&self, index: usize, values: &mut Values, set: impl FnOnce(&R)) {
-        let rendered = self.templates.as_ref().and_then(|templates| {
-            templates.encode[index](templates.all[index].render(values, self.jar.as_ref()))
-        });
-        set(rendered.as_ref().unwrap_or(&self.fixed[index]));
+    ///
+    /// # Errors
+    /// Fails if the request cannot be encoded with its values and cookies.
+    pub fn select(
+        &self,
+        index: usize,
+        values: &mut Values,
+        set: impl FnOnce(&R),
+    ) -> Result<(), Error> {
+        match &self.templates {
+            None => set(&self.fixed[index]),
+            Some(templates) => {
+                let rendered = templates.all[index].render(values, self.jar.as_ref());
+                set(&templates.encode[index](rendered)?);
+            }
+        }
+        Ok(())
     }
 
     /// Returns the request of a step, with cookies, or the request that follows a redirect.
+    ///
+    /// # Errors
+    /// Fails if the request cannot be encoded with its values and cookies.
     pub fn render_step(
         &self,
         index: usize,
         draw: Draw<'_>,
         context: (Option<&SharedJar>, &Option<Redirect>),
-    ) -> RenderedStep<R> {
-        let fixed = || RenderedStep { request: self.fixed[index].clone(), target: "/".to_owned() };
-        let Some(templates) = &self.templates else { return fixed() };
+    ) -> Result<RenderedStep<R>, Error> {
+        let Some(templates) = &self.templates else {
+            return Ok(RenderedStep { request: self.fixed[index].clone(), target: "/".to_owned() });
+        };
         let [http, message] = templates.all[index].render_with(draw, context);
         let mut words = http.split(|&b| b == b' ');
         let target = String::from_utf8_lossy(words.nth(1).unwrap_or_default()).into_owned();
-        // The longest values were checked before the run, so the request can be encoded.
-        match templates.encode[index]([http, message]) {
-            Some(request) => RenderedStep { request, target },
-            None => fixed(),
-        }
+        let request = templates.encode[index]([http, message])?;
+        Ok(RenderedStep { request, target })
     }
 }
 

@@ -9,7 +9,7 @@ use crate::redirect::{Redirect, is_redirect, resolve};
 use crate::tally::{Failure, Tally};
 use crate::template::{RenderedStep, RequestSource, StepValues, Values};
 use crate::verdict::StepReply;
-use crate::{Scenario, ScenarioPlan, ScenarioStep, Url};
+use crate::{Error, Scenario, ScenarioPlan, ScenarioStep, Url};
 
 /// Virtual user. A connection with one request at a time has one user, and each stream has one.
 ///
@@ -36,6 +36,8 @@ pub(crate) struct VirtualUser {
     number: u64,
     row: u64,
     has_failed: bool,
+    /// True if the first request of the iteration has started.
+    is_started: bool,
     /// Time at which the iteration was due.
     begun: Instant,
     /// Time at which the next request of the iteration is due.
@@ -61,6 +63,7 @@ impl VirtualUser {
             number: 0,
             row: 0,
             has_failed: false,
+            is_started: false,
             begun: now,
             next: now,
             random: fastrand::Rng::new(),
@@ -78,13 +81,7 @@ impl VirtualUser {
     }
 
     /// Begins an iteration that is due at `due`. `scenario` chooses the scenario of a new user.
-    pub fn begin(
-        &mut self,
-        due: Instant,
-        scenario: impl FnOnce() -> usize,
-        values: &mut Values,
-        tally: &mut Tally,
-    ) {
+    pub fn begin(&mut self, due: Instant, scenario: impl FnOnce() -> usize, values: &mut Values) {
         if self.left == 0 {
             self.scenario = scenario();
             self.left = self.scenario().iterations;
@@ -95,26 +92,38 @@ impl VirtualUser {
         self.left -= 1;
         self.number = values.next_number();
         (self.step, self.has_failed, self.begun, self.next) = (Some((0, 0)), false, due, due);
-        (self.followed, self.redirect) = (0, None);
-        tally.iterations[self.scenario].started += 1;
+        (self.followed, self.redirect, self.is_started) = (0, None, false);
     }
 
-    /// Returns the index of the next request, and the request.
+    /// Counts the iteration when its first request starts. Before that, the iteration may wait for
+    /// its due time until the end of the run.
+    pub fn start(&mut self, tally: &mut Tally) {
+        if !std::mem::replace(&mut self.is_started, true) {
+            tally.iterations[self.scenario].started += 1;
+        }
+    }
+
+    /// Returns the index of the next request, and the request. It is an error if the request cannot
+    /// be encoded with its values and cookies.
     pub fn request<R: Clone>(
         &mut self,
         source: &RequestSource<R>,
         values: &mut Values,
         sink: &mut Inspection,
-    ) -> (usize, R) {
+    ) -> (usize, Result<R, Error>) {
         let index = self.step.map_or(0, |(index, _)| index);
         let scenario = &self.plan.scenarios[self.scenario];
         let step = &scenario.steps[index];
         sink.watch(step.wants_body());
         let given = StepValues { number: self.number, row: self.row, extracted: &self.extracted };
+        let other = self.redirect.as_ref().filter(|redirect| !redirect.sends_credentials());
+        self.jar.select_host(other.and_then(|other| other.host.as_deref()).unwrap_or_default());
         let jar = scenario.cookies.then_some(&self.jar);
         let rendered = source.render_step(step.part, values.draw(given), (jar, &self.redirect));
-        let RenderedStep { request, target } = rendered;
-        self.target = target;
+        let request = rendered.map(|RenderedStep { request, target }| {
+            self.target = target;
+            request
+        });
         (step.part, request)
     }
 
@@ -188,7 +197,8 @@ impl VirtualUser {
             .or_else(|| before.and_then(|before| before.host).filter(|_| !is_absolute(location)));
         // Browsers change the method to GET for these, and curl does, too.
         let is_get = was_get || matches!(status, 301..=303);
-        self.redirect = Some(Redirect { host, target, is_get });
+        let has_credentials = self.plan.shares_credentials;
+        self.redirect = Some(Redirect { host, target, is_get, has_credentials });
         Ok(true)
     }
 
@@ -225,6 +235,7 @@ impl VirtualUser {
             Some((index + 1, 0)).filter(|(index, _)| *index < scenario.steps.len())
         };
         if self.step.is_none() {
+            self.start(tally);
             let time = now.saturating_duration_since(self.begun);
             tally.iterations[self.scenario].end(self.has_failed, time);
         }

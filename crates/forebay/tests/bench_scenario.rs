@@ -1,5 +1,7 @@
 //! Scenarios of `forebay bench`, against a server that checks each request.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
@@ -9,6 +11,7 @@ use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use forebay_testkit::folder::Folder;
 use serde_json::Value;
 
 type Answer = fn(&str) -> String;
@@ -69,7 +72,8 @@ fn read_request(stream: &mut TcpStream) -> Option<String> {
 }
 
 fn field<'a>(request: &'a str, name: &str) -> Option<&'a str> {
-    request.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    let fields = request.lines().filter_map(|line| line.split_once(": "));
+    fields.filter(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value).next()
 }
 
 fn reply(status: u16, fields: &str, body: &str) -> String {
@@ -361,4 +365,111 @@ fn mistakes_in_the_file_have_their_line_and_the_next_step() {
     }
     let (output, _) = bench("http://127.0.0.1:1/", &format!("{step}path = '/{{tokn}}'"), &[]);
     assert!(text(&output.stderr).contains("no value has the name \"tokn\""), "{output:?}");
+}
+
+/// Sets a cookie of 4,000 bytes whose name is in the query.
+fn many_cookies(request: &str) -> String {
+    let target = request.split(' ').nth(1).unwrap();
+    let value = "y".repeat(4000);
+    let name = target.split('?').nth(1).unwrap_or("none");
+    reply(200, &format!("Set-Cookie: c{name}={value}\r\n"), "ok")
+}
+
+#[test]
+fn all_protocols_perform_scenarios_and_refuse_heads_that_are_too_long() {
+    let long = "[[scenario]]\n[[scenario.step]]\npath = '/set?{random:1-999999}'\nrepeat = 60\n";
+    let check_long = |url: &str, args: &[&str], received: &Received| {
+        let (_, json) = bench(url, long, &[&["-n", "3", "-c", "1"][..], args].concat());
+        assert_eq!(json["requests"]["failures"]["write"], 3, "{json:#}");
+        assert_eq!(json["iterations"][0]["failed"], 3);
+        let why = json["first_failure"].as_str().unwrap();
+        assert!(why.contains("malformed") && why.contains("large"), "{why}");
+        let all = received.all();
+        let sent = json["requests"]["completed"].as_u64().unwrap();
+        assert_eq!(all.len() as u64, sent);
+        assert!(all.iter().all(|request| !request.contains("xxxx")), "no placeholder is invented");
+    };
+    let (url, received) = server(many_cookies);
+    check_long(&url, &[], &received);
+
+    let (backend, received) = server(shop);
+    let (cookies, long_received) = server(many_cookies);
+    let folder = Folder::new();
+    let routes = format!(
+        "[[site.route]]\npath = '/set'\nproxy = '{}'\n[[site.route]]\nproxy = '{}'\n",
+        cookies.trim_end_matches('/'),
+        backend.trim_end_matches('/')
+    );
+    let (front, authority) = support::http3::site(folder, &routes);
+    let ca = front.folder.write("ca.pem", &authority.pem);
+    let url = format!("https://localhost:{}/", front.address.port());
+    for (flags, protocol) in [
+        (&["-c", "3"][..], "https"),
+        (&["-c", "2", "--http2", "--streams", "2"], "h2"),
+        (&["-c", "2", "--http3", "--streams", "2"], "http3"),
+    ] {
+        let ca = ["-n", "12", "--ca", ca.to_str().unwrap()];
+        let (output, json) = bench(&url, SHOP, &[flags, &ca].concat());
+        assert_eq!(output.status.code(), Some(0), "{protocol}: {output:?} {json:#}");
+        assert_eq!((&json["iterations"][0]["completed"]), &12, "{protocol}");
+        assert_eq!(json["requests"]["completed"], 60, "{protocol}");
+        assert_eq!(received.all().len(), 60, "{protocol}");
+        received.0.lock().unwrap().clear();
+    }
+    let args = ["--http2", "--ca", ca.to_str().unwrap()];
+    check_long(&url, &args, &long_received);
+}
+
+/// Redirects `/login` to another name of the server. Each name sets its own cookie.
+fn two_names(request: &str) -> String {
+    match request.split(' ').nth(1).unwrap() {
+        "/login" => {
+            let fields =
+                "Location: http://www.example/end\r\nSet-Cookie: here=1; Domain=example\r\n";
+            reply(307, fields, "")
+        }
+        "/end" => reply(302, "Location: /there\r\nSet-Cookie: there=2\r\n", ""),
+        _ => reply(200, "", "ok"),
+    }
+}
+
+#[test]
+fn credentials_go_to_another_name_of_the_server_only_if_the_file_says_so() {
+    let run = |top: &str| {
+        let scenario = format!(
+            "hosts = ['www.example']\n{top}\nfields = {{ Authorization = 'Basic x', Cookie = 'own=3' }}\n\
+             [[scenario]]\n[[scenario.step]]\npath = '/login'\n[[scenario.step]]\npath = '/home'\n"
+        );
+        let (url, received) = server(two_names);
+        let (output, _) = bench(&url, &scenario, &["-n", "1", "-c", "1"]);
+        assert!(output.status.success(), "{output:?}");
+        let credentials = |request: &String| {
+            let of = |name| field(request, name).unwrap_or("-").to_owned();
+            (of("Authorization"), of("Cookie"))
+        };
+        received.all().iter().map(credentials).collect::<Vec<_>>()
+    };
+    let pair =
+        |(authorization, cookie): (&str, &str)| (authorization.to_owned(), cookie.to_owned());
+    let apart = [("Basic x", "own=3"), ("-", "-"), ("-", "there=2"), ("Basic x", "own=3; here=1")];
+    assert_eq!(run(""), apart.map(pair));
+    let together = [
+        ("Basic x", "own=3"),
+        ("Basic x", "own=3; here=1"),
+        ("Basic x", "own=3; here=1; there=2"),
+        ("Basic x", "own=3; here=1; there=2"),
+    ];
+    assert_eq!(run("share_credentials = true"), together.map(pair));
+}
+
+#[test]
+fn iterations_that_were_never_due_are_not_interrupted() {
+    let (url, received) = server(hostile);
+    let scenario = "[[scenario]]\n[[scenario.step]]\npath = '/x'\n";
+    let args = ["-d", "500ms", "-c", "40", "-r", "10", "--arrivals", "even", "--allow-failures"];
+    let (_, json) = bench(&url, scenario, &args);
+    let counts = &json["iterations"][0];
+    let [completed, interrupted] =
+        ["completed", "interrupted"].map(|name| counts[name].as_u64().unwrap());
+    assert_eq!(completed + interrupted, received.all().len() as u64);
 }

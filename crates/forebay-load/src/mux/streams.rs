@@ -31,6 +31,8 @@ pub struct MuxStream {
     pub reads: u64,
     /// True if the request was started before, on a connection that has ended.
     pub is_retry: bool,
+    /// True if the stream rests after a request that could not be encoded.
+    pub is_unsendable: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,7 @@ impl Streams {
             until: now,
             reads: 0,
             is_retry: false,
+            is_unsendable: false,
         };
         Self {
             all: vec![idle; count],
@@ -91,6 +94,10 @@ impl Streams {
         }
         for stream in 0..self.all.len() {
             if self.all[stream].state == MuxStreamState::Resting && self.all[stream].until <= now {
+                if self.all[stream].is_unsendable {
+                    self.release(stream);
+                    continue;
+                }
                 self.resting -= 1;
                 self.wait(stream, deadline);
             }
@@ -114,6 +121,7 @@ impl Streams {
             MuxStreamState::Resting => self.resting -= 1,
             MuxStreamState::Idle => return,
         }
+        self.all[stream].is_unsendable = false;
         self.all[stream].state = MuxStreamState::Idle;
         self.idle.push(stream);
     }

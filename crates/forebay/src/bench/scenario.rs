@@ -42,6 +42,7 @@ fn parse(path: &Path, text: &str, url: &Url) -> Result<(Vec<Part>, ScenarioPlan)
         return Err(reader.at(0..0, "it has no scenario", help));
     }
     reader.plan.hosts = file.hosts;
+    reader.plan.shares_credentials = file.share_credentials;
     let is_only = file.scenario.len() == 1;
     for (index, table) in file.scenario.iter().enumerate() {
         let default = format!("scenario {}", index + 1);

@@ -13,6 +13,8 @@ pub struct ScenarioFile {
     #[serde(default)]
     pub hosts: Vec<String>,
     #[serde(default)]
+    pub share_credentials: bool,
+    #[serde(default)]
     pub scenario: Vec<Spanned<ScenarioTable>>,
 }
 
