@@ -208,6 +208,10 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
+    fn is_iterating(&self) -> bool {
+        self.user.as_ref().is_some_and(|user| user.due().is_some())
+    }
+
     /// Lets the user begin an iteration if necessary. Returns false if the run has no more
     /// iterations.
     fn takes_step(&mut self, due: Instant, state: &mut ThreadState) -> bool {
@@ -242,6 +246,16 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     /// Takes the next request from the budget. The request is due at `due`, but is not sent before
     /// `earliest`.
     fn turn(&mut self, due: Instant, earliest: Instant, now: Instant, state: &mut ThreadState) {
+        let due = match &state.active_times {
+            Some(times) if !self.is_iterating() => {
+                let active = times.next(self.id, due);
+                if active > now.max(due) {
+                    self.close();
+                }
+                active
+            }
+            _ => due,
+        };
         if !self.takes_step(due, state) {
             self.phase = Phase::Done;
             state.active -= 1;

@@ -22,6 +22,8 @@
 //!   `cookies` keeps what the server sets;
 //! - `scenario` describes steps of virtual users (`virtual_user`), who check replies (`verdict`) and
 //!   follow a `redirect`;
+//! - `ramp` changes the rate or the number of connections in stages, and `stage_counts` has their
+//!   results;
 //! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply.
 //!
 //! [`Turns`] divides a load into several parts (turns) and keeps the connections open between them.
@@ -48,6 +50,7 @@ mod mix;
 mod mux;
 mod outcome;
 mod pacer;
+mod ramp;
 mod redirect;
 mod replay;
 mod replay_order;
@@ -60,6 +63,7 @@ mod search;
 mod series;
 mod shard;
 mod spec;
+mod stage_counts;
 mod tally;
 mod target;
 mod template;
@@ -84,6 +88,7 @@ pub use iterations::IterationCounts;
 pub use live::{LiveCounts, ThreadSeconds};
 pub use merge::{Merged, ShardResult, merge};
 pub use outcome::{Bytes, ClientUsage, Failures, Handshakes, Outcome, PartCounts, Requests};
+pub use ramp::{Ramp, Stage};
 pub use replay::read_replay;
 pub use replay_order::{Replay, ReplayRun};
 pub use requests_file::parse_requests;
@@ -93,5 +98,6 @@ pub use scenario::{
 };
 pub use shard::{Shard, ShardRun};
 pub use spec::{Arrivals, Check, Lifetime, Part, Rate, Second, Spec, Stop, TlsOptions};
+pub use stage_counts::StageCounts;
 pub use url::{Endpoint, Protocol, Url, UrlError};
 pub use value_table::ValueTable;

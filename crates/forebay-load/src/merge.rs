@@ -240,6 +240,7 @@ fn check_counts(outcome: &Outcome) -> Result<(), String> {
     let counts = counts.chain(handshakes);
     let iterations = outcome.iterations.iter();
     let counts = counts.chain(iterations.flat_map(|i| [i.completed, i.failed, i.interrupted]));
+    let counts = counts.chain(outcome.stages.iter().flat_map(|s| [s.completed, s.failed]));
     let kinds = outcome.parts.iter().flat_map(|part| part.failures.by_kind().map(|(_, n)| n));
     let counts = counts.chain(kinds);
     let parts = outcome.parts.iter().flat_map(|part| [part.completed, part.failed]);
@@ -277,6 +278,11 @@ fn check_same(first: &Outcome, other: &Outcome) -> Result<(), String> {
     }
     if first.replay != other.replay {
         return Err("it replayed another log, or at another speed, than".to_owned());
+    }
+    let stages =
+        |run: &Outcome| -> Vec<_> { run.stages.iter().map(|s| (s.from, s.stage)).collect() };
+    if stages(first) != stages(other) {
+        return Err("it had other stages than".to_owned());
     }
     if scenarios(first) != scenarios(other) {
         return Err("it performed other scenarios than".to_owned());
@@ -371,6 +377,11 @@ fn sum(results: Vec<(String, Outcome)>, window: &Window) -> Outcome {
             sum.parts = run.parts;
         } else {
             sum.parts.iter_mut().zip(run.parts).for_each(|(sum, part)| sum.add(part));
+        }
+        if sum.stages.is_empty() {
+            sum.stages = run.stages;
+        } else {
+            sum.stages.iter_mut().zip(&run.stages).for_each(|(sum, run)| sum.add(run));
         }
         if sum.iterations.is_empty() {
             sum.iterations = run.iterations;

@@ -300,6 +300,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                 self.close();
             }
             self.take_up(now, state);
+            if self.phase == Phase::Open && self.is_inactive(now, state) {
+                self.close();
+            }
             if self.streams.is_idle() {
                 // An open connection stays open for the next turn.
                 if self.phase == Phase::Open {
@@ -325,6 +328,15 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                 return;
             }
         }
+    }
+
+    /// Returns true if a stage of a ramp has ended the use of this connection.
+    fn is_inactive(&self, now: Instant, state: &ThreadState) -> bool {
+        let Streams { waiting, under_way, .. } = &self.streams;
+        let times = state.active_times.as_ref().filter(|_| waiting.is_empty() && *under_way == 0);
+        let is_iterating =
+            || self.users.iter().any(|user| user.due().is_some_and(|due| due <= now));
+        times.is_some_and(|times| times.next(self.id, now) > now && !is_iterating())
     }
 
     /// Returns the number of requests that may start on this connection now.
@@ -353,6 +365,10 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                 }
                 _ if begun => state.pacer.next(earliest),
                 _ => state.pacer.first(earliest),
+            };
+            let due = match &state.active_times {
+                Some(times) if step_due.is_none() => times.next(self.id, due),
+                _ => due,
             };
             let request = &mut self.streams.all[stream];
             (request.due, request.is_retry) = (due, false);

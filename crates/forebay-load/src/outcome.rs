@@ -7,7 +7,9 @@ use forebay_stat::Latency;
 use serde_json::{Value, json};
 
 use crate::latency_json::latency_json;
-use crate::{Arrivals, IterationCounts, Protocol, Rate, ReplayRun, Second, Shard, ShardRun};
+use crate::{
+    Arrivals, IterationCounts, Protocol, Rate, ReplayRun, Second, Shard, ShardRun, StageCounts,
+};
 
 /// Results of a run.
 #[derive(Clone, Debug)]
@@ -30,6 +32,8 @@ pub struct Outcome {
     pub is_interrupted: bool,
     /// Counts of each second of the run. Empty for a turn of [`Turns`](crate::Turns).
     pub series: Vec<Second>,
+    /// Counts of each stage of a ramp.
+    pub stages: Vec<StageCounts>,
     /// Protocol of the run.
     pub protocol: Protocol,
     /// Number of connections.
@@ -185,6 +189,7 @@ impl Default for Outcome {
             oldest_in_flight: Duration::ZERO,
             is_interrupted: false,
             series: Vec::new(),
+            stages: Vec::new(),
             protocol: Protocol::Http,
             connections: 1,
             streams: 1,
@@ -357,6 +362,7 @@ impl Outcome {
             "arrivals": self.rate.map(|rate| rate.arrivals.name()),
             "rate_shortfall": self.is_open_loop().then_some(self.shortfall),
             "oldest_in_flight_s": self.oldest_in_flight.as_secs_f64(),
+            "stages": self.stages.iter().map(StageCounts::to_json).collect::<Vec<_>>(),
             "series": self.series.iter().map(second_json).collect::<Vec<_>>(),
             "rate_per_s": self.rate_per_s(),
             "bytes": { "read": self.bytes.read, "body": self.bytes.body },
@@ -398,6 +404,7 @@ impl Outcome {
             oldest_in_flight: seconds(json, "oldest_in_flight_s").unwrap_or_default(),
             is_interrupted: json["interrupted"] == true,
             series: series(json),
+            stages: StageCounts::all_from_json(&json["stages"])?,
             protocol: Protocol::named(protocol).ok_or_else(|| "protocol".to_owned())?,
             connections: count(json, "connections")? as usize,
             streams: count(json, "streams")? as usize,
@@ -720,6 +727,7 @@ mod tests {
                 Second { completed: 499, failed: 0, histogram: latency.encode() },
                 Second { completed: 0, failed: 1, histogram: String::new() },
             ],
+            stages: Vec::new(),
             protocol: Protocol::H2,
             connections: 3,
             streams: 7,

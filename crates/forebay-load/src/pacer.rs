@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::ramp::RampPlan;
 use crate::{Arrivals, Rate, Shard, Spec};
 
 /// Source of the requests' due times. All differences between closed and open loop are here.
@@ -27,6 +28,8 @@ pub(crate) struct Plan {
     gap: Duration,
     arrivals: Arrivals,
     random: fastrand::Rng,
+    /// Plan of a rate that changes in stages. `gap` then has no meaning.
+    ramp: Option<Box<RampPlan>>,
 }
 
 impl Pacer {
@@ -39,8 +42,16 @@ impl Pacer {
         // and the plans of all shards' threads as well.
         let gap = Duration::from_secs_f64(threads as f64 / per_second);
         let phase = spec.shard.as_ref().map_or(0.0, Shard::phase);
-        let next = start + gap.mul_f64((index as f64 + phase) / threads as f64);
-        let plan = Plan { gap, arrivals, random: fastrand::Rng::new() };
+        let mut next = start + gap.mul_f64((index as f64 + phase) / threads as f64);
+        let mut plan = Plan { gap, arrivals, random: fastrand::Rng::new(), ramp: None };
+        if let Some(ramp) = &spec.ramp {
+            let mut ramp = RampPlan::new(ramp, start, (index, threads), spec.shard.as_ref());
+            if arrivals == Arrivals::Poisson {
+                ramp.begin_at_random(plan.factor());
+            }
+            next = ramp.due();
+            plan.ramp = Some(Box::new(ramp));
+        }
         Self::Open { next, plan, late: Duration::ZERO }
     }
 
@@ -66,7 +77,7 @@ impl Pacer {
             Self::Open { next, plan, late } => {
                 let due = *next;
                 *late = now.saturating_duration_since(due);
-                *next = due + plan.gap();
+                *next = plan.after(due);
                 due
             }
         }
@@ -111,12 +122,31 @@ impl Pacer {
 }
 
 impl Plan {
+    /// Returns the instant that follows `due`.
+    fn after(&mut self, due: Instant) -> Instant {
+        if self.ramp.is_none() {
+            return due + self.gap();
+        }
+        let factor = self.factor();
+        self.ramp.as_mut().map_or(due, |ramp| {
+            ramp.advance(factor);
+            ramp.due()
+        })
+    }
+
     fn gap(&mut self) -> Duration {
         match self.arrivals {
             Arrivals::Even => self.gap,
-            // The factor is the inverse of the exponential distribution function. `f64()` is less
-            // than 1.
-            Arrivals::Poisson => self.gap.mul_f64(-(1.0 - self.random.f64()).ln()),
+            Arrivals::Poisson => self.gap.mul_f64(self.factor()),
+        }
+    }
+
+    /// Returns the ratio of the next gap to the mean gap.
+    fn factor(&mut self) -> f64 {
+        match self.arrivals {
+            Arrivals::Even => 1.0,
+            // The inverse of the exponential distribution function. `f64()` is less than 1.
+            Arrivals::Poisson => -(1.0 - self.random.f64()).ln(),
         }
     }
 }
@@ -166,7 +196,7 @@ mod tests {
     fn poisson_gaps_have_the_mean_and_spread_of_an_exponential() {
         let random = fastrand::Rng::with_seed(7);
         let gap = Duration::from_millis(10);
-        let mut plan = Plan { gap, arrivals: Arrivals::Poisson, random };
+        let mut plan = Plan { gap, arrivals: Arrivals::Poisson, random, ramp: None };
         let gaps: Vec<f64> = (0..20_000).map(|_| plan.gap().as_secs_f64()).collect();
         let summary = forebay_stat::Summary::of(&gaps).unwrap();
         assert!((summary.mean - 0.01).abs() < 0.0003, "{summary:?}");

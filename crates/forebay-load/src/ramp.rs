@@ -231,8 +231,10 @@ mod tests {
     #[test]
     fn the_rate_is_linear_in_each_stage_and_the_sum_is_exact() {
         // 50 + 100 + 0 + 100 requests.
-        let ramp =
-            ramp(0.0, &[(1000, 100.0), (1000, 100.0), (0, 0.0), (500, 0.0), (0, 50.0), (2000, 50.0)]);
+        let ramp = ramp(
+            0.0,
+            &[(1000, 100.0), (1000, 100.0), (0, 0.0), (500, 0.0), (0, 50.0), (2000, 50.0)],
+        );
         assert!((ramp.mean() * 4.5 - 250.0).abs() < 1e-9);
         let start = Instant::now();
         for (threads, shards) in [(1, 1), (3, 1), (2, 4)] {
@@ -250,7 +252,8 @@ mod tests {
                     plan.advance(1.0);
                 }
             }
-            let count = |from: f64, to: f64| times.iter().filter(|t| **t >= from && **t < to).count();
+            let count =
+                |from: f64, to: f64| times.iter().filter(|t| **t >= from && **t < to).count();
             assert_eq!(times.len(), 250);
             // A half of the time of a rise has a quarter of its requests, 12.5 of 50.
             assert_eq!([count(0.0, 1.0), count(1.0, 2.0), count(2.0, 2.5)], [50, 100, 0]);

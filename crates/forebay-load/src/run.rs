@@ -17,6 +17,7 @@ use crate::inspection::Inspection;
 use crate::mix::Mix;
 use crate::mux::MuxConnection;
 use crate::pacer::Pacer;
+use crate::ramp::ActiveTimes;
 use crate::request::Requests;
 use crate::series::add_series;
 use crate::tally::{IterationTally, PartTally, Tally};
@@ -29,7 +30,7 @@ use crate::virtual_user::VirtualUser;
 use crate::worker::{Drive, Finished, Share, Worker};
 use crate::{
     ClientUsage, Control, Error, IterationCounts, Outcome, Part, PartCounts, Protocol, Rate,
-    Replay, Scenario, ShardRun, Spec, Stop, Url,
+    Replay, Scenario, ShardRun, Spec, Stage, StageCounts, Stop, Url,
 };
 
 /// A load thread that is busy for more than this share of its time counts as busy. If every thread
@@ -281,7 +282,12 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
         let shares = RequestBudget::of(spec.stop, threads).into_iter().enumerate();
         let shares = shares.map(|(index, budget)| {
             let pacer = Pacer::new(spec, start, index, threads);
-            Share { thread: index, budget, pacer, start, end, drains }
+            let active_times = spec.ramp.as_ref().filter(|_| spec.rate.is_none()).map(|ramp| {
+                let shard = spec.shard.as_ref();
+                Box::new(ActiveTimes::new(ramp, start, (index, threads), shard))
+            });
+            let stage_ends = stage_ends(spec, start);
+            Share { thread: index, budget, pacer, active_times, stage_ends, start, end, drains }
         });
         let finished = run_threads(self.workers.iter_mut().zip(shares), control)?;
         if !self.target.reached() && !control.cancelled.load(Ordering::Relaxed) {
@@ -305,6 +311,16 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
         let is_interrupted = control.cancelled.load(Ordering::Relaxed);
         Ok(Outcome { is_interrupted, started_at, ..sum(spec, start, finished) })
     }
+}
+
+/// Returns the ends of the stages of a ramp.
+fn stage_ends(spec: &Spec, start: Instant) -> Vec<Instant> {
+    let stages = spec.ramp.iter().flat_map(|ramp| &ramp.stages);
+    let end = |end: &mut Instant, stage: &Stage| {
+        *end += stage.time;
+        Some(*end)
+    };
+    stages.scan(start, end).collect()
 }
 
 /// Runs one turn on all load threads, and waits for their end. If a thread cannot be started,
@@ -354,8 +370,9 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
     let oldest_in_flight = finished.iter().map(|thread| thread.oldest).max().unwrap_or_default();
     let shortfall = finished.iter().map(|thread| thread.shortfall).sum::<f64>() / threads as f64;
     let mut tally = Tally::new(0);
-    let mut series = Vec::new();
+    let (mut series, mut stages) = (Vec::new(), Vec::new());
     for thread in finished {
+        stages.push(thread.stages);
         tally.merge(thread.tally);
         add_series(&mut series, thread.series, 0);
     }
@@ -393,6 +410,10 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
         first_failure: tally.first_failure,
         gave_up,
         series,
+        stages: spec
+            .ramp
+            .as_ref()
+            .map_or_else(Vec::new, |ramp| StageCounts::of(ramp, duration, stages)),
         shard: spec.shard.as_ref().map(ShardRun::new),
         replay: spec.replay.as_deref().map(Replay::summary),
         ..Outcome::default()

@@ -1,10 +1,12 @@
 //! Counts of each second of a run, of one load thread.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use forebay_stat::Latency;
 
 use crate::Second;
+use crate::stage_counts::StageTally;
 use crate::tally::Tally;
 
 /// Counts of each second of a run, of one load thread.
@@ -21,7 +23,22 @@ pub(crate) struct Series {
     failed: u64,
     /// Latencies of the earlier seconds.
     whole: Latency,
+    /// Latencies of the current second until the last end of a stage.
     coarse: Latency,
+    /// Stages of a ramp.
+    stages: Option<Box<StageSeries>>,
+}
+
+/// Counts of each stage of a ramp.
+#[derive(Debug)]
+struct StageSeries {
+    /// Ends of the stages that are not over.
+    ends: VecDeque<Instant>,
+    all: Vec<StageTally>,
+    /// Counts of the tally at the start of the current stage.
+    completed: u64,
+    failed: u64,
+    latency: Box<Latency>,
 }
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -36,12 +53,31 @@ impl Series {
             failed: 0,
             whole: Latency::new(),
             coarse: Latency::coarse(),
+            stages: None,
         }
     }
 
-    /// Returns the end of the current second.
+    /// Adds stages, which end at these instants.
+    pub fn with_stages(self, ends: &[Instant]) -> Self {
+        let stages = (!ends.is_empty()).then(|| {
+            Box::new(StageSeries {
+                ends: ends.iter().copied().collect(),
+                all: Vec::new(),
+                completed: 0,
+                failed: 0,
+                latency: Box::default(),
+            })
+        });
+        Self { stages, ..self }
+    }
+
+    /// Returns the end of the current second, or of the current stage if that is earlier.
     pub fn end(&self) -> Instant {
-        self.end
+        self.stage_end().map_or(self.end, |end| end.min(self.end))
+    }
+
+    fn stage_end(&self) -> Option<Instant> {
+        self.stages.as_ref().and_then(|stages| stages.ends.front().copied())
     }
 
     /// Returns the seconds that are over, from the index `first` on.
@@ -54,31 +90,61 @@ impl Series {
         self.seconds.len()
     }
 
-    /// Ends all seconds that are over at `now`.
+    /// Ends all seconds and stages that are over at `now`.
     pub fn advance(&mut self, now: Instant, tally: &mut Tally) {
-        while now >= self.end {
-            self.close(tally);
-            self.end += SECOND;
+        while now >= self.end() {
+            if self.stage_end().is_some_and(|end| end <= self.end) {
+                self.close_stage(tally);
+            } else {
+                self.close(tally);
+                self.end += SECOND;
+            }
         }
     }
 
-    /// Ends the last second, and gives the tally the latencies of the whole run.
-    pub fn finish(mut self, tally: &mut Tally) -> Vec<Second> {
+    /// Ends the last second and all stages, and gives the tally the latencies of the whole run.
+    pub fn finish(mut self, tally: &mut Tally) -> (Vec<Second>, Vec<StageTally>) {
+        while self.stage_end().is_some() {
+            self.close_stage(tally);
+        }
         if tally.completed > self.completed || tally.failed > self.failed {
             self.close(tally);
         }
         tally.latency = self.whole;
-        self.seconds
+        (self.seconds, self.stages.map(|stages| stages.all).unwrap_or_default())
+    }
+
+    /// Moves the latencies of the tally to the second, the stage and the whole run.
+    fn take_latencies(&mut self, tally: &mut Tally) {
+        if tally.latency.is_empty() {
+            return;
+        }
+        self.coarse.merge(&tally.latency);
+        self.whole.merge(&tally.latency);
+        if let Some(stages) = &mut self.stages {
+            stages.latency.merge(&tally.latency);
+        }
+        tally.latency.clear();
+    }
+
+    fn close_stage(&mut self, tally: &mut Tally) {
+        self.take_latencies(tally);
+        let Some(stages) = &mut self.stages else { return };
+        stages.ends.pop_front();
+        stages.all.push(StageTally {
+            completed: tally.completed - stages.completed,
+            failed: tally.failed - stages.failed,
+            latency: std::mem::take(&mut stages.latency),
+        });
+        (stages.completed, stages.failed) = (tally.completed, tally.failed);
     }
 
     fn close(&mut self, tally: &mut Tally) {
+        self.take_latencies(tally);
         let mut histogram = String::new();
-        if !tally.latency.is_empty() {
-            self.coarse.clear();
-            self.coarse.merge(&tally.latency);
+        if !self.coarse.is_empty() {
             histogram = self.coarse.encode();
-            self.whole.merge(&tally.latency);
-            tally.latency.clear();
+            self.coarse.clear();
         }
         self.seconds.push(Second {
             completed: tally.completed - self.completed,
@@ -118,12 +184,31 @@ mod tests {
         series.advance(start + Duration::from_millis(3100), &mut tally);
         complete(&mut tally, 300_000);
         complete(&mut tally, 100);
-        let seconds = series.finish(&mut tally);
+        let (seconds, _) = series.finish(&mut tally);
         let counts: Vec<_> = seconds.iter().map(|s| (s.completed, s.failed)).collect();
         assert_eq!(counts, [(1, 1), (0, 0), (0, 0), (2, 0)]);
         assert_eq!((tally.latency.count(), seconds[3].latency().count()), (3, 2));
+        let first = seconds.clone();
         assert!(seconds[3].latency().max_us().abs_diff(300_000) < 3000);
 
+        let mut tally = Tally::new(0);
+        let ends = [300, 1500, 1500, 2000].map(|ms| start + Duration::from_millis(ms));
+        let mut series = Series::new(start).with_stages(&ends);
+        for ms in [200, 400, 900, 1200, 1700] {
+            series.advance(start + Duration::from_millis(ms), &mut tally);
+            complete(&mut tally, ms);
+        }
+        series.advance(start + Duration::from_millis(2000), &mut tally);
+        complete(&mut tally, 2100);
+        let (seconds, stages) = series.finish(&mut tally);
+        let of = |counts: &[(u64, u64)]| counts.to_vec();
+        let counts = seconds.iter().map(|s| (s.completed, s.latency().count()));
+        assert_eq!(counts.collect::<Vec<_>>(), of(&[(3, 3), (2, 2), (1, 1)]));
+        let counts = stages.iter().map(|s| (s.completed, s.latency.count()));
+        assert_eq!(counts.collect::<Vec<_>>(), of(&[(1, 1), (3, 3), (0, 0), (1, 1)]));
+        assert_eq!(tally.latency.count(), 6);
+
+        let seconds = first;
         let mut sum = Vec::new();
         add_series(&mut sum, seconds.clone(), 1);
         add_series(&mut sum, seconds, 0);

@@ -8,7 +8,7 @@ use forebay_client::Gateway;
 use forebay_stat::Latency;
 
 use crate::value_table::has_placeholder;
-use crate::{Error, Replay, ScenarioPlan, Shard, Url, ValueTable};
+use crate::{Error, Ramp, Replay, ScenarioPlan, Shard, Url, ValueTable};
 
 /// Settings of a run of the load generator.
 #[derive(Clone, Debug)]
@@ -47,6 +47,9 @@ pub struct Spec {
     /// Rate at which requests are sent; `None` sends the next request after each reply (closed
     /// loop).
     pub rate: Option<Rate>,
+    /// Changes of the rate in stages or, without a rate, of the number of connections. Set with
+    /// [`Spec::with_ramp`].
+    pub ramp: Option<Arc<Ramp>>,
     /// Condition that a reply must meet to count as completed.
     pub check: Option<Check>,
     /// Script directory and variables for FastCGI, SCGI or uwsgi, or the secret for AJP.
@@ -213,6 +216,7 @@ impl Spec {
             timeout: Duration::from_secs(10),
             think: None,
             rate: None,
+            ramp: None,
             check: None,
             gateway: Gateway::default(),
             tls: TlsOptions::default(),
@@ -247,12 +251,28 @@ impl Spec {
             timeout: self.timeout,
             think: self.think,
             rate: self.rate,
+            ramp: self.ramp.clone(),
             shard: self.shard.clone(),
             values: self.values.clone(),
             scenario: self.scenario.clone(),
             cookies: self.cookies,
             ..Self::new(url)
         }
+    }
+
+    /// Changes the rate in stages or, without a rate, the number of connections. The run ends after
+    /// the last stage. The rate becomes the mean of all stages, and the number of connections the
+    /// highest one.
+    ///
+    /// # Errors
+    /// Fails if the stages have no load, or a number is out of range.
+    pub fn with_ramp(self, ramp: Ramp) -> Result<Self, Error> {
+        ramp.validate()?;
+        let rate = self.rate.map(|rate| Rate { per_second: ramp.mean(), ..rate });
+        let connections =
+            if rate.is_some() { self.connections } else { ramp.highest().ceil() as usize };
+        let stop = Stop::Duration(ramp.time());
+        Ok(Self { rate, connections, stop, ramp: Some(Arc::new(ramp)), ..self })
     }
 
     /// Reduces the whole load to one shard. The connections and requests of all shards
@@ -386,6 +406,15 @@ impl Spec {
         }
         if let Some(plan) = &self.scenario {
             plan.validate(&self.url, self.parts.len())?;
+        }
+        if let Some(ramp) = &self.ramp {
+            ramp.validate()?;
+            if self.stop != Stop::Duration(ramp.time()) {
+                return refuse("stages end the run: leave out a duration and a number of requests");
+            }
+            if self.replay.as_ref().is_some_and(|replay| replay.speed.is_some()) {
+                return refuse("a log's own pace excludes stages: leave out one");
+            }
         }
         if self.stop == Stop::Requests(0) || self.stop == Stop::Duration(Duration::ZERO) {
             return refuse("at least one request, or a duration above zero, is needed");

@@ -18,7 +18,9 @@ use rustix::time::{
 use crate::budget::RequestBudget;
 use crate::mix::Mix;
 use crate::pacer::Pacer;
+use crate::ramp::ActiveTimes;
 use crate::series::Series;
+use crate::stage_counts::StageTally;
 use crate::tally::Tally;
 use crate::target::ServerAddresses;
 use crate::template::Values;
@@ -89,6 +91,8 @@ pub(crate) struct ThreadState {
     pub tally: Tally,
     pub budget: RequestBudget,
     pub pacer: Pacer,
+    /// Times at which connections have requests; `None` if they always have.
+    pub active_times: Option<Box<ActiveTimes>>,
     pub alarm: Alarm,
     /// Index of the connection whose reply has just arrived, and the time of the reply. The
     /// connection has not started its next request yet.
@@ -114,6 +118,9 @@ pub(crate) struct Share {
     pub thread: usize,
     pub budget: RequestBudget,
     pub pacer: Pacer,
+    pub active_times: Option<Box<ActiveTimes>>,
+    /// Ends of the stages of a ramp.
+    pub stage_ends: Vec<Instant>,
     pub start: Instant,
     /// Instant at which the turn ends; `None` if it ends after a number of requests.
     pub end: Option<Instant>,
@@ -138,6 +145,8 @@ pub(crate) struct Finished {
     pub shortfall: f64,
     /// Counts of each second; empty for a turn of `Turns`.
     pub series: Vec<Second>,
+    /// Counts of each stage of a ramp.
+    pub stages: Vec<StageTally>,
 }
 
 /// Timer that wakes the thread for connections that wait for a certain time.
@@ -174,6 +183,7 @@ impl<C: Drive> Worker<C> {
             tally: Tally::of(&target),
             budget: RequestBudget::none(),
             pacer: Pacer::none(),
+            active_times: None,
             alarm,
             idle: None,
             target,
@@ -191,17 +201,19 @@ impl<C: Drive> Worker<C> {
 
     /// Runs a turn until its requests are used up, its time is over or it is cancelled.
     pub fn run(&mut self, share: Share, control: &Control) -> io::Result<Finished> {
-        let Share { thread, budget, pacer, start, end, drains } = share;
+        let Share { thread, budget, pacer, start, end, drains, .. } = share;
         let (cpu_before, looked_before) = (thread_cpu()?, self.waiting.looked());
         self.state.budget = budget;
         self.state.pacer = pacer;
+        self.state.active_times = share.active_times;
         self.state.active = self.connections.len();
         self.state.gave_up = false;
         self.state.mix.begin(start);
         // Turns are short, and their caller needs no series.
-        let mut series = (!drains).then(|| Series::new(start));
+        let mut series = (!drains).then(|| Series::new(start).with_stages(&share.stage_ends));
         self.load((start, end), drains, (thread, &mut series), control)?;
         let series = series.map(|series| series.finish(&mut self.state.tally));
+        let (series, stages) = series.unwrap_or_default();
         let ended = Instant::now();
         if !drains || end.is_none() {
             self.close_plan(start, end.map(|end| end.min(ended)));
@@ -221,7 +233,8 @@ impl<C: Drive> Worker<C> {
             looked: self.waiting.looked() - looked_before,
             gave_up: self.state.gave_up,
             last_refusal: self.state.last_refusal.take(),
-            series: series.unwrap_or_default(),
+            series,
+            stages,
             tally: std::mem::replace(&mut self.state.tally, Tally::of(&self.state.target)),
         })
     }
@@ -253,7 +266,7 @@ impl<C: Drive> Worker<C> {
             if let Some(series) = series.as_mut().filter(|series| now >= series.end()) {
                 let known = series.len();
                 series.advance(now, &mut self.state.tally);
-                if let Some(live) = &control.live {
+                if let Some(live) = control.live.as_ref().filter(|_| series.len() > known) {
                     live.post(self.state.tally.live(thread, known, series.since(known)));
                 }
             }

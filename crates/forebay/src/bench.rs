@@ -13,6 +13,7 @@ mod progress;
 mod replay;
 pub mod report;
 mod scenario;
+mod stages;
 mod start;
 
 use std::io::{self, IsTerminal, Write};
@@ -26,8 +27,9 @@ use crate::junit::{self, Decision};
 use clap::ValueEnum;
 use forebay_lab::Interrupt;
 use forebay_load::{
-    Arrivals, Control, Error, Gateway, Goal, Lifetime, LiveCounts, Outcome, Part, Rate,
-    RunDecision, Shard, Spec, Stop, TlsOptions, Url, ValueTable, parse_requests, run as run_load,
+    Arrivals, Control, Error, Gateway, Goal, Lifetime, LiveCounts, Outcome, Part, Ramp, Rate,
+    RunDecision, Shard, Spec, Stage, Stop, TlsOptions, Url, ValueTable, parse_requests,
+    run as run_load,
 };
 
 use conditions::{Conditions, INCONCLUSIVE};
@@ -83,9 +85,9 @@ pub struct BenchArgs {
     /// Multiple of the pace of --replay, such as 2 or 0.5; max sends as fast as replies arrive
     #[arg(long, value_name = "FACTOR", value_parser = replay::speed, requires = "replay", conflicts_with_all = ["rate", "think"])]
     speed: Option<replay::Speed>,
-    /// Number of concurrent connections
-    #[arg(short, long, default_value = "10", value_parser = number::count::<usize>, allow_negative_numbers = true)]
-    connections: usize,
+    /// Number of concurrent connections [default: 10]
+    #[arg(short, long, value_parser = number::count::<usize>, allow_negative_numbers = true)]
+    connections: Option<usize>,
     /// Stop after exactly this many requests
     #[arg(short = 'n', long, conflicts_with = "duration", value_parser = number::count::<u64>, allow_negative_numbers = true)]
     requests: Option<u64>,
@@ -99,6 +101,12 @@ pub struct BenchArgs {
     /// it, requests are sent as fast as replies arrive
     #[arg(short, long, value_parser = number::rate, allow_negative_numbers = true, group = "paced")]
     rate: Option<f64>,
+    /// Change the load in stages, such as 30s:100,1m:1000,10s:0. In each TIME, the load changes
+    /// linearly to the TARGET. With -r, targets are rates, and the first stage begins at -r (which
+    /// may be 0). Otherwise, targets are numbers of connections, and the first stage begins at -c,
+    /// or at 0 without -c
+    #[arg(long, value_name = "TIME:TARGET,...", value_delimiter = ',', value_parser = stages::parse, conflicts_with_all = ["requests", "duration", "find_rate", "against"])]
+    stages: Vec<Stage>,
     /// Distribution in time of the requests, with -r or --find-rate
     #[arg(long, value_enum, default_value_t = Spread::Poisson, requires = "paced")]
     arrivals: Spread,
@@ -243,6 +251,7 @@ enum Spread {
 }
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
+const DEFAULT_CONNECTIONS: usize = 10;
 
 pub fn run(args: &BenchArgs) -> ExitCode {
     let checked = || args.check_files().and_then(|()| args.start_at.map_or(Ok(()), start::check));
@@ -373,6 +382,11 @@ impl BenchArgs {
         }
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let arrivals = self.arrivals();
+        let ramp = self.ramp()?;
+        let connections = match &ramp {
+            Some(ramp) if self.rate.is_none() => ramp.highest() as usize,
+            _ => self.connections.unwrap_or(DEFAULT_CONNECTIONS),
+        };
         let file = self.requests_file.as_ref().or(self.replay.as_ref());
         if file.or(self.scenario.as_ref()).is_some() && urls.len() > 1 {
             let option = match (&self.replay, &self.scenario) {
@@ -405,9 +419,9 @@ impl BenchArgs {
         };
         let spec = Spec {
             parts,
-            connections: self.connections,
+            connections,
             streams: self.streams,
-            threads: self.threads.unwrap_or(cores.min(self.connections.max(1))),
+            threads: self.threads.unwrap_or(cores.min(connections.max(1))),
             stop: self.requests.map_or(default_stop, Stop::Requests),
             replay,
             scenario,
@@ -435,6 +449,10 @@ impl BenchArgs {
                 resume: self.tls_resume,
             },
             ..Spec::new(url)
+        };
+        let spec = match ramp {
+            Some(ramp) => spec.with_ramp(ramp).map_err(|error| format!("--stages: {error}"))?,
+            None => spec,
         };
         match &self.shard {
             Some(shard) => spec.divided(shard.clone()).map_err(|error| error.to_string()),
@@ -478,6 +496,13 @@ impl BenchArgs {
     /// Returns true if another option than --speed determines when requests are sent.
     fn is_unpaced(&self) -> bool {
         self.rate.is_some() || self.think.is_some()
+    }
+
+    fn ramp(&self) -> Result<Option<Ramp>, String> {
+        if self.stages.is_empty() {
+            return Ok(None);
+        }
+        stages::ramp(&self.stages, self.rate, self.connections).map(Some)
     }
 
     fn arrivals(&self) -> Arrivals {

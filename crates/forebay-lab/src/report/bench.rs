@@ -1,6 +1,6 @@
 //! The result of `forebay bench` as one HTML page, without scripts and without external resources.
 
-use forebay_load::{Outcome, Second};
+use forebay_load::{Outcome, Second, StageCounts};
 use forebay_stat::Latency;
 use minijinja::Environment;
 use minijinja::value::Serde;
@@ -41,6 +41,10 @@ struct Page<'a> {
     figures: Vec<(String, String)>,
     /// Scenarios and their steps: name, completed, failed, p50 and p99.
     steps: Vec<[String; 5]>,
+    /// Stages of a ramp: values, time, rate, completed, failed, p50 and p99.
+    stages: Vec<[String; 7]>,
+    /// Unit of the values of the stages.
+    stage_unit: String,
     /// Kinds of errors and statuses, and their counts.
     errors: Vec<(String, String)>,
     statuses: Vec<(String, String)>,
@@ -75,6 +79,11 @@ fn page<'a>(outcome: &'a Outcome, problems: &'a [String]) -> Page<'a> {
         first_failure: outcome.first_failure.as_deref(),
         figures: figures(outcome),
         steps: steps(outcome),
+        stages: outcome.stages.iter().map(stage).collect(),
+        stage_unit: match outcome.rate {
+            Some(_) => format!("{} per second", outcome.unit()),
+            None => "connections".to_owned(),
+        },
         errors: failures.map(|(kind, n)| (kind.to_owned(), number::count(n))).collect(),
         statuses: requests.status.iter().map(|(s, n)| (s.to_string(), number::count(*n))).collect(),
         seconds: per_point,
@@ -141,6 +150,22 @@ fn steps(outcome: &Outcome) -> Vec<[String; 5]> {
         Some(row(name, [part.completed, part.failed], part.latency.as_deref()))
     });
     scenarios.chain(steps).collect()
+}
+
+/// Returns the row of a stage.
+fn stage(counts: &StageCounts) -> [String; 7] {
+    let percentile =
+        |percent: f64| number::percentile(&counts.latency, percent).unwrap_or_default();
+    let [completed, failed] = [counts.completed, counts.failed].map(number::count);
+    [
+        format!("{} to {}", number::rate(counts.from), number::rate(counts.stage.target)),
+        number::time(counts.stage.time.as_secs_f64() * 1e6),
+        number::rate(counts.rate_per_s()),
+        completed,
+        failed,
+        percentile(50.0),
+        percentile(99.0),
+    ]
 }
 
 /// Adds up `count` seconds at a time.

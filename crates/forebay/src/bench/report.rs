@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use forebay_load::{
-    Failures, Handshakes, IterationCounts, Merged, Outcome, PartCounts, ReplayRun, Url,
+    Failures, Handshakes, IterationCounts, Merged, Outcome, PartCounts, ReplayRun, StageCounts, Url,
 };
 
 /// Percentiles that the table lists.
@@ -64,6 +64,9 @@ pub fn text(outcome: &Outcome) -> String {
         line("Not sent", &text);
     }
     line("Received", &received(outcome));
+    for (index, counts) in outcome.stages.iter().enumerate() {
+        line(if index == 0 { "Stages" } else { "" }, &stage(counts, outcome));
+    }
     for (index, counts) in outcome.iterations.iter().enumerate() {
         line(if index == 0 { "Iterations" } else { "" }, &iterations(counts));
     }
@@ -121,7 +124,8 @@ fn rate(outcome: &Outcome) -> String {
         text += &format!(", {} in flight at the end", grouped(outcome.requests.in_flight));
     }
     if let Some(rate) = outcome.rate {
-        text += &format!("; {} {}/s wanted", figure(rate.per_second), outcome.unit());
+        let mean = if outcome.stages.is_empty() { "" } else { " on average" };
+        text += &format!("; {} {}/s wanted{mean}", figure(rate.per_second), outcome.unit());
     }
     text + ")"
 }
@@ -211,6 +215,32 @@ fn iterations(counts: &IterationCounts) -> String {
     }
     if counts.interrupted > 0 {
         text += &format!(", {} interrupted by the end", grouped(counts.interrupted));
+    }
+    text
+}
+
+/// Formats the counts of one stage of a ramp.
+fn stage(counts: &StageCounts, outcome: &Outcome) -> String {
+    let StageCounts { from, stage, latency, .. } = counts;
+    let unit = match outcome.rate {
+        Some(_) => format!("{}/s", outcome.unit()),
+        None => "connections".to_owned(),
+    };
+    let mut text = format!(
+        "{} to {} {unit} in {}: {} requests/s",
+        figure(*from),
+        figure(stage.target),
+        time(stage.time.as_secs_f64() * 1e6),
+        figure(counts.rate_per_s()),
+    );
+    if latency.samples_beyond(99.0) >= SAMPLES_BEYOND {
+        let [p50, p99] = [50.0, 99.0].map(|percent| time(latency.percentile_us(percent) as f64));
+        text += &format!(", p50 {p50}, p99 {p99}");
+    } else if !latency.is_empty() {
+        text += &format!(", mean {}", time(latency.mean_us()));
+    }
+    if counts.failed > 0 {
+        text += &format!(", {} failed", grouped(counts.failed));
     }
     text
 }
