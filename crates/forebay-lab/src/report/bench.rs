@@ -157,8 +157,11 @@ fn stage(counts: &StageCounts) -> [String; 7] {
     let percentile =
         |percent: f64| number::percentile(&counts.latency, percent).unwrap_or_default();
     let [completed, failed] = [counts.completed, counts.failed].map(number::count);
+    let value = |value: f64| {
+        if value.fract() == 0.0 { number::count(value as u64) } else { number::rate(value) }
+    };
     [
-        format!("{} to {}", number::rate(counts.from), number::rate(counts.stage.target)),
+        format!("{} to {}", value(counts.from), value(counts.stage.target)),
         number::time(counts.stage.time.as_secs_f64() * 1e6),
         number::rate(counts.rate_per_s()),
         completed,

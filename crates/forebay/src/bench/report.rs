@@ -226,12 +226,17 @@ fn stage(counts: &StageCounts, outcome: &Outcome) -> String {
         Some(_) => format!("{}/s", outcome.unit()),
         None => "connections".to_owned(),
     };
-    let mut text = format!(
-        "{} to {} {unit} in {}: {} requests/s",
-        figure(*from),
-        figure(stage.target),
+    let value = |value: f64| {
+        if value.fract() == 0.0 { grouped(value as u64) } else { figure(value) }
+    };
+    let mut text = format!("{} to {} {unit}", value(*from), value(stage.target));
+    if stage.time.is_zero() {
+        return text + " at once";
+    }
+    text += &format!(
+        " in {}: {} requests/s",
         time(stage.time.as_secs_f64() * 1e6),
-        figure(counts.rate_per_s()),
+        figure(counts.rate_per_s())
     );
     if latency.samples_beyond(99.0) >= SAMPLES_BEYOND {
         let [p50, p99] = [50.0, 99.0].map(|percent| time(latency.percentile_us(percent) as f64));
