@@ -100,7 +100,7 @@ impl Segment {
         (self.from + self.to) / 2.0 * self.time
     }
 
-    /// Returns the time at which the integral of the ramp reaches `place`, which lies in this
+    /// Returns the time at which the integral of the ramp reaches `place`, which must be in this
     /// stage.
     fn time_of(&self, place: f64) -> f64 {
         let (area, slope) = (place - self.before, (self.to - self.from) / self.time);
