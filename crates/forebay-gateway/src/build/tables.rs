@@ -119,6 +119,7 @@ impl Origins {
             filters: Filters::new(&route.filters),
             compression: route.compress.clone().map(|settings| Rc::new(Compression::new(settings))),
             bandwidth_limit: route.bandwidth_limit,
+            timeouts: route.timeouts,
             max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
             fallback: route.fallback,
             fallback_to: route.fallback_to.clone(),
