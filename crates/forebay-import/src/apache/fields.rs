@@ -1,9 +1,9 @@
 //! Translates changes to replies (fields, expiry, compression), and limits.
 
-use super::Cx;
 use super::includes::includes;
 use super::sections::{all, last};
 use super::syntax::{Directive, is};
+use super::{Cx, media};
 use crate::draft::DraftRoute;
 use crate::template::literal;
 use crate::units::duration;
@@ -50,6 +50,7 @@ pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute
     }
     if !is_fixed {
         includes(cx, layers, route);
+        media::decorate(cx, layers, route);
     }
     let limit = last(layers, "LimitRequestBody").and_then(|limit| limit.arg(0).parse::<u64>().ok());
     if let Some(limit) = limit.filter(|_| !is_fixed) {
@@ -58,9 +59,11 @@ pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute
     }
 }
 
-fn is_type(kind: &str) -> bool {
+/// Returns true if `kind` is a media type without parameters.
+pub fn is_type(kind: &str) -> bool {
     let is_part = |part: &str| {
-        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-+._".contains(&b))
+        let is_short = (1..=100).contains(&part.len());
+        is_short && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-+._".contains(&b))
     };
     kind.split_once('/').is_some_and(|(main, sub)| is_part(main) && is_part(sub))
 }
