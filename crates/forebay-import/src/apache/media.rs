@@ -137,6 +137,7 @@ mod tests {
             ("ForceType text/plain", "Content-Type = \"text/plain\""),
             ("SetOutputFilter DEFLATE", "compress = true"),
             ("Options +Includes\nSetOutputFilter INCLUDES;DEFLATE", "ssi = true"),
+            ("Options +Includes\nAddHandler server-parsed .shtml", "ssi = true"),
         ] {
             let (toml, notes) = translated(lines);
             assert!(toml.contains(expected), "{lines}: {toml}");
