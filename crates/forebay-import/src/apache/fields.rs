@@ -1,9 +1,10 @@
 //! Translates changes to replies (fields, expiry, compression), and limits.
 
+use super::Cx;
 use super::includes::includes;
+use super::media::{self, is_type};
 use super::sections::{all, last};
 use super::syntax::{Directive, is};
-use super::{Cx, media};
 use crate::draft::DraftRoute;
 use crate::template::literal;
 use crate::units::duration;
@@ -57,15 +58,6 @@ pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute
         let limit = if limit == 0 { Value::from("unlimited") } else { Value::Number(limit) };
         route.keys.set("max_body", limit);
     }
-}
-
-/// Returns true if `kind` is a media type without parameters.
-pub fn is_type(kind: &str) -> bool {
-    let is_part = |part: &str| {
-        let is_short = (1..=100).contains(&part.len());
-        is_short && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-+._".contains(&b))
-    };
-    kind.split_once('/').is_some_and(|(main, sub)| is_part(main) && is_part(sub))
 }
 
 /// Translates `Header [always] set|append|add|merge|unset NAME VALUE`.

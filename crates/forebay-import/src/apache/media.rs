@@ -1,7 +1,6 @@
 //! Translates media types, charsets and output filters.
 
 use super::Cx;
-use super::fields::is_type;
 use super::sections::{all, last};
 use super::syntax::Directive;
 use crate::draft::DraftRoute;
@@ -79,6 +78,15 @@ fn types(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute) {
     };
     files.set("types", table);
     route.keys.set("files", files);
+}
+
+/// Returns true if `kind` is a media type without parameters.
+pub fn is_type(kind: &str) -> bool {
+    let is_part = |part: &str| {
+        let is_short = (1..=100).contains(&part.len());
+        is_short && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-+._".contains(&b))
+    };
+    kind.split_once('/').is_some_and(|(main, sub)| is_part(main) && is_part(sub))
 }
 
 /// Translates the compression of an output filter. `includes` translates INCLUDES.

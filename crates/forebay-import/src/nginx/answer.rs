@@ -3,7 +3,7 @@
 
 use super::access::{Gate, gate, guard};
 use super::conditions;
-use super::here::{Here, OwnContent, Phase, Step};
+use super::here::{EarlyStep, Here, OwnContent, Phase};
 use super::locations::{Location, LocationKind, Slot, longest};
 use super::methods::Limit;
 use super::pages::pages;
@@ -188,11 +188,11 @@ pub fn before<'a>(
     let variables = here.variables(server);
     for step in steps {
         match step {
-            Step::Route(mut route) => {
+            EarlyStep::Route(mut route) => {
                 fields::decorate(cx, &variables, &mut route);
                 out.push(route);
             }
-            Step::Content(own) => {
+            EarlyStep::Content(own) => {
                 let OwnContent { matcher, found, rewrite } = *own;
                 let (location, region) = (here.location, here.region);
                 let narrow = Here { location, matcher, found, region };

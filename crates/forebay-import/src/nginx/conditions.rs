@@ -1,7 +1,7 @@
 //! Translates blocks of `return`, `rewrite` and `if`, with the conditions of `if` on the request and
 //! on files.
 
-use super::here::{Here, Phase, Step};
+use super::here::{EarlyStep, Here, Phase};
 use super::rewrites;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
@@ -40,7 +40,7 @@ pub fn run<'a>(
     here: &Here<'_, 'a>,
     block: &'a [Directive],
     phase: &mut Phase<'a>,
-    out: &mut Vec<Step>,
+    out: &mut Vec<EarlyStep>,
 ) {
     for directive in block {
         match directive.name.as_str() {
@@ -51,7 +51,7 @@ pub fn run<'a>(
                 let route = rewrites::returned(cx, &variables, directive, route);
                 // Redirects precede access rules.
                 let is_redirect = route.keys.get("redirect").is_some();
-                out.push(Step::Route(match phase.closed.take().filter(|_| !is_redirect) {
+                out.push(EarlyStep::Route(match phase.closed.take().filter(|_| !is_redirect) {
                     Some(comment) => route.closed(comment),
                     None => route,
                 }));
@@ -74,7 +74,7 @@ fn translate<'a>(
     here: &Here<'_, 'a>,
     directive: &'a Directive,
     phase: &mut Phase<'a>,
-    out: &mut Vec<Step>,
+    out: &mut Vec<EarlyStep>,
 ) {
     let is_site = server.host_conditions().any(|(other, _)| std::ptr::eq(other, directive));
     if is_site {
@@ -130,7 +130,7 @@ fn translate<'a>(
                     cx.keys,
                 );
                 if crate::template::is_redirect_target(&to) {
-                    out.push(Step::Route(route.redirect(&to, status)));
+                    out.push(EarlyStep::Route(route.redirect(&to, status)));
                 }
             }
         }
@@ -167,7 +167,7 @@ fn requests<'a>(
     directive: &'a Directive,
     (matcher, found): (Matcher, Option<PatternConditions>),
     phase: &mut Phase<'a>,
-    out: &mut Vec<Step>,
+    out: &mut Vec<EarlyStep>,
 ) {
     let conflicts = matches!((&here.matcher.regex, &matcher.regex), (Some(a), Some(b)) if a != b)
         || here.matcher.is_at_odds(&matcher);
@@ -198,7 +198,7 @@ fn requests<'a>(
     run(cx, server, &narrow, block, &mut inner, &mut steps);
     let scope = here.location.scope.inside(block);
     for step in &mut steps {
-        let Step::Route(route) = step else { continue };
+        let EarlyStep::Route(route) = step else { continue };
         // If the block has `add_header`, its replies have the fields of this block.
         if !scope.own().iter().any(|inner| inner.name == "add_header") {
             break;
@@ -210,7 +210,7 @@ fn requests<'a>(
     out.extend(steps);
     if let Some(comment) = inner.closed {
         let route = DraftRoute::new(&directive.place, directive.line(), narrow.matcher);
-        out.push(Step::Route(route.closed(comment)));
+        out.push(EarlyStep::Route(route.closed(comment)));
     }
 }
 

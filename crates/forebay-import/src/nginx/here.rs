@@ -77,7 +77,7 @@ pub struct Phase<'a> {
 }
 
 /// A result of `return`, `rewrite` or `if`, in the order of the routes.
-pub enum Step {
+pub enum EarlyStep {
     Route(DraftRoute),
     Content(Box<OwnContent>),
 }

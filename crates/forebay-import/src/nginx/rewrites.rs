@@ -1,7 +1,7 @@
 //! Translates `return`, `rewrite` and `try_files`.
 
 use super::Cx;
-use super::here::{Here, OwnContent, Phase, Step};
+use super::here::{EarlyStep, Here, OwnContent, Phase};
 use super::scope::Scope;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
@@ -104,7 +104,7 @@ pub fn rewrite<'a>(
     here: &Here<'_, 'a>,
     directive: &'a Directive,
     phase: &mut Phase<'a>,
-    out: &mut Vec<Step>,
+    out: &mut Vec<EarlyStep>,
 ) {
     if leaves_out(cx, server, here, directive, phase, out) {
         return;
@@ -127,7 +127,7 @@ pub fn rewrite<'a>(
     if is_absolute || matches!(flag, "permanent" | "redirect") {
         let status = if flag == "permanent" { 301 } else { 302 };
         let route = redirected(cx, &variables, directive, (target, status), route);
-        out.push(Step::Route(route));
+        out.push(EarlyStep::Route(route));
         phase.is_done = covers;
         return;
     }
@@ -135,7 +135,7 @@ pub fn rewrite<'a>(
     match filled {
         Err(why) => {
             let comment = cx.note(directive, format!("{why}: write the path in `rewrite`"));
-            out.push(Step::Route(route.closed(comment)));
+            out.push(EarlyStep::Route(route.closed(comment)));
             phase.is_done = covers;
         }
         // With `break`, nginx serves the new path from the same location.
@@ -143,12 +143,12 @@ pub fn rewrite<'a>(
         Ok(to) if flag == "break" && here.location.directive.is_some() => {
             let (matcher, found) = (route.matcher.clone(), Some(found.clone()));
             let own = OwnContent { matcher, found, rewrite: Some(to) };
-            out.push(Step::Content(Box::new(own)));
+            out.push(EarlyStep::Content(Box::new(own)));
         }
         Ok(to) => {
             let mut route = route;
             route.keys.set("rewrite", to);
-            out.push(Step::Route(route));
+            out.push(EarlyStep::Route(route));
             phase.is_done = covers;
         }
     }
@@ -162,7 +162,7 @@ fn leaves_out<'a>(
     here: &Here<'_, 'a>,
     directive: &'a Directive,
     phase: &mut Phase<'a>,
-    out: &mut Vec<Step>,
+    out: &mut Vec<EarlyStep>,
 ) -> bool {
     let Some((before, excluded, "")) = negative_lookahead(directive.arg(0)) else { return false };
     let text = format!("{before}(?:{excluded})");
@@ -173,11 +173,11 @@ fn leaves_out<'a>(
     let Ok(to) = rewritten(cx, &here.variables(server), directive.arg(1)) else { return false };
     if let Some(matcher) = here.matcher.and(&kept.matcher) {
         let own = OwnContent { matcher, found: here.found.clone(), rewrite: None };
-        out.push(Step::Content(Box::new(own)));
+        out.push(EarlyStep::Content(Box::new(own)));
     }
     let mut route = DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
     route.keys.set("rewrite", to);
-    out.push(Step::Route(route));
+    out.push(EarlyStep::Route(route));
     phase.is_done = true;
     true
 }

@@ -41,6 +41,8 @@ pub enum Arrived {
 }
 
 /// A stream of a connection.
+// More than 20 fields: both halves of the stream and its time limits change through a shared
+// reference, each in a cell of its own.
 pub struct Http3 {
     /// The stream's connection.
     pub connection: Rc<Connection>,
