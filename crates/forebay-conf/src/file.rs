@@ -49,7 +49,7 @@ pub use fields::RequestField;
 pub use filter::{Replace, Ssi};
 pub use forward_auth::{Copied, ForwardAuth, Satisfy};
 pub use jwt::Jwt;
-pub use limit::{BandwidthLimit, RateLimit};
+pub use limit::{BandwidthLimit, RateLimit, RouteTimeouts};
 pub use log::{LogFile, Rotate, TraceClients, Traces};
 pub use mirror::Mirror;
 pub use on_demand::OnDemand;

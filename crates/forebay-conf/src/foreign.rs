@@ -112,7 +112,10 @@ const NAMES: &[(&str, Ours)] = &[
         Form("reply_idle of [server.timeouts]"),
     ),
     ("proxy_connect_timeout fastcgi_connect_timeout", Form("connect of [server.timeouts]")),
-    ("proxy_send_timeout send_timeout", Form("write of [server.timeouts]")),
+    (
+        "proxy_send_timeout send_timeout",
+        Form("write of [server.timeouts] or of `timeouts` of a route"),
+    ),
     ("keepalive_timeout keepalivetimeout", Form("keep_alive of [server.timeouts]")),
     (
         "client_header_timeout client_body_timeout timeout requestreadtimeout",

@@ -337,6 +337,7 @@ const KEYS: &[&str] = &[
     "rate_limit",
     "mirror",
     "bandwidth_limit",
+    "timeouts",
     "after",
     "refresh",
     "server_tls",

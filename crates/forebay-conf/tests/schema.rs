@@ -244,6 +244,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("LogFile", &["respond = 'x'\n[log]\naccess = 'stdout'\n[site.route.log]\n@"]),
     ("Maintenance", &["respond = 'x'\n[site.route.maintenance]\npage = 'a-file'\n@"]),
     ("BandwidthLimit", &["respond = 'x'\n[site.route.bandwidth_limit]\nrate = '1k'\n@"]),
+    ("RouteTimeouts", &["respond = 'x'\n[site.route.timeouts]\n@"]),
     ("Replace", &["respond = 'x'\n[site.route.replace]\ntexts = { a = 'b' }\n@"]),
     ("Ssi", &["respond = 'x'\n[site.route.ssi]\n@"]),
     ("Mirror", &["respond = 'x'\n[site.route.mirror]\nto = 'http://a'\n@"]),

@@ -5,6 +5,7 @@ mod bases;
 mod fields;
 mod handlers;
 mod includes;
+mod media;
 mod place;
 mod regions;
 mod rewrites;
@@ -85,6 +86,7 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
 
 /// Directives that the translation reads.
 const READ: &[&str] = &[
+    "AddDefaultCharset",
     "AddHandler",
     "AddOutputFilter",
     "AddOutputFilterByType",
@@ -112,6 +114,7 @@ const READ: &[&str] = &[
     "FallbackResource",
     "Files",
     "FilesMatch",
+    "ForceType",
     "Group",
     "Header",
     "KeepAlive",
@@ -172,7 +175,6 @@ const NEEDLESS: &[&str] = &[
     "AcceptFilter",
     "AccessFileName",
     "AddCharset",
-    "AddDefaultCharset",
     "AddEncoding",
     "AddIcon",
     "AddIconByEncoding",
@@ -281,7 +283,13 @@ fn next_step(name: &str) -> &'static str {
         "php_value" | "php_flag" | "php_admin_value" | "php_admin_flag" => {
             "write the setting in `ini` of the PHP application, or in php-fpm's pool"
         }
-        "substitute" | "addoutputfilter" => "change the text in the application",
+        "substitute" => "write the texts in `replace`: see the guide on changing pages",
+        "defaulttype" => {
+            "Apache 2.4 ignores it. For files without a known type: `default_type` of `files`"
+        }
+        "limit" | "limitexcept" => {
+            "write `allow_methods` for 405, or `open_methods` to exempt methods from a rule"
+        }
         "if" | "else" | "elseif" => "Forebay has no such condition: see `when` of a route",
         "virtualdocumentroot" => "write a site for each host",
         _ if lower.starts_with("modsecurity") || lower.starts_with("sec") => {

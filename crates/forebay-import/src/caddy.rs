@@ -7,6 +7,7 @@ mod files;
 mod fill;
 mod layers;
 mod matchers;
+mod on_demand;
 mod servers;
 mod sites;
 mod syntax;

@@ -24,6 +24,8 @@ pub struct StreamWakers {
     pub is_expired: Cell<bool>,
     /// Maximum idle time of the tunnel, if the stream carries one.
     pub tunnel_idle: Cell<Option<Duration>>,
+    /// Maximum time that the peer may accept nothing, if the stream has a limit of its own.
+    pub write_limit: Cell<Option<Duration>>,
     /// Waker of the task that reads.
     pub reader: Cell<Option<Waker>>,
     /// Waker of the task that writes.
@@ -37,6 +39,7 @@ impl Default for StreamWakers {
             read_due: Cell::new(NEVER),
             is_expired: Cell::new(false),
             tunnel_idle: Cell::new(None),
+            write_limit: Cell::new(None),
             reader: Cell::new(None),
             writer: Cell::new(None),
         }
@@ -157,16 +160,24 @@ impl<S: SharedStream> SharedStreams<S> {
         }
     }
 
-    /// Returns the time that the peer may take to accept bytes. The result is `limit`, or the
-    /// shortest idle limit of the tunnels if all streams are tunnels and this idle limit is longer.
+    /// Returns the time that the peer may take to accept bytes. The result is the nearest value to
+    /// `limit` between the shortest and the longest limit of a stream. A tunnel has its idle limit,
+    /// if this is longer than `limit`.
     pub fn write_limit(&self, limit: Duration) -> Duration {
         let list = self.list.borrow();
-        let idle = list.iter().map(|stream| stream.waits().tunnel_idle.get()).min().flatten();
-        idle.map_or(limit, |idle| idle.max(limit))
+        let of_stream = |waits: &StreamWakers| match waits.tunnel_idle.get() {
+            Some(idle) => idle.max(limit),
+            None => waits.write_limit.get().unwrap_or(limit),
+        };
+        let limits = || list.iter().map(|stream| of_stream(stream.waits()));
+        match (limits().min(), limits().max()) {
+            (Some(shortest), Some(longest)) => limit.clamp(shortest, longest),
+            _ => limit,
+        }
     }
 
-    /// Resets the streams whose window the peer has kept closed for `write_limit`. For a tunnel,
-    /// the idle limit of the tunnel applies instead. Call this at each tick.
+    /// Resets the streams whose window the peer has kept closed for `write_limit`, or for the limit
+    /// of the stream. For a tunnel, its idle limit applies instead. Call this at each tick.
     pub fn end_stalled(
         &self,
         codec: &RefCell<http2::Connection>,
@@ -175,10 +186,13 @@ impl<S: SharedStream> SharedStreams<S> {
     ) {
         // A stream that does not use its turn must not block the others.
         self.turn.set(0);
-        let idle = |id| self.find(id)?.waits().tunnel_idle.get();
+        let own = |id| {
+            let stream = self.find(id)?;
+            stream.waits().tunnel_idle.get().or(stream.waits().write_limit.get())
+        };
         loop {
             let mut locked = codec.borrow_mut();
-            let limit = |id| idle(id).unwrap_or(write_limit);
+            let limit = |id| own(id).unwrap_or(write_limit);
             let Some(id) = locked.stalled(now, limit) else { return };
             locked.reset(id, ErrorCode::CANCEL, now);
             drop(locked);
@@ -297,6 +311,14 @@ mod tests {
         streams.end_stalled(&codec, LIMIT, now + LIMIT * 2);
         assert!(!stream.has_stalled.get());
         stream.waits.tunnel_idle.set(None);
+        for limit in [LIMIT * 3, LIMIT / 2] {
+            stream.waits.write_limit.set(Some(limit));
+            assert_eq!(streams.write_limit(LIMIT), limit);
+        }
+        stream.waits.write_limit.set(Some(LIMIT * 3));
+        streams.end_stalled(&codec, LIMIT, now + LIMIT * 2);
+        assert!(!stream.has_stalled.get());
+        stream.waits.write_limit.set(None);
         assert_eq!(streams.write_limit(LIMIT), LIMIT);
         streams.end_stalled(&codec, LIMIT, now + LIMIT * 2);
         assert!(stream.has_stalled.get() && !codec.borrow().output().is_empty());

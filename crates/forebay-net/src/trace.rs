@@ -190,7 +190,7 @@ impl Tracer {
         if !trace.own.is_sampled {
             return;
         }
-        let spans = Box::new(RequestSpans::new(*trace, entry, steps));
+        let spans = Box::new(RequestSpans::new(*trace, (entry, steps), self.0.traces.query));
         if self.0.sender.try_send(ExportMessage::Spans(spans)).is_err() {
             ExportResult::Dropped.count(1);
         }
@@ -198,7 +198,7 @@ impl Tracer {
 }
 
 impl RequestSpans {
-    fn new(trace: RequestTrace, entry: &LogEntry<'_>, steps: &Steps) -> Self {
+    fn new(trace: RequestTrace, (entry, steps): (&LogEntry<'_>, &Steps), has_query: bool) -> Self {
         let request = entry.request;
         let text = |bytes: &[u8]| {
             String::from_utf8_lossy(&bytes[..bytes.len().min(LONGEST_TEXT)]).into_owned()
@@ -212,7 +212,8 @@ impl RequestSpans {
         let method = text(request.method());
         let target = request.original_target();
         let path_end = memchr::memchr(b'?', target).unwrap_or(target.len());
-        let (path, query) = (&target[..path_end], target.get(path_end + 1..).unwrap_or_default());
+        let query = target.get(path_end + 1..).filter(|_| has_query);
+        let (path, query) = (&target[..path_end], query.unwrap_or_default());
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
         let mut texts = vec![
             ("http.request.method", method.clone()),

@@ -11,6 +11,7 @@
 //! origin.
 
 mod answer;
+mod changes;
 mod checksum;
 mod disk;
 mod key;
@@ -34,9 +35,10 @@ use forebay_wire::caching::{CacheControl, Circumstances};
 use tokio::time::Instant;
 
 use answer::{Handled, send, send_now};
+pub use changes::{ChangingOrigin, SiteReplies};
 pub use disk::{Disk, examine};
 use key::{KeyOf, Use, asks_for_part, is_personal};
-use recording::{Invalidation, Recording, Verdict};
+use recording::{Recording, Verdict};
 use sha2::{Digest, Sha256};
 pub use store::Store;
 use store::{CacheLookup, Counts, Key, Lead, Role};
@@ -61,6 +63,8 @@ struct Parts {
     settings: Rc<conf::Cache>,
     key: KeyOf,
     store: Arc<Store>,
+    /// The replies that an unsafe request outdates.
+    replies: Rc<SiteReplies>,
     thread: Rc<Thread>,
     /// Buffer for a key, so that an answer from the store allocates nothing.
     scratch: RefCell<Vec<u8>>,
@@ -83,14 +87,14 @@ impl CachedOrigin {
     pub fn new(
         origin: Box<dyn Origin>,
         settings: &conf::Cache,
-        (store, zone): (&Arc<Store>, &str),
+        (store, replies, zone): (&Arc<Store>, &Rc<SiteReplies>, &str),
         thread: Rc<Thread>,
         names_users: bool,
     ) -> Self {
         let settings = Rc::new(settings.clone());
         let key = KeyOf::new(zone, &settings.key);
-        let (store, scratch) = (store.clone(), RefCell::default());
-        let parts = Parts { origin, settings, key, store, thread, scratch, names_users };
+        let (store, replies, scratch) = (store.clone(), replies.clone(), RefCell::default());
+        let parts = Parts { origin, settings, key, store, replies, thread, scratch, names_users };
         Self { parts: Rc::new(parts) }
     }
 }
@@ -104,22 +108,9 @@ impl Parts {
                 Counts::add(&self.store.counts.passed);
                 self.origin.serve(exchange).await
             }
-            Use::Invalidate => self.change(exchange).await,
+            Use::Invalidate => self.replies.change(&*self.origin, exchange).await,
             Use::Lookup => self.look_up(exchange).await,
         }
-    }
-
-    /// Answers a request that may change the resource.
-    async fn change(&self, exchange: &mut Exchange) -> Result<(), Fault> {
-        let recorder = Rc::new(Invalidation::default());
-        exchange.reply.record(recorder.clone(), false);
-        let outcome = self.origin.serve(exchange).await;
-        exchange.reply.take_captured();
-        // Remove outdated replies even if the client has disconnected before the end of the reply.
-        for key in self.key.changed(&exchange.request, &recorder) {
-            self.store.invalidate(&key);
-        }
-        outcome
     }
 
     async fn look_up(self: &Rc<Self>, exchange: &mut Exchange) -> Result<(), Fault> {

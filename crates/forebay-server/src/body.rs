@@ -46,6 +46,8 @@ pub struct Body {
     head_len: usize,
     /// Total time spent waiting for the client.
     waited: Ticks,
+    /// Maximum time between two reads, if the route has a limit of its own.
+    idle: Option<Duration>,
     expect_continue: bool,
     is_discarded: bool,
     /// True if the last read filled `inbox`.
@@ -72,6 +74,7 @@ impl Body {
             read: 0,
             head_len: 0,
             waited: 0,
+            idle: None,
             expect_continue: false,
             is_discarded: false,
             was_full: false,
@@ -87,6 +90,11 @@ impl Body {
         let framing = RequestFraming::Length(bytes.len() as u64);
         let whole = Some(Box::new((Spooled::Memory(bytes), 0)));
         Self { framing, whole, ..Self::new(stream) }
+    }
+
+    /// Sets the maximum time between two reads. `None` means the limit of the server.
+    pub fn limit_idle(&mut self, idle: Option<Duration>) {
+        self.idle = idle;
     }
 
     /// Lets `tap` observe the pieces that the origin reads from now on.
@@ -129,6 +137,7 @@ impl Body {
         self.limit = u64::MAX;
         self.read = 0;
         self.waited = 0;
+        self.idle = None;
         self.expect_continue = false;
         self.is_discarded = false;
         self.was_full = false;
@@ -364,9 +373,10 @@ impl Body {
             self.inbox.reserve(BUFFER);
         }
         let settings = stream.thread().settings();
-        let (patience, limit) = match self.left_by_rate(&settings) {
-            Some(left) if left < settings.timeouts.body_idle => (left, Limit::BodyRate),
-            _ => (settings.timeouts.body_idle, Limit::BodyIdle),
+        let idle = self.idle.unwrap_or(settings.timeouts.body_idle);
+        let (patience, limit) = match self.left_by_rate(&settings, idle) {
+            Some(left) if left < idle => (left, Limit::BodyRate),
+            _ => (idle, Limit::BodyIdle),
         };
         if patience.is_zero() {
             return Err(Fault::client(408, "slow body").limited_by(limit));
@@ -395,11 +405,11 @@ impl Body {
     }
 
     /// Returns the remaining time to wait for the client, or `None` if no minimum body rate is set.
-    /// The client has `body_idle` plus the time that the received bytes take at the minimum rate.
-    fn left_by_rate(&self, settings: &Settings) -> Option<Duration> {
+    /// The client has `idle` plus the time that the received bytes take at the minimum rate.
+    fn left_by_rate(&self, settings: &Settings, idle: Duration) -> Option<Duration> {
         let rate = settings.limits.body_rate;
         let earned = Duration::from_millis(self.read.saturating_mul(1000).checked_div(rate)?);
-        let allowed = settings.timeouts.body_idle.saturating_add(earned);
+        let allowed = idle.saturating_add(earned);
         // Count only the time spent waiting for the client, because a backend may be slow to accept
         // the body.
         Some(allowed.saturating_sub(TICK.saturating_mul(self.waited)))

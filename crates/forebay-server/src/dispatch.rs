@@ -287,6 +287,8 @@ fn prepare(exchange: &mut Exchange, route: &Route) {
     exchange.reply.set_offer(offer);
     exchange.reply.set_filter(None);
     exchange.reply.limit_bandwidth(route.bandwidth_limit);
+    exchange.body.limit_idle(route.timeouts.body_idle);
+    exchange.reply.stream().limit_writes(route.timeouts.write);
     // Do not buffer a gate's answer, because it does not occupy the route's application.
     exchange.reply.set_buffered(false);
 }

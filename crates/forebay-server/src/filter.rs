@@ -270,15 +270,19 @@ pub(crate) fn adapt_head(out: &mut Vec<u8>, start: usize, keeps_validators: bool
 pub(crate) fn forbid_sharing(out: &mut Vec<u8>, start: usize, value: &[u8]) {
     let lines = out.split_off(start);
     for line in lines.split_inclusive(|&b| b == b'\n') {
-        let name = split(line).0.to_ascii_lowercase();
-        // Example: CDN-Cache-Control (RFC 9213).
-        let is_targeted = name.ends_with(b"-cache-control")
-            || [&b"surrogate-control"[..], b"edge-control", b"x-accel-expires"].contains(&&*name);
-        if !is_targeted {
+        if !is_targeted(split(line).0) {
             out.extend_from_slice(line);
         }
     }
     encode::field(out, "Cache-Control", value);
+}
+
+/// Returns true if a field of this name precedes `Cache-Control` in some caches. An example is
+/// `CDN-Cache-Control` (RFC 9213).
+pub(crate) fn is_targeted(name: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.ends_with(b"-cache-control")
+        || [&b"surrogate-control"[..], b"edge-control", b"x-accel-expires"].contains(&&*name)
 }
 
 pub(crate) fn fields(lines: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {

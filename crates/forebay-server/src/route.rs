@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use forebay_conf::{
     AjpFront, BandwidthLimit, Clients, Cors, EncodedSlashes, ErrorPages, HostPattern, Listen,
-    Matcher, Rewrite,
+    Matcher, Rewrite, RouteTimeouts,
 };
 use forebay_net::counters::RouteCounters;
 use forebay_net::fault::Fault;
@@ -119,6 +119,8 @@ pub struct Route {
     pub compression: Option<Rc<Compression>>,
     /// Limit on the speed of replies.
     pub bandwidth_limit: Option<BandwidthLimit>,
+    /// Time limits for slow clients.
+    pub timeouts: RouteTimeouts,
     /// Maximum size of a request body in bytes.
     pub max_body: u64,
     /// True if the later routes are tried for a request that the origin declines.

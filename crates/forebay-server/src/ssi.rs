@@ -11,6 +11,7 @@
 
 mod expression;
 mod fetch;
+mod lifetime;
 mod parse;
 mod variables;
 
@@ -82,6 +83,9 @@ pub async fn answer(
     let reply = &mut exchange.reply;
     reply.begin(page.status, b"");
     let mut lines = page.lines;
+    if let Some(seconds) = state.lifetime.get() {
+        lifetime::limit(&mut lines, page.status, seconds);
+    }
     if state.is_uncacheable.get() {
         forbid_sharing(&mut lines, 0, b"private, no-store");
     } else if state.is_private.get() {

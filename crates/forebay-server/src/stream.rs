@@ -200,6 +200,18 @@ impl Stream {
         }
     }
 
+    /// Limits the time that writes wait for a client that reads nothing. `None` means the limit of
+    /// the server.
+    pub fn limit_writes(&self, limit: Option<Duration>) {
+        match self {
+            Self::Http1(stream) => stream.limit_writes(limit),
+            Self::Http2(stream) => stream.limit_writes(limit),
+            Self::Http3(stream) => stream.write_limit.set(limit),
+            // A web server reads at its own speed, and an included reply stays in memory.
+            Self::Ajp(_) | Self::Included(_) => {}
+        }
+    }
+
     /// Ends the stream after its reply. Does nothing over HTTP/1 and AJP, because the stream is the
     /// connection there.
     pub fn close(&self) {

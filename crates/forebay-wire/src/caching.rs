@@ -4,7 +4,7 @@ mod control;
 mod freshness;
 mod refusal;
 
-pub use control::{CacheControl, ReplyControl};
+pub use control::{CacheControl, ReplyControl, directives};
 pub use freshness::{Freshness, ReplyTimes, parse_date};
 pub use refusal::{Circumstances, Refusal};
 

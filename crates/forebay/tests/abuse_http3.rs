@@ -408,8 +408,9 @@ fn nothing_is_taken_before_the_handshake_has_ended() {
 fn slow_heads_and_clients_that_take_nothing_end_alone() {
     let folder = Folder::new();
     folder.write("htdocs/big", pattern(4 << 20));
-    let limits = "[server.timeouts]\nhead = \"3s\"\nwrite = \"1s\"\n";
-    let routes = format!("[[site.route]]\npath = \"/big\"\nfiles = \"htdocs\"\n{HELLO}");
+    let limits = "[server.timeouts]\nhead = \"3s\"\n";
+    let big = "path = \"/big\"\nfiles = \"htdocs\"\ntimeouts = { write = \"1s\" }\n";
+    let routes = format!("[[site.route]]\n{big}{HELLO}");
     let (forebay, authority) = site_after(limits, folder, &routes);
     run(async {
         let quic = connect_with_window(forebay.address, &authority, 1_000).await;

@@ -298,6 +298,13 @@ fn replayed_requests_to_files_and_servers_agree() {
             location /named/ { try_files $uri @app; }
             location @app { proxy_pass http://127.0.0.1:{backend}; }
             location /internal/ { internal; alias {dir}/static/; }
+            location = /secret { internal; return 200 "secret"; }
+            location = /after { return 200 "secret"; internal; }
+            location /inside/ { internal; proxy_pass http://127.0.0.1:{backend}; }
+            location = /limited { limit_except GET { deny all; } return 200 "limited"; }
+            location = /unlimited { return 200 "limited"; limit_except get POST { deny all; } }
+            location /left/ { try_files $uri @left; limit_except GET { deny all; } }
+            location @left { internal; return 200 "left"; }
             location /nested/ {
                 location /nested/deep/ { return 200 "deep"; }
                 location = /nested/exact { return 200 "nested exact"; }
@@ -343,6 +350,17 @@ fn replayed_requests_to_files_and_servers_agree() {
         "GET /pingpong",
         "GET /named/x?z=1",
         "GET /internal/a.txt",
+        "GET /secret",
+        "POST /secret",
+        "GET /after",
+        "GET /inside",
+        "GET /inside/x",
+        "GET /limited",
+        "POST /limited",
+        "POST /unlimited",
+        "DELETE /unlimited",
+        "GET /left/x",
+        "DELETE /left/x",
         "GET /nested/",
         "GET /nested/x",
         "GET /nested/deep/x",
@@ -408,6 +426,12 @@ fn replayed_requests_to_php_agree() {
             "GET /wp-content/uploads/x.php",
         ],
     );
+    // Scripts that clients cannot ask for still answer for missing files and for directories.
+    let hidden = server.replace("(/|$) {", "(/|$) { internal;");
+    let Some((nginx, forebay)) = both(&hidden, &folder, 1) else { return };
+    let requests =
+        ["GET /", "GET /index.php", "GET /other.php?b=2", "POST /other.php", "GET /pretty?q=1"];
+    compare(&nginx, &forebay, &requests);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::shape::{At, Size};
+use super::shape::{At, Size, Time};
 
 /// A limit on the number of requests with the same key.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -32,4 +32,16 @@ pub struct BandwidthLimit {
     pub rate: Option<Size>,
     /// The number of bytes at the start of each reply that are sent without a limit. Default: "0".
     pub after: Option<Size>,
+}
+
+/// Time limits of a route for slow clients.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RouteTimeouts {
+    /// The longest time between two reads of a request body. Default: `body_idle` of
+    /// [server.timeouts].
+    pub body_idle: Option<Time>,
+    /// The longest time that a write waits because the client reads nothing. Default: `write` of
+    /// [server.timeouts].
+    pub write: Option<Time>,
 }

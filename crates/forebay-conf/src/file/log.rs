@@ -46,6 +46,9 @@ pub struct Traces {
     /// The clients whose `traceparent` is accepted: "trusted" for `trusted_proxies` of the site,
     /// "all" or "none". From other clients, the field is removed. Default: "trusted".
     pub accept: Option<At<TraceClients>>,
+    /// Sends the query of each URL to the collector, too (`url.query`). Queries may contain secrets,
+    /// such as tokens and the signatures of `signed_url`. Default: false.
+    pub query: Option<At<bool>>,
     /// The name of this server in traces. Default: "forebay".
     pub service: Option<At<String>>,
 }

@@ -13,7 +13,7 @@ use super::fields::{ReplyFields, RequestFields};
 use super::filter::{Replace, Ssi};
 use super::forward_auth::{ForwardAuth, Satisfy};
 use super::jwt::Jwt;
-use super::limit::{BandwidthLimit, RateLimit};
+use super::limit::{BandwidthLimit, RateLimit, RouteTimeouts};
 use super::log::LogFile;
 use super::mirror::Mirror;
 use super::pages::{Cors, ErrorPages, Maintenance};
@@ -156,6 +156,9 @@ pub struct Route {
     /// and `after`. A client with several requests at once gets as much for each of them. Default:
     /// no limit.
     pub bandwidth_limit: Option<At<TextOr<BandwidthLimit>>>,
+    /// Time limits of this route for slow clients, such as those with large uploads. Default: those
+    /// of [server.timeouts].
+    pub timeouts: Option<At<Table<RouteTimeouts>>>,
 
     /// Sends a copy of each request to another server, whose replies Forebay drops: the server's
     /// URL, or a table. Only requests that pass the access rules are copied. Default: no copies.

@@ -41,3 +41,12 @@ pub struct BandwidthLimit {
     /// The number of bytes at the start of a reply without a limit. Default 0.
     pub after: u64,
 }
+
+/// Time limits of a route for slow clients. `None`: those of the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouteTimeouts {
+    /// Limit between two reads of a request body; above zero.
+    pub body_idle: Option<Duration>,
+    /// The longest time that a write waits for a client that reads nothing; above zero.
+    pub write: Option<Duration>,
+}

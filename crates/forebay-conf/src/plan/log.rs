@@ -91,6 +91,8 @@ pub struct Traces {
     pub per_million: u32,
     /// The clients whose `traceparent` is accepted.
     pub accept: TraceClients,
+    /// True if the collector gets the queries of URLs. Default false.
+    pub query: bool,
     /// The name of this server.
     pub service: String,
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::{
     Ajp, BandwidthLimit, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, Filters,
     ForwardAuth, Inherited, Jwt, LogFile, Maintenance, Matcher, Mirror, MovedPages, ProcessLimits,
-    Proxy, RateLimit, ReplyField, RequestField, Rewrite, Satisfy, SignedUrl, Template, Upstream,
+    Proxy, RateLimit, ReplyField, RequestField, Rewrite, RouteTimeouts, Satisfy, SignedUrl,
+    Template, Upstream,
 };
 
 /// A route: conditions on requests, and the action that answers matching requests.
@@ -84,6 +85,8 @@ pub struct Route {
     pub access: Access,
     /// The limit on the speed of each reply. Default `None`.
     pub bandwidth_limit: Option<BandwidthLimit>,
+    /// Time limits for slow clients. Default: those of the server.
+    pub timeouts: RouteTimeouts,
     /// The server that gets copies of the requests. Default `None`.
     pub mirror: Option<Mirror>,
     /// Number of the route's first line in the file of its site, from 1; 0 if the plan was not made

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::Resolution;
 use super::template::{Known, shared_key, template};
-use super::value::{required, size, text};
+use super::value::{optional_time_above_zero, required, size, text};
 use crate::duration::parse_duration;
 use crate::error::Problem;
 use crate::file::{self, At, OneOrMany, SizeText, Table, TextOr};
-use crate::plan::{BandwidthLimit, RateLimit};
+use crate::plan::{BandwidthLimit, RateLimit, RouteTimeouts};
 
 /// The longest time that a request may wait with `delay`.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -69,6 +69,17 @@ pub(super) fn parse_rate(typed: &At<String>) -> Resolution<(u32, Duration)> {
         return Err(wrong("the time of a rate is above zero and at most 30 days".to_owned()));
     }
     Ok((requests, period))
+}
+
+/// Resolves `timeouts` of a route.
+pub(super) fn route_timeouts(
+    typed: &Option<At<Table<file::RouteTimeouts>>>,
+) -> Resolution<RouteTimeouts> {
+    let Some(typed) = typed else { return Ok(RouteTimeouts::default()) };
+    Ok(RouteTimeouts {
+        body_idle: optional_time_above_zero(&typed.body_idle)?,
+        write: optional_time_above_zero(&typed.write)?,
+    })
 }
 
 /// Resolves `bandwidth_limit` of a route.

@@ -131,7 +131,8 @@ fn traces(typed: &file::Traces) -> Resolution<Option<Traces>> {
         let sample = typed.sample.as_ref().map(|at| ("sample", &at.span));
         let accept = typed.accept.as_ref().map(|at| ("accept", &at.span));
         let service = typed.service.as_ref().map(|at| ("service", &at.span));
-        return match sample.or(accept).or(service) {
+        let query = typed.query.as_ref().map(|at| ("query", &at.span));
+        return match sample.or(accept).or(query).or(service) {
             Some((key, span)) => {
                 let help = "add the collector: to = \"http://127.0.0.1:4318\"";
                 Err(no_effect(span, key, "without `to`", help))
@@ -147,7 +148,8 @@ fn traces(typed: &file::Traces) -> Resolution<Option<Traces>> {
     };
     let service = typed.service.as_ref().map_or(Ok("forebay"), text)?.to_owned();
     let per_million = typed.sample.as_ref().map_or(Ok(MILLION as u32), per_million)?;
-    Ok(Some(Traces { host, path, per_million, accept, service }))
+    let query = typed.query.as_ref().is_some_and(|at| at.value);
+    Ok(Some(Traces { host, path, per_million, accept, query, service }))
 }
 
 fn per_million(typed: &At<f64>) -> Resolution<u32> {

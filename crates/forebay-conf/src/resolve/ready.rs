@@ -10,7 +10,7 @@ use crate::merge::AllFilled;
 use crate::plan::{
     Access, Action, Clients, EncodedSlashes, ErrorPages, Files, Filters, ForwardedFields,
     HostPattern, Listen, Log, Matcher, PathParameters, PathPattern, Plan, Proxy, Respond, Route,
-    ScriptsBelow, Server, Site, SocketAccess, Symlinks,
+    RouteTimeouts, ScriptsBelow, Server, Site, SocketAccess, Symlinks,
 };
 use crate::source::{SourceFile, Sources};
 
@@ -64,6 +64,7 @@ impl Plan {
             cors: None,
             access: Access::default(),
             bandwidth_limit: None,
+            timeouts: RouteTimeouts::default(),
             mirror: None,
             line: 0,
             inherited: Vec::new(),

@@ -12,7 +12,7 @@ use super::fields::{remove_headers, reply_headers, request_headers};
 use super::filter::filters;
 use super::forward_auth::forward_auth as forward_auth_of;
 use super::jwt::jwt as jwt_of;
-use super::limit::{bandwidth_limit, rate_limits};
+use super::limit::{bandwidth_limit, rate_limits, route_timeouts};
 use super::log::log_file;
 use super::media::charset;
 use super::mirror::mirror as mirror_of;
@@ -91,6 +91,7 @@ pub(super) fn route(
         max_body: size_or_unlimited(&typed.max_body)?.or(of_site.max_body),
         access: access(context, file, typed, known)?,
         bandwidth_limit: typed.bandwidth_limit.as_ref().map(bandwidth_limit).transpose()?,
+        timeouts: route_timeouts(&typed.timeouts)?,
         mirror: typed.mirror.as_ref().map(|at| mirror_of(context, file, at)).transpose()?,
         line: context.line(typed.span.start),
         inherited: Vec::new(),

@@ -1,10 +1,11 @@
 //! The store of replies, and the part of it that a route uses.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use forebay_conf::{CacheDisk, Plan};
 use forebay_net::log::ErrorLog;
-use forebay_origin::cache::{Disk, Store};
+use forebay_origin::cache::{Disk, SiteReplies, Store};
 
 /// Returns the store, if a route uses it. A reload keeps it, unless its size changes.
 pub fn store(
@@ -42,6 +43,12 @@ pub fn zone(site: &forebay_conf::Site, route: &forebay_conf::Route) -> String {
     let described = format!("{:?} {unplaced:?}", site.hosts);
     let digest = forebay_origin::cache::digest(described.as_bytes());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns the stored replies of a site's routes.
+pub fn of_site(site: &forebay_conf::Site, store: &Arc<Store>) -> Rc<SiteReplies> {
+    let cached = |route| Some((zone(site, route), route.cache.as_ref()?));
+    SiteReplies::new(store, site.routes.iter().filter_map(cached))
 }
 
 /// Returns a text that says in what places replies are stored, for `explain`.

@@ -9,7 +9,7 @@ use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
 use forebay_net::tls::Alpn;
 use forebay_origin::access::{ForwardAuth, GateState, Guarded};
-use forebay_origin::cache::CachedOrigin;
+use forebay_origin::cache::{CachedOrigin, ChangingOrigin, SiteReplies};
 use forebay_origin::files::{Files, RouteId, ScriptRoutes};
 use forebay_origin::moved::MovedRedirects;
 use forebay_origin::respond::{FixedReply, Redirection, Rewriting};
@@ -95,6 +95,8 @@ impl Origins {
         let site = &self.plan.sites[index];
         let scripts = ScriptRoutes::of(site, &self.plan);
         let kept = kept_scripts(site, &self.plan);
+        let replies = self.store.as_ref().map(|store| replies::of_site(site, store));
+        let replies = replies.filter(|replies| !replies.is_empty());
         let routes = site.routes.iter().enumerate().map(|(at, route)| Route {
             name: self.labels(site, route).route.into(),
             matcher: route.matcher.clone(),
@@ -103,7 +105,7 @@ impl Origins {
                 let shared = &self.shared[index][at];
                 let answering =
                     self.origin((site, at), (&scripts, &kept[at]), shared, (thread, pools));
-                let answering = self.cached((site, route), answering, thread);
+                let answering = self.cached((site, route), answering, (replies.as_ref(), thread));
                 self.mirrored(route, answering, shared, (thread, pools))
             },
             log: self.plan.log_of(site, Some(route)),
@@ -111,12 +113,13 @@ impl Origins {
             fields: RequestFields::new(&route.request_headers),
             rules: rules(route),
             pages: pages(&route.error_pages),
-            intercepts: route.error_pages.intercept && has_errors_of_its_own(&route.action),
+            intercepts: route.error_pages.intercept && reaches_application(&route.action),
             closed: route.maintenance.clone().map(|settings| Box::new(Closed::new(settings))),
             cors: route.cors.clone().map(Rc::new),
             filters: Filters::new(&route.filters),
             compression: route.compress.clone().map(|settings| Rc::new(Compression::new(settings))),
             bandwidth_limit: route.bandwidth_limit,
+            timeouts: route.timeouts,
             max_body: route.max_body.unwrap_or(self.plan.server.limits.max_body),
             fallback: route.fallback,
             fallback_to: route.fallback_to.clone(),
@@ -319,20 +322,26 @@ impl Origins {
         }
     }
 
-    /// Returns `origin`. If the route has `cache`, wraps it in an origin that stores replies.
+    /// Returns `origin`. If the route has `cache`, wraps it in an origin that stores replies. If
+    /// only other routes of the site have it, wraps it in an origin that removes outdated replies.
     fn cached(
         &self,
         (site, route): (&forebay_conf::Site, &forebay_conf::Route),
         origin: Box<dyn Origin>,
-        thread: &Rc<Thread>,
+        (replies, thread): (Option<&Rc<SiteReplies>>, &Rc<Thread>),
     ) -> Box<dyn Origin> {
-        let Some((settings, store)) = route.cache.as_ref().zip(self.store.as_ref()) else {
-            return origin;
+        let Some((replies, store)) = replies.zip(self.store.as_ref()) else { return origin };
+        let Some(settings) = &route.cache else {
+            return if reaches_application(&route.action) {
+                Box::new(ChangingOrigin::new(origin, replies.clone()))
+            } else {
+                origin
+            };
         };
         let zone = replies::zone(site, route);
         let names_users = route.access.names_users_otherwise();
         let thread = thread.clone();
-        Box::new(CachedOrigin::new(origin, settings, (store, &zone), thread, names_users))
+        Box::new(CachedOrigin::new(origin, settings, (store, replies, &zone), thread, names_users))
     }
 
     fn backend(&self, address: &Address, how: BackendOptions, thread: &Rc<Thread>) -> Backend {
@@ -372,8 +381,8 @@ fn pages(pages: &ErrorPages) -> Option<Rc<ErrorPages>> {
     (!pages.pages.is_empty()).then(|| Rc::new(pages.clone()))
 }
 
-/// Returns true if an application or server may reply with an error.
-fn has_errors_of_its_own(action: &Action) -> bool {
+/// Returns true if an application or another server answers, not Forebay itself.
+fn reaches_application(action: &Action) -> bool {
     !matches!(
         action,
         Action::Files(_)

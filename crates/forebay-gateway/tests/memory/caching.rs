@@ -430,6 +430,55 @@ fn changes_invalidate_what_they_change() {
 }
 
 #[test]
+fn a_change_over_one_route_removes_the_replies_of_the_others() {
+    let routes = format!(
+        "[[site.route]]\nwhen = {{ method = [\"POST\", \"DELETE\"] }}\nproxy = \"http://10.0.0.1:3000\"\n\
+         [[site.route]]\nwhen = {{ method = \"PUT\" }}\nproxy = \"http://10.0.0.1:3000\"\ncache = true\n\
+         [[site.route]]\nwhen = {{ method = \"PATCH\" }}\nrespond = \"no change\"\n\
+         [[site.route]]\npath = \"/b\"\nproxy = \"http://10.0.0.1:3000\"\n\
+         cache = {{ key = \"{{scheme}}{{host}}{{path}}{{header.X-Kind}}\" }}\n{}",
+        route("true")
+    );
+    in_memory(&routes, async |world| {
+        let _application = Application::start(world, |request, number| {
+            let method = request.start.split(' ').next().unwrap();
+            match method {
+                "GET" => reply("Cache-Control: max-age=60\r\n", &number.to_string()),
+                "DELETE" => "HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n".into(),
+                _ => reply("Location: /b\r\n", ""),
+            }
+        });
+        let all = async |world: &World| {
+            let mut texts = Vec::new();
+            for target in ["/a", "/b", "/c"] {
+                texts.push(get(world, target, "").await.text().to_owned());
+            }
+            texts
+        };
+        for (method, changes) in
+            [("DELETE", false), ("PATCH", false), ("POST", true), ("PUT", true)]
+        {
+            let before = all(world).await;
+            world
+                .ask(&format!("{method} /a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"))
+                .await;
+            let after = all(world).await;
+            assert_eq!(after[0] != before[0], changes, "{method} /a: {before:?} {after:?}");
+            assert_eq!(
+                after[1] != before[1],
+                changes,
+                "{method} with Location: {before:?} {after:?}"
+            );
+            assert_eq!(after[2], before[2], "another path");
+        }
+        // Another host has replies of its own.
+        let before = all(world).await;
+        world.ask("POST /a HTTP/1.1\r\nHost: other\r\nContent-Length: 0\r\n\r\n").await;
+        assert_eq!(all(world).await, before);
+    });
+}
+
+#[test]
 fn a_reply_from_before_a_change_is_not_stored() {
     in_memory(&route("true"), async |world| {
         let application = Application::slow(world, Duration::from_secs(1), |request, number| {

@@ -479,7 +479,15 @@ fn a_stopping_server_answers_what_is_under_way_and_closes() {
 fn a_window_that_stays_closed_ends_its_stream_in_time() {
     let root = tempfile::tempdir().unwrap();
     let limits = format!("[server.timeouts]\nwrite = \"7s\"\n{}", site(&files(&root)));
-    in_memory(&limits, async |world| {
+    let own = format!("{}timeouts = {{ write = \"7s\" }}\n", site(&files(&root)));
+    for limits in [limits, own] {
+        end_a_stream_with_a_closed_window(&limits);
+    }
+}
+
+/// Checks that a stream ends after 7 s with a closed window.
+fn end_a_stream_with_a_closed_window(limits: &str) {
+    in_memory(limits, async |world| {
         let mut client = Http2Client::connect(world).await;
         client.holds_windows = true;
         let since = tokio::time::Instant::now();
@@ -497,14 +505,23 @@ fn a_window_that_stays_closed_ends_its_stream_in_time() {
 #[test]
 fn a_body_that_stops_coming_ends_its_stream_in_time() {
     let limits = format!("[server.timeouts]\nbody_idle = \"3s\"\n{}", site(PROXIED));
-    in_memory(&limits, async |world| {
+    let own = format!("{}timeouts = {{ body_idle = \"3s\" }}\n", site(PROXIED));
+    for limits in [limits, own] {
+        end_a_stream_without_its_body(&limits);
+    }
+}
+
+/// Checks that a stream ends after 3 s without bytes of its body.
+fn end_a_stream_without_its_body(limits: &str) {
+    in_memory(limits, async |world| {
+        let since = tokio::time::Instant::now();
         let mut backend = world.backend("10.0.0.1:3000");
         let mut client = Http2Client::connect(world).await;
         let stream = client.ask("POST", "/", &[("content-length", "10")], false);
         client.send_data(stream, b"abc", false);
         let mut connection = client.during(backend.accept()).await;
         let reply = client.reply(stream).await;
-        assert_eq!(reply.status, 408);
+        assert_eq!((reply.status, since.elapsed().as_secs()), (408, 3));
         assert_eq!(world.gateway.reached(Limit::BodyIdle), 1);
         let (rest, _) = client.during(connection.rest()).await;
         assert!(rest.ends_with(b"abc"));

@@ -61,7 +61,8 @@ fn buffered() -> String {
 #[test]
 fn trailers_of_chunks_and_of_a_body_that_was_kept_reach_it_too() {
     const CHUNKS: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\
-        Trailer: X-Sum\r\n{more}\r\n2\r\nbo\r\n2\r\ndy\r\n0\r\nX-Sum: 4\r\nCookie: a\r\n\r\n";
+        Trailer: X-Sum\r\n{more}\r\n2\r\nbo\r\n2\r\ndy\r\n0\r\nX-Sum: 4\r\nCookie: a\r\n\
+        Traceparent: a\r\ntracestate: c\r\n\r\n";
     for route in [proxied(""), buffered()] {
         in_memory(&route, async |world| {
             echo_trailers(world);
@@ -74,7 +75,10 @@ fn trailers_of_chunks_and_of_a_body_that_was_kept_reach_it_too() {
             let mut client = Http2Client::connect(world).await;
             let stream = client.ask("POST", "/", &[("trailer", "x-sum")], false);
             client.send_data(stream, b"body", false);
-            client.send_trailers(stream, &[("x-sum", "4")]);
+            client.send_trailers(
+                stream,
+                &[("x-sum", "4"), ("traceparent", "a"), ("tracestate", "b")],
+            );
             assert_eq!(client.reply(stream).await.text(), "x-sum; body; x-sum: 4");
         });
     }

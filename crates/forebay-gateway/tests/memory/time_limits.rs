@@ -405,3 +405,39 @@ fn an_idle_connection_to_a_fastcgi_application_is_closed_after_two_seconds() {
         assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(4), "{took:?}");
     });
 }
+
+#[test]
+fn the_timeouts_of_a_route_count_for_its_requests_alone() {
+    let slow = "path = \"/slow\"\nproxy = \"http://10.0.0.1:3000\"\n\
+                timeouts = { body_idle = \"40s\", write = \"50s\" }\n";
+    let routes = format!("[[site.route]]\n{slow}{PROXIED}");
+    let server = "[server.timeouts]\nbody_idle = \"5s\"\nwrite = \"6s\"";
+    in_memory(&with(server, &routes), async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        for (path, body, write) in [("/slow", 40, 50), ("/other", 5, 6)] {
+            let mut client = world.client();
+            let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf");
+            client.send(head).await;
+            let since = Instant::now();
+            assert_eq!(client.reply("POST ").await.status(), 408);
+            assert_took(since, Duration::from_secs(body));
+            drop(backend.accept().await);
+            // The route of an earlier request on the connection does not matter.
+            for earlier in ["/slow", "/other"] {
+                let mut client = world.client();
+                client.send(format!("GET {earlier} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+                let none = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+                drop(backend.answer(none).await);
+                assert_eq!(client.reply("GET ").await.status(), 200);
+                client.link.limit_room(1000);
+                client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+                let head = "HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\n";
+                let (_, mut connection) = backend.answer(head).await;
+                let since = Instant::now();
+                connection.send(vec![b'x'; 10_000_000]).await;
+                assert_took(since, Duration::from_secs(write));
+                assert!(client.rest().await.1.is_err());
+            }
+        }
+    });
+}

@@ -2,6 +2,7 @@
 
 use super::Cx;
 use super::includes::includes;
+use super::media::{self, is_type};
 use super::sections::{all, last};
 use super::syntax::{Directive, is};
 use crate::draft::DraftRoute;
@@ -50,19 +51,13 @@ pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute
     }
     if !is_fixed {
         includes(cx, layers, route);
+        media::decorate(cx, layers, route);
     }
     let limit = last(layers, "LimitRequestBody").and_then(|limit| limit.arg(0).parse::<u64>().ok());
     if let Some(limit) = limit.filter(|_| !is_fixed) {
         let limit = if limit == 0 { Value::from("unlimited") } else { Value::Number(limit) };
         route.keys.set("max_body", limit);
     }
-}
-
-fn is_type(kind: &str) -> bool {
-    let is_part = |part: &str| {
-        !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-+._".contains(&b))
-    };
-    kind.split_once('/').is_some_and(|(main, sub)| is_part(main) && is_part(sub))
 }
 
 /// Translates `Header [always] set|append|add|merge|unset NAME VALUE`.

@@ -123,7 +123,8 @@ fn unknown_suffix_handlers(
     let mut out = Vec::new();
     for handler in all(layers, "AddHandler") {
         let name = handler.arg(0).to_ascii_lowercase();
-        let is_known = matches!(&*name, "cgi-script" | "type-map" | "default-handler");
+        let is_known =
+            matches!(&*name, "cgi-script" | "type-map" | "default-handler" | "server-parsed");
         if is_known || name.contains("php") || name.starts_with("proxy:") {
             continue;
         }

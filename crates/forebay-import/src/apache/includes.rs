@@ -1,5 +1,5 @@
-//! Translates server-side includes: `Options +Includes` with `AddOutputFilter INCLUDES` or
-//! `XBitHack`.
+//! Translates server-side includes: `Options +Includes` with `AddOutputFilter INCLUDES`,
+//! `AddHandler server-parsed` or `XBitHack`.
 
 use super::Cx;
 use super::regions::has_option;
@@ -19,7 +19,8 @@ pub fn includes(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute
     let filters = ["AddOutputFilter", "SetOutputFilter"].map(|name| all(layers, name));
     let filter = filters.into_iter().flatten().find(names_filter);
     let handler = all(layers, "AddHandler");
-    let mut handler = handler.into_iter().filter(|handler| handler.arg(0) == "server-parsed");
+    let mut handler =
+        handler.into_iter().filter(|handler| handler.arg(0).eq_ignore_ascii_case("server-parsed"));
     let Some(directive) = filter.or_else(|| handler.next()).or(bit) else { return };
     if !has_option(layers, "Includes") && !has_option(layers, "IncludesNOEXEC") {
         return;

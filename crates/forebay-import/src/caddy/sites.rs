@@ -3,7 +3,7 @@
 use super::around::Around;
 use super::block::routes;
 use super::syntax::Directive;
-use super::{Cx, line};
+use super::{Cx, line, on_demand};
 use crate::draft::{DraftRoute, DraftSite};
 use crate::files;
 use crate::matcher::Matcher;
@@ -15,6 +15,8 @@ struct Global {
     https_port: String,
     email: Option<String>,
     directory: Option<String>,
+    /// The URL of the application that permits names (`on_demand_tls`).
+    ask: Option<String>,
     redirects: bool,
     https: bool,
 }
@@ -61,6 +63,7 @@ fn global(cx: &mut Cx<'_>, lines: &[Directive]) -> Global {
         https_port: "443".into(),
         email: None,
         directory: None,
+        ask: None,
         redirects: true,
         https: true,
     };
@@ -71,6 +74,7 @@ fn global(cx: &mut Cx<'_>, lines: &[Directive]) -> Global {
             "https_port" => global.https_port = option.arg(0).to_owned(),
             "email" => global.email = Some(option.arg(0).to_owned()),
             "acme_ca" => global.directory = Some(option.arg(0).to_owned()),
+            "on_demand_tls" => global.ask = on_demand::ask(cx, option),
             "auto_https" => {
                 global.redirects &= option.arg(0) != "off" && option.arg(0) != "disable_redirects";
                 global.https &= option.arg(0) != "off";
@@ -271,17 +275,28 @@ fn certificate(
             && !is_local
             && host.parse::<std::net::IpAddr>().is_err()
     };
+    if let Some(line) = tls.and_then(on_demand::only) {
+        let table = on_demand::table(cx, line, global.ask.as_deref())?;
+        let mut acme = authority(global, tls);
+        acme.set("on_demand", table);
+        return Some(Table::default().with("acme", Value::Table(acme)));
+    }
     let has_options = tls.is_some_and(|tls| tls.arg(0) == "internal" || !tls.inside().is_empty());
     if site.hosts.is_empty() || !site.hosts.iter().all(is_public) || has_options {
         let next = "no certificate can be obtained for this site: set tls = { certificate, key }";
         cx.note(tls.unwrap_or(directive), next);
         return None;
     }
+    Some(Table::default().with("acme", Value::Table(authority(global, tls))))
+}
+
+/// Returns the keys of `acme` for the account at the authority.
+fn authority(global: &Global, tls: Option<&Directive>) -> Table {
     let mut acme = Table::default();
     let email = tls.map(|tls| tls.arg(0)).filter(|email| email.contains('@')).map(str::to_owned);
     acme.set_some("email", email.or_else(|| global.email.clone()));
     acme.set_some("directory", global.directory.clone());
-    Some(Table::default().with("acme", Value::Table(acme)))
+    acme
 }
 
 /// Adds the file of the authority for client certificates. Returns `None` if the file cannot be

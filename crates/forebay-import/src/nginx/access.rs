@@ -5,6 +5,7 @@ use super::auth_copies::{AuthCopy, auth_copies, copied};
 use super::names;
 use super::scope::Scope;
 use super::syntax::Directive;
+use crate::draft::DraftRoute;
 use crate::files;
 use crate::value::Table;
 
@@ -44,6 +45,12 @@ pub fn gate(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Gate {
         gate.closed = Some(cx.note(directive, names::next_step(name)));
     }
     gate
+}
+
+/// Adds access rules to a route.
+pub fn guard(route: &mut DraftRoute, gate: &Gate) {
+    gate.keys.0.iter().for_each(|(key, value)| route.keys.set(key, value.clone()));
+    route.comments.extend(gate.comments.iter().cloned());
 }
 
 /// Returns the names of directives that may restrict access, and that have no translation.

@@ -1,16 +1,17 @@
 //! Translates a location to routes: its rewrites, its access rules, its content, and changes to its
 //! replies.
 
-use super::access::{Gate, gate};
+use super::access::{Gate, gate, guard};
 use super::conditions;
-use super::here::{Here, Phase};
+use super::here::{EarlyStep, Here, OwnContent, Phase};
 use super::locations::{Location, LocationKind, Slot, longest};
+use super::methods::Limit;
 use super::pages::pages;
 use super::rewrites;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
 use super::variables::Variables;
-use super::{Cx, backends, fields, files_of, maintenance, maps, names};
+use super::{Cx, backends, fields, files_of, internal, maintenance, maps, names};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
 use crate::pattern::{self, PatternConditions, Use, classify_with_exception};
@@ -32,10 +33,10 @@ pub fn routes<'a>(
     if slot.adds_slash {
         let path = slot.location.path().unwrap_or("/");
         here.matcher = Matcher::path(path.trim_end_matches('/'));
-        let to = template::literal(path, cx.keys);
-        return vec![
-            here.route(server).redirect(&template::redirect_target(&to, true, cx.keys), 301),
-        ];
+        let to = template::redirect_target(&template::literal(path, cx.keys), true, cx.keys);
+        let mut route = here.route(server).redirect(&to, 301);
+        internal::hide(slot.location, std::slice::from_mut(&mut route));
+        return vec![route];
     }
     let mut out = match matcher(cx, slot) {
         Ok(Some((matcher, found))) => {
@@ -137,20 +138,25 @@ pub fn of_here<'a>(
     here: &Here<'_, 'a>,
 ) -> Vec<DraftRoute> {
     let comments = cx.note_unread(here.location.scope.own());
-    let mut out = Vec::new();
-    let mut phase = Phase::default();
-    conditions::run(cx, server, here, here.location.scope.own(), &mut phase, &mut out);
-    let variables = here.variables(server);
-    for route in &mut out {
-        fields::decorate(cx, &variables, route);
+    if internal::serves_subrequests(server, here.location) {
+        let mut route = here.route(server).respond(404);
+        route.comments.push("Only nginx itself may ask for these paths.".into());
+        return vec![route];
     }
+    let mut phase = Phase::default();
+    let mut out = before(cx, server, here, here.location.scope.own(), &mut phase);
+    limit_answers(cx, server, here, &mut phase, &mut out);
+    internal::hide(here.location, &mut out);
     for inner in here.location.within_regex() {
         out.extend(within_regex(cx, server, here, inner));
     }
+    let mut last = Vec::new();
     if !phase.is_done {
-        out.extend(content(cx, server, here, &mut phase));
+        last = content(cx, server, here, &mut phase);
     }
-    out.extend(phase.otherwise.take());
+    last.extend(phase.otherwise.take());
+    internal::hide(here.location, &mut last);
+    out.append(&mut last);
     if let Some(maintenance) = phase.maintenance {
         for route in &mut out {
             match route.keys.get("maintenance") {
@@ -165,6 +171,35 @@ pub fn of_here<'a>(
     }
     if let Some(first) = out.first_mut() {
         first.comments.splice(0..0, comments);
+    }
+    out
+}
+
+/// Returns the routes of `return`, `rewrite` and `if`, which precede the content.
+pub fn before<'a>(
+    cx: &mut Cx<'a>,
+    server: &TranslatedServer<'a>,
+    here: &Here<'_, 'a>,
+    block: &'a [Directive],
+    phase: &mut Phase<'a>,
+) -> Vec<DraftRoute> {
+    let (mut steps, mut out) = (Vec::new(), Vec::new());
+    conditions::run(cx, server, here, block, phase, &mut steps);
+    let variables = here.variables(server);
+    for step in steps {
+        match step {
+            EarlyStep::Route(mut route) => {
+                fields::decorate(cx, &variables, &mut route);
+                out.push(route);
+            }
+            EarlyStep::Content(own) => {
+                let OwnContent { matcher, found, rewrite } = *own;
+                let (location, region) = (here.location, here.region);
+                let narrow = Here { location, matcher, found, region };
+                let mut phase = Phase { rewrite, ..Phase::default() };
+                out.extend(content(cx, server, &narrow, &mut phase));
+            }
+        }
     }
     out
 }
@@ -196,31 +231,11 @@ fn content<'a>(
     phase: &mut Phase<'a>,
 ) -> Vec<DraftRoute> {
     let scope = &here.location.scope;
-    let internal = scope.of_own("internal");
-    let entry = internal.and_then(|_| entry(server, here));
-    let only_nginx = "Only nginx itself may ask for these paths.";
-    if let Some(matcher) = entry.as_ref().filter(|entry| !entry.covers(&here.matcher)) {
-        let (matcher, found) = (matcher.clone(), here.found.clone());
-        let script = Here { location: here.location, matcher, found, region: here.region };
-        let mut routes = content(cx, server, &script, phase);
-        let mut rest = here.route(server).respond(404);
-        rest.comments.push(only_nginx.into());
-        routes.push(rest);
-        return routes;
-    }
     let mut base = here.route(server);
     base.keys.set_some("rewrite", phase.rewrite.take());
     let rules = gate(cx, scope);
     if let Some(comment) = phase.closed.take().or_else(|| rules.closed.clone()) {
         return vec![base.closed(comment)];
-    }
-    if let Some(internal) = internal.filter(|_| entry.is_some()) {
-        let next = "clients may also ask for this script by its own name, because a rule for the \
-                    script would close all paths that it answers";
-        base.comments.push(cx.note(internal, next));
-    } else if internal.is_some() {
-        base.comments.push(only_nginx.into());
-        return vec![base.respond(404)];
     }
     let variables = here.variables(server);
     if rules.keys.get("deny") == Some(&Value::from("all")) && rules.keys.get("satisfy").is_none() {
@@ -243,6 +258,7 @@ fn content<'a>(
             route.keys.set("intercept", true);
         }
         fields::decorate(cx, &variables, route);
+        internal::redirects(cx, server, scope, route);
         if let Some(methods) = &phase.methods
             && let Some(both) = route.matcher.and(&Matcher::default().with_methods(methods.clone()))
         {
@@ -255,38 +271,46 @@ fn content<'a>(
         rest.comments.push("The rules hold for all other paths of this location, too.".into());
         routes.push(rest);
     }
-    let named = match phase.named.take() {
-        Some(name) => named(cx, server, here, &name, &rules),
-        None => Vec::new(),
-    };
-    routes.extend(named);
-    limit_except(cx, server, here, routes, &rules)
-}
-
-/// Returns the requests for the scripts that answer for missing files of the server, if the location
-/// runs such scripts.
-fn entry(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> Option<Matcher> {
-    here.location.scope.of_own("fastcgi_pass")?;
-    let scopes = server.locations.iter().map(|location| &location.scope);
-    let targets = scopes
-        .chain([&server.scope])
-        .filter_map(|scope| scope.of_own("try_files")?.args.last())
-        .map(|target| target.split(['?', '$']).next().unwrap_or_default());
-    let mut paths: Vec<String> = Vec::new();
-    for path in targets {
-        let is_new = !paths.iter().any(|known| known == path);
-        if path.starts_with('/') && is_new && here.matcher.takes("GET", path) == Some(true) {
-            paths.extend([path.to_owned(), format!("{path}/*")]);
-        }
+    let limit = Limit::of(cx, scope);
+    if let Some(limit) = &limit {
+        let rest = limit.rest(server, here, routes.clone(), &rules);
+        limit.narrow(&mut routes);
+        routes.extend(rest);
     }
-    let scripts = Matcher { paths, ..Matcher::default() };
-    if scripts.paths.is_empty() { None } else { here.matcher.and(&scripts) }
+    if let Some(name) = phase.named.take() {
+        let mut first = named(cx, server, here, &name, &rules);
+        let mut rest = Vec::new();
+        if let Some(limit) = &limit {
+            limit.narrow(&mut first);
+            rest = named(cx, server, here, &name, &limit.others);
+        }
+        routes.extend(first.into_iter().chain(rest));
+    }
+    routes
 }
 
-/// Adds access rules to a route.
-fn guard(route: &mut DraftRoute, gate: &Gate) {
-    gate.keys.0.iter().for_each(|(key, value)| route.keys.set(key, value.clone()));
-    route.comments.extend(gate.comments.iter().cloned());
+/// Applies `limit_except` to the routes of `return` and `rewrite`: nginx does not read these for
+/// other methods, but sends the content of the location after the rules on these methods.
+fn limit_answers<'a>(
+    cx: &mut Cx<'a>,
+    server: &TranslatedServer<'a>,
+    here: &Here<'_, 'a>,
+    phase: &mut Phase<'a>,
+    out: &mut Vec<DraftRoute>,
+) {
+    let scope = &here.location.scope;
+    let Some(directive) = scope.of_own("limit_except") else { return };
+    let Some(limit) = Limit::of(cx, scope) else { return };
+    limit.narrow(out);
+    if phase.methods.is_some() {
+        let next = "a condition on the method has other methods: write `methods` of the routes";
+        phase.closed.get_or_insert(cx.note(directive, next));
+        phase.otherwise = None;
+    }
+    if phase.is_done {
+        // The first routes, for the methods that the limit names, have the answers above.
+        out.extend(content(cx, server, here, &mut Phase::default()));
+    }
 }
 
 /// Returns the routes for the directive that answers the requests of a location, such as
@@ -386,59 +410,6 @@ fn named<'a>(
     routes
 }
 
-/// Splits routes by `limit_except`, whose rules apply to all methods that it does not name.
-fn limit_except<'a>(
-    cx: &mut Cx<'a>,
-    server: &TranslatedServer<'a>,
-    here: &Here<'_, 'a>,
-    routes: Vec<DraftRoute>,
-    rules: &Gate,
-) -> Vec<DraftRoute> {
-    let scope = &here.location.scope;
-    let Some(limit) = scope.of_own("limit_except") else { return routes };
-    let mut methods = limit.args.clone();
-    methods.retain(|method| method.bytes().all(|b| b.is_ascii_uppercase()));
-    let others = gate(cx, &scope.inside(limit.inside()));
-    let mut all = Vec::new();
-    for route in &routes {
-        let mut first = route.clone();
-        first.matcher.methods = methods.clone();
-        all.push(first);
-    }
-    if let Some(comment) = others.closed.clone() {
-        all.push(here.route(server).closed(comment));
-    } else if others.keys.get("deny") == Some(&Value::from("all")) {
-        all.push(here.route(server).respond(403));
-    } else {
-        for mut route in routes {
-            rules.keys.0.iter().for_each(|(key, _)| route.keys.remove(key));
-            guard(&mut route, &others);
-            all.push(route);
-        }
-    }
-    all
-}
-
-/// Returns the routes with the content of a location, for the requests of `here`.
-pub fn own_content<'a>(
-    cx: &mut Cx<'a>,
-    server: &TranslatedServer<'a>,
-    here: &Here<'_, 'a>,
-) -> Vec<DraftRoute> {
-    content(cx, server, here, &mut Phase::default())
-}
-
-/// Returns the routes with the content of a location, after a rewrite of the path to `to`.
-pub fn rewritten_content<'a>(
-    cx: &mut Cx<'a>,
-    server: &TranslatedServer<'a>,
-    here: &Here<'_, 'a>,
-    to: String,
-) -> Vec<DraftRoute> {
-    let mut phase = Phase { rewrite: Some(to), ..Phase::default() };
-    content(cx, server, here, &mut phase)
-}
-
 #[cfg(test)]
 mod tests {
     use crate::{Language, import};
@@ -455,9 +426,39 @@ mod tests {
         let routes: Vec<&str> = toml.split("[[site.route]]").skip(1).collect();
         let scripts: Vec<_> = routes.iter().filter(|route| route.contains("fastcgi =")).collect();
         assert_eq!(scripts.len(), 1, "{toml}");
-        assert!(scripts[0].contains("\"/index.php\""), "{toml}");
-        let rest = routes.iter().position(|route| route.contains("404")).unwrap();
-        assert!(routes[rest].contains(".php") && !routes[rest].contains("index.php"), "{toml}");
-        assert!(routes[rest - 1].contains("fastcgi ="), "{toml}");
+        assert!(scripts[0].contains("internal = true"), "{toml}");
+        assert!(toml.contains("fallback_to = \"/index.php"), "{toml}");
+    }
+
+    #[test]
+    fn internal_locations_are_hidden_and_applications_may_choose_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("nginx.conf");
+        let root = dir.path().display();
+        for (ignored, chooses) in [("", true), ("proxy_ignore_headers X-Accel-Redirect;", false)] {
+            let text = format!(
+                "events {{}}\nhttp {{ send_timeout 9s; server {{ listen 8080; {ignored}\n\
+                 location / {{ proxy_pass http://127.0.0.1:9; client_body_timeout 5m; send_timeout 9s; }}\n\
+                 location /files/ {{ internal; root {root}; send_timeout 10m; }}\n\
+                 location = /fixed {{ internal; return 200 secret; }} }} }}\n"
+            );
+            std::fs::write(&file, text).unwrap();
+            let imported = import(Language::Nginx, &file).unwrap();
+            let (toml, notes) = (imported.toml, imported.notes);
+            assert!(notes.is_empty(), "{notes:?}");
+            let routes: Vec<&str> = toml.split("[[site.route]]").skip(1).collect();
+            let with = |text: &str| -> Vec<&str> {
+                routes.iter().copied().filter(|route| route.contains(text)).collect()
+            };
+            let hidden = with("internal = true");
+            assert!(
+                !with("secret").is_empty() && with("secret").iter().all(|r| hidden.contains(r))
+            );
+            assert!(with("files =").iter().all(|route| hidden.contains(route)), "{toml}");
+            assert_eq!(with("internal_redirects = true").len(), usize::from(chooses), "{toml}");
+            let own = with("proxy =");
+            assert!(own[0].contains("timeouts = { body_idle = \"5m\" }"), "{toml}");
+            assert!(with("files =")[0].contains("timeouts = { write = \"10m\" }"), "{toml}");
+        }
     }
 }

@@ -1,8 +1,7 @@
 //! Translates blocks of `return`, `rewrite` and `if`, with the conditions of `if` on the request and
 //! on files.
 
-use super::here::Here;
-use super::here::Phase;
+use super::here::{EarlyStep, Here, Phase};
 use super::rewrites;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
@@ -41,7 +40,7 @@ pub fn run<'a>(
     here: &Here<'_, 'a>,
     block: &'a [Directive],
     phase: &mut Phase<'a>,
-    out: &mut Vec<DraftRoute>,
+    out: &mut Vec<EarlyStep>,
 ) {
     for directive in block {
         match directive.name.as_str() {
@@ -52,10 +51,10 @@ pub fn run<'a>(
                 let route = rewrites::returned(cx, &variables, directive, route);
                 // Redirects precede access rules.
                 let is_redirect = route.keys.get("redirect").is_some();
-                out.push(match phase.closed.take().filter(|_| !is_redirect) {
+                out.push(EarlyStep::Route(match phase.closed.take().filter(|_| !is_redirect) {
                     Some(comment) => route.closed(comment),
                     None => route,
-                });
+                }));
                 phase.is_done = true;
             }
             "rewrite" => rewrites::rewrite(cx, server, here, directive, phase, out),
@@ -75,7 +74,7 @@ fn translate<'a>(
     here: &Here<'_, 'a>,
     directive: &'a Directive,
     phase: &mut Phase<'a>,
-    out: &mut Vec<DraftRoute>,
+    out: &mut Vec<EarlyStep>,
 ) {
     let is_site = server.host_conditions().any(|(other, _)| std::ptr::eq(other, directive));
     if is_site {
@@ -131,7 +130,7 @@ fn translate<'a>(
                     cx.keys,
                 );
                 if crate::template::is_redirect_target(&to) {
-                    out.push(route.redirect(&to, status));
+                    out.push(EarlyStep::Route(route.redirect(&to, status)));
                 }
             }
         }
@@ -168,7 +167,7 @@ fn requests<'a>(
     directive: &'a Directive,
     (matcher, found): (Matcher, Option<PatternConditions>),
     phase: &mut Phase<'a>,
-    out: &mut Vec<DraftRoute>,
+    out: &mut Vec<EarlyStep>,
 ) {
     let conflicts = matches!((&here.matcher.regex, &matcher.regex), (Some(a), Some(b)) if a != b)
         || here.matcher.is_at_odds(&matcher);
@@ -195,10 +194,11 @@ fn requests<'a>(
         return;
     }
     let mut inner = Phase::default();
-    let mut routes = Vec::new();
-    run(cx, server, &narrow, block, &mut inner, &mut routes);
+    let mut steps = Vec::new();
+    run(cx, server, &narrow, block, &mut inner, &mut steps);
     let scope = here.location.scope.inside(block);
-    for route in &mut routes {
+    for step in &mut steps {
+        let EarlyStep::Route(route) = step else { continue };
         // If the block has `add_header`, its replies have the fields of this block.
         if !scope.own().iter().any(|inner| inner.name == "add_header") {
             break;
@@ -207,11 +207,10 @@ fn requests<'a>(
         super::fields::decorate(cx, &variables, route);
         route.comments.push(format!("{}: {}", directive.place, directive.line()));
     }
-    out.extend(routes);
+    out.extend(steps);
     if let Some(comment) = inner.closed {
-        out.push(
-            DraftRoute::new(&directive.place, directive.line(), narrow.matcher).closed(comment),
-        );
+        let route = DraftRoute::new(&directive.place, directive.line(), narrow.matcher);
+        out.push(EarlyStep::Route(route.closed(comment)));
     }
 }
 

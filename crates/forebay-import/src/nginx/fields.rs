@@ -49,8 +49,25 @@ pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
     rate_limit(cx, variables, route);
     cache(cx, variables, route);
     bandwidth(cx, scope, route);
+    timeouts(cx, scope, route);
     mirror(cx, scope, route);
     bodies(cx, variables, route);
+}
+
+/// Translates `client_body_timeout` and `send_timeout` of a server or location. Those of `http`
+/// are in [server.timeouts].
+fn timeouts(cx: &Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
+    let is_redirect = route.keys.get("redirect").is_some();
+    let mut table = Table::default();
+    for (name, key) in [("client_body_timeout", "body_idle"), ("send_timeout", "write")] {
+        let Some(own) = scope.value(name).filter(|own| cx.http.value(name) != Some(*own)) else {
+            continue;
+        };
+        table.set_some(key, duration(own).filter(|time| time != "0s"));
+    }
+    if !table.is_empty() && !is_redirect && cx.keys.route("timeouts") {
+        route.keys.set("timeouts", table);
+    }
 }
 
 /// Translates `limit_rate` and `limit_rate_after`.

@@ -75,3 +75,17 @@ pub struct Phase<'a> {
     /// The `proxy_pass` directive that answers for missing files.
     pub missing_pass: Option<&'a Directive>,
 }
+
+/// A result of `return`, `rewrite` or `if`, in the order of the routes.
+pub enum EarlyStep {
+    Route(DraftRoute),
+    Content(Box<OwnContent>),
+}
+
+/// Requests that get the content of the location.
+pub struct OwnContent {
+    pub matcher: Matcher,
+    pub found: Option<PatternConditions>,
+    /// The new path of these requests.
+    pub rewrite: Option<String>,
+}

@@ -86,6 +86,11 @@ impl<'a> Location<'a> {
         if matches!(self.kind, LocationKind::Regex { .. }) { &self.inner } else { &[] }
     }
 
+    /// Returns the locations inside of a location.
+    pub fn inner(&self) -> &[Location<'a>] {
+        &self.inner
+    }
+
     fn is_regex(&self) -> bool {
         matches!(self.kind, LocationKind::Regex { .. })
     }

@@ -1,7 +1,7 @@
 //! Translates `return`, `rewrite` and `try_files`.
 
 use super::Cx;
-use super::here::{Here, Phase};
+use super::here::{EarlyStep, Here, OwnContent, Phase};
 use super::scope::Scope;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
@@ -104,7 +104,7 @@ pub fn rewrite<'a>(
     here: &Here<'_, 'a>,
     directive: &'a Directive,
     phase: &mut Phase<'a>,
-    out: &mut Vec<DraftRoute>,
+    out: &mut Vec<EarlyStep>,
 ) {
     if leaves_out(cx, server, here, directive, phase, out) {
         return;
@@ -126,7 +126,8 @@ pub fn rewrite<'a>(
     let is_absolute = ["http://", "https://", "$scheme://"].iter().any(|s| target.starts_with(s));
     if is_absolute || matches!(flag, "permanent" | "redirect") {
         let status = if flag == "permanent" { 301 } else { 302 };
-        out.push(redirected(cx, &variables, directive, (target, status), route));
+        let route = redirected(cx, &variables, directive, (target, status), route);
+        out.push(EarlyStep::Route(route));
         phase.is_done = covers;
         return;
     }
@@ -134,24 +135,20 @@ pub fn rewrite<'a>(
     match filled {
         Err(why) => {
             let comment = cx.note(directive, format!("{why}: write the path in `rewrite`"));
-            out.push(route.closed(comment));
+            out.push(EarlyStep::Route(route.closed(comment)));
             phase.is_done = covers;
         }
         // With `break`, nginx serves the new path from the same location.
         Ok(to) if flag == "break" && covers => phase.rewrite = Some(to),
         Ok(to) if flag == "break" && here.location.directive.is_some() => {
-            let narrow = Here {
-                location: here.location,
-                matcher: route.matcher.clone(),
-                found: Some(found.clone()),
-                region: here.region,
-            };
-            out.extend(super::answer::rewritten_content(cx, server, &narrow, to));
+            let (matcher, found) = (route.matcher.clone(), Some(found.clone()));
+            let own = OwnContent { matcher, found, rewrite: Some(to) };
+            out.push(EarlyStep::Content(Box::new(own)));
         }
         Ok(to) => {
             let mut route = route;
             route.keys.set("rewrite", to);
-            out.push(route);
+            out.push(EarlyStep::Route(route));
             phase.is_done = covers;
         }
     }
@@ -165,7 +162,7 @@ fn leaves_out<'a>(
     here: &Here<'_, 'a>,
     directive: &'a Directive,
     phase: &mut Phase<'a>,
-    out: &mut Vec<DraftRoute>,
+    out: &mut Vec<EarlyStep>,
 ) -> bool {
     let Some((before, excluded, "")) = negative_lookahead(directive.arg(0)) else { return false };
     let text = format!("{before}(?:{excluded})");
@@ -175,17 +172,12 @@ fn leaves_out<'a>(
     }
     let Ok(to) = rewritten(cx, &here.variables(server), directive.arg(1)) else { return false };
     if let Some(matcher) = here.matcher.and(&kept.matcher) {
-        let narrow = Here {
-            location: here.location,
-            matcher,
-            found: here.found.clone(),
-            region: here.region,
-        };
-        out.extend(super::answer::own_content(cx, server, &narrow));
+        let own = OwnContent { matcher, found: here.found.clone(), rewrite: None };
+        out.push(EarlyStep::Content(Box::new(own)));
     }
     let mut route = DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
     route.keys.set("rewrite", to);
-    out.push(route);
+    out.push(EarlyStep::Route(route));
     phase.is_done = true;
     true
 }

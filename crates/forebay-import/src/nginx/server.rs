@@ -16,6 +16,8 @@ pub struct TranslatedServer<'a> {
     pub keys: &'a Keys,
     /// The first host name without a wildcard.
     pub name: Option<String>,
+    /// True if applications may choose a location that clients cannot ask for.
+    pub has_hidden: bool,
     /// The scheme of the listeners, if all have the same.
     pub scheme: Option<&'static str>,
     /// The path whose answer clients get for missing files.

@@ -1,7 +1,6 @@
 //! Translates `server` blocks to sites.
 
 use super::answer;
-use super::conditions;
 use super::here::Here;
 use super::here::Phase;
 use super::listeners::{Listener, listeners, min_version, names};
@@ -11,7 +10,7 @@ use super::rewrites;
 use super::scope::Scope;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
-use super::{Cx, fields};
+use super::{Cx, fields, internal};
 use crate::draft::{DraftRoute, DraftSite};
 use crate::files;
 use crate::matcher::Matcher;
@@ -178,10 +177,12 @@ fn one_site<'a>(
         locations: Location::of_server(scope),
         keys: cx.keys,
         name: part.hosts.iter().find(is_exact).cloned(),
+        has_hidden: false,
         scheme,
         fallback: None,
         maintenance: None,
     };
+    server.has_hidden = internal::has_choice(&server, &server.locations);
     let hosts = by_host(cx, &server, &part, &site);
     site.hosts = hosts;
     if site.hosts.is_empty() && !part.is_default {
@@ -415,12 +416,8 @@ fn by_host<'a>(
 fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRoute> {
     let whole = Location::of_block(&server.scope);
     let here = Here { location: &whole, matcher: Matcher::path("/*"), found: None, region: None };
-    let (mut phase, mut out) = (Phase::default(), Vec::new());
-    conditions::run(cx, server, &here, server.scope.own(), &mut phase, &mut out);
-    let variables = server.variables(&server.scope, None);
-    for route in &mut out {
-        fields::decorate(cx, &variables, route);
-    }
+    let mut phase = Phase::default();
+    let mut out = answer::before(cx, server, &here, server.scope.own(), &mut phase);
     server.maintenance = phase.maintenance.take();
     if phase.is_done {
         return out;

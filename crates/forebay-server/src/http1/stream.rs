@@ -19,6 +19,8 @@ pub struct Http1 {
     has_input: Cell<bool>,
     /// True if the client has closed its sending side while requests wait for an answer.
     is_half_closed: Cell<bool>,
+    /// True if the limit on writes is that of a route.
+    has_write_limit: Cell<bool>,
     /// State of the current request.
     pub(crate) shared: SharedState,
 }
@@ -27,7 +29,17 @@ impl Http1 {
     /// Creates a connection without a request.
     pub fn new(socket: Socket, accepted: Accepted) -> Self {
         let (has_input, is_half_closed) = (Cell::new(false), Cell::new(false));
-        Self { socket, accepted, has_input, is_half_closed, shared: SharedState::default() }
+        let has_write_limit = Cell::new(false);
+        let shared = SharedState::default();
+        Self { socket, accepted, has_input, is_half_closed, has_write_limit, shared }
+    }
+
+    /// Limits writes to the time of a route, or to that of the server.
+    pub(crate) fn limit_writes(&self, limit: Option<Duration>) {
+        if self.has_write_limit.replace(limit.is_some()) || limit.is_some() {
+            let default = || self.accepted.thread.settings().timeouts.write;
+            self.socket.limit_writes(limit.unwrap_or_else(default));
+        }
     }
 
     pub(crate) fn set_has_input(&self, has_input: bool) {

@@ -76,8 +76,8 @@ impl Connection {
         self.streams.is_empty()
     }
 
-    /// Returns the time that the client may take to accept bytes. The result is `limit`, or the
-    /// shortest idle limit of the tunnels if all streams are tunnels and this idle limit is longer.
+    /// Returns the time that the client may take to accept bytes: `limit`, or the limits of the
+    /// streams.
     pub fn write_limit(&self, limit: Duration) -> Duration {
         self.streams.write_limit(limit)
     }

@@ -380,6 +380,10 @@ impl Http2 {
         Ok(())
     }
 
+    pub(crate) fn limit_writes(&self, limit: Option<Duration>) {
+        self.waits.write_limit.set(limit);
+    }
+
     /// Marks the stream as a tunnel. The client may then keep its window closed for `idle`.
     pub(crate) fn begin_tunnel(&self, idle: Duration) {
         self.waits.tunnel_idle.set(Some(idle));

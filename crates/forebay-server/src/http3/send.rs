@@ -166,7 +166,8 @@ impl Http3 {
     /// write timeout on the whole connection, or for `PATIENCE` write timeouts on this stream.
     pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
         let thread = &self.connection.accepted.thread;
-        let limit = self.tunnel_idle.get().unwrap_or(thread.settings().timeouts.write);
+        let own = self.tunnel_idle.get().or(self.write_limit.get());
+        let limit = own.unwrap_or(thread.settings().timeouts.write);
         let (mut progress, mut left) = (self.connection.progress(), PATIENCE);
         let mut waiting = WaitingStream::new(&self.connection.waiting);
         loop {

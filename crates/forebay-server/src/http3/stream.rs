@@ -41,6 +41,8 @@ pub enum Arrived {
 }
 
 /// A stream of a connection.
+// More than 20 fields: both halves of the stream and its time limits change through a shared
+// reference, each in a cell of its own.
 pub struct Http3 {
     /// The stream's connection.
     pub connection: Rc<Connection>,
@@ -72,6 +74,8 @@ pub struct Http3 {
     pub(super) read_due: Cell<Ticks>,
     /// Maximum idle time of the tunnel, if the stream carries one.
     pub(super) tunnel_idle: Cell<Option<Duration>>,
+    /// Maximum time that the client may accept nothing, if the route has a limit of its own.
+    pub(crate) write_limit: Cell<Option<Duration>>,
     /// True if the server has reset the stream.
     pub(super) is_reset: Cell<bool>,
     stopped: RefCell<Stopped>,
@@ -113,6 +117,7 @@ impl Http3 {
             is_expired: Cell::new(false),
             read_due: Cell::new(NEVER),
             tunnel_idle: Cell::new(None),
+            write_limit: Cell::new(None),
             is_reset: Cell::new(false),
             stopped: RefCell::default(),
         }
@@ -213,7 +218,7 @@ impl Http3 {
             }
         }
         let thread = &self.connection.accepted.thread;
-        let limit = thread.settings().timeouts.write;
+        let limit = self.write_limit.get().unwrap_or(thread.settings().timeouts.write);
         let (mut progress, mut waited) = (self.connection.progress(), Duration::ZERO);
         while !self.is_reset.get() {
             let taken = poll_fn(|context| self.poll_stopped(context).map(drop));

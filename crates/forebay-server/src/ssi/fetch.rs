@@ -7,7 +7,7 @@ use forebay_net::template::append_escaped;
 use forebay_wire::Span;
 use forebay_wire::http1::KnownField;
 
-use super::{Evaluation, SsiFailure};
+use super::{Evaluation, SsiFailure, lifetime};
 use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::filter::{fields, is};
@@ -87,6 +87,15 @@ impl Evaluation<'_> {
         target: &[u8],
         is_probe: bool,
     ) -> Result<IncludedReply, SsiFailure> {
+        let outcome = self.send(target, is_probe).await;
+        if outcome.is_err() {
+            // The next request may succeed, so no cache may keep a page with this failure.
+            self.state.is_uncacheable.set(true);
+        }
+        outcome
+    }
+
+    async fn send(&mut self, target: &[u8], is_probe: bool) -> Result<IncludedReply, SsiFailure> {
         let shown = || String::from_utf8_lossy(target).into_owned();
         if self.chain.iter().any(|outer| outer == target) {
             return Err(format!("{} would include itself", shown()));
@@ -119,6 +128,9 @@ impl Evaluation<'_> {
             return Err(format!("{} got status {}", shown(), reply.status));
         }
         self.note_privacy(&reply.lines);
+        let lifetime = lifetime::of(&reply.lines, reply.status);
+        let shortest = self.state.lifetime.get().map_or(lifetime, |before| before.min(lifetime));
+        self.state.lifetime.set(Some(shortest));
         let is_encoded = |(name, value): (&[u8], &[u8])| {
             is(name, b"content-encoding") && !is(value, b"identity") && !value.is_empty()
         };

@@ -31,15 +31,23 @@ pub struct IncludeState {
     pub is_private: Cell<bool>,
     /// True if no cache may store the document.
     pub is_uncacheable: Cell<bool>,
+    /// The shortest lifetime in seconds of the included replies so far.
+    pub lifetime: Cell<Option<u64>>,
     variables: RefCell<Vec<(String, Vec<u8>)>>,
 }
 
 impl IncludeState {
     /// Creates the state of a document.
     pub fn new(document: Request, modified: Option<SystemTime>) -> Self {
-        let (is_private, is_uncacheable) = (Cell::new(false), Cell::new(false));
-        let (requests, variables) = (Cell::new(0), RefCell::default());
-        Self { document, modified, requests, is_private, is_uncacheable, variables }
+        Self {
+            document,
+            modified,
+            requests: Cell::new(0),
+            is_private: Cell::new(false),
+            is_uncacheable: Cell::new(false),
+            lifetime: Cell::new(None),
+            variables: RefCell::default(),
+        }
     }
 
     /// Sets a variable. Returns false if there are too many.
@@ -140,7 +148,7 @@ impl Included {
     pub(super) fn append(&self, data: &[u8]) -> io::Result<()> {
         let mut reply = self.reply.borrow_mut();
         if reply.body.len() + data.len() > self.most {
-            return Err(io::Error::other("an included reply is too large"));
+            return Err(too_large());
         }
         reply.body.extend_from_slice(data);
         Ok(())
@@ -157,7 +165,7 @@ impl Included {
         let at = reply.body.len();
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > self.most.saturating_sub(at) {
-            return Err(io::Error::other("an included reply is too large"));
+            return Err(too_large());
         }
         reply.body.resize(at + length, 0);
         let file = File::from(file.try_clone_to_owned()?);
@@ -165,4 +173,8 @@ impl Included {
         reply.is_complete |= ends;
         Ok(())
     }
+}
+
+fn too_large() -> io::Error {
+    io::Error::other("an included reply is too large")
 }

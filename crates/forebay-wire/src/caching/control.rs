@@ -115,7 +115,7 @@ impl ReplyControl {
 }
 
 /// Returns the elements of a comma-separated list. A comma within quotes does not separate.
-fn directives(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn directives(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let parts = value.split(move |&byte| {
         let is_comma = byte == b',' && !is_quoted;

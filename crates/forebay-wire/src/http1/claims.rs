@@ -60,12 +60,17 @@ pub fn is_disguised(field: &Field, fields: &[Field], bytes: &[u8]) -> bool {
     KnownField::of(&meant) != KnownField::Other || is_claim(&meant) || fields.iter().any(is_meant)
 }
 
+/// Fields of W3C Trace Context. The head of a request names its trace, and a trailer would name
+/// another one.
+const TRACE: [&[u8]; 2] = [b"traceparent", b"tracestate"];
+
 /// Returns true if a trailer of a request may be forwarded. [`may_be_trailer`] must hold, and the
-/// field must not be about the origin of the request. A disguised name counts as the name that it
-/// imitates.
+/// field must not be about the origin or the trace of the request. A disguised name counts as the
+/// name that it imitates.
 pub fn may_be_request_trailer(name: &[u8]) -> bool {
     let meant = meant(name);
-    may_be_trailer(&meant) && !is_claim(&meant)
+    let is_trace = TRACE.iter().any(|trace| trace.eq_ignore_ascii_case(&meant));
+    may_be_trailer(&meant) && !is_claim(&meant) && !is_trace
 }
 
 /// Returns `name` with a hyphen for each byte that is neither a letter nor a digit. CGI and its
@@ -119,6 +124,8 @@ mod tests {
             "Authorization",
             "proxy",
             "Host",
+            "traceparent",
+            "TraceState",
         ] {
             assert!(!may_be_request_trailer(name.as_bytes()), "{name}");
         }

@@ -1,0 +1,78 @@
+//! Translates `internal`: locations that clients cannot ask for, and the applications that choose
+//! them.
+
+use super::Cx;
+use super::locations::{Location, LocationKind};
+use super::scope::Scope;
+use super::server::TranslatedServer;
+use super::syntax::Directive;
+use crate::draft::DraftRoute;
+
+/// The directives that name the fields of a reply that nginx does not obey.
+const IGNORES: [&str; 4] = [
+    "proxy_ignore_headers",
+    "fastcgi_ignore_headers",
+    "scgi_ignore_headers",
+    "uwsgi_ignore_headers",
+];
+
+/// Returns true if clients get 404 for the paths of a location. Clients cannot ask for a named
+/// location, so `internal` changes nothing there.
+pub fn is_hidden(location: &Location<'_>) -> bool {
+    !matches!(location.kind, LocationKind::Named(_)) && location.scope.of_own("internal").is_some()
+}
+
+/// Returns true if a hidden location answers requests of `mirror` or `auth_request`. The routes with
+/// these directives name its server themselves.
+pub fn serves_subrequests(server: &TranslatedServer<'_>, location: &Location<'_>) -> bool {
+    let names = |directive: &Directive, path: &str| {
+        matches!(directive.name.as_str(), "mirror" | "auth_request") && directive.arg(0) == path
+    };
+    fn is_named(block: &[Directive], names: &dyn Fn(&Directive) -> bool) -> bool {
+        block.iter().any(|inner| names(inner) || is_named(inner.inside(), names))
+    }
+    let Some(path) = location.path().filter(|_| is_hidden(location)) else { return false };
+    server.scope.all_levels().any(|directive| names(directive, path))
+        || is_named(server.scope.own(), &|directive| names(directive, path))
+}
+
+/// Returns true if applications may choose one of these locations.
+pub fn has_choice(server: &TranslatedServer<'_>, locations: &[Location<'_>]) -> bool {
+    locations.iter().any(|location| {
+        is_hidden(location) && !serves_subrequests(server, location)
+            || has_choice(server, location.inner())
+    })
+}
+
+/// Hides the routes of a location with `internal`. nginx checks this before it reads `return` and
+/// `rewrite`.
+pub fn hide(location: &Location<'_>, routes: &mut [DraftRoute]) {
+    if is_hidden(location) {
+        routes.iter_mut().for_each(|route| route.keys.set("internal", true));
+    }
+}
+
+/// Lets an application choose a hidden location of the server with X-Accel-Redirect, as in nginx.
+pub fn redirects(
+    cx: &mut Cx<'_>,
+    server: &TranslatedServer<'_>,
+    scope: &Scope<'_>,
+    route: &mut DraftRoute,
+) {
+    let programs = ["proxy", "fastcgi", "scgi", "uwsgi"];
+    let Some(program) = programs.iter().find(|key| route.keys.get(key).is_some()) else { return };
+    let directive = IGNORES.iter().filter(|name| name.starts_with(program));
+    let mut is_ignored = false;
+    for directive in directive.filter_map(|name| scope.nearest(name)) {
+        let is_choice = |field: &&String| field.eq_ignore_ascii_case("x-accel-redirect");
+        is_ignored |= directive.args.iter().any(|field| is_choice(&field));
+        if !directive.args.iter().all(|field| is_choice(&field)) {
+            let next = "Forebay obeys the other fields: see `cache` in the guide on caching";
+            let comment = cx.note(directive, next);
+            route.comments.push(comment);
+        }
+    }
+    if server.has_hidden && !is_ignored {
+        route.keys.set("internal_redirects", true);
+    }
+}
