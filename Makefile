@@ -3,7 +3,8 @@
 .POSIX:
 PREFIX = /usr/local
 DESTDIR =
-.PHONY: help demo published test check instructions tools fresh install uninstall tarball deb deb-tools
+.PHONY: help demo published test check instructions tools fresh install uninstall tarball deb rpm sbom \
+	deb-tools rpm-tools sbom-tools musl aarch64
 
 help:
 	@echo 'make demo    build Forebay, compare five ways of serving one Perl script, write the report'
@@ -11,7 +12,9 @@ help:
 	@echo 'make test    install the servers that the tests talk to, where possible, and run the tests'
 	@echo 'make check   formatting, lints, documentation, manual, licences: what a change must pass'
 	@echo 'make instructions  count the instructions of a request: none may take 2 % more than is recorded'
-	@echo 'make deb     a package for Debian and Ubuntu, in target/; make tarball: an archive'
+	@echo 'make deb     a package for Debian and Ubuntu, in target/; make rpm: for Fedora and others'
+	@echo 'make tarball   an archive, in target/; make musl: of a static program; make aarch64: for this processor'
+	@echo 'make sbom    the list of crates in the program, in the format of CycloneDX, in target/'
 	@echo 'make install PREFIX=/usr/local DESTDIR=   after a release build; make uninstall: the opposite'
 	@echo 'make tools   install what "make check" needs'
 	@echo 'make fresh   as root: "make demo" and "make test" in a minimal Debian, to find what they lack'
@@ -24,12 +27,21 @@ demo:
 	@echo "The report is in $$PWD/forebay-report"
 
 deb: deb-tools
-deb tarball:
-	cargo build --release --locked --package forebay
-	@scripts/package $@
+rpm: rpm-tools
+deb rpm tarball:
+	@BINARY=$$(scripts/release-build) && export BINARY && scripts/package $@
 
-deb-tools:
-	@scripts/install-tools deb
+sbom: sbom-tools
+	@scripts/package sbom
+
+deb-tools rpm-tools sbom-tools:
+	@tool=$@; scripts/install-tools "$${tool%-tools}"
+
+musl:
+	@BINARY=$$(scripts/release-build x86_64-unknown-linux-musl) && export BINARY && scripts/package tarball
+
+aarch64:
+	@BINARY=$$(scripts/release-build aarch64-unknown-linux-gnu) && export BINARY && scripts/package tarball
 
 # Builds nothing, because root usually has no Rust.
 install uninstall:
