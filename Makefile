@@ -4,7 +4,7 @@
 PREFIX = /usr/local
 DESTDIR =
 .PHONY: help demo published test check instructions tools fresh install uninstall tarball deb rpm sbom \
-	deb-tools rpm-tools sbom-tools musl aarch64
+	deb-tools rpm-tools sbom-tools musl aarch64 container release-check
 
 help:
 	@echo 'make demo    build Forebay, compare five ways of serving one Perl script, write the report'
@@ -15,6 +15,8 @@ help:
 	@echo 'make deb     a package for Debian and Ubuntu, in target/; make rpm: for Fedora and others'
 	@echo 'make tarball   an archive, in target/; make musl: of a static program; make aarch64: for this processor'
 	@echo 'make sbom    the list of crates in the program, in the format of CycloneDX, in target/'
+	@echo 'make container   an image with a static program, with buildah'
+	@echo 'make release-check   as root, by hand before a release: packages, container, and two builds with the same bytes'
 	@echo 'make install PREFIX=/usr/local DESTDIR=   after a release build; make uninstall: the opposite'
 	@echo 'make tools   install what "make check" needs'
 	@echo 'make fresh   as root: "make demo" and "make test" in a minimal Debian, to find what they lack'
@@ -42,6 +44,15 @@ musl:
 
 aarch64:
 	@BINARY=$$(scripts/release-build aarch64-unknown-linux-gnu) && export BINARY && scripts/package tarball
+
+container:
+	@scripts/container
+
+# Takes too long for CI: it builds four release programs.
+release-check: deb-tools rpm-tools sbom-tools
+	BINARY=$$(scripts/release-build) && export BINARY && scripts/test-packages rpm
+	scripts/test-container
+	scripts/reproducible --release
 
 # Builds nothing, because root usually has no Rust.
 install uninstall:
