@@ -50,7 +50,7 @@ container:
 
 # Takes too long for CI: it builds four release programs.
 release-check: deb-tools rpm-tools sbom-tools
-	BINARY=$$(scripts/release-build) && export BINARY && scripts/test-packages rpm
+	BINARY=$$(scripts/release-build) && export BINARY && scripts/test-packages deb make tarball rpm
 	scripts/test-container
 	scripts/reproducible --release
 
