@@ -493,4 +493,6 @@ impl DiskShared {
 }
 
 #[cfg(test)]
+mod admission;
+#[cfg(test)]
 mod tests;

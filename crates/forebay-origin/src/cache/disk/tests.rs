@@ -6,8 +6,10 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 
 use forebay_admin::Purged;
+use forebay_net::head::Request;
 use forebay_net::log::Kept;
 use forebay_wire::caching::{CacheControl, Freshness};
+use forebay_wire::http1::{RequestHead, RequestParser};
 
 use super::super::stored::{StoredBody, wall_clock};
 use super::super::vary::Variant;
@@ -206,6 +208,54 @@ fn large_files_wait_for_their_check_and_a_checked_one_does_not() {
         let _turns = disk.checks.clone().try_acquire_many_owned(all).unwrap();
         assert!(read().await.is_some(), "the file is checked");
     });
+}
+
+/// Returns a reply with `Vary: NAME`, as an old or a new request with `NAME: 1` has got it.
+fn varying(url: &str, name: &str, initial_age: u64) -> Arc<Stored> {
+    let head = EntryHead {
+        key: Vec::new(),
+        url: url.as_bytes().to_vec(),
+        status: 200,
+        lines: Vec::new(),
+        variant: Variant::from_fields(vec![(name.to_owned(), b"1".to_vec())]),
+        control: CacheControl::default(),
+        freshness: Freshness { initial_age, lifetime: 1000, is_explicit: true },
+        arrived: wall_clock(),
+    };
+    let body = StoredBody::Memory(Arc::new(name.into()));
+    Arc::new(Stored::of_entry(head, false, body, wall_clock()))
+}
+
+#[test]
+fn the_newest_of_several_matching_replies_is_found_after_a_restart() {
+    let bytes = b"GET / HTTP/1.1\r\nHost: h\r\na: 1\r\nb: 1\r\n\r\n".to_vec();
+    let mut head = RequestHead::default();
+    RequestParser::default().parse(&bytes, &mut head).unwrap();
+    let address: std::net::SocketAddr = "192.0.2.7:4000".parse().unwrap();
+    let request = Request::new(bytes, head, address.into(), address);
+    let place = Place::new();
+    let disk = place.open();
+    // The order of the names in the directory differs between these resources.
+    let urls: Vec<_> = (0..8).map(|number| format!("/{number}")).collect();
+    for url in &urls {
+        let (old, new) = if url < &urls[4] { ("a", "b") } else { ("b", "a") };
+        write(&disk, &[varying(url, old, 50), varying(url, new, 10)]);
+    }
+    drop(disk);
+    let disk = place.open();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    for url in &urls {
+        let key = url.as_bytes();
+        let expected = if url < &urls[4] { "b" } else { "a" };
+        // The second time, the list knows the fields in `Vary`.
+        for _ in 0..2 {
+            let found = runtime.block_on(disk.find(key, &request, |_| true)).unwrap();
+            assert_eq!(body(&found), expected.as_bytes(), "{url}");
+        }
+        let stale = |stored: &Stored| stored.freshness.age(0) >= 50;
+        let found = runtime.block_on(disk.find(key, &request, stale)).unwrap();
+        assert_ne!(body(&found), expected.as_bytes(), "only the older one may be used");
+    }
 }
 
 #[test]
