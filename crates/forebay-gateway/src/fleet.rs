@@ -154,6 +154,15 @@ impl FleetState {
 
     /// Reads the keys of tickets, and adds one when it is time.
     fn exchange_keys(&self) -> Result<(), StoreError> {
+        // If another machine was faster, the second round reads its key.
+        if !self.exchange_keys_once()? {
+            self.exchange_keys_once()?;
+        }
+        Ok(())
+    }
+
+    /// Returns false if another machine added a key at the same time.
+    fn exchange_keys_once(&self) -> Result<bool, StoreError> {
         let stored = self.store.get(TICKETS)?;
         let next = match &stored {
             // The store may have lost the keys that clients have tickets of.
@@ -165,12 +174,12 @@ impl FleetState {
                 })?
             }
         };
-        let Some(next) = next else { return Ok(()) };
-        if self.store.replace(TICKETS, stored.as_ref(), next.as_bytes(), None)? {
+        let Some(next) = next else { return Ok(true) };
+        let is_first = self.store.replace(TICKETS, stored.as_ref(), next.as_bytes(), None)?;
+        if is_first {
             let _ = self.share(&next);
         }
-        // Otherwise another machine was faster, and the next round reads its key.
-        Ok(())
+        Ok(is_first)
     }
 
     /// Adds what this machine has admitted to the counts of all, and reads the sums. Returns `None` if
@@ -313,20 +322,44 @@ fn read_news(shared: &Weak<FleetState>) {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Barrier;
 
     use forebay_testkit::folder::Folder;
     use forebay_testkit::process::eventually;
 
     use super::*;
 
-    #[test]
-    fn a_store_is_used_while_its_configuration_serves() {
-        let root = Folder::new();
+    fn plan(root: &Folder) -> Plan {
         let text = format!(
             "[server]\nstore = \"{}\"\n[[site]]\nlisten = \":80\"\n[[site.route]]\nrespond = \"x\"\n",
             root.path().display()
         );
-        let plan = forebay_conf::parse(&text, "site.toml", Path::new("/")).unwrap();
+        forebay_conf::parse(&text, "site.toml", Path::new("/")).unwrap()
+    }
+
+    #[test]
+    fn machines_that_start_at_the_same_time_share_the_keys_at_once() {
+        let (root, machines) = (Folder::new(), 8);
+        let (plan, errors) = (plan(&root), ErrorLog::kept().0);
+        let start = Barrier::new(machines);
+        let rings: Vec<_> = thread::scope(|scope| {
+            let machine = || {
+                let tickets = TicketKeys::new().unwrap();
+                let fleet = Fleet::new(&plan, &tickets, &errors, None).unwrap().unwrap();
+                start.wait();
+                fleet.shared.exchange_keys().unwrap();
+                tickets.shared_text().unwrap()
+            };
+            let all: Vec<_> = (0..machines).map(|_| scope.spawn(machine)).collect();
+            all.into_iter().map(|machine| machine.join().unwrap()).collect()
+        });
+        assert!(rings.iter().all(|ring| *ring == rings[0]), "{rings:?}");
+    }
+
+    #[test]
+    fn a_store_is_used_while_its_configuration_serves() {
+        let root = Folder::new();
+        let plan = plan(&root);
         let (tickets, (errors, _kept)) = (TicketKeys::new().unwrap(), ErrorLog::kept());
         let fleet = Fleet::new(&plan, &tickets, &errors, None).unwrap().unwrap();
         thread::sleep(Duration::from_millis(50));
