@@ -245,7 +245,7 @@ impl Issuer {
         let front = ChallengeFront { challenges, has_plain: *has_plain, shared };
         let Some(shared) = shared else {
             renew(kept, front, &self.errors, stopped).await;
-            return self.has_account.set(self.has_account.get() || kept.stored.is_some());
+            return self.look_for_account(kept.stored.is_some());
         };
         for _ in 0..LOOKS {
             match shared.take_turn(kept, &self.errors).await {
@@ -264,8 +264,15 @@ impl Issuer {
                 }
             }
         }
-        self.has_account.set(self.has_account.get() || kept.stored.is_some());
+        self.look_for_account(kept.stored.is_some());
         drop(founding);
+    }
+
+    /// Notes if the account exists. An order that fails creates it, too, and later orders need not
+    /// wait for each other.
+    fn look_for_account(&self, is_issued: bool) {
+        let exists = is_issued || state::account(&self.settings.acme).is_some();
+        self.has_account.set(self.has_account.get() || exists);
     }
 
     /// Returns the saved certificate of a name, if there is one.

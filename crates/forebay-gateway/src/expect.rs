@@ -4,6 +4,7 @@
 //! backend chooses is not decided here: `check --start` sends the request.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use forebay_conf::{
     AccessLog, Action, Clients, Expectation, ExpectedAnswer, Finding, ForwardedFields, HostPattern,
@@ -149,6 +150,8 @@ pub fn isolate(plan: &mut Plan, dir: &Path) {
     (plan.server.admin, plan.server.threads) = (None, Some(1));
     (plan.server.admin_hosts, plan.server.admin_token) = (Vec::new(), None);
     plan.server.store = None;
+    // No load balancer sends clients here.
+    plan.server.drain_delay = Duration::ZERO;
     plan.log.access = AccessLog::Off;
     plan.log.others.clear();
     (plan.log.error, plan.log.traces) = (None, None);

@@ -46,7 +46,9 @@ pub(crate) fn resolve(
         return Err("its Location is no valid URL".to_owned());
     };
     let text = text.split('#').next().unwrap_or_default();
-    let (host, rest) = match split_authority(text) {
+    let parts = split_authority(text);
+    let has_authority = parts.is_some();
+    let (host, rest) = match parts {
         Some((scheme, authority, rest)) => {
             let secure = if url.protocol().is_tls() { "https" } else { "http" };
             if scheme.is_some_and(|scheme| !scheme.eq_ignore_ascii_case(secure)) {
@@ -58,10 +60,10 @@ pub(crate) fn resolve(
     };
     let path = base.split('?').next().unwrap_or_default();
     let target = match rest.as_bytes().first() {
-        None if host.is_some() || text.contains("//") => "/".to_owned(),
+        None if has_authority => "/".to_owned(),
         None => base.to_owned(),
         Some(b'/') => rest.to_owned(),
-        Some(b'?') if text.contains("//") => format!("/{rest}"),
+        Some(b'?') if has_authority => format!("/{rest}"),
         Some(b'?') => format!("{path}{rest}"),
         Some(_) => format!("{}{rest}", &path[..path.rfind('/').map_or(0, |at| at + 1)]),
     };
@@ -70,6 +72,11 @@ pub(crate) fn resolve(
         Ok(url) => Ok((host, url.target().to_owned())),
         Err(_) => Err("its Location is no valid URL".to_owned()),
     }
+}
+
+/// Returns true if a `Location` names a host.
+pub(crate) fn is_absolute(location: &[u8]) -> bool {
+    std::str::from_utf8(location).is_ok_and(|text| split_authority(text).is_some())
 }
 
 /// Splits `scheme://authority/path` or `//authority/path`. Returns `None` without an authority.
@@ -148,9 +155,12 @@ mod tests {
         assert_eq!(target("../d/./e/.."), "/a/d/");
         assert_eq!(target("../../../../d"), "/d");
         assert_eq!(target("?q"), "/a/b/c?q");
+        assert_eq!(target("?to=http://evil.example/"), "/a/b/c?to=http://evil.example/");
         assert_eq!(target("http://shop.EXAMPLE:8080"), "/");
         assert_eq!(target("//shop.example:8080?q"), "/?q");
         let host = |location: &str| to(location).unwrap().0;
+        assert!(is_absolute(b"//h") && is_absolute(b"http://h/"));
+        assert!(!is_absolute(b"/a//b") && !is_absolute(b"?to=http://h/"));
         assert_eq!(host("http://www.example:8080/"), Some("www.example:8080".to_owned()));
         assert_eq!(host("http://plain.example:80/"), Some("plain.example".to_owned()));
         for wrong in [

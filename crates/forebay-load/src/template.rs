@@ -55,6 +55,8 @@ enum Encoding {
     Percent,
     /// Escapes for a JSON string, but only of values from replies.
     Json,
+    /// No control characters in values from replies, for fields.
+    Field,
 }
 
 /// Names of values that a placeholder can have.
@@ -235,7 +237,7 @@ impl Template {
         let target = start..out.len();
         out.extend_from_slice(b" HTTP/1.1\r\n");
         let fields = out.len();
-        self.fields.render(&mut draw, Encoding::None, &mut out);
+        self.fields.render(&mut draw, Encoding::Field, &mut out);
         if let Some(redirect) = redirect {
             let changed = redirected_fields(&out[fields..], redirect);
             out.truncate(fields);
@@ -243,7 +245,7 @@ impl Template {
         }
         let mut cookies = Vec::new();
         if redirect.as_ref().is_none_or(Redirect::sends_credentials) {
-            self.cookies.render(&mut draw, Encoding::None, &mut cookies);
+            self.cookies.render(&mut draw, Encoding::Field, &mut cookies);
         }
         if let Some(jar) = jar {
             jar.append(&out[target], &mut cookies);
@@ -323,7 +325,9 @@ impl Text {
                     let value = draw.row.get(*column).map_or(&b""[..], |value| value.as_bytes());
                     match encoding {
                         Encoding::Percent => percent_encode(value, out),
-                        Encoding::None | Encoding::Json => out.extend_from_slice(value),
+                        Encoding::None | Encoding::Json | Encoding::Field => {
+                            out.extend_from_slice(value);
+                        }
                     }
                 }
                 Piece::Extracted(index) => {
@@ -332,6 +336,10 @@ impl Text {
                         Encoding::Percent => percent_encode(value, out),
                         Encoding::Json => escape_json(value, out),
                         Encoding::None => out.extend_from_slice(value),
+                        // The scenario checks its own fields. Those of the command line end here.
+                        Encoding::Field => {
+                            out.extend(value.iter().filter(|byte| is_field_value(&[**byte])));
+                        }
                     }
                 }
             }
@@ -547,6 +555,21 @@ mod tests {
         let field = "GET / HTTP/1.1\r\nX-U: {user}\r\n\r\n";
         let error = render(field, Some(table)).unwrap_err();
         assert_eq!(error, "row 2: a header field cannot contain its user");
+    }
+
+    #[test]
+    fn a_value_from_a_reply_adds_no_field() {
+        let extracted = ["v".to_owned()];
+        let names = Names { table: None, extracted: Some(&extracted) };
+        let http = b"GET / HTTP/1.1\r\nX: {v}\r\nCookie: c={v}\r\n\r\n";
+        let template = Template::of(http, b"", names).unwrap();
+        let (mut values, found) = (values(None), [b"a\r\nEvil: \0b".to_vec()]);
+        let draw = values.draw(StepValues { number: 1, row: 0, extracted: &found });
+        let [http, _] = template.render_with(draw, (None, &None));
+        assert_eq!(
+            String::from_utf8(http).unwrap(),
+            "GET / HTTP/1.1\r\nX: aEvil: b\r\nCookie: c=aEvil: b\r\n\r\n"
+        );
     }
 
     #[test]

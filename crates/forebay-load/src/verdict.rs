@@ -116,8 +116,10 @@ fn text_of(value: &Value) -> Option<Vec<u8>> {
     }
 }
 
+/// Returns the beginning of a value, without control characters, which could change the terminal.
 fn short(value: &Value) -> String {
     let text = value.to_string();
     let start: String = text.chars().take(60).collect();
-    if start.len() < text.len() { start + "..." } else { start }
+    let more = if start.len() < text.len() { "..." } else { "" };
+    start.replace(char::is_control, "\u{fffd}") + more
 }

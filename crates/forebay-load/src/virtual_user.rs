@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::cookies::SharedJar;
 use crate::inspection::Inspection;
-use crate::redirect::{Redirect, is_redirect, resolve};
+use crate::redirect::{Redirect, is_absolute, is_redirect, resolve};
 use crate::tally::{Failure, Tally};
 use crate::template::{RenderedStep, RequestSource, StepValues, Values};
 use crate::verdict::StepReply;
@@ -251,9 +251,4 @@ impl VirtualUser {
 pub(crate) struct StepTimes {
     pub now: Instant,
     pub latency: Duration,
-}
-
-/// Returns true if a `Location` names a host.
-fn is_absolute(location: &[u8]) -> bool {
-    memchr::memmem::find(location, b"//").is_some_and(|at| !location[..at].contains(&b'?'))
 }

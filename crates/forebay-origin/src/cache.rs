@@ -271,8 +271,12 @@ impl Parts {
                     let stored = store(lead, confirmed, Some(stale));
                     return Ok(Fetched::Stored(stored, Handled::Confirmed));
                 };
-                if let Some(lead) = lead.filter(|_| !refusal.is_of_request()) {
-                    lead.remove(stale);
+                if let Some(lead) = lead {
+                    // The next confirmation is probably for one client, too.
+                    lead.let_others_pass();
+                    if !refusal.is_of_request() {
+                        lead.remove(stale);
+                    }
                 }
                 Ok(Fetched::Stored(Arc::new(confirmed), Handled::ConfirmedForOne))
             }

@@ -260,10 +260,7 @@ impl Server {
             match signalled
                 .unwrap_or_else(|| runtime.block_on(self.next(&mut signals, &mut reloads)))
             {
-                Signalled::Stop => {
-                    runtime.block_on(self.drain(&mut signals));
-                    break Stage::Stopping;
-                }
+                Signalled::Stop => break Stage::Stopping,
                 Signalled::Reopen => self.writer.reopen(),
                 Signalled::Reload => {
                     let prepare = Box::new(reloads.prepare());
@@ -286,6 +283,9 @@ impl Server {
         };
         // Requests that still wait fail at once.
         drop(reloads);
+        if last == Stage::Stopping {
+            runtime.block_on(self.drain(&mut signals));
+        }
         // A listener closes when the last copy of its socket is closed.
         self.copies.clear();
         stage.send_replace(last);

@@ -336,6 +336,10 @@ impl<'a> Direction<'a> {
                 match self.from.read_now(&mut buffer) {
                     Ok(0) if self.from.is_expired() => return Err(io::ErrorKind::TimedOut.into()),
                     Ok(0) => {
+                        // No close frame may follow the end.
+                        if let Some(farewell) = &self.farewell {
+                            farewell.is_closed.set(true);
+                        }
                         self.to.finish_writing();
                         return Ok(());
                     }

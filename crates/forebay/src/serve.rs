@@ -184,7 +184,8 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
 /// Returns the files that `--watch` watches.
 fn watched(args: &ServeArgs) -> Result<Watched, Failure> {
     match &args.source {
-        Some(file) if !file.is_dir() => Ok(Watched::new(file)),
+        // A pipe can be read only once.
+        Some(file) if file.is_file() || !file.exists() => Ok(Watched::new(file)),
         _ => Err(Failure::configuration(
             "forebay: --watch needs a configuration file; changed files of a directory are served \
              without it\n",

@@ -220,6 +220,39 @@ fn clients_do_not_wait_for_a_reply_that_is_not_for_them() {
     });
 }
 
+/// A stored reply is there, but each client needs an answer of its own.
+#[test]
+fn clients_do_not_wait_in_turn_for_confirmations_that_are_not_for_them() {
+    let answers = [
+        "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nSet-Cookie: s=1\r\n\r\n".to_owned(),
+        reply("Cache-Control: max-age=10\r\nETag: \"b\"\r\nSet-Cookie: s=1\r\n", "other"),
+    ];
+    for answer in answers {
+        in_memory(&route("true"), async |world| {
+            let second = Duration::from_secs(1);
+            let application = Application::slow(world, second, move |_, number| match number {
+                1 => reply("Cache-Control: max-age=10\r\nETag: \"a\"\r\n", "text"),
+                2 => answer.clone(),
+                _ => reply("Cache-Control: max-age=10\r\nSet-Cookie: s=1\r\n", "own"),
+            });
+            get(world, "/", "").await;
+            sleep(Duration::from_secs(11)).await;
+            let started = tokio::time::Instant::now();
+            let mut clients = Vec::new();
+            for _ in 0..5 {
+                let mut client = world.client();
+                client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await;
+                clients.push(client);
+            }
+            for client in &mut clients {
+                assert_eq!(client.reply("GET").await.values("set-cookie"), ["s=1"]);
+            }
+            assert!(started.elapsed() < 3 * second, "at once: {:?}", started.elapsed());
+            assert_eq!(application.asked(), 6);
+        });
+    }
+}
+
 #[test]
 fn a_failed_or_abandoned_request_does_not_fail_those_that_wait() {
     in_memory(&route("true"), async |world| {

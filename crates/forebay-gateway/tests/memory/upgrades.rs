@@ -117,13 +117,15 @@ fn a_side_that_breaks_resets_the_other() {
 fn a_stop_ends_quiet_tunnels_and_lets_busy_ones_go_on() {
     in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
+        // Not a WebSocket, which gets a close frame.
+        let [ask, switch] = &[ASK, SWITCH].map(|head| head.replace("websocket", "raw"));
         let (mut quiet, mut busy) = (world.client(), world.client());
-        quiet.send(ASK).await;
-        let (_, _idle) = backend.answer(SWITCH).await;
-        quiet.reply(ASK).await;
-        busy.send(ASK).await;
-        let (_, mut server) = backend.answer(SWITCH).await;
-        busy.reply(ASK).await;
+        quiet.send(ask).await;
+        let (_, _idle) = backend.answer(switch).await;
+        quiet.reply(ask).await;
+        busy.send(ask).await;
+        let (_, mut server) = backend.answer(switch).await;
+        busy.reply(ask).await;
         world.gateway.stop();
         for n in 0..10 {
             sleep(Duration::from_millis(500)).await;
@@ -131,6 +133,21 @@ fn a_stop_ends_quiet_tunnels_and_lets_busy_ones_go_on() {
             assert_eq!(busy.line().await.unwrap(), n.to_string());
         }
         let closed = tokio::time::timeout(Duration::from_secs(1), quiet.rest()).await;
-        assert!(closed.is_ok(), "a second of silence ends the other one");
+        assert!(closed.is_ok(), "silence ends the other one");
+    });
+}
+
+#[test]
+fn no_close_frame_follows_the_end_of_a_websocket() {
+    in_memory(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send(ASK).await;
+        let (_, server) = backend.answer(SWITCH).await;
+        client.reply(ASK).await;
+        server.link.finish();
+        world.gateway.stop();
+        let (rest, _) = client.rest().await;
+        assert_eq!(rest, b"");
     });
 }

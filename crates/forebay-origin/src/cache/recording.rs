@@ -103,6 +103,8 @@ impl Recording {
         if let Some(lead) = self.take_lead()
             && is_lasting
         {
+            // A stale reply must not let each of them lead in turn.
+            lead.let_others_pass();
             lead.pass();
         }
     }

@@ -466,7 +466,9 @@ impl Lead {
 
     /// Removes a reply that the origin no longer permits to store.
     pub fn remove(&self, stale: &Arc<Stored>) {
-        let _fetches = self.store.fetches();
+        let mut fetches = self.store.fetches();
+        // A request may have read the entry from disk before.
+        fetches.removals += 1;
         let resource = self.resource_without(stale, Some(stale));
         self.store.resources.insert(self.key.clone(), Arc::new(resource));
         if let Some(disk) = &self.store.disk {
@@ -541,9 +543,11 @@ impl Drop for Lead {
 }
 
 impl Wait {
-    /// Waits until the other request has ended, or is slow. Returns false after `limit`.
+    /// Waits until the other request has ended. Returns false after `limit`, or if others must not
+    /// wait for its reply.
     pub async fn ended(self, limit: Duration) -> bool {
         // The semaphore never gets permits, so `acquire` returns only when it is closed.
-        tokio::time::timeout(limit, self.0.ended.acquire()).await.is_ok()
+        let has_ended = tokio::time::timeout(limit, self.0.ended.acquire()).await.is_ok();
+        has_ended && !self.0.is_slow.load(Ordering::Relaxed)
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Farewell {
     pub(super) is_asked: Rc<Cell<bool>>,
     /// True if a close frame must follow the next message.
     pub(super) is_urgent: Cell<bool>,
-    /// True after the close frame.
+    /// True after the close frame, or after the end of the backend's bytes.
     pub(super) is_closed: Cell<bool>,
 }
 

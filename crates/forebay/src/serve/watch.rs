@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::metadata;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,6 +42,11 @@ impl Watched {
     pub(super) fn start(mut self, errors: ErrorLog) {
         let thread = std::thread::Builder::new().name("watch".into());
         let log = errors.clone();
+        let unseen = self.unseen();
+        if !unseen.is_empty() {
+            let them = unseen.join(", ");
+            errors.warn(&format!("--watch cannot look at {them}: after a change, send SIGHUP"));
+        }
         let watching = move || {
             loop {
                 std::thread::sleep(INTERVAL);
@@ -71,8 +77,18 @@ impl Watched {
         true
     }
 
+    /// Looks at all files. A file that cannot be looked at keeps its state.
     fn look(&self) -> Stamps {
-        self.stamps.keys().map(|path| (path.clone(), stamp(path))).collect()
+        let look = |(path, known): (&PathBuf, &Option<Stamp>)| {
+            (path.clone(), stamp(path).unwrap_or(*known))
+        };
+        self.stamps.iter().map(look).collect()
+    }
+
+    /// Returns the files that cannot be looked at, for example by the `user` of [server].
+    fn unseen(&self) -> Vec<String> {
+        let unseen = self.stamps.keys().filter(|path| stamp(path).is_none());
+        unseen.map(|path| path.display().to_string()).collect()
     }
 
     /// Finds the files of the configuration again. If it has an error, earlier files are still
@@ -85,12 +101,50 @@ impl Watched {
         }
         let known = std::mem::take(&mut self.stamps);
         // A known file keeps its state, so that a change since the look is noticed.
-        let state = |path: &PathBuf| known.get(path).copied().unwrap_or_else(|| stamp(path));
+        let first = |path: &PathBuf| stamp(path).flatten();
+        let state = |path: &PathBuf| known.get(path).copied().unwrap_or_else(|| first(path));
         self.stamps = paths.into_iter().map(|path| (path.clone(), state(&path))).collect();
     }
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
-    let found = metadata(path).ok()?;
-    Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+/// Returns the state of a file. Returns `None` if this process may not look at the file, or if the
+/// file is a pipe or a device: to read it, a reload could wait without end.
+fn stamp(path: &Path) -> Option<Option<Stamp>> {
+    match metadata(path) {
+        Ok(found) if found.is_file() || found.is_dir() => {
+            Some(Some((found.dev(), found.ino(), found.size(), found.mtime(), found.mtime_nsec())))
+        }
+        Ok(_) => None,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => None,
+        Err(_) => Some(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use forebay_testkit::folder::Folder;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_in_place_of_the_file_is_no_change() {
+        let folder = Folder::new();
+        let file = folder.path().join("site.toml");
+        let text = "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\nrespond = \"x\"\n";
+        fs::write(&file, text).unwrap();
+        let mut watched = Watched::new(&file);
+        assert!(!watched.has_changed());
+        fs::remove_file(&file).unwrap();
+        mknodat(CWD, &file, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        assert!(!watched.has_changed());
+        assert_eq!(watched.unseen(), [file.display().to_string()]);
+        fs::remove_file(&file).unwrap();
+        assert!(watched.has_changed(), "it is gone");
+        fs::write(&file, text).unwrap();
+        assert!(watched.has_changed());
+        assert!(!watched.has_changed());
+    }
 }
