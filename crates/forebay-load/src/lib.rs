@@ -24,7 +24,8 @@
 //!   follow a `redirect`;
 //! - `ramp` changes the rate or the number of connections in stages, and `stage_counts` has their
 //!   results;
-//! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply.
+//! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply,
+//!   `grpc` the status of a gRPC reply.
 //!
 //! [`Turns`] divides a load into several parts (turns) and keeps the connections open between them.
 //! [`fetch()`] sends a single request, to check a server. This crate neither starts nor watches
@@ -41,6 +42,7 @@ mod dialling;
 mod error;
 mod fetch;
 mod goal;
+mod grpc;
 mod inspection;
 mod iterations;
 mod latency_json;
@@ -81,9 +83,10 @@ pub use capacity::{Capacity, Search, Step, find_rate};
 pub use control::Control;
 pub use error::Error;
 pub use fetch::{FetchError, FetchedReply, fetch};
-pub use forebay_client::Gateway;
+pub use forebay_client::{Gateway, ReplyEnd};
 pub use forebay_stat::Latency;
 pub use goal::{Goal, Judgement};
+pub use grpc::{GrpcCounts, GrpcStatus};
 pub use iterations::IterationCounts;
 pub use live::{LiveCounts, ThreadSeconds};
 pub use merge::{Merged, ShardResult, merge};

@@ -235,6 +235,8 @@ fn check_counts(outcome: &Outcome) -> Result<(), String> {
     let counts = counts.chain([outcome.connections, outcome.threads].map(|n| n as u64));
     let counts = counts.chain(requests.failures.by_kind().map(|(_, count)| count));
     let counts = counts.chain(requests.status.values().copied());
+    let grpc = requests.grpc.iter().flat_map(|grpc| grpc.status.values().chain([&grpc.messages]));
+    let counts = counts.chain(grpc.copied());
     let counts = counts.chain(outcome.series.iter().flat_map(|s| [s.completed, s.failed]));
     let handshakes = outcome.handshakes.iter().flat_map(|h| [h.full, h.resumed]);
     let counts = counts.chain(handshakes);

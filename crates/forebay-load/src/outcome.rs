@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::latency_json::latency_json;
 use crate::{
-    Arrivals, IterationCounts, Protocol, Rate, ReplayRun, Second, Shard, ShardRun, StageCounts,
+    Arrivals, GrpcCounts, IterationCounts, Protocol, Rate, ReplayRun, Second, Shard, ShardRun,
+    StageCounts,
 };
 
 /// Results of a run.
@@ -116,6 +117,8 @@ pub struct Requests {
     pub failures: Failures,
     /// Complete replies, by status.
     pub status: BTreeMap<u16, u64>,
+    /// Replies of gRPC; `None` with another protocol.
+    pub grpc: Option<GrpcCounts>,
 }
 
 /// Failed requests by kind.
@@ -327,7 +330,7 @@ impl Outcome {
     /// Converts the outcome to JSON with the schema `forebay.bench/1`. Latencies are null if none
     /// was recorded.
     pub fn to_json(&self) -> Value {
-        let Requests { sent, resent, completed, failed, unsent, in_flight, failures, status } =
+        let Requests { sent, resent, completed, failed, unsent, in_flight, failures, status, grpc } =
             &self.requests;
         let status: serde_json::Map<_, _> =
             status.iter().map(|(status, count)| (status.to_string(), json!(count))).collect();
@@ -351,6 +354,7 @@ impl Outcome {
                 "in_flight": in_flight,
                 "failures": failures.to_json(),
                 "status": status,
+                "grpc": grpc.as_ref().map(GrpcCounts::to_json),
             },
             "requests_by_url": self.parts.iter().map(PartCounts::to_json).collect::<Vec<_>>(),
             "iterations": self.iterations.iter().map(IterationCounts::to_json).collect::<Vec<_>>(),
@@ -536,6 +540,11 @@ impl Requests {
             in_flight: json["in_flight"].as_u64().unwrap_or(0),
             failures: Failures::from_json(&json["failures"])?,
             status: status.collect::<Option<_>>().ok_or("status")?,
+            // Reports of older versions do not have this field.
+            grpc: match &json["grpc"] {
+                Value::Null => None,
+                grpc => Some(GrpcCounts::from_json(grpc)?),
+            },
         })
     }
 
@@ -550,6 +559,9 @@ impl Requests {
         self.failures.add(&other.failures);
         for (status, count) in &other.status {
             *self.status.entry(*status).or_default() += count;
+        }
+        if let Some(grpc) = &other.grpc {
+            self.grpc.get_or_insert_default().add(grpc);
         }
     }
 }

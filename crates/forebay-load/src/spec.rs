@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_client::Gateway;
+use forebay_client::{Gateway, ReplyEnd};
 use forebay_stat::Latency;
 
 use crate::value_table::has_placeholder;
-use crate::{Error, Ramp, Replay, ScenarioPlan, Shard, Url, ValueTable};
+use crate::{Error, Protocol, Ramp, Replay, ScenarioPlan, Shard, Url, ValueTable};
 
 /// Settings of a run of the load generator.
 #[derive(Clone, Debug)]
@@ -33,8 +33,12 @@ pub struct Spec {
     /// Header fields in addition to `Host`, `User-Agent` and `Content-Length`. If this list
     /// contains `Host` or `User-Agent`, its value replaces the default.
     pub headers: Vec<(String, String)>,
-    /// Body of the request; for a WebSocket, the message.
+    /// Body of the request; for a WebSocket or gRPC, the message; for `tcp`, the bytes to send.
     pub body: Vec<u8>,
+    /// Number of messages that a gRPC request sends, all equal.
+    pub messages: usize,
+    /// End of a reply over `tcp`.
+    pub reply_end: ReplyEnd,
     /// Sends further requests over an open connection. If false, each request has a new connection;
     /// HTTP/1.1 requests have `Connection: close`.
     pub keepalive: bool,
@@ -190,6 +194,9 @@ impl Second {
     }
 }
 
+/// Maximum size of all messages of a gRPC request.
+const MESSAGES_LIMIT: usize = 64 << 20;
+
 /// Maximum number of different requests in a mixed load.
 const PARTS_LIMIT: usize = 1_000_000;
 
@@ -211,6 +218,8 @@ impl Spec {
             method: "GET".to_owned(),
             headers: Vec::new(),
             body: Vec::new(),
+            messages: 1,
+            reply_end: ReplyEnd::Close,
             keepalive: true,
             lifetime: Lifetime::default(),
             timeout: Duration::from_secs(10),
@@ -239,6 +248,8 @@ impl Spec {
             method,
             headers: headers.clone(),
             body: body.clone(),
+            messages: self.messages,
+            reply_end: self.reply_end.clone(),
             gateway,
             tls,
             check: self.check.clone(),
@@ -379,6 +390,20 @@ impl Spec {
                 "a lifetime of connections needs a protocol with one request at a time: leave out \
                  HTTP/2 and HTTP/3",
             );
+        }
+        if self.messages != 1 && !self.url.protocol().is_grpc() {
+            return refuse("a number of messages needs gRPC: write grpc://, or add --grpc");
+        }
+        if self.messages.saturating_mul(self.body.len() + 5) > MESSAGES_LIMIT {
+            return refuse("the messages of a gRPC request may have at most 64 MiB together");
+        }
+        if self.reply_end != ReplyEnd::Close && self.url.protocol() != Protocol::Tcp {
+            return refuse("--reply-end is for tcp:// URLs");
+        }
+        if matches!(&self.reply_end, ReplyEnd::Length(0))
+            || self.reply_end == ReplyEnd::Pattern(Vec::new())
+        {
+            return refuse("the end of a reply is at least one byte");
         }
         if !self.url.protocol().is_tls() && self.tls != TlsOptions::default() {
             return refuse("certificates and sessions of TLS need an https:// URL");

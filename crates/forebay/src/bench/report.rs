@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use forebay_load::{
-    Failures, Handshakes, IterationCounts, Merged, Outcome, PartCounts, ReplayRun, StageCounts, Url,
+    Failures, GrpcCounts, Handshakes, IterationCounts, Merged, Outcome, PartCounts, Protocol,
+    ReplayRun, StageCounts, Url,
 };
 
 /// Percentiles that the table lists.
@@ -59,6 +60,9 @@ pub fn text(outcome: &Outcome) -> String {
         line("TLS", &handshakes(done));
     }
     line("Replies", &replies(outcome));
+    if let Some(grpc) = &outcome.requests.grpc {
+        line("gRPC", &calls(grpc));
+    }
     line("Failed", &failures(outcome));
     if let Some(text) = unanswered(outcome) {
         line("Not sent", &text);
@@ -180,7 +184,25 @@ fn replies(outcome: &Outcome) -> String {
         .iter()
         .map(|(status, count)| format!("{status}: {}", grouped(*count)))
         .collect();
+    // Raw replies have no status.
+    if statuses.is_empty() && outcome.protocol == Protocol::Tcp {
+        return grouped(outcome.requests.completed + outcome.requests.failures.check);
+    }
     if statuses.is_empty() { "none".to_owned() } else { statuses.join(", ") }
+}
+
+/// Returns the counts of gRPC replies by status, and the number of messages.
+fn calls(grpc: &GrpcCounts) -> String {
+    let statuses: Vec<_> = grpc
+        .status
+        .iter()
+        .map(|(status, count)| format!("{status}: {}", grouped(*count)))
+        .collect();
+    let messages = counted(grpc.messages, "message");
+    if statuses.is_empty() {
+        return format!("no status; {messages} received");
+    }
+    format!("{}; {messages} received", statuses.join(", "))
 }
 
 fn failures(outcome: &Outcome) -> String {
