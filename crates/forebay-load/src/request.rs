@@ -70,11 +70,12 @@ impl Requests {
         let parts = spec.parts.iter().map(|part| plain.with_part(part));
         let whole = spec.parts.is_empty().then(|| plain.clone());
         let has_values = spec.has_values();
+        let is_body_fixed = spec.is_body_fixed;
         for request in parts.chain(whole) {
             let (http, message) = http_of(&request)?;
             if has_values {
                 let extracted = spec.scenario.as_ref().map(|plan| plan.variables.as_slice());
-                let names = Names { table: spec.values.as_deref(), extracted };
+                let names = Names { table: spec.values.as_deref(), extracted, is_body_fixed };
                 let template = Template::of(&http, &message, names).map_err(Error::Invalid)?;
                 let [http, message] = template.render_longest(names);
                 // HTTP/1.1 is not converted, so its limits are checked here.
@@ -293,7 +294,7 @@ fn grpc_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     };
     add("Content-Type", grpc::CONTENT_TYPE.to_owned());
     add("TE", "trailers".to_owned());
-    // A server can then stop work for which nobody waits. The value has at most 8 digits.
+    // A server can then stop its work at the end of the timeout. The value has at most 8 digits.
     let ms = spec.timeout.as_millis();
     let timeout = if ms < 100_000_000 {
         format!("{}m", ms.max(1))

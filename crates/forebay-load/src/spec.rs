@@ -35,6 +35,8 @@ pub struct Spec {
     pub headers: Vec<(String, String)>,
     /// Body of the request; for a WebSocket or gRPC, the message; for `tcp`, the bytes to send.
     pub body: Vec<u8>,
+    /// Sends the bodies as they are, although they may contain texts such as `{n}`.
+    pub is_body_fixed: bool,
     /// Number of messages that a gRPC request sends, all equal.
     pub messages: usize,
     /// End of a reply over `tcp`.
@@ -218,6 +220,7 @@ impl Spec {
             method: "GET".to_owned(),
             headers: Vec::new(),
             body: Vec::new(),
+            is_body_fixed: false,
             messages: 1,
             reply_end: ReplyEnd::Close,
             keepalive: true,
@@ -248,6 +251,7 @@ impl Spec {
             method,
             headers: headers.clone(),
             body: body.clone(),
+            is_body_fixed: self.is_body_fixed,
             messages: self.messages,
             reply_end: self.reply_end.clone(),
             gateway,
@@ -330,17 +334,18 @@ impl Spec {
     pub(crate) fn has_values(&self) -> bool {
         let table = self.values.as_deref();
         let is_open = |text: &[u8]| has_placeholder(text, table);
+        let is_open_body = |body: &[u8]| !self.is_body_fixed && is_open(body);
         let has_fields =
             |fields: &[(String, String)]| fields.iter().any(|(_, value)| is_open(value.as_bytes()));
         let is_templated = |part: &Part| {
             is_open(part.url.target().as_bytes())
-                || is_open(&part.body)
+                || is_open_body(&part.body)
                 || has_fields(&part.headers)
         };
         self.cookies
             || self.scenario.is_some()
             || is_open(self.url.target().as_bytes())
-            || is_open(&self.body)
+            || is_open_body(&self.body)
             || has_fields(&self.headers)
             || self.parts.iter().any(is_templated)
     }

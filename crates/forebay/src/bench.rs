@@ -141,6 +141,10 @@ pub struct BenchArgs {
     /// File with the request body, at most 64 MiB
     #[arg(long, value_name = "FILE", conflicts_with = "body")]
     body_file: Option<PathBuf>,
+    /// Replace placeholders such as {random:1-1000} in the file of --body-file. Without this option,
+    /// the file is sent as it is
+    #[arg(long, requires = "body_file")]
+    fill_body_file: bool,
     /// Field of a multipart form, as in curl: name=value or name=@FILE, with ;type=TYPE; may be
     /// repeated
     #[arg(short = 'F', long = "form", value_name = "NAME=VALUE", conflicts_with_all = ["body", "body_file"])]
@@ -444,6 +448,8 @@ impl BenchArgs {
             values: self.values.as_deref().map(read_values).transpose()?,
             cookies: self.cookies,
             body,
+            // Bodies in a file of requests are not from --body-file.
+            is_body_fixed: self.body_file.is_some() && !self.fill_body_file && file.is_none(),
             messages: self.messages,
             reply_end: self.reply_end.clone().unwrap_or(ReplyEnd::Close),
             keepalive: !self.no_keepalive,
