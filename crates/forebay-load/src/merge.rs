@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::outcome::timestamp;
 use crate::series::add_series;
-use crate::{Outcome, PartCounts, Rate, ShardRun};
+use crate::{Outcome, PartCounts, Rate, ShardRun, SlowCounts};
 
 /// Sum of the results of several machines.
 #[derive(Clone, Debug)]
@@ -367,6 +367,7 @@ fn sum(results: Vec<(String, Outcome)>, window: &Window) -> Outcome {
             (Some(sum), Some(run)) => sum.add(&run),
             (sum, run) => *sum = sum.take().or(run),
         }
+        SlowCounts::add(&mut sum.slow, run.slow);
         sum.client.cpu_user += run.client.cpu_user;
         sum.client.cpu_system += run.client.cpu_system;
         sum.client.saturated |= run.client.saturated;

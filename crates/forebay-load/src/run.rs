@@ -425,6 +425,7 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
             .map_or_else(Vec::new, |ramp| StageCounts::of(ramp, duration, stages)),
         shard: spec.shard.as_ref().map(ShardRun::new),
         replay: spec.replay.as_deref().map(Replay::summary),
+        slow: tally.slow,
         ..Outcome::default()
     }
 }

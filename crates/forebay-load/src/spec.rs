@@ -8,7 +8,7 @@ use forebay_client::{Gateway, ReplyEnd};
 use forebay_stat::Latency;
 
 use crate::value_table::has_placeholder;
-use crate::{Error, Protocol, Ramp, Replay, ScenarioPlan, Shard, Url, ValueTable};
+use crate::{Error, Protocol, Ramp, Replay, ScenarioPlan, Shard, SlowPeers, Url, ValueTable};
 
 /// Settings of a run of the load generator.
 #[derive(Clone, Debug)]
@@ -46,6 +46,8 @@ pub struct Spec {
     pub keepalive: bool,
     /// Limits of each connection.
     pub lifetime: Lifetime,
+    /// Maximum pace of connections that send or read slowly.
+    pub slow: SlowPeers,
     /// Time limit of a request, including the time to connect.
     pub timeout: Duration,
     /// Pause on each connection between a reply and the next request.
@@ -225,6 +227,7 @@ impl Spec {
             reply_end: ReplyEnd::Close,
             keepalive: true,
             lifetime: Lifetime::default(),
+            slow: SlowPeers::default(),
             timeout: Duration::from_secs(10),
             think: None,
             rate: None,
@@ -263,6 +266,7 @@ impl Spec {
             stop: self.stop,
             keepalive: self.keepalive,
             lifetime: self.lifetime,
+            slow: self.slow,
             timeout: self.timeout,
             think: self.think,
             rate: self.rate,
@@ -393,6 +397,15 @@ impl Spec {
         if (requests.is_some() || age.is_some()) && self.url.protocol().has_streams() {
             return refuse(
                 "a lifetime of connections needs a protocol with one request at a time: leave out \
+                 HTTP/2 and HTTP/3",
+            );
+        }
+        if self.slow.read == Some(0) || self.slow.send == Some(0) {
+            return refuse("--slow-read and --slow-send need at least one byte per second");
+        }
+        if self.slow.is_used() && self.url.protocol().has_streams() {
+            return refuse(
+                "--slow-read and --slow-send need a protocol with one request at a time: leave out \
                  HTTP/2 and HTTP/3",
             );
         }

@@ -10,7 +10,7 @@ use crate::grpc::GrpcReply;
 use crate::inspection::{Inspection, Mismatch};
 use crate::target::ServerAddresses;
 use crate::transport::Handshake;
-use crate::{Bytes, Failures, GrpcCounts, Handshakes, Requests, Second, ThreadSeconds};
+use crate::{Bytes, Failures, GrpcCounts, Handshakes, Requests, Second, SlowCounts, ThreadSeconds};
 
 /// Counts of one load thread. At the end, the counts of all threads are added up.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(crate) struct Tally {
     pub iterations: Vec<IterationTally>,
     /// Replies of gRPC.
     grpc: Option<Box<GrpcCounts>>,
+    /// Results of slow peers; `None` if connections send and read as fast as possible.
+    pub slow: Option<Box<SlowCounts>>,
     status: Vec<u64>,
 }
 
@@ -92,6 +94,7 @@ impl Tally {
             parts: vec![part; parts],
             iterations: Vec::new(),
             grpc: None,
+            slow: None,
             status: vec![0; 1000],
         }
     }
@@ -99,7 +102,8 @@ impl Tally {
     /// Creates the counts for the requests and scenarios of a run.
     pub fn of(target: &ServerAddresses) -> Self {
         let iterations = vec![IterationTally::default(); target.scenarios()];
-        Self { iterations, ..Self::new(target.parts()) }
+        let slow = target.slow().is_used().then(|| Box::new(SlowCounts::new(target.slow())));
+        Self { iterations, slow, ..Self::new(target.parts()) }
     }
 
     /// Counts a complete reply, even one that fails the check. `body` is the length of its body.
@@ -218,6 +222,7 @@ impl Tally {
             (Some(mine), Some(theirs)) => mine.add(&theirs),
             (mine, theirs) => *mine = mine.take().or(theirs),
         }
+        SlowCounts::add(&mut self.slow, other.slow);
         self.status.iter_mut().zip(other.status).for_each(|(mine, theirs)| *mine += theirs);
     }
 

@@ -29,8 +29,8 @@ use clap::ValueEnum;
 use forebay_lab::Interrupt;
 use forebay_load::{
     Arrivals, Control, Error, Gateway, Goal, Lifetime, LiveCounts, Outcome, Part, Ramp, Rate,
-    ReplyEnd, RunDecision, Shard, Spec, Stage, Stop, TlsOptions, Url, ValueTable, parse_requests,
-    run as run_load,
+    ReplyEnd, RunDecision, Shard, SlowPeers, Spec, Stage, Stop, TlsOptions, Url, ValueTable,
+    parse_requests, run as run_load,
 };
 
 use conditions::{Conditions, INCONCLUSIVE};
@@ -179,6 +179,13 @@ pub struct BenchArgs {
     /// Close a connection that is older than this time after a reply, and open a new one
     #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "no_keepalive")]
     connection_lifetime: Option<Duration>,
+    /// Read at most this number of bytes of replies per second on each connection, such as 100
+    #[arg(long, value_name = "BYTES", value_parser = number::count::<u64>)]
+    slow_read: Option<u64>,
+    /// Send at most this number of bytes of requests per second on each connection, such as 1. The
+    /// report says after which time the server closed such connections
+    #[arg(long, value_name = "BYTES", value_parser = number::count::<u64>)]
+    slow_send: Option<u64>,
     /// Use HTTP/2: with ALPN for https://, else with prior knowledge, as h2c:// does
     #[arg(long)]
     http2: bool,
@@ -457,6 +464,7 @@ impl BenchArgs {
                 requests: self.requests_per_connection,
                 age: self.connection_lifetime,
             },
+            slow: SlowPeers { read: self.slow_read, send: self.slow_send },
             timeout: self.timeout,
             think: self.think,
             rate: self.rate.map(|per_second| Rate { per_second, arrivals }),

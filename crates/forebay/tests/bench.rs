@@ -169,7 +169,10 @@ fn wrong_usage_exits_with_2_and_says_what_to_do() {
         (&[url, "--secret", "x"], "use ajp"),
         (&[url, "--root", "/srv"], "use fcgi, scgi or uwsgi"),
         (&["fcgi://127.0.0.1:1/", "--param", "X"], "NAME=value"),
-        (&["fcgi://127.0.0.1:1/", "--http2"], "HTTP/2 is for http://, https:// and h2c://"),
+        (
+            &["fcgi://127.0.0.1:1/", "--http2"],
+            "HTTP/2 and gRPC are for http://, https:// and h2c://",
+        ),
         (&[url, "--streams", "8"], "--http2 or --http3"),
         (&[url, "--http3"], "HTTP/3 is for https:// URLs"),
         (&["https+unix:///s:/x", "--http3"], "a host and port"),
