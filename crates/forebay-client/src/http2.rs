@@ -67,11 +67,26 @@ impl Http2Request {
     /// Field names become lower case, `Host` becomes `:authority`, and fields about the HTTP/1.1
     /// connection are dropped. `is_tls` is true if the connection uses TLS.
     pub fn of(http: &[u8], is_tls: bool) -> Result<Self, HeadError> {
+        Self::convert(http, is_tls, |_| true)
+    }
+
+    /// Converts a complete HTTP/1.1 request, and leaves out `Content-Length`, as clients of gRPC do.
+    pub fn without_length(http: &[u8], is_tls: bool) -> Result<Self, HeadError> {
+        Self::convert(http, is_tls, |name| name != b"content-length")
+    }
+
+    fn convert(
+        http: &[u8],
+        is_tls: bool,
+        keeps: impl Fn(&[u8]) -> bool,
+    ) -> Result<Self, HeadError> {
         let (head, body) = parse(http)?;
         let mut fields = Fields::new();
         for field in &head.fields {
             let name = field.name.of(http).to_ascii_lowercase();
-            fields.push(&name, field.value.of(http));
+            if keeps(&name) {
+                fields.push(&name, field.value.of(http));
+            }
         }
         Ok(Self {
             method: head.method.of(http).to_vec(),
@@ -185,8 +200,15 @@ impl<S: Sink> Http2<S> {
                 found.filter(|_| end).map(|exchange| self.answer(exchange, now))
             }
             Event::Trailers { stream, head } => {
+                let found = self.find(stream);
+                if let Some(exchange) = found {
+                    let sink = &mut self.exchanges[exchange].sink;
+                    if sink.wants_fields() {
+                        head.fields.iter().for_each(|f| sink.trailer(f.name, f.value));
+                    }
+                }
                 self.connection.recycle(head);
-                self.find(stream).map(|exchange| self.answer(exchange, now))
+                found.map(|exchange| self.answer(exchange, now))
             }
             Event::Reset { stream, cause } => {
                 let exchange = self.find(stream)?;

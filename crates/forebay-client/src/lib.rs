@@ -3,7 +3,7 @@
 //!
 //! The caller owns the socket and drives a [`Session`], which carries one exchange (a request and
 //! its reply) at a time: [`Http1`] for HTTP/1.1, [`FastcgiClient`] for FastCGI, [`AppServer`] for
-//! SCGI and uwsgi, [`AjpClient`] for AJP, [`WebSocket`] for WebSocket. A [`Sink`] receives the
+//! SCGI and uwsgi, [`AjpClient`] for AJP, [`WebSocket`] for WebSocket, [`Raw`] for fixed bytes. A [`Sink`] receives the
 //! parts of a reply. A [`MuxSession`] ([`Http2`], [`Http3`]) carries several exchanges at once.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -15,6 +15,7 @@ mod http1;
 mod http2;
 mod http3;
 mod mux;
+mod raw;
 mod request;
 mod script;
 mod websocket;
@@ -36,6 +37,7 @@ pub use http1::{Http1, HttpRequest, ReplyReader};
 pub use http2::{Http2, Http2Request};
 pub use http3::{Http3, Http3Config, Http3Request};
 pub use mux::{Ended, MuxReceipt, MuxSession, SessionEnd, StreamError};
+pub use raw::{Raw, ReplyEnd};
 pub use request::{
     EncodeError, Gateway, ajp_request, fastcgi_request, scgi_request, uwsgi_request,
 };
@@ -95,6 +97,8 @@ pub trait Sink {
     fn wants_fields(&self) -> bool {
         true
     }
+    /// Receives a field of the trailers, if the sink needs fields and the protocol is HTTP/2.
+    fn trailer(&mut self, _name: &[u8], _value: &[u8]) {}
     /// Receives the next piece of the body.
     fn body(&mut self, piece: &[u8]);
 }
@@ -111,7 +115,7 @@ pub struct Receipt {
 /// Complete reply.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    /// The status: 101 for a message over WebSocket, else 200 to 999.
+    /// The status: 101 for a message over WebSocket, 0 for raw bytes, else 200 to 999.
     pub status: u16,
     /// The connection may carry another exchange.
     pub reusable: bool,

@@ -349,7 +349,10 @@ impl Runner {
             | Protocol::H2
             | Protocol::Http3
             | Protocol::Ws
-            | Protocol::Wss => Gateway::default(),
+            | Protocol::Wss
+            | Protocol::Grpc
+            | Protocol::Grpcs
+            | Protocol::Tcp => Gateway::default(),
             Protocol::Ajp => Gateway { secret: load.secret.clone(), ..Gateway::default() },
             Protocol::Fastcgi | Protocol::Scgi | Protocol::Uwsgi => Gateway {
                 root: load.root.as_ref().map(|root| values.fill(root)),
@@ -374,6 +377,7 @@ impl Runner {
                 // instead.
                 status: match right.status {
                     200 if url.protocol().is_websocket() => 101,
+                    200 if url.protocol() == Protocol::Tcp => 0,
                     status => status,
                 },
                 body_contains: right.body_contains.clone().map(String::into_bytes),

@@ -209,4 +209,12 @@ fn a_service_itself_may_be_what_a_configuration_loads() {
     let of_another = of_a_service.replace("{container.port}", "{contaner.port}");
     let problem = Plan::parse(Path::new("tests/experiment.toml"), &of_another).unwrap_err();
     assert!(problem.to_string().contains("not a URL to load"), "{problem}");
+    for (scheme, path) in [("grpc:", "path = \"/a.B/C\""), ("tcp:", "path = \"/\"")] {
+        let other =
+            of_a_service.replace("h2c:", scheme).replace("[load]", &format!("[load]\n{path}"));
+        let problem = Plan::parse(Path::new("tests/experiment.toml"), &other).unwrap_err();
+        let problem = problem.to_string();
+        let why = format!("compare does not load {} servers", scheme.trim_end_matches(':'));
+        assert!(problem.contains(&why), "{problem}");
+    }
 }

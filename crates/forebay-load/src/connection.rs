@@ -107,7 +107,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
     fn ready(&mut self, flags: EventFlags, now: Instant, state: &mut ThreadState) {
         match self.phase {
             Phase::Connecting => self.connected(now, state),
-            Phase::Exchanging if self.written_all() => {}
+            // A slow sender writes when its timer fires.
+            Phase::Exchanging if self.written_all() || state.slow.send.is_some() => {}
             Phase::Exchanging => self.write(state),
             Phase::Resting | Phase::Done => return self.drop_if_closed(state),
         }
@@ -140,6 +141,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
             Phase::Resting if std::mem::take(&mut self.is_unsendable) => self.go_on(now, state),
             Phase::Resting => self.start(now, state),
             Phase::Connecting if self.transport.is_none() => self.connect(now, state),
+            Phase::Exchanging if state.slow.is_used() => self.go_slowly(state),
             _ => {}
         }
     }
@@ -344,7 +346,36 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         self.turn(due, resume, now, state);
     }
 
+    /// Transfers the next portion of a slow request or reply.
+    fn go_slowly(&mut self, state: &mut ThreadState) {
+        if !self.written_all() {
+            return self.write(state);
+        }
+        let Some(portion) = state.slow.reads() else { return };
+        let Some(transport) = &mut self.transport else { return };
+        match transport.recv(&mut state.buffer[..portion.bytes]) {
+            Ok(0) => return self.broken(Ending(None, "the server closed"), state),
+            Ok(n) => self.receive(n, false, state),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) => return self.broken(Ending(Some(errno), "the connection broke"), state),
+        }
+        self.wait_for_portion(state);
+    }
+
+    /// Sets the timer for the next portion of a slow request or reply.
+    fn wait_for_portion(&mut self, state: &mut ThreadState) {
+        let all = self.written_all();
+        let portion = if all { state.slow.reads() } else { state.slow.sends() };
+        if let Some(portion) = portion.filter(|_| self.phase == Phase::Exchanging) {
+            self.wake_at(Instant::now() + portion.interval, state);
+        }
+    }
+
     fn write(&mut self, state: &mut ThreadState) {
+        if state.slow.is_used() {
+            self.write_portion(state);
+            return self.wait_for_portion(state);
+        }
         let Some(transport) = &mut self.transport else { return };
         while !self.session.output().is_empty() && self.exchange.write_error.is_none() {
             match transport.send(self.session.output()) {
@@ -355,17 +386,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
                     self.exchange.written += n;
                     self.session.wrote(n);
                 }
-                Err(Errno::AGAIN) => {
-                    // The new event mask re-arms the edge-triggered event. If the socket is
-                    // writable by now, the event comes at once.
-                    let data = EventData::new_u64(self.id as u64);
-                    let flags = WATCHED | EventFlags::OUT;
-                    if let Err(errno) = epoll::modify(&state.epoll, transport.socket(), data, flags)
-                    {
-                        self.exchange.write_error = Some(errno);
-                    }
-                    return;
-                }
+                Err(Errno::AGAIN) => return self.watch_writable(state),
                 Err(Errno::INTR) => {}
                 // A reply, such as a 413, may already have arrived. The event that reports the
                 // broken connection causes a read.
@@ -374,10 +395,52 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
+    /// Writes a portion of a slow request, or all of the request of a slow reader.
+    fn write_portion(&mut self, state: &mut ThreadState) {
+        let portion = state.slow.sends();
+        loop {
+            let Some(transport) = &mut self.transport else { return };
+            let output = self.session.output();
+            let limit = portion.map_or(output.len(), |portion| portion.bytes.min(output.len()));
+            if limit == 0 || self.exchange.write_error.is_some() {
+                return;
+            }
+            match transport.send(&output[..limit]) {
+                Ok(n) => {
+                    let is_first = self.exchange.written == 0 && !self.exchange.is_retry;
+                    state.tally.sent += u64::from(is_first && n > 0);
+                    self.exchange.written += n;
+                    self.session.wrote(n);
+                    if portion.is_some() {
+                        return;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return self.watch_writable(state),
+                Err(errno) => self.exchange.write_error = Some(errno),
+            }
+        }
+    }
+
+    /// Asks for an event when the socket is writable. The new event mask re-arms the edge-triggered
+    /// event. If the socket is writable by now, the event comes at once.
+    fn watch_writable(&mut self, state: &mut ThreadState) {
+        let Some(transport) = &self.transport else { return };
+        let data = EventData::new_u64(self.id as u64);
+        let flags = WATCHED | EventFlags::OUT;
+        if let Err(errno) = epoll::modify(&state.epoll, transport.socket(), data, flags) {
+            self.exchange.write_error = Some(errno);
+        }
+    }
+
     /// Reads until the socket is empty; with `closing`, until the end of the connection. A read
     /// that does not fill the buffer has emptied the socket. The next read would only return
     /// EAGAIN, so it is skipped.
     fn read(&mut self, closing: bool, state: &mut ThreadState) {
+        // A slow reader reads when its timer fires, and takes the rest when the server closes.
+        if state.slow.read.is_some() && !closing {
+            return;
+        }
         while self.phase == Phase::Exchanging {
             let Some(transport) = &mut self.transport else { return };
             match transport.recv(&mut state.buffer) {
@@ -447,6 +510,9 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
                 user.replied(answer.status, sink, StepTimes { now, latency }, &mut state.tally);
             }
         }
+        if answer.status == 408 || !self.written_all() {
+            self.count_closed(now, state);
+        }
         self.replies += 1;
         if closing || !answer.reusable || !self.written_all() || self.is_worn(now, state) {
             self.close();
@@ -508,8 +574,19 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         self.count_failure(failure, why, state);
         self.close();
         let now = Instant::now();
+        if matches!(failure, Failure::Read | Failure::Write) {
+            self.count_closed(now, state);
+        }
         let due = self.next_due(now, state);
         self.turn(due, now, now, state);
+    }
+
+    /// Counts an end of a slow exchange that the server caused.
+    fn count_closed(&self, now: Instant, state: &mut ThreadState) {
+        if let Some(slow) = &mut state.tally.slow {
+            let rest = self.exchange.deadline.saturating_duration_since(now);
+            slow.closed.record(state.timeout.saturating_sub(rest));
+        }
     }
 
     fn count_failure(&mut self, failure: Failure, why: &dyn fmt::Display, state: &mut ThreadState) {

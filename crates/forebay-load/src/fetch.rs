@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_client::{
-    AjpClient, AppServer, Ended, FastcgiClient, Http1, Http2, Http3, Malformed, MuxSession,
+    AjpClient, AppServer, Ended, FastcgiClient, Http1, Http2, Http3, Malformed, MuxSession, Raw,
     Session, Sink, WebSocket,
 };
 use rustls::{ClientConnection, StreamOwned};
@@ -82,12 +82,17 @@ pub fn fetch(
             session.connect();
             exchange(stream, session, &deadline)
         }
-        Protocol::H2c | Protocol::H2 => {
+        Protocol::H2c | Protocol::H2 | Protocol::Grpc | Protocol::Grpcs => {
             let request = requests.http2().map_err(FetchError::Request)?.first();
             let session = Http2::new(request, false, std::iter::once(sink));
             exchange_on_stream(stream, session, &deadline)
         }
         Protocol::Http3 => fetch_over_quic(url, &requests, &deadline),
+        Protocol::Tcp => {
+            let request = requests.raw().map_err(FetchError::Request)?.first();
+            let session = Raw::new(request, spec.reply_end.clone(), false, sink);
+            exchange(stream, session, &deadline)
+        }
         Protocol::Ajp => exchange(
             stream,
             AjpClient::new(requests.ajp().map_err(FetchError::Request)?.first(), false, sink),

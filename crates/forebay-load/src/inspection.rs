@@ -4,6 +4,7 @@ use forebay_client::Sink;
 
 use crate::Check;
 use crate::cookies::SharedJar;
+use crate::grpc::{BadReply, GrpcReply, GrpcStatus};
 use crate::search::Search;
 
 /// Inspection of a reply: counts the bytes of the body, and searches them if a check requires that.
@@ -18,6 +19,8 @@ pub(crate) struct Inspection {
     jar: Option<SharedJar>,
     /// Content of the reply to a step of a scenario.
     probe: Option<Box<Probe>>,
+    /// Reader of the reply, for gRPC.
+    grpc: Option<Box<GrpcReply>>,
 }
 
 /// Content of a reply: its fields and the beginning of its body. Both have a limited size, because
@@ -46,6 +49,10 @@ pub(crate) enum Mismatch {
     Status(u16),
     /// The body does not contain the expected text.
     Body,
+    /// The call failed with this status.
+    Grpc(GrpcStatus),
+    /// The reply violates the rules of gRPC.
+    NotGrpc(BadReply),
 }
 
 impl Inspection {
@@ -78,6 +85,16 @@ impl Inspection {
         self.probe.as_deref()
     }
 
+    /// Reads replies as those of gRPC.
+    pub fn for_grpc(self) -> Self {
+        Self { grpc: Some(Box::default()), ..self }
+    }
+
+    /// Returns the reader of the reply, for gRPC.
+    pub fn grpc(&self) -> Option<&GrpcReply> {
+        self.grpc.as_deref()
+    }
+
     /// Returns the number of body bytes of the reply.
     pub fn length(&self) -> u64 {
         self.length
@@ -94,6 +111,11 @@ impl Inspection {
 
     /// Compares the reply with the check. Returns the first difference, if there is one.
     pub fn mismatch(&self, status: u16) -> Option<Mismatch> {
+        match self.grpc.as_ref().map(|reply| reply.status(status)) {
+            None | Some(Ok(GrpcStatus::OK)) => {}
+            Some(Ok(failed)) => return Some(Mismatch::Grpc(failed)),
+            Some(Err(why)) => return Some(Mismatch::NotGrpc(why)),
+        }
         match self.status {
             Some(expected) if expected != status => Some(Mismatch::Status(expected)),
             _ if self.search.as_ref().is_none_or(Search::found) => None,
@@ -106,6 +128,9 @@ impl Sink for Inspection {
     fn begin(&mut self) {
         self.length = 0;
         self.beginning.clear();
+        if let Some(grpc) = &mut self.grpc {
+            grpc.begin();
+        }
         if let Some(search) = &mut self.search {
             search.reset();
         }
@@ -115,6 +140,9 @@ impl Sink for Inspection {
     }
 
     fn field(&mut self, name: &[u8], value: &[u8]) {
+        if let Some(grpc) = &mut self.grpc {
+            grpc.field(name, value);
+        }
         if let Some(jar) = &self.jar
             && name.eq_ignore_ascii_case(b"set-cookie")
         {
@@ -126,13 +154,22 @@ impl Sink for Inspection {
     }
 
     fn wants_fields(&self) -> bool {
-        self.jar.is_some()
+        self.jar.is_some() || self.grpc.is_some()
+    }
+
+    fn trailer(&mut self, name: &[u8], value: &[u8]) {
+        if let Some(grpc) = &mut self.grpc {
+            grpc.trailer(name, value);
+        }
     }
 
     fn body(&mut self, piece: &[u8]) {
         self.length += piece.len() as u64;
         if let Some(probe) = &mut self.probe {
             probe.add(piece);
+        }
+        if let Some(grpc) = &mut self.grpc {
+            grpc.body(piece);
         }
         if (self.status.is_some() || self.probe.is_some()) && self.beginning.len() < QUOTED {
             let room = QUOTED - self.beginning.len();

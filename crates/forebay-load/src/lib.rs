@@ -24,7 +24,9 @@
 //!   follow a `redirect`;
 //! - `ramp` changes the rate or the number of connections in stages, and `stage_counts` has their
 //!   results;
-//! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply.
+//! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply,
+//!   `grpc` the status of a gRPC reply;
+//! - `slow` has the pace of slow peers, `failures` the kinds of failures.
 //!
 //! [`Turns`] divides a load into several parts (turns) and keeps the connections open between them.
 //! [`fetch()`] sends a single request, to check a server. This crate neither starts nor watches
@@ -39,8 +41,10 @@ mod control;
 mod cookies;
 mod dialling;
 mod error;
+mod failures;
 mod fetch;
 mod goal;
+mod grpc;
 mod inspection;
 mod iterations;
 mod latency_json;
@@ -62,6 +66,7 @@ mod schedule;
 mod search;
 mod series;
 mod shard;
+mod slow;
 mod spec;
 mod stage_counts;
 mod tally;
@@ -80,14 +85,16 @@ pub use against::{MetricRatio, RunComparison, RunDecision, differs};
 pub use capacity::{Capacity, Search, Step, find_rate};
 pub use control::Control;
 pub use error::Error;
+pub use failures::Failures;
 pub use fetch::{FetchError, FetchedReply, fetch};
-pub use forebay_client::Gateway;
+pub use forebay_client::{Gateway, ReplyEnd};
 pub use forebay_stat::Latency;
 pub use goal::{Goal, Judgement};
+pub use grpc::{GrpcCounts, GrpcStatus};
 pub use iterations::IterationCounts;
 pub use live::{LiveCounts, ThreadSeconds};
 pub use merge::{Merged, ShardResult, merge};
-pub use outcome::{Bytes, ClientUsage, Failures, Handshakes, Outcome, PartCounts, Requests};
+pub use outcome::{Bytes, ClientUsage, Handshakes, Outcome, PartCounts, Requests};
 pub use ramp::{Ramp, Stage};
 pub use replay::read_replay;
 pub use replay_order::{Replay, ReplayRun};
@@ -97,6 +104,7 @@ pub use scenario::{
     Expectation, Extraction, Pattern, ReplyPart, Scenario, ScenarioPlan, ScenarioStep, ThinkTime,
 };
 pub use shard::{Shard, ShardRun};
+pub use slow::{SlowCounts, SlowPeers};
 pub use spec::{Arrivals, Check, Lifetime, Part, Rate, Second, Spec, Stop, TlsOptions};
 pub use stage_counts::StageCounts;
 pub use url::{Endpoint, Protocol, Url, UrlError};

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::outcome::timestamp;
 use crate::series::add_series;
-use crate::{Outcome, PartCounts, Rate, ShardRun};
+use crate::{Outcome, PartCounts, Rate, ShardRun, SlowCounts};
 
 /// Sum of the results of several machines.
 #[derive(Clone, Debug)]
@@ -235,6 +235,8 @@ fn check_counts(outcome: &Outcome) -> Result<(), String> {
     let counts = counts.chain([outcome.connections, outcome.threads].map(|n| n as u64));
     let counts = counts.chain(requests.failures.by_kind().map(|(_, count)| count));
     let counts = counts.chain(requests.status.values().copied());
+    let grpc = requests.grpc.iter().flat_map(|grpc| grpc.status.values().chain([&grpc.messages]));
+    let counts = counts.chain(grpc.copied());
     let counts = counts.chain(outcome.series.iter().flat_map(|s| [s.completed, s.failed]));
     let handshakes = outcome.handshakes.iter().flat_map(|h| [h.full, h.resumed]);
     let counts = counts.chain(handshakes);
@@ -365,6 +367,7 @@ fn sum(results: Vec<(String, Outcome)>, window: &Window) -> Outcome {
             (Some(sum), Some(run)) => sum.add(&run),
             (sum, run) => *sum = sum.take().or(run),
         }
+        SlowCounts::add(&mut sum.slow, run.slow);
         sum.client.cpu_user += run.client.cpu_user;
         sum.client.cpu_system += run.client.cpu_system;
         sum.client.saturated |= run.client.saturated;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::schedule::{NextRequest, Schedule};
 use crate::spec::is_idempotent;
-use crate::{Shard, Spec};
+use crate::{Protocol, Shard, Spec};
 
 /// Order of the requests of a mixed load, for one thread.
 #[derive(Debug)]
@@ -36,8 +36,11 @@ impl Mix {
             0 | 1 => Arc::default(),
             _ => order(&weights).into(),
         };
-        // A WebSocket message may have any effect, so it is never sent again.
-        let may_resend: Arc<[bool]> = if spec.url.protocol().is_websocket() {
+        // A message may have any effect, so it is never sent again.
+        let protocol = spec.url.protocol();
+        let has_messages =
+            protocol.is_websocket() || protocol.is_grpc() || protocol == Protocol::Tcp;
+        let may_resend: Arc<[bool]> = if has_messages {
             vec![false; spec.parts.len().max(1)].into()
         } else if spec.parts.is_empty() {
             [is_idempotent(&spec.method)].into()

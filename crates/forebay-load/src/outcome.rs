@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::latency_json::latency_json;
 use crate::{
-    Arrivals, IterationCounts, Protocol, Rate, ReplayRun, Second, Shard, ShardRun, StageCounts,
+    Arrivals, Failures, GrpcCounts, IterationCounts, Protocol, Rate, ReplayRun, Second, Shard,
+    ShardRun, SlowCounts, StageCounts,
 };
 
 /// Results of a run.
@@ -67,6 +68,8 @@ pub struct Outcome {
     pub shard: Option<ShardRun>,
     /// Log that was replayed.
     pub replay: Option<ReplayRun>,
+    /// Results of slow peers.
+    pub slow: Option<Box<SlowCounts>>,
 }
 
 /// Counts of one request of a mixed load.
@@ -116,23 +119,8 @@ pub struct Requests {
     pub failures: Failures,
     /// Complete replies, by status.
     pub status: BTreeMap<u16, u64>,
-}
-
-/// Failed requests by kind.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Failures {
-    /// The connect failed.
-    pub connect: u64,
-    /// The connection ended before the reply was complete.
-    pub read: u64,
-    /// The request could not be written.
-    pub write: u64,
-    /// No complete reply within the timeout.
-    pub timeout: u64,
-    /// The reply violated the protocol.
-    pub protocol: u64,
-    /// The reply did not pass the check.
-    pub check: u64,
+    /// Replies of gRPC; `None` with another protocol.
+    pub grpc: Option<GrpcCounts>,
 }
 
 /// Numbers of bytes received.
@@ -206,6 +194,7 @@ impl Default for Outcome {
             gave_up: false,
             shard: None,
             replay: None,
+            slow: None,
         }
     }
 }
@@ -240,7 +229,9 @@ impl Outcome {
         if self.gave_up {
             problems.push("the run ended early: no further connection could be made".to_owned());
         }
-        if completed == 0 {
+        // A server that closes every slow connection does what the user wants to see.
+        let is_closing = self.slow.as_ref().is_some_and(|slow| !slow.closed.is_empty());
+        if completed == 0 && !is_closing {
             problems.push("no request was completed".to_owned());
         }
         if self.has_missed_rate() {
@@ -255,7 +246,7 @@ impl Outcome {
             }
             problems.push(text);
         }
-        if self.is_overdue() {
+        if self.is_overdue() && self.slow.is_none() {
             problems.push(format!(
                 "{in_flight} requests were in flight at the end, one of them for {:.1} s",
                 self.oldest_in_flight.as_secs_f64()
@@ -311,6 +302,7 @@ impl Outcome {
                 (Some(sum), Some(turn)) => sum.add(&turn),
                 (sum, turn) => *sum = sum.take().or(turn),
             }
+            SlowCounts::add(&mut sum.slow, turn.slow);
             sum.client.cpu_user += turn.client.cpu_user;
             sum.client.cpu_system += turn.client.cpu_system;
             sum.first_failure = sum.first_failure.or(turn.first_failure);
@@ -327,7 +319,7 @@ impl Outcome {
     /// Converts the outcome to JSON with the schema `forebay.bench/1`. Latencies are null if none
     /// was recorded.
     pub fn to_json(&self) -> Value {
-        let Requests { sent, resent, completed, failed, unsent, in_flight, failures, status } =
+        let Requests { sent, resent, completed, failed, unsent, in_flight, failures, status, grpc } =
             &self.requests;
         let status: serde_json::Map<_, _> =
             status.iter().map(|(status, count)| (status.to_string(), json!(count))).collect();
@@ -351,6 +343,7 @@ impl Outcome {
                 "in_flight": in_flight,
                 "failures": failures.to_json(),
                 "status": status,
+                "grpc": grpc.as_ref().map(GrpcCounts::to_json),
             },
             "requests_by_url": self.parts.iter().map(PartCounts::to_json).collect::<Vec<_>>(),
             "iterations": self.iterations.iter().map(IterationCounts::to_json).collect::<Vec<_>>(),
@@ -381,6 +374,7 @@ impl Outcome {
                 "skipped": replay.skipped,
                 "speed": replay.speed,
             })),
+            "slow_peers": self.slow.as_ref().map(|counts| counts.to_json()),
         })
     }
 }
@@ -431,6 +425,7 @@ impl Outcome {
             gave_up: flag(json, "gave_up")?,
             shard: shard(&json["shard"])?,
             replay: replay(&json["replay"])?,
+            slow: SlowCounts::from_json(&json["slow_peers"])?.map(Box::new),
         })
     }
 }
@@ -536,6 +531,11 @@ impl Requests {
             in_flight: json["in_flight"].as_u64().unwrap_or(0),
             failures: Failures::from_json(&json["failures"])?,
             status: status.collect::<Option<_>>().ok_or("status")?,
+            // Reports of older versions do not have this field.
+            grpc: match &json["grpc"] {
+                Value::Null => None,
+                grpc => Some(GrpcCounts::from_json(grpc)?),
+            },
         })
     }
 
@@ -551,50 +551,9 @@ impl Requests {
         for (status, count) in &other.status {
             *self.status.entry(*status).or_default() += count;
         }
-    }
-}
-
-impl Failures {
-    fn to_json(&self) -> Value {
-        self.by_kind().into_iter().map(|(kind, count)| (kind.to_owned(), json!(count))).collect()
-    }
-
-    fn from_json(json: &Value) -> Result<Self, String> {
-        Ok(Self {
-            connect: count(json, "connect")?,
-            read: count(json, "read")?,
-            write: count(json, "write")?,
-            timeout: count(json, "timeout")?,
-            protocol: count(json, "protocol")?,
-            check: count(json, "check")?,
-        })
-    }
-
-    /// Adds the counts of another turn or thread.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.connect += other.connect;
-        self.read += other.read;
-        self.write += other.write;
-        self.timeout += other.timeout;
-        self.protocol += other.protocol;
-        self.check += other.check;
-    }
-
-    /// Returns the number of failed requests.
-    pub fn total(&self) -> u64 {
-        self.by_kind().iter().map(|(_, count)| count).sum()
-    }
-
-    /// Returns each kind of failure with its count.
-    pub fn by_kind(&self) -> [(&'static str, u64); 6] {
-        [
-            ("connect", self.connect),
-            ("read", self.read),
-            ("write", self.write),
-            ("timeout", self.timeout),
-            ("protocol", self.protocol),
-            ("check", self.check),
-        ]
+        if let Some(grpc) = &other.grpc {
+            self.grpc.get_or_insert_default().add(grpc);
+        }
     }
 }
 
@@ -773,6 +732,7 @@ mod tests {
                 late: Duration::from_millis(250),
             }),
             replay: Some(ReplayRun { requests: 8, skipped: 1, speed: Some(2.0) }),
+            slow: None,
         };
         let json = outcome.to_json();
         assert_eq!(Outcome::from_json(&json).unwrap().to_json(), json);

@@ -7,6 +7,7 @@ use forebay_client::{
 };
 use forebay_wire::http1::{HeadError, Http1Limits, is_field_value, is_token};
 
+use crate::grpc;
 use crate::template::{Encode, Names, RequestSource, Template};
 use crate::{Error, Protocol, Spec};
 
@@ -35,6 +36,8 @@ pub(crate) struct Requests {
 #[derive(Clone)]
 struct Converter {
     protocol: Protocol,
+    /// Number of messages of a gRPC request.
+    messages: usize,
     gateway: Gateway,
     keepalive: bool,
 }
@@ -46,7 +49,7 @@ struct Encoded {
     bytes: Arc<[u8]>,
     /// Request that is used instead of `bytes` for AJP.
     ajp: Arc<AjpRequest>,
-    /// Message that a WebSocket sends after the handshake.
+    /// Message that a WebSocket sends after the handshake, or bytes for `tcp`.
     message: Vec<u8>,
     to_head: bool,
 }
@@ -56,18 +59,23 @@ impl Requests {
     pub fn of(spec: &Spec) -> Result<Self, Error> {
         let protocol = spec.url.protocol();
         check_gateway(protocol, &spec.gateway)?;
-        let converter =
-            Converter { protocol, gateway: spec.gateway.clone(), keepalive: spec.keepalive };
+        let converter = Converter {
+            protocol,
+            messages: spec.messages,
+            gateway: spec.gateway.clone(),
+            keepalive: spec.keepalive,
+        };
         let (mut all, mut templates) = (Vec::new(), Vec::new());
         let plain = spec.without_parts();
         let parts = spec.parts.iter().map(|part| plain.with_part(part));
         let whole = spec.parts.is_empty().then(|| plain.clone());
         let has_values = spec.has_values();
+        let is_body_fixed = spec.is_body_fixed;
         for request in parts.chain(whole) {
             let (http, message) = http_of(&request)?;
             if has_values {
                 let extracted = spec.scenario.as_ref().map(|plan| plan.variables.as_slice());
-                let names = Names { table: spec.values.as_deref(), extracted };
+                let names = Names { table: spec.values.as_deref(), extracted, is_body_fixed };
                 let template = Template::of(&http, &message, names).map_err(Error::Invalid)?;
                 let [http, message] = template.render_longest(names);
                 // HTTP/1.1 is not converted, so its limits are checked here.
@@ -120,9 +128,9 @@ impl Requests {
     /// Returns the requests for an HTTP/2 connection.
     pub fn http2(&self) -> Result<RequestSource<Arc<Http2Request>>, Error> {
         let is_tls = self.is_tls;
-        self.source(move |each| {
-            Http2Request::of(&each.bytes, is_tls).map(Arc::new).map_err(malformed)
-        })
+        let is_grpc = self.converter.protocol.is_grpc();
+        let convert = if is_grpc { Http2Request::without_length } else { Http2Request::of };
+        self.source(move |each| convert(&each.bytes, is_tls).map(Arc::new).map_err(malformed))
     }
 
     /// Returns the requests for an HTTP/3 connection.
@@ -140,6 +148,11 @@ impl Requests {
         self.source(|each| Ok(each.ajp.clone()))
     }
 
+    /// Returns the requests for a raw connection.
+    pub fn raw(&self) -> Result<RequestSource<Arc<[u8]>>, Error> {
+        self.source(|each| Ok(each.message.as_slice().into()))
+    }
+
     /// Returns the requests for a WebSocket connection.
     pub fn websocket(&self) -> Result<RequestSource<WebSocketRequest>, Error> {
         self.source(|each| Ok(WebSocketRequest::new(each.bytes.clone(), each.message.as_slice())))
@@ -151,10 +164,14 @@ impl Requests {
     }
 }
 
-/// Returns the request of `spec` as HTTP/1.1. For a WebSocket, returns its handshake and message.
+/// Returns the request of `spec` as HTTP/1.1. For a WebSocket, returns its handshake and message, and for
+/// gRPC its head and message.
 fn http_of(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>), Error> {
-    if !spec.url.protocol().is_websocket() {
-        return Ok((http_request(spec)?, Vec::new()));
+    match spec.url.protocol() {
+        Protocol::Ws | Protocol::Wss => {}
+        Protocol::Grpc | Protocol::Grpcs => return Ok((grpc_request(spec)?, spec.body.clone())),
+        Protocol::Tcp => return Ok((raw_request(spec)?, spec.body.clone())),
+        _ => return Ok((http_request(spec)?, Vec::new())),
     }
     let default = || DEFAULT_MESSAGE.to_vec();
     let message = if spec.body.is_empty() { default() } else { spec.body.clone() };
@@ -179,7 +196,12 @@ impl Converter {
         let mut ajp = AjpRequest::default();
         let bytes = match self.protocol {
             Protocol::Http | Protocol::Https | Protocol::H2c | Protocol::H2 => http,
-            Protocol::Http3 | Protocol::Ws | Protocol::Wss => http,
+            Protocol::Http3 | Protocol::Ws | Protocol::Wss | Protocol::Tcp => http,
+            Protocol::Grpc | Protocol::Grpcs => {
+                let mut body = Vec::new();
+                grpc::append_messages(&message, self.messages, &mut body);
+                with_body(&http, &body)
+            }
             Protocol::Fastcgi => {
                 forebay_client::fastcgi_request(&http, gateway, keepalive).map_err(malformed)?
             }
@@ -246,6 +268,57 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     bytes.extend_from_slice(b"\r\n");
     bytes.extend_from_slice(&spec.body);
     Ok(bytes)
+}
+
+/// Adds a body to the HTTP/1.1 request `head`.
+fn with_body(head: &[u8], body: &[u8]) -> Vec<u8> {
+    let fields = head.strip_suffix(b"\r\n").unwrap_or(head);
+    let length = format!("Content-Length: {}\r\n\r\n", body.len());
+    [fields, length.as_bytes(), body].concat()
+}
+
+/// Encodes the head of a gRPC request as HTTP/1.1, without a length.
+fn grpc_request(spec: &Spec) -> Result<Vec<u8>, Error> {
+    if !matches!(spec.method.as_str(), "GET" | "POST") {
+        return Err(Error::Invalid("a gRPC request has the method POST".to_owned()));
+    }
+    if spec.url.target().matches('/').count() != 2 || spec.url.target().contains('?') {
+        let why = "the path of a gRPC URL is /PACKAGE.SERVICE/METHOD";
+        return Err(Error::Invalid(why.to_owned()));
+    }
+    let mut headers = spec.headers.clone();
+    let mut add = |name: &str, value: String| {
+        if !headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
+            headers.push((name.to_owned(), value));
+        }
+    };
+    add("Content-Type", grpc::CONTENT_TYPE.to_owned());
+    add("TE", "trailers".to_owned());
+    // A server can then stop its work at the end of the timeout. The value has at most 8 digits.
+    let ms = spec.timeout.as_millis();
+    let timeout = if ms < 100_000_000 {
+        format!("{}m", ms.max(1))
+    } else {
+        format!("{}S", (ms / 1000).min(99_999_999))
+    };
+    add("Grpc-Timeout", timeout);
+    // The method is changed after the call, because POST would add a length.
+    let head = http_request(&Spec {
+        method: "GET".to_owned(),
+        headers,
+        body: Vec::new(),
+        ..spec.without_parts()
+    })?;
+    Ok([b"POST".as_slice(), &head[3..]].concat())
+}
+
+/// Checks the settings of a raw request. Returns an HTTP/1.1 request, which is not sent.
+fn raw_request(spec: &Spec) -> Result<Vec<u8>, Error> {
+    if spec.method != "GET" || !spec.headers.is_empty() || spec.cookies {
+        let why = "tcp:// sends bytes only: leave out method, header fields and cookies";
+        return Err(Error::Invalid(why.to_owned()));
+    }
+    http_request(&Spec { body: Vec::new(), ..spec.without_parts() })
 }
 
 /// WebSocket message if the user gives no body.

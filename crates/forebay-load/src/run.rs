@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use forebay_client::{AjpClient, AppServer, FastcgiClient, Http1, Http2, Http3, WebSocket};
+use forebay_client::{AjpClient, AppServer, FastcgiClient, Http1, Http2, Http3, Raw, WebSocket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::budget::RequestBudget;
@@ -137,7 +137,7 @@ fn crew_over<T: Transport + 'static>(
                     .with_user(user)
             })?)
         }
-        Protocol::H2c | Protocol::H2 => {
+        Protocol::H2c | Protocol::H2 | Protocol::Grpc | Protocol::Grpcs => {
             let requests = requests.http2()?;
             Box::new(WorkerCrew::new(spec, |id| {
                 let StreamUsers { jar, inspections, users } = StreamUsers::of(spec, &url);
@@ -150,6 +150,14 @@ fn crew_over<T: Transport + 'static>(
                     config(),
                 )
                 .with_users(users)
+            })?)
+        }
+        Protocol::Tcp => {
+            let requests = requests.raw()?;
+            Box::new(WorkerCrew::new(spec, |id| {
+                let end = spec.reply_end.clone();
+                let session = Raw::new(requests.first(), end, keepalive, inspection(&None));
+                LoadConnection::<_, T>::new(id, session, requests.for_connection(None), config())
             })?)
         }
         Protocol::Http3 => http3_crew(spec)?,
@@ -241,10 +249,11 @@ impl StreamUsers {
 }
 
 fn inspection_of(spec: &Spec, jar: Option<SharedJar>) -> Inspection {
-    match jar {
+    let inspection = match jar {
         Some(jar) if spec.scenario.is_some() => Inspection::for_user(jar),
         jar => Inspection::new(spec.check.as_ref(), jar),
-    }
+    };
+    if spec.url.protocol().is_grpc() { inspection.for_grpc() } else { inspection }
 }
 
 /// Returns a user of the scenarios, who keeps cookies in `jar`.
@@ -416,6 +425,7 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
             .map_or_else(Vec::new, |ramp| StageCounts::of(ramp, duration, stages)),
         shard: spec.shard.as_ref().map(ShardRun::new),
         replay: spec.replay.as_deref().map(Replay::summary),
+        slow: tally.slow,
         ..Outcome::default()
     }
 }

@@ -7,7 +7,7 @@ use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
 use serde_json::Value;
 
-use crate::{Error, Url};
+use crate::{Error, Protocol, Url};
 
 /// Scenarios of a run.
 #[derive(Clone, Debug, Default)]
@@ -168,8 +168,9 @@ impl ScenarioPlan {
     /// Checks that the scenarios can run with this URL and this number of requests.
     pub(crate) fn validate(&self, url: &Url, parts: usize) -> Result<(), Error> {
         let refuse = |what: &str| Err(Error::Invalid(what.to_owned()));
-        if url.protocol().is_websocket() {
-            return refuse("a scenario has requests and replies: use http:// or https://");
+        let protocol = url.protocol();
+        if protocol.is_websocket() || protocol.is_grpc() || protocol == Protocol::Tcp {
+            return refuse("a scenario has HTTP requests and replies: use http:// or https://");
         }
         let steps = || self.scenarios.iter().flat_map(|scenario| &scenario.steps);
         let is_empty = self.scenarios.iter().any(|scenario| scenario.steps.is_empty());

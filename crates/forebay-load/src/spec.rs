@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_client::Gateway;
+use forebay_client::{Gateway, ReplyEnd};
 use forebay_stat::Latency;
 
 use crate::value_table::has_placeholder;
-use crate::{Error, Ramp, Replay, ScenarioPlan, Shard, Url, ValueTable};
+use crate::{Error, Protocol, Ramp, Replay, ScenarioPlan, Shard, SlowPeers, Url, ValueTable};
 
 /// Settings of a run of the load generator.
 #[derive(Clone, Debug)]
@@ -33,13 +33,21 @@ pub struct Spec {
     /// Header fields in addition to `Host`, `User-Agent` and `Content-Length`. If this list
     /// contains `Host` or `User-Agent`, its value replaces the default.
     pub headers: Vec<(String, String)>,
-    /// Body of the request; for a WebSocket, the message.
+    /// Body of the request; for a WebSocket or gRPC, the message; for `tcp`, the bytes to send.
     pub body: Vec<u8>,
+    /// Sends the bodies as they are, although they may contain texts such as `{n}`.
+    pub is_body_fixed: bool,
+    /// Number of messages that a gRPC request sends, all equal.
+    pub messages: usize,
+    /// End of a reply over `tcp`.
+    pub reply_end: ReplyEnd,
     /// Sends further requests over an open connection. If false, each request has a new connection;
     /// HTTP/1.1 requests have `Connection: close`.
     pub keepalive: bool,
     /// Limits of each connection.
     pub lifetime: Lifetime,
+    /// Maximum pace of connections that send or read slowly.
+    pub slow: SlowPeers,
     /// Time limit of a request, including the time to connect.
     pub timeout: Duration,
     /// Pause on each connection between a reply and the next request.
@@ -190,6 +198,9 @@ impl Second {
     }
 }
 
+/// Maximum size of all messages of a gRPC request.
+const MESSAGES_LIMIT: usize = 64 << 20;
+
 /// Maximum number of different requests in a mixed load.
 const PARTS_LIMIT: usize = 1_000_000;
 
@@ -211,8 +222,12 @@ impl Spec {
             method: "GET".to_owned(),
             headers: Vec::new(),
             body: Vec::new(),
+            is_body_fixed: false,
+            messages: 1,
+            reply_end: ReplyEnd::Close,
             keepalive: true,
             lifetime: Lifetime::default(),
+            slow: SlowPeers::default(),
             timeout: Duration::from_secs(10),
             think: None,
             rate: None,
@@ -239,6 +254,9 @@ impl Spec {
             method,
             headers: headers.clone(),
             body: body.clone(),
+            is_body_fixed: self.is_body_fixed,
+            messages: self.messages,
+            reply_end: self.reply_end.clone(),
             gateway,
             tls,
             check: self.check.clone(),
@@ -248,6 +266,7 @@ impl Spec {
             stop: self.stop,
             keepalive: self.keepalive,
             lifetime: self.lifetime,
+            slow: self.slow,
             timeout: self.timeout,
             think: self.think,
             rate: self.rate,
@@ -319,17 +338,18 @@ impl Spec {
     pub(crate) fn has_values(&self) -> bool {
         let table = self.values.as_deref();
         let is_open = |text: &[u8]| has_placeholder(text, table);
+        let is_open_body = |body: &[u8]| !self.is_body_fixed && is_open(body);
         let has_fields =
             |fields: &[(String, String)]| fields.iter().any(|(_, value)| is_open(value.as_bytes()));
         let is_templated = |part: &Part| {
             is_open(part.url.target().as_bytes())
-                || is_open(&part.body)
+                || is_open_body(&part.body)
                 || has_fields(&part.headers)
         };
         self.cookies
             || self.scenario.is_some()
             || is_open(self.url.target().as_bytes())
-            || is_open(&self.body)
+            || is_open_body(&self.body)
             || has_fields(&self.headers)
             || self.parts.iter().any(is_templated)
     }
@@ -379,6 +399,29 @@ impl Spec {
                 "a lifetime of connections needs a protocol with one request at a time: leave out \
                  HTTP/2 and HTTP/3",
             );
+        }
+        if self.slow.read == Some(0) || self.slow.send == Some(0) {
+            return refuse("--slow-read and --slow-send need at least one byte per second");
+        }
+        if self.slow.is_used() && self.url.protocol().has_streams() {
+            return refuse(
+                "--slow-read and --slow-send need a protocol with one request at a time: leave out \
+                 HTTP/2 and HTTP/3",
+            );
+        }
+        if self.messages != 1 && !self.url.protocol().is_grpc() {
+            return refuse("a number of messages needs gRPC: write grpc://, or add --grpc");
+        }
+        if self.messages.saturating_mul(self.body.len() + 5) > MESSAGES_LIMIT {
+            return refuse("the messages of a gRPC request may have at most 64 MiB together");
+        }
+        if self.reply_end != ReplyEnd::Close && self.url.protocol() != Protocol::Tcp {
+            return refuse("--reply-end is for tcp:// URLs");
+        }
+        if matches!(&self.reply_end, ReplyEnd::Length(0))
+            || self.reply_end == ReplyEnd::Pattern(Vec::new())
+        {
+            return refuse("the end of a reply is at least one byte");
         }
         if !self.url.protocol().is_tls() && self.tls != TlsOptions::default() {
             return refuse("certificates and sessions of TLS need an https:// URL");

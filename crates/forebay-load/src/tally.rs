@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use forebay_stat::Latency;
 
+use crate::grpc::GrpcReply;
 use crate::inspection::{Inspection, Mismatch};
 use crate::target::ServerAddresses;
 use crate::transport::Handshake;
-use crate::{Bytes, Failures, Handshakes, Requests, Second, ThreadSeconds};
+use crate::{Bytes, Failures, GrpcCounts, Handshakes, Requests, Second, SlowCounts, ThreadSeconds};
 
 /// Counts of one load thread. At the end, the counts of all threads are added up.
 #[derive(Debug)]
@@ -29,6 +30,10 @@ pub(crate) struct Tally {
     pub parts: Vec<PartTally>,
     /// Counts of the iterations of each scenario.
     pub iterations: Vec<IterationTally>,
+    /// Replies of gRPC.
+    grpc: Option<Box<GrpcCounts>>,
+    /// Results of slow peers; `None` if connections send and read as fast as possible.
+    pub slow: Option<Box<SlowCounts>>,
     status: Vec<u64>,
 }
 
@@ -88,6 +93,8 @@ impl Tally {
             first_failure: None,
             parts: vec![part; parts],
             iterations: Vec::new(),
+            grpc: None,
+            slow: None,
             status: vec![0; 1000],
         }
     }
@@ -95,7 +102,8 @@ impl Tally {
     /// Creates the counts for the requests and scenarios of a run.
     pub fn of(target: &ServerAddresses) -> Self {
         let iterations = vec![IterationTally::default(); target.scenarios()];
-        Self { iterations, ..Self::new(target.parts()) }
+        let slow = target.slow().is_used().then(|| Box::new(SlowCounts::new(target.slow())));
+        Self { iterations, slow, ..Self::new(target.parts()) }
     }
 
     /// Counts a complete reply, even one that fails the check. `body` is the length of its body.
@@ -132,6 +140,9 @@ impl Tally {
     ) {
         let length = inspected.length();
         self.reply(status, length);
+        if let Some(reply) = inspected.grpc() {
+            self.grpc.get_or_insert_default().count(reply.status(status).ok(), reply.messages());
+        }
         match inspected.mismatch(status) {
             None => {
                 self.complete(latency);
@@ -144,6 +155,17 @@ impl Tally {
                 let why =
                     format_args!("{url}: a reply has status {status}, not {expected}; {quote}");
                 self.fail(Failure::Check, request, &why);
+            }
+            Some(Mismatch::Grpc(failed)) => {
+                let url = target.url(request);
+                let text = inspected.grpc().map(GrpcReply::text).unwrap_or_default();
+                let why = format_args!("{url}: a reply has the gRPC status {failed}, {text}");
+                self.fail(Failure::Check, request, &why);
+            }
+            Some(Mismatch::NotGrpc(wrong)) => {
+                let url = target.url(request);
+                let why = format_args!("{url}: a reply is not valid gRPC: {wrong}");
+                self.fail(Failure::Protocol, request, &why);
             }
             Some(Mismatch::Body) => {
                 let body = format_args!("its body of {length} bytes lacks the expected text");
@@ -196,6 +218,11 @@ impl Tally {
             let both = self.iterations.iter_mut().zip(&other.iterations);
             both.for_each(|(mine, theirs)| mine.merge(theirs));
         }
+        match (&mut self.grpc, other.grpc) {
+            (Some(mine), Some(theirs)) => mine.add(&theirs),
+            (mine, theirs) => *mine = mine.take().or(theirs),
+        }
+        SlowCounts::add(&mut self.slow, other.slow);
         self.status.iter_mut().zip(other.status).for_each(|(mine, theirs)| *mine += theirs);
     }
 
@@ -212,7 +239,8 @@ impl Tally {
 
     /// Converts the counts to those of the outcome.
     pub fn requests(&self) -> Requests {
-        let seen = self.status.iter().enumerate().filter(|(_, count)| **count > 0);
+        // Raw replies have the status 0.
+        let seen = self.status.iter().enumerate().skip(1).filter(|(_, count)| **count > 0);
         let status: BTreeMap<u16, u64> =
             seen.map(|(status, count)| (status as u16, *count)).collect();
         Requests {
@@ -224,6 +252,7 @@ impl Tally {
             in_flight: self.in_flight,
             failures: self.failures.clone(),
             status,
+            grpc: self.grpc.as_deref().cloned(),
         }
     }
 }

@@ -9,7 +9,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
 };
 
-use crate::{Endpoint, Error, Protocol, Spec, Url};
+use crate::{Endpoint, Error, Protocol, SlowPeers, Spec, Url};
 
 /// Addresses of the server, and the index of the address that answers. A name such as `localhost`
 /// may have several addresses while the server listens on only one. Until a connect has succeeded,
@@ -21,6 +21,7 @@ pub(crate) struct ServerAddresses {
     /// Number of scenarios; 0 without any.
     scenarios: usize,
     addresses: Vec<Address>,
+    slow: SlowPeers,
     answering: AtomicUsize,
     reached: AtomicBool,
 }
@@ -61,6 +62,7 @@ impl ServerAddresses {
             urls,
             scenarios: spec.scenario.as_ref().map_or(0, |plan| plan.scenarios.len()),
             addresses,
+            slow: spec.slow,
             answering: AtomicUsize::new(0),
             reached: AtomicBool::new(false),
         })
@@ -79,6 +81,11 @@ impl ServerAddresses {
     /// Returns the number of scenarios; 0 without any.
     pub fn scenarios(&self) -> usize {
         self.scenarios
+    }
+
+    /// Returns the pace of the connections.
+    pub fn slow(&self) -> SlowPeers {
+        self.slow
     }
 
     /// Returns true if at least one connect succeeded.
@@ -117,6 +124,9 @@ impl ServerAddresses {
             Address::Tcp(address) => {
                 let socket = socket_with(family_of(address), SocketType::STREAM, flags, None)?;
                 sockopt::set_tcp_nodelay(&socket, true)?;
+                if let Some(size) = self.slow.receive_buffer() {
+                    sockopt::set_socket_recv_buffer_size(&socket, size)?;
+                }
                 let begun = connect(&socket, address);
                 (socket, begun)
             }

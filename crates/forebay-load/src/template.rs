@@ -65,6 +65,8 @@ pub(crate) struct Names<'a> {
     pub table: Option<&'a ValueTable>,
     /// Names of the values that a scenario extracts; `None` without a scenario.
     pub extracted: Option<&'a [String]>,
+    /// Leaves braces in bodies and messages as they are.
+    pub is_body_fixed: bool,
 }
 
 /// Values of one thread's requests.
@@ -187,8 +189,8 @@ impl Template {
             target: Text::parse(target.as_bytes(), names)?,
             fields: Text::parse(fields.as_bytes(), names)?,
             cookies: Text::parse(cookies.join("; ").as_bytes(), names)?,
-            body: Text::parse(body, names)?,
-            message: Text::parse(message, names)?,
+            body: Text::of_body(body, names)?,
+            message: Text::of_body(message, names)?,
             body_encoding,
             sends_length,
         };
@@ -272,6 +274,13 @@ impl Template {
 }
 
 impl Text {
+    fn of_body(text: &[u8], names: Names<'_>) -> Result<Self, String> {
+        if names.is_body_fixed {
+            return Ok(Self(vec![Piece::Fixed(text.to_vec())]));
+        }
+        Self::parse(text, names)
+    }
+
     fn parse(text: &[u8], names: Names<'_>) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut fixed = Vec::new();
@@ -349,7 +358,7 @@ impl Text {
 
 /// Parses the text between braces. Returns `None` if it is no placeholder, as in a JSON body.
 fn placeholder(name: &str, names: Names<'_>) -> Result<Option<Piece>, String> {
-    let Names { table, extracted } = names;
+    let Names { table, extracted, .. } = names;
     let known = extracted.unwrap_or_default();
     if let Some(index) = known.iter().position(|known| known == name) {
         return Ok(Some(Piece::Extracted(index)));
@@ -535,7 +544,7 @@ mod tests {
         let template = Template::of(
             http.as_bytes(),
             b"",
-            Names { table: values.table.as_deref(), extracted: None },
+            Names { table: values.table.as_deref(), ..Names::default() },
         )?;
         let [http, _] = template.render(&mut values, None);
         Ok(String::from_utf8(http).unwrap())

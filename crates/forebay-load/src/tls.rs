@@ -73,7 +73,7 @@ impl TlsClient {
         let mut config = builder.with_no_client_auth();
         let protocol = url.protocol();
         let alpn: &[u8] = match protocol {
-            Protocol::H2 => b"h2",
+            Protocol::H2 | Protocol::Grpcs => b"h2",
             Protocol::Http3 => b"h3",
             _ => b"http/1.1",
         };
@@ -144,7 +144,7 @@ impl Transport for Tls {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, why));
             }
         }
-        if self.protocol == Protocol::H2 && self.connection.alpn_protocol() != Some(b"h2") {
+        if self.protocol.is_http2() && self.connection.alpn_protocol() != Some(b"h2") {
             return Err(io::Error::new(io::ErrorKind::InvalidData, trust::NO_HTTP2));
         }
         let is_resumed = self.connection.handshake_kind() == Some(HandshakeKind::Resumed);

@@ -1,5 +1,5 @@
 //! URLs of the load generator: `http://host[:port]/path` and `http+unix:///socket:/path`. Other
-//! schemes than `http` are `https`, `h2c`, `ws`, `wss`, `fcgi`, `scgi`, `uwsgi` and `ajp`.
+//! schemes than `http` are `https`, `h2c`, `grpc`, `grpcs`, `ws`, `wss`, `fcgi`, `scgi`, `uwsgi`, `ajp` and `tcp`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -39,6 +39,12 @@ pub enum Protocol {
     Ws,
     /// WebSocket over TLS.
     Wss,
+    /// gRPC, over HTTP/2 with prior knowledge.
+    Grpc,
+    /// gRPC over TLS.
+    Grpcs,
+    /// Fixed bytes, without a protocol.
+    Tcp,
 }
 
 /// Address of the server.
@@ -89,6 +95,14 @@ impl Url {
         let (endpoint, host, target) =
             if is_unix { split_unix(rest)? } else { split_tcp(rest, protocol.port())? };
         check_target(&target)?;
+        if protocol == Protocol::Tcp {
+            if matches!(endpoint, Endpoint::Tcp { port: 0, .. }) {
+                return Err(UrlError::Authority("tcp:// has no default port: add :PORT"));
+            }
+            if target != "/" {
+                return Err(UrlError::Target("tcp:// has no path"));
+            }
+        }
         Ok(Self { text: text.to_owned(), protocol, endpoint, host, target })
     }
 
@@ -127,6 +141,19 @@ impl Url {
         }
     }
 
+    /// Returns the URL for gRPC: over TLS for `https`, else with prior knowledge.
+    pub fn over_grpc(self) -> Result<Self, UrlError> {
+        match self.protocol {
+            Protocol::Http | Protocol::H2c | Protocol::Grpc => {
+                Ok(Self { protocol: Protocol::Grpc, ..self })
+            }
+            Protocol::Https | Protocol::H2 | Protocol::Grpcs => {
+                Ok(Self { protocol: Protocol::Grpcs, ..self })
+            }
+            other => Err(UrlError::NotHttp(other)),
+        }
+    }
+
     /// Returns the protocol.
     pub fn protocol(&self) -> Protocol {
         self.protocol
@@ -157,12 +184,17 @@ impl Url {
 impl Protocol {
     /// Returns true if the protocol uses TLS.
     pub fn is_tls(self) -> bool {
-        matches!(self, Self::Https | Self::H2 | Self::Http3 | Self::Wss)
+        matches!(self, Self::Https | Self::H2 | Self::Http3 | Self::Wss | Self::Grpcs)
     }
 
-    /// Returns true for HTTP/2.
+    /// Returns true for HTTP/2, also for gRPC.
     pub fn is_http2(self) -> bool {
-        matches!(self, Self::H2c | Self::H2)
+        matches!(self, Self::H2c | Self::H2 | Self::Grpc | Self::Grpcs)
+    }
+
+    /// Returns true for gRPC.
+    pub fn is_grpc(self) -> bool {
+        matches!(self, Self::Grpc | Self::Grpcs)
     }
 
     /// Returns true if a connection can carry several requests at once.
@@ -177,7 +209,7 @@ impl Protocol {
 
     /// All protocols. `of_scheme` takes the first match, so HTTP/2 over TLS and HTTP/3 must follow
     /// `Https`: all have the scheme `https`.
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 14] = [
         Self::Http,
         Self::Https,
         Self::H2c,
@@ -189,6 +221,9 @@ impl Protocol {
         Self::Ajp,
         Self::Ws,
         Self::Wss,
+        Self::Grpc,
+        Self::Grpcs,
+        Self::Tcp,
     ];
 
     /// Returns the protocol whose `Display` text is `name`.
@@ -211,15 +246,19 @@ impl Protocol {
             Self::Ajp => "ajp",
             Self::Ws => "ws",
             Self::Wss => "wss",
+            Self::Grpc => "grpc",
+            Self::Grpcs => "grpcs",
+            Self::Tcp => "tcp",
         }
     }
 
-    /// Returns the default port: that of the HTTP standard, or the one that the manual of php-fpm,
+    /// Returns the default port: 0 for `tcp`, which has none, else that of the HTTP standard, or the one that the manual of php-fpm,
     /// SCGI, uWSGI or Tomcat names.
     fn port(self) -> u16 {
         match self {
-            Self::Http | Self::H2c | Self::Ws => 80,
-            Self::Https | Self::H2 | Self::Http3 | Self::Wss => 443,
+            Self::Http | Self::H2c | Self::Ws | Self::Grpc => 80,
+            Self::Https | Self::H2 | Self::Http3 | Self::Wss | Self::Grpcs => 443,
+            Self::Tcp => 0,
             Self::Fastcgi => 9000,
             Self::Scgi => 4000,
             Self::Uwsgi => 3031,
@@ -315,6 +354,9 @@ impl fmt::Display for Protocol {
             Self::Ajp => "ajp",
             Self::Ws => "websocket",
             Self::Wss => "websocket over TLS",
+            Self::Grpc => "grpc",
+            Self::Grpcs => "grpc over TLS",
+            Self::Tcp => "tcp",
         })
     }
 }
@@ -335,13 +377,13 @@ impl fmt::Display for UrlError {
             Self::Scheme(text) => write!(
                 f,
                 "{text:?} does not begin with a known scheme; write http://HOST:PORT/PATH or \
-                 http+unix:///SOCKET:/PATH, or https, h2c, ws, wss, fcgi, scgi, uwsgi or ajp in place of \
-                 http"
+                 http+unix:///SOCKET:/PATH, or https, h2c, grpc, grpcs, ws, wss, fcgi, scgi, uwsgi, ajp or tcp in \
+                 place of http"
             ),
             Self::NotHttp(protocol) => {
                 write!(
                     f,
-                    "HTTP/2 is for http://, https:// and h2c://, but the URL is for {protocol}"
+                    "HTTP/2 and gRPC are for http://, https:// and h2c://, but the URL is for {protocol}"
                 )
             }
             Self::NotHttps(protocol) => {
@@ -448,6 +490,25 @@ mod tests {
             let url = Url::parse(&format!("{scheme}://h/x")).unwrap();
             assert_eq!((url.endpoint(), url.protocol().is_websocket()), (&tcp("h", port), true));
             assert!(url.over_http2().is_err());
+        }
+    }
+
+    #[test]
+    fn grpc_and_raw_bytes_have_schemes_of_their_own() {
+        for (grpc, http, port) in [("grpc", "http", 80), ("grpcs", "https", 443)] {
+            let url = Url::parse(&format!("{grpc}://h/a.B/C")).unwrap();
+            assert_eq!((url.endpoint(), url.target()), (&tcp("h", port), "/a.B/C"));
+            let other = Url::parse(&format!("{http}://h/a.B/C")).unwrap().over_grpc().unwrap();
+            assert_eq!(other.protocol(), url.protocol());
+            assert!(url.protocol().is_http2() && url.over_http2().is_err());
+        }
+        assert_eq!(Url::parse("tcp://h:7").unwrap().endpoint(), &tcp("h", 7));
+        assert_eq!(
+            Url::parse("tcp+unix:///run/s").unwrap().endpoint(),
+            &Endpoint::Unix("/run/s".into())
+        );
+        for wrong in ["tcp://h", "tcp://h:7/x", "tcp+unix:///run/s:/x"] {
+            assert!(Url::parse(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -25,7 +25,7 @@ use crate::tally::Tally;
 use crate::target::ServerAddresses;
 use crate::template::Values;
 use crate::waiting::{BATCH, Waiting, timespec};
-use crate::{Control, Lifetime, Second, Spec};
+use crate::{Control, Lifetime, Second, SlowPeers, Spec};
 
 /// Connection that a load thread drives. The connection carries one request at a time or several.
 pub(crate) trait Drive {
@@ -100,6 +100,7 @@ pub(crate) struct ThreadState {
     pub target: Arc<ServerAddresses>,
     pub timeout: Duration,
     pub lifetime: Lifetime,
+    pub slow: SlowPeers,
     pub mix: Mix,
     pub values: Values,
     /// Share of the planned requests that this turn did not send in time.
@@ -189,6 +190,7 @@ impl<C: Drive> Worker<C> {
             target,
             timeout: spec.timeout,
             lifetime: spec.lifetime,
+            slow: spec.slow,
             mix,
             values,
             shortfall: 0.0,

@@ -1,5 +1,8 @@
 //! Load on TLS servers: certificates, full and resumed handshakes, and the end of connections.
 
+#[allow(dead_code, reason = "the tests of HTTP/2 use the rest")]
+#[path = "http2/frames.rs"]
+mod frames;
 mod support;
 
 use std::io::{Read, Write};
@@ -47,6 +50,16 @@ impl Server {
         versions: &[&'static SupportedProtocolVersion],
         script: impl Fn(&mut TlsStream) + Send + Sync + 'static,
     ) -> Self {
+        Self::with_alpn(identity, directory, (versions, &[b"http/1.1"]), script)
+    }
+
+    /// Works as [`Server::with`] does, with these names of protocols.
+    fn with_alpn(
+        identity: &Identity,
+        directory: tempfile::TempDir,
+        (versions, alpn): (&[&'static SupportedProtocolVersion], &[&[u8]]),
+        script: impl Fn(&mut TlsStream) + Send + Sync + 'static,
+    ) -> Self {
         let Identity { certificate, key } = identity;
         let chain = CertificateDer::pem_slice_iter(certificate.as_bytes());
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
@@ -56,7 +69,7 @@ impl Server {
             .with_no_client_auth()
             .with_single_cert(chain.collect::<Result<_, _>>().unwrap(), key)
             .unwrap();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
         let config = Arc::new(config);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -262,4 +275,35 @@ fn options_of_tls_need_tls() {
     let tls = TlsOptions { ca: Some("/nowhere/ca.pem".into()), ..TlsOptions::default() };
     let error = load(&Spec { tls, ..server.spec(1) }).unwrap_err();
     assert!(error.to_string().contains("/nowhere/ca.pem"), "{error}");
+}
+
+#[test]
+fn grpc_uses_http2_over_tls() {
+    let server = |alpn: &'static [u8]| {
+        let authority = Authority::new("An authority");
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("ca.pem"), &authority.pem).unwrap();
+        let identity = authority.issue(&["127.0.0.1"]);
+        Server::with_alpn(&identity, directory, (&[&rustls::version::TLS13], &[alpn]), |stream| {
+            // A reply of trailers alone, with the status 0. `0x88` is `:status: 200`.
+            let name = |name: &str| [&[name.len() as u8], name.as_bytes()].concat();
+            let field = |n: &str, value: &str| [vec![0], name(n), name(value)].concat();
+            let kind = field("content-type", "application/grpc");
+            let block = [vec![0x88], kind, field("grpc-status", "0")].concat();
+            let script =
+                |place: frames::Place| frames::says(frames::frame(1, 5, place.stream, &block));
+            let _ = frames::serve(stream, 0, b"", &script);
+        })
+    };
+    let load_spec = |server: &Server| {
+        let url = Url::parse(&format!("grpcs://{}/a.B/C", server.address)).unwrap();
+        Spec { url, method: "POST".to_owned(), ..server.spec(20) }
+    };
+    let outcome = load_without_failure(&load_spec(&server(b"h2")), 20);
+    let statuses = outcome.requests.grpc.unwrap().status;
+    assert_eq!(statuses.into_values().collect::<Vec<_>>(), [20]);
+    assert_eq!(outcome.handshakes.unwrap().full, 2);
+    // A server without HTTP/2 cannot serve gRPC.
+    let error = load(&load_spec(&server(b"http/1.1"))).unwrap_err().to_string();
+    assert!(error.contains("NoApplicationProtocol"), "{error}");
 }

@@ -10,6 +10,7 @@ mod format;
 mod live;
 pub mod number;
 mod progress;
+mod raw;
 mod replay;
 pub mod report;
 mod scenario;
@@ -28,8 +29,8 @@ use clap::ValueEnum;
 use forebay_lab::Interrupt;
 use forebay_load::{
     Arrivals, Control, Error, Gateway, Goal, Lifetime, LiveCounts, Outcome, Part, Ramp, Rate,
-    RunDecision, Shard, Spec, Stage, Stop, TlsOptions, Url, ValueTable, parse_requests,
-    run as run_load,
+    ReplyEnd, RunDecision, Shard, SlowPeers, Spec, Stage, Stop, TlsOptions, Url, ValueTable,
+    parse_requests, run as run_load,
 };
 
 use conditions::{Conditions, INCONCLUSIVE};
@@ -59,7 +60,8 @@ pub struct BenchArgs {
         value_name = "URL",
         help = "URLs to request: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH; with https instead of \
                   http over TLS, with h2c over HTTP/2, with ws or wss as messages of a WebSocket \
-                  that each await a message (--body TEXT), with fcgi, scgi, uwsgi or ajp directly to an \
+                  that each await a message (--body TEXT), with grpc or grpcs as calls of gRPC (path \
+                  /PACKAGE.SERVICE/METHOD), with tcp as fixed bytes (--body-file), with fcgi, scgi, uwsgi or ajp directly to an \
                   application. Several URLs of one server are requested in turns"
     )]
     urls: Vec<String>,
@@ -139,6 +141,10 @@ pub struct BenchArgs {
     /// File with the request body, at most 64 MiB
     #[arg(long, value_name = "FILE", conflicts_with = "body")]
     body_file: Option<PathBuf>,
+    /// Replace placeholders such as {random:1-1000} in the file of --body-file. Without this option,
+    /// the file is sent as it is
+    #[arg(long, requires = "body_file")]
+    fill_body_file: bool,
     /// Field of a multipart form, as in curl: name=value or name=@FILE, with ;type=TYPE; may be
     /// repeated
     #[arg(short = 'F', long = "form", value_name = "NAME=VALUE", conflicts_with_all = ["body", "body_file"])]
@@ -173,12 +179,30 @@ pub struct BenchArgs {
     /// Close a connection that is older than this time after a reply, and open a new one
     #[arg(long, value_name = "TIME", value_parser = duration::parse, conflicts_with = "no_keepalive")]
     connection_lifetime: Option<Duration>,
+    /// Read at most this number of bytes of replies per second on each connection, such as 100
+    #[arg(long, value_name = "BYTES", value_parser = number::count::<u64>)]
+    slow_read: Option<u64>,
+    /// Send at most this number of bytes of requests per second on each connection, such as 1. The
+    /// report says after which time the server closed such connections
+    #[arg(long, value_name = "BYTES", value_parser = number::count::<u64>)]
+    slow_send: Option<u64>,
     /// Use HTTP/2: with ALPN for https://, else with prior knowledge, as h2c:// does
     #[arg(long)]
     http2: bool,
     /// Use HTTP/3, over QUIC, for https://
     #[arg(long, conflicts_with = "http2")]
     http3: bool,
+    /// Call a method of gRPC: over TLS for https://, else over h2c, as grpcs:// and grpc:// do
+    #[arg(long, conflicts_with_all = ["http2", "http3"])]
+    grpc: bool,
+    /// Number of times that a gRPC call sends the message of --body or --body-file, which is in the
+    /// encoding of protobuf, without a prefix
+    #[arg(long, value_name = "N", default_value = "1", value_parser = number::count::<usize>)]
+    messages: usize,
+    /// End of a reply over tcp: a number of bytes, 'text:END' with the last bytes of the reply, or
+    /// close [default: close]
+    #[arg(long, value_name = "END", value_parser = raw::reply_end)]
+    reply_end: Option<ReplyEnd>,
     /// Accept any certificate of an https:// server
     #[arg(long)]
     insecure: bool,
@@ -359,6 +383,7 @@ impl BenchArgs {
         let parse = |text: &String| {
             let url = Url::parse(text);
             let url = match (self.http2, self.http3) {
+                _ if self.grpc => url.and_then(Url::over_grpc),
                 (true, _) => url.and_then(Url::over_http2),
                 (_, true) => url.and_then(Url::over_http3),
                 _ => url,
@@ -430,11 +455,16 @@ impl BenchArgs {
             values: self.values.as_deref().map(read_values).transpose()?,
             cookies: self.cookies,
             body,
+            // Bodies in a file of requests are not from --body-file.
+            is_body_fixed: self.body_file.is_some() && !self.fill_body_file && file.is_none(),
+            messages: self.messages,
+            reply_end: self.reply_end.clone().unwrap_or(ReplyEnd::Close),
             keepalive: !self.no_keepalive,
             lifetime: Lifetime {
                 requests: self.requests_per_connection,
                 age: self.connection_lifetime,
             },
+            slow: SlowPeers { read: self.slow_read, send: self.slow_send },
             timeout: self.timeout,
             think: self.think,
             rate: self.rate.map(|per_second| Rate { per_second, arrivals }),
@@ -480,8 +510,9 @@ impl BenchArgs {
     }
 
     fn method(&self) -> &str {
+        let is_call = self.grpc || self.urls[0].starts_with("grpc");
         let has_form = !self.form.is_empty() || !self.data_urlencode.is_empty();
-        self.method.as_deref().unwrap_or(if has_form { "POST" } else { "GET" })
+        self.method.as_deref().unwrap_or(if has_form || is_call { "POST" } else { "GET" })
     }
 
     /// Returns the body of the form, if there is one.

@@ -169,7 +169,10 @@ fn wrong_usage_exits_with_2_and_says_what_to_do() {
         (&[url, "--secret", "x"], "use ajp"),
         (&[url, "--root", "/srv"], "use fcgi, scgi or uwsgi"),
         (&["fcgi://127.0.0.1:1/", "--param", "X"], "NAME=value"),
-        (&["fcgi://127.0.0.1:1/", "--http2"], "HTTP/2 is for http://, https:// and h2c://"),
+        (
+            &["fcgi://127.0.0.1:1/", "--http2"],
+            "HTTP/2 and gRPC are for http://, https:// and h2c://",
+        ),
         (&[url, "--streams", "8"], "--http2 or --http3"),
         (&[url, "--http3"], "HTTP/3 is for https:// URLs"),
         (&["https+unix:///s:/x", "--http3"], "a host and port"),
@@ -564,6 +567,19 @@ fn each_request_has_its_own_values() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let expected = (1..=6).map(|n| (format!("PUT /3|{{\"n\": {n}}}"), 1)).collect();
     assert_eq!(*counts.lock().unwrap(), expected);
+
+    // A body from a file is sent as it is, unless the user wants values in it.
+    let body = folder.path().join("body");
+    fs::write(&body, "{n}{random:7-7}").unwrap();
+    for (option, expected) in [(None, "{n}{random:7-7}"), (Some("--fill-body-file"), "17")] {
+        counts.lock().unwrap().clear();
+        let url = format!("http://{address}/{{n}}");
+        let run = [&url, "-n", "1", "-X", "PUT", "--quiet", "--body-file", body.to_str().unwrap()];
+        let output = bench(&run.into_iter().chain(option).collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let expected = BTreeMap::from([(format!("PUT /1|{expected}"), 1)]);
+        assert_eq!(*counts.lock().unwrap(), expected);
+    }
 
     let url = format!("http://{address}/{{usr}}");
     for (args, why) in [

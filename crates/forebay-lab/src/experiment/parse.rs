@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
+use forebay_load::Protocol;
 use toml::Spanned;
 
 use super::file::{self, File};
@@ -214,11 +215,20 @@ impl Reader<'_> {
         if load.client.is_some() && configuration.address(&example).is_some() {
             return Ok(configuration);
         }
-        if let Err(error) = forebay_load::Url::parse(&configuration.target(load, &example)) {
-            let help = "for example \"http://127.0.0.1:{port}\"; the path belongs in [load] path";
-            return Err(self.at(typed.url.span(), format!("not a URL to load: {error}"), help));
+        match forebay_load::Url::parse(&configuration.target(load, &example)) {
+            Err(error) => {
+                let help =
+                    "for example \"http://127.0.0.1:{port}\"; the path belongs in [load] path";
+                Err(self.at(typed.url.span(), format!("not a URL to load: {error}"), help))
+            }
+            // An experiment has no binary bodies and no end of raw replies.
+            Ok(url) if url.protocol().is_grpc() || url.protocol() == Protocol::Tcp => {
+                let message = format!("compare does not load {} servers", url.protocol());
+                let help = "use `forebay bench` for grpc:// and tcp://, and compare its results with --against";
+                Err(self.at(typed.url.span(), message, help))
+            }
+            Ok(_) => Ok(configuration),
         }
-        Ok(configuration)
     }
 
     /// Reads the templates. Two templates with the same file name are an error, because all are

@@ -46,6 +46,8 @@ impl FrameServer {
             for stream in listener.incoming() {
                 let number = connections.fetch_add(1, Ordering::SeqCst);
                 let (stream, script) = (stream.unwrap(), script.clone());
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_nodelay(true).unwrap();
                 // The script ends when the client closes the connection.
                 thread::spawn(move || serve(stream, number, settings, &*script).ok());
             }
@@ -62,14 +64,13 @@ impl FrameServer {
     }
 }
 
-fn serve(
-    mut stream: TcpStream,
+/// Answers the requests of a connection until the client closes it.
+pub fn serve(
+    mut stream: impl Read + Write,
     connection: u64,
     settings: &[u8],
     script: &impl Fn(Place) -> Says,
 ) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_nodelay(true)?;
     stream.read_exact(&mut [0; PREFACE])?;
     stream.write_all(&frame(4, 0, 0, settings))?;
     let mut request = 0;

@@ -2,6 +2,7 @@
 
 mod failures;
 mod frames;
+mod grpc;
 mod server;
 #[path = "../support/mod.rs"]
 mod support;

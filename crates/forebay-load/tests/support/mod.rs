@@ -95,6 +95,12 @@ impl Peer {
         }
     }
 
+    /// Reads `n` bytes. Returns `None` if the client has closed the connection.
+    pub fn some(&mut self, n: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; n];
+        self.stream.read_exact(&mut bytes).ok().map(|()| bytes)
+    }
+
     /// Sends bytes. If the client has closed the connection, the next read fails.
     pub fn send(&mut self, bytes: &[u8]) {
         self.send_all(bytes);

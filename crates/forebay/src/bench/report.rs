@@ -4,7 +4,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use forebay_load::{
-    Failures, Handshakes, IterationCounts, Merged, Outcome, PartCounts, ReplayRun, StageCounts, Url,
+    Failures, GrpcCounts, Handshakes, IterationCounts, Merged, Outcome, PartCounts, Protocol,
+    ReplayRun, SlowCounts, StageCounts, Url,
 };
 
 /// Percentiles that the table lists.
@@ -59,9 +60,16 @@ pub fn text(outcome: &Outcome) -> String {
         line("TLS", &handshakes(done));
     }
     line("Replies", &replies(outcome));
+    if let Some(grpc) = &outcome.requests.grpc {
+        line("gRPC", &calls(grpc));
+    }
     line("Failed", &failures(outcome));
     if let Some(text) = unanswered(outcome) {
         line("Not sent", &text);
+    }
+    if let Some(slow) = &outcome.slow {
+        line("Slow", &slow_peers(slow));
+        line("", &held(outcome));
     }
     line("Received", &received(outcome));
     for (index, counts) in outcome.stages.iter().enumerate() {
@@ -180,7 +188,48 @@ fn replies(outcome: &Outcome) -> String {
         .iter()
         .map(|(status, count)| format!("{status}: {}", grouped(*count)))
         .collect();
+    // Raw replies have no status.
+    if statuses.is_empty() && outcome.protocol == Protocol::Tcp {
+        return grouped(outcome.requests.completed + outcome.requests.failures.check);
+    }
     if statuses.is_empty() { "none".to_owned() } else { statuses.join(", ") }
+}
+
+/// Returns the number of connections that the server closed, and after which time.
+fn slow_peers(counts: &SlowCounts) -> String {
+    let closed = &counts.closed;
+    let mut text = format!("{} closed by the server", grouped(closed.count()));
+    if !closed.is_empty() {
+        let percentile = |percent| time(closed.percentile_us(percent) as f64);
+        let (half, most, last) = (percentile(50.0), percentile(99.0), closed.max_us() as f64);
+        text += &format!(" after p50 {half}, p99 {most}, max {}", time(last));
+    }
+    text
+}
+
+/// Returns the number of slow connections that the server did not close.
+fn held(outcome: &Outcome) -> String {
+    let requests = &outcome.requests;
+    let timeouts = requests.failures.timeout;
+    format!(
+        "{} open until --timeout, {} at the end",
+        grouped(timeouts),
+        grouped(requests.in_flight)
+    )
+}
+
+/// Returns the counts of gRPC replies by status, and the number of messages.
+fn calls(grpc: &GrpcCounts) -> String {
+    let statuses: Vec<_> = grpc
+        .status
+        .iter()
+        .map(|(status, count)| format!("{status}: {}", grouped(*count)))
+        .collect();
+    let messages = counted(grpc.messages, "message");
+    if statuses.is_empty() {
+        return format!("no status; {messages} received");
+    }
+    format!("{}; {messages} received", statuses.join(", "))
 }
 
 fn failures(outcome: &Outcome) -> String {
