@@ -204,7 +204,7 @@ pub fn before<'a>(
                 out.push(route);
             }
             EarlyStep::Content(own) => {
-                let OwnContent { matcher, found, rewrite } = *own;
+                let OwnContent { matcher, found, rewrite } = own;
                 let (location, region) = (here.location, here.region);
                 let narrow = Here { location, matcher, found, region };
                 let mut phase = Phase { rewrite, ..Phase::default() };
