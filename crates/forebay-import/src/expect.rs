@@ -34,7 +34,7 @@ fn expectation(above: &[DraftRoute], route: &DraftRoute) -> Option<String> {
     if !above.iter().all(is_clear) {
         return None;
     }
-    if let Some((target, status)) = redirect(route) {
+    if let Some((target, status)) = redirect(route).filter(|_| answer != "404") {
         if target.contains("{uri}") || target.contains("{query}") {
             path.push_str("?a=1");
         }
@@ -52,6 +52,9 @@ fn method_of(method: &str) -> String {
 /// Returns `None` if the status depends on more than the path.
 fn answer(route: &DraftRoute) -> Option<String> {
     let keys = &route.keys;
+    if keys.get("internal").is_some() {
+        return Some("404".into());
+    }
     if keys.get("forward_auth").is_some() || keys.get("satisfy").is_some() {
         return None;
     }

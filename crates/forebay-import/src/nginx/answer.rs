@@ -139,9 +139,7 @@ pub fn of_here<'a>(
 ) -> Vec<DraftRoute> {
     let comments = cx.note_unread(here.location.scope.own());
     if internal::serves_subrequests(server, here.location) {
-        let mut route = here.route(server).respond(404);
-        route.comments.push("Only nginx itself may ask for these paths.".into());
-        return vec![route];
+        return vec![only_nginx(server, here)];
     }
     let mut phase = Phase::default();
     let mut out = before(cx, server, here, here.location.scope.own(), &mut phase);
@@ -154,9 +152,15 @@ pub fn of_here<'a>(
     if !phase.is_done {
         last = content(cx, server, here, &mut phase);
     }
-    last.extend(phase.otherwise.take());
-    internal::hide(here.location, &mut last);
+    // The routes of scripts for missing files stay open, and the others there answer 404.
+    if internal::entry(server, here).is_none() {
+        internal::hide(here.location, &mut last);
+    }
     out.append(&mut last);
+    if let Some(mut other) = phase.otherwise.take() {
+        internal::hide(here.location, std::slice::from_mut(&mut other));
+        out.push(other);
+    }
     if let Some(maintenance) = phase.maintenance {
         for route in &mut out {
             match route.keys.get("maintenance") {
@@ -173,6 +177,13 @@ pub fn of_here<'a>(
         first.comments.splice(0..0, comments);
     }
     out
+}
+
+/// Returns the route of a location that answers no client.
+fn only_nginx(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> DraftRoute {
+    let mut route = here.route(server).respond(404);
+    route.comments.push("Only nginx itself may ask for these paths.".into());
+    route
 }
 
 /// Returns the routes of `return`, `rewrite` and `if`, which precede the content.
@@ -193,7 +204,7 @@ pub fn before<'a>(
                 out.push(route);
             }
             EarlyStep::Content(own) => {
-                let OwnContent { matcher, found, rewrite } = *own;
+                let OwnContent { matcher, found, rewrite } = own;
                 let (location, region) = (here.location, here.region);
                 let narrow = Here { location, matcher, found, region };
                 let mut phase = Phase { rewrite, ..Phase::default() };
@@ -231,11 +242,24 @@ fn content<'a>(
     phase: &mut Phase<'a>,
 ) -> Vec<DraftRoute> {
     let scope = &here.location.scope;
+    let entry = internal::entry(server, here);
+    if let Some(matcher) = entry.as_ref().filter(|entry| !entry.covers(&here.matcher)) {
+        let (matcher, found) = (matcher.clone(), here.found.clone());
+        let script = Here { location: here.location, matcher, found, region: here.region };
+        let mut routes = content(cx, server, &script, phase);
+        routes.push(only_nginx(server, here));
+        return routes;
+    }
     let mut base = here.route(server);
     base.keys.set_some("rewrite", phase.rewrite.take());
     let rules = gate(cx, scope);
     if let Some(comment) = phase.closed.take().or_else(|| rules.closed.clone()) {
         return vec![base.closed(comment)];
+    }
+    if let Some(directive) = scope.of_own("internal").filter(|_| entry.is_some()) {
+        let next = "clients may also ask for this script by its own name, because a rule for the \
+                    script would close all paths that it answers";
+        base.comments.push(cx.note(directive, next));
     }
     let variables = here.variables(server);
     if rules.keys.get("deny") == Some(&Value::from("all")) && rules.keys.get("satisfy").is_none() {
@@ -272,20 +296,20 @@ fn content<'a>(
         routes.push(rest);
     }
     let limit = Limit::of(cx, scope);
-    if let Some(limit) = &limit {
-        let rest = limit.rest(server, here, routes.clone(), &rules);
-        limit.narrow(&mut routes);
-        routes.extend(rest);
-    }
+    let mut rest = match &limit {
+        Some(limit) => limit.rest(server, here, routes.clone(), &rules),
+        None => Vec::new(),
+    };
     if let Some(name) = phase.named.take() {
-        let mut first = named(cx, server, here, &name, &rules);
-        let mut rest = Vec::new();
+        routes.extend(named(cx, server, here, &name, &rules));
         if let Some(limit) = &limit {
-            limit.narrow(&mut first);
-            rest = named(cx, server, here, &name, &limit.others);
+            rest.extend(named(cx, server, here, &name, &limit.others));
         }
-        routes.extend(first.into_iter().chain(rest));
     }
+    if let Some(limit) = &limit {
+        limit.narrow(&mut routes);
+    }
+    routes.extend(rest);
     routes
 }
 
@@ -426,8 +450,10 @@ mod tests {
         let routes: Vec<&str> = toml.split("[[site.route]]").skip(1).collect();
         let scripts: Vec<_> = routes.iter().filter(|route| route.contains("fastcgi =")).collect();
         assert_eq!(scripts.len(), 1, "{toml}");
-        assert!(scripts[0].contains("internal = true"), "{toml}");
-        assert!(toml.contains("fallback_to = \"/index.php"), "{toml}");
+        assert!(scripts[0].contains("\"/index.php\""), "{toml}");
+        let rest = routes.iter().position(|route| route.contains("404")).unwrap();
+        assert!(routes[rest].contains(".php") && !routes[rest].contains("index.php"), "{toml}");
+        assert!(routes[rest - 1].contains("fastcgi ="), "{toml}");
     }
 
     #[test]

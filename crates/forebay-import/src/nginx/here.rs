@@ -79,7 +79,7 @@ pub struct Phase<'a> {
 /// A result of `return`, `rewrite` or `if`, in the order of the routes.
 pub enum EarlyStep {
     Route(DraftRoute),
-    Content(Box<OwnContent>),
+    Content(OwnContent),
 }
 
 /// Requests that get the content of the location.

@@ -2,11 +2,13 @@
 //! them.
 
 use super::Cx;
+use super::here::Here;
 use super::locations::{Location, LocationKind};
 use super::scope::Scope;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
 use crate::draft::DraftRoute;
+use crate::matcher::Matcher;
 
 /// The directives that name the fields of a reply that nginx does not obey.
 const IGNORES: [&str; 4] = [
@@ -50,6 +52,27 @@ pub fn hide(location: &Location<'_>, routes: &mut [DraftRoute]) {
     if is_hidden(location) {
         routes.iter_mut().for_each(|route| route.keys.set("internal", true));
     }
+}
+
+/// Returns the requests for the scripts that answer for missing files of the server, if the location
+/// is hidden and runs such scripts. These requests stay open, because a rule for the script would
+/// close all paths that it answers.
+pub fn entry(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> Option<Matcher> {
+    here.location.scope.of_own("fastcgi_pass").filter(|_| is_hidden(here.location))?;
+    let scopes = server.locations.iter().map(|location| &location.scope);
+    let targets = scopes
+        .chain([&server.scope])
+        .filter_map(|scope| scope.of_own("try_files")?.args.last())
+        .map(|target| target.split(['?', '$']).next().unwrap_or_default());
+    let mut paths: Vec<String> = Vec::new();
+    for path in targets {
+        let is_new = !paths.iter().any(|known| known == path);
+        if path.starts_with('/') && is_new && here.matcher.takes("GET", path) == Some(true) {
+            paths.extend([path.to_owned(), format!("{path}/*")]);
+        }
+    }
+    let scripts = Matcher { paths, ..Matcher::default() };
+    if scripts.paths.is_empty() { None } else { here.matcher.and(&scripts) }
 }
 
 /// Lets an application choose a hidden location of the server with X-Accel-Redirect, as in nginx.

@@ -143,7 +143,7 @@ pub fn rewrite<'a>(
         Ok(to) if flag == "break" && here.location.directive.is_some() => {
             let (matcher, found) = (route.matcher.clone(), Some(found.clone()));
             let own = OwnContent { matcher, found, rewrite: Some(to) };
-            out.push(EarlyStep::Content(Box::new(own)));
+            out.push(EarlyStep::Content(own));
         }
         Ok(to) => {
             let mut route = route;
@@ -173,7 +173,7 @@ fn leaves_out<'a>(
     let Ok(to) = rewritten(cx, &here.variables(server), directive.arg(1)) else { return false };
     if let Some(matcher) = here.matcher.and(&kept.matcher) {
         let own = OwnContent { matcher, found: here.found.clone(), rewrite: None };
-        out.push(EarlyStep::Content(Box::new(own)));
+        out.push(EarlyStep::Content(own));
     }
     let mut route = DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
     route.keys.set("rewrite", to);
