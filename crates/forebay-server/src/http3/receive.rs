@@ -9,9 +9,32 @@ use forebay_net::deadline::{NEVER, TICK};
 use forebay_net::socket::BUFFER;
 use forebay_wire::http2;
 use forebay_wire::http3::{self, Http3Error, RequestEvent};
-use quinn::ReadError;
+use quinn::{ReadError, RecvStream};
 
 use crate::http3::stream::{Arrived, Http3, LOOK};
+
+/// Bytes of the first try to read. Most heads are smaller.
+// A read zeroes its part of the buffer. To zero 16 KiB twice per request took about 2 % of the CPU
+// time of a small reply.
+const FIRST_READ: usize = 1024;
+
+/// Reads at most `BUFFER` bytes to the start of `raw`, which grows as needed.
+fn read_into(
+    receive: &mut RecvStream,
+    context: &mut Context<'_>,
+    raw: &mut Vec<u8>,
+) -> Poll<Result<usize, ReadError>> {
+    raw.resize(FIRST_READ, 0);
+    let first = receive.poll_read(context, raw);
+    if !matches!(first, Poll::Ready(Ok(FIRST_READ))) {
+        return first;
+    }
+    raw.resize(BUFFER, 0);
+    match receive.poll_read(context, &mut raw[FIRST_READ..]) {
+        Poll::Ready(more) => Poll::Ready(more.map(|more| FIRST_READ + more)),
+        Poll::Pending => first,
+    }
+}
 
 impl Http3 {
     /// Completes with the next input of the stream. Reads from QUIC until a body part, a field
@@ -31,8 +54,7 @@ impl Http3 {
             }
             let thread = &self.connection.accepted.thread;
             let mut raw = thread.take_buffer();
-            raw.resize(BUFFER, 0);
-            let read = self.receive.borrow_mut().poll_read(context, &mut raw);
+            let read = read_into(&mut self.receive.borrow_mut(), context, &mut raw);
             let count = if let Poll::Ready(Ok(count)) = read { count } else { 0 };
             raw.truncate(count);
             if raw.is_empty() {

@@ -1,17 +1,20 @@
 //! Sends a reply on a stream of HTTP/3.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::BorrowedFd;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::slice;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
 use forebay_net::socket::BUFFER;
 use forebay_wire::fields;
 use forebay_wire::http2::budget;
 use forebay_wire::http3::{self, ErrorCode};
 use quinn::WriteError;
+use rustix::buffer::spare_capacity;
 
 use super::send_fairness::WaitingStream;
 use crate::http3::stream::Http3;
@@ -231,20 +234,59 @@ impl Http3 {
         mut length: u64,
         ends: bool,
     ) -> io::Result<()> {
-        let mut piece = Vec::new();
+        if length == 0 {
+            return Ok(());
+        }
+        // If a read fails, the caller resets the stream, so one DATA frame can hold all pieces.
+        http3::data_header(&mut self.frames.borrow_mut(), length);
+        self.frame_left.set(length);
         while length > 0 {
-            piece.resize(PIECE.min(usize::try_from(length).unwrap_or(PIECE)), 0);
-            let count = rustix::io::pread(file, &mut piece[..], offset)?;
-            if count == 0 {
+            let size = PIECE.min(usize::try_from(length).unwrap_or(PIECE));
+            let mut piece = Vec::with_capacity(size);
+            rustix::io::pread(file, spare_capacity(&mut piece), offset)?;
+            // The vector may have more capacity than requested.
+            piece.truncate(size);
+            if piece.is_empty() {
                 // The file became shorter after its length was sent to the client.
                 return Err(ErrorKind::UnexpectedEof.into());
             }
-            offset += count as u64;
-            length -= count as u64;
-            let is_last = ends && length == 0;
-            self.write_through(&mut [IoSlice::new(&piece[..count])], is_last).await?;
+            offset += piece.len() as u64;
+            length -= piece.len() as u64;
+            self.connection.earn(budget::DATA_SENT);
+            self.send_piece(piece.into()).await?;
+        }
+        if ends {
+            self.flush(true)?;
         }
         Ok(())
+    }
+
+    /// Sends a part of the current DATA frame. QUIC keeps the bytes without a copy.
+    async fn send_piece(&self, mut piece: Bytes) -> io::Result<()> {
+        while !piece.is_empty() {
+            if self.is_closed.get() {
+                return Err(self.lost());
+            }
+            match self.poll_piece(&mut Context::from_waker(Waker::noop()), &mut piece) {
+                Poll::Ready(outcome) => outcome?,
+                Poll::Pending => self.wait_for_room().await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves bytes of `piece` to QUIC, at least one.
+    fn poll_piece(&self, context: &mut Context<'_>, piece: &mut Bytes) -> Poll<io::Result<()>> {
+        ready!(self.poll_frames(context))?;
+        let before = piece.len();
+        let mut send = self.send.borrow_mut();
+        let written = pin!(send.write_chunks(slice::from_mut(piece))).poll(context);
+        if let Err(error) = ready!(written) {
+            return Poll::Ready(Err(self.write_failed(&error)));
+        }
+        let taken = (before - piece.len()) as u64;
+        self.frame_left.set(self.frame_left.get() - taken);
+        Poll::Ready(Ok(()))
     }
 
     /// Marks the stream as a tunnel. The client may then keep its window closed for `idle`.
