@@ -95,7 +95,7 @@ pub use iterations::IterationCounts;
 pub use live::{LiveCounts, ThreadSeconds};
 pub use merge::{Merged, ShardResult, merge};
 pub use outcome::{Bytes, ClientUsage, Handshakes, Outcome, PartCounts, Requests};
-pub use ramp::{Ramp, Stage};
+pub use ramp::{Ramp, RampStage};
 pub use replay::read_replay;
 pub use replay_order::{Replay, ReplayRun};
 pub use requests_file::parse_requests;

@@ -10,12 +10,12 @@ pub struct Ramp {
     /// Value at the start of the first stage: requests per second, or connections.
     pub from: f64,
     /// The stages, in their order.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<RampStage>,
 }
 
 /// Stage of a ramp.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Stage {
+pub struct RampStage {
     /// Duration of the stage. A stage of no duration changes the value at once.
     pub time: Duration,
     /// Value at the end of the stage.
@@ -72,7 +72,7 @@ impl Ramp {
 
     fn segments(&self) -> Vec<Segment> {
         let (mut start, mut before, mut from) = (0.0, 0.0, self.from);
-        let segment = |stage: &Stage| {
+        let segment = |stage: &RampStage| {
             let segment =
                 Segment { start, time: stage.time.as_secs_f64(), from, to: stage.target, before };
             start += segment.time;
@@ -224,7 +224,8 @@ mod tests {
     use super::*;
 
     fn ramp(from: f64, stages: &[(u64, f64)]) -> Ramp {
-        let stage = |&(ms, target): &(u64, f64)| Stage { time: Duration::from_millis(ms), target };
+        let stage =
+            |&(ms, target): &(u64, f64)| RampStage { time: Duration::from_millis(ms), target };
         Ramp { from, stages: stages.iter().map(stage).collect() }
     }
 

@@ -29,8 +29,8 @@ use crate::transport::{Plain, Transport};
 use crate::virtual_user::VirtualUser;
 use crate::worker::{Drive, Finished, Share, Worker};
 use crate::{
-    ClientUsage, Control, Error, IterationCounts, Outcome, Part, PartCounts, Protocol, Rate,
-    Replay, Scenario, ShardRun, Spec, Stage, StageCounts, Stop, Url,
+    ClientUsage, Control, Error, IterationCounts, Outcome, Part, PartCounts, Protocol, RampStage,
+    Rate, Replay, Scenario, ShardRun, Spec, StageCounts, Stop, Url,
 };
 
 /// A load thread that is busy for more than this share of its time counts as busy. If every thread
@@ -325,7 +325,7 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
 /// Returns the ends of the stages of a ramp.
 fn stage_ends(spec: &Spec, start: Instant) -> Vec<Instant> {
     let stages = spec.ramp.iter().flat_map(|ramp| &ramp.stages);
-    let end = |end: &mut Instant, stage: &Stage| {
+    let end = |end: &mut Instant, stage: &RampStage| {
         *end += stage.time;
         Some(*end)
     };

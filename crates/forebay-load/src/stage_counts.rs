@@ -6,7 +6,7 @@ use forebay_stat::Latency;
 use serde_json::{Value, json};
 
 use crate::latency_json::latency_json;
-use crate::{Ramp, Stage};
+use crate::{Ramp, RampStage};
 
 /// Counts of the requests that ended in one stage.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct StageCounts {
     /// Value at the start of the stage: requests per second, or connections.
     pub from: f64,
     /// Planned duration, and value at the end.
-    pub stage: Stage,
+    pub stage: RampStage,
     /// Duration. In an interrupted run, it can be shorter than planned.
     pub duration: Duration,
     /// Number of completed requests.
@@ -37,7 +37,7 @@ impl StageCounts {
     /// Returns the stages of a run that took `duration`, with the counts of all threads.
     pub(crate) fn of(ramp: &Ramp, duration: Duration, threads: Vec<Vec<StageTally>>) -> Vec<Self> {
         let (mut start, mut from) = (Duration::ZERO, ramp.from);
-        let empty = |stage: &Stage| {
+        let empty = |stage: &RampStage| {
             let counts = Self {
                 from,
                 stage: *stage,
@@ -93,7 +93,7 @@ impl StageCounts {
         let time = |name: &str| Duration::try_from_secs_f64(json[name].as_f64()?).ok();
         Some(Self {
             from: json["from"].as_f64()?,
-            stage: Stage { time: time("time_s")?, target: json["target"].as_f64()? },
+            stage: RampStage { time: time("time_s")?, target: json["target"].as_f64()? },
             duration: time("duration_s")?,
             completed: json["completed"].as_u64()?,
             failed: json["failed"].as_u64()?,

@@ -28,8 +28,8 @@ use crate::junit::{self, Decision};
 use clap::ValueEnum;
 use forebay_lab::Interrupt;
 use forebay_load::{
-    Arrivals, Control, Error, Gateway, Goal, Lifetime, LiveCounts, Outcome, Part, Ramp, Rate,
-    ReplyEnd, RunDecision, Shard, SlowPeers, Spec, Stage, Stop, TlsOptions, Url, ValueTable,
+    Arrivals, Control, Error, Gateway, Goal, Lifetime, LiveCounts, Outcome, Part, Ramp, RampStage,
+    Rate, ReplyEnd, RunDecision, Shard, SlowPeers, Spec, Stop, TlsOptions, Url, ValueTable,
     parse_requests, run as run_load,
 };
 
@@ -108,7 +108,7 @@ pub struct BenchArgs {
     /// may be 0). Otherwise, targets are numbers of connections, and the first stage begins at -c,
     /// or at 0 without -c
     #[arg(long, value_name = "TIME:TARGET,...", value_delimiter = ',', value_parser = stages::parse, conflicts_with_all = ["requests", "duration", "find_rate", "against"])]
-    stages: Vec<Stage>,
+    stages: Vec<RampStage>,
     /// Distribution in time of the requests, with -r or --find-rate
     #[arg(long, value_enum, default_value_t = Spread::Poisson, requires = "paced")]
     arrivals: Spread,

@@ -1,20 +1,20 @@
 //! Option `--stages`: changes of the load over time.
 
-use forebay_load::{Ramp, Stage};
+use forebay_load::{Ramp, RampStage};
 
 use super::{duration, number};
 
 /// Parses `TIME:TARGET`, such as `30s:100`.
-pub fn parse(text: &str) -> Result<Stage, String> {
+pub fn parse(text: &str) -> Result<RampStage, String> {
     let wrong = || format!("{text:?} is no stage: write TIME:TARGET, such as 30s:100");
     let (time, target) = text.split_once(':').ok_or_else(wrong)?;
-    Ok(Stage { time: duration::parse(time)?, target: number::rate(target)? })
+    Ok(RampStage { time: duration::parse(time)?, target: number::rate(target)? })
 }
 
 /// Returns the stages of a rate that begins at `rate`, or else of the connections, which begin at
 /// `connections`.
 pub fn ramp(
-    stages: &[Stage],
+    stages: &[RampStage],
     rate: Option<f64>,
     connections: Option<usize>,
 ) -> Result<Ramp, String> {
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn stages_are_times_and_targets() {
-        let stage = |ms, target| Ok(Stage { time: Duration::from_millis(ms), target });
+        let stage = |ms, target| Ok(RampStage { time: Duration::from_millis(ms), target });
         assert_eq!(parse("30s:100"), stage(30_000, 100.0));
         assert_eq!(parse("1.5m:2k"), stage(90_000, 2000.0));
         assert_eq!(parse("0:0.5"), stage(0, 0.5));
