@@ -1,7 +1,7 @@
 //! Server that answers with raw frames, without an HTTP/2 codec.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
