@@ -569,7 +569,7 @@ mod tests {
     #[test]
     fn a_value_from_a_reply_adds_no_field() {
         let extracted = ["v".to_owned()];
-        let names = Names { table: None, extracted: Some(&extracted) };
+        let names = Names { is_body_fixed: false, table: None, extracted: Some(&extracted) };
         let http = b"GET / HTTP/1.1\r\nX: {v}\r\nCookie: c={v}\r\n\r\n";
         let template = Template::of(http, b"", names).unwrap();
         let (mut values, found) = (values(None), [b"a\r\nEvil: \0b".to_vec()]);
