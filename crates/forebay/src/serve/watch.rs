@@ -85,7 +85,7 @@ impl Watched {
         self.stamps.iter().map(look).collect()
     }
 
-    /// Returns the files that cannot be looked at, for example by the `user` of [server].
+    /// Returns the files that cannot be looked at, for example by the `user` of `[server]`.
     fn unseen(&self) -> Vec<String> {
         let unseen = self.stamps.keys().filter(|path| stamp(path).is_none());
         unseen.map(|path| path.display().to_string()).collect()
