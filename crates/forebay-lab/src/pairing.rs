@@ -40,8 +40,8 @@ pub const RATE: Figure = Figure {
     fits_slices: |_| true,
 };
 
-/// CPU time of the server per request. Clock ticks (10 ms) are too coarse for a single slice, so it
-/// needs a control group.
+/// CPU time of the server per request. Clock ticks (10 ms) are too coarse for a single slice, so
+/// values of slices need a control group.
 pub const CPU: Figure = Figure {
     slice: Slice::cpu_us_per_request,
     whole: |measured| measured.cpu_us_per_request().unwrap_or(f64::NAN),

@@ -120,8 +120,8 @@ impl RunComparison {
         Self { metrics, threshold }
     }
 
-    /// Decides about the comparison. The first metric must show that it is not worse. The others
-    /// can only show that the run is worse.
+    /// Decides about the comparison. The first metric must show that the run is not worse. The
+    /// others count only if they show that the run is worse.
     pub fn decision(&self) -> RunDecision {
         if let Some(worse) = self.metrics.iter().find(|metric| metric.is_worse(self.threshold)) {
             return RunDecision::Worse(worse.sentence());

@@ -75,8 +75,8 @@ struct Exchange {
     write_error: Option<Errno>,
 }
 
-/// Pause after a request that could not be encoded. Without it, a user of such requests only would
-/// occupy the thread.
+/// Pause after a request that could not be encoded. Without the pause, a user who has only such
+/// requests would occupy the thread.
 pub(crate) const UNSENDABLE_PAUSE: Duration = Duration::from_millis(1);
 
 /// First bytes of a TLS alert. A TLS server answers with an alert if the client sends plain text.

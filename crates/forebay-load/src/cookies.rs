@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 
 /// Cookies of one connection, which its streams share.
-// The load thread moves to another thread once, so `Rc` is not possible. The lock is never waited
-// for.
+// A connection is created on one thread and used on another, so `Rc` is not possible. No thread
+// ever waits for the lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedJar(Arc<Mutex<Jar>>);
 

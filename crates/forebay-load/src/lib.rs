@@ -15,8 +15,7 @@
 //!   or as datagrams of QUIC (`tls/quic.rs`);
 //! - `series` keeps the counts of each second, and `against` compares two runs by their seconds;
 //! - `live` passes these counts to a view of the running load;
-//! - `shard` and `merge` divide a load among machines and
-//!   add up its results;
+//! - `shard` and `merge` divide a load among machines and add up its results;
 //! - `replay` reads logs; `replay_order` and `schedule` have the order and times of their requests;
 //! - `template` fills placeholders of requests with values, also those of a `value_table`, and
 //!   `cookies` keeps what the server sets;

@@ -659,7 +659,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     /// and the server's kernel refused them.
     fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
-        // The last read of a session that notices the end itself was the one of the end.
+        // If the session itself has noticed the end, its last read was the end, so do not count it.
         let (reads, is_orderly) = match self.session.end() {
             Some(end) => (self.reads.saturating_sub(1), Some(end.is_orderly)),
             None => (self.reads, None),

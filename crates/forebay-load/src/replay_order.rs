@@ -6,8 +6,7 @@ use std::time::Duration;
 /// Requests of a log, with the times at which they were sent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replay {
-    /// Requests in the order of their times: its index, and the time since the first
-    /// request.
+    /// Requests in the order of their times, each with its index and the time since the first one.
     pub entries: Vec<(u32, Duration)>,
     /// Numbers of lines or entries that cannot be sent, by reason, with the number of the first
     /// one.

@@ -164,8 +164,8 @@ impl Requests {
     }
 }
 
-/// Returns the request of `spec` as HTTP/1.1. For a WebSocket, returns its handshake and message, and for
-/// gRPC its head and message.
+/// Returns the request of `spec` as HTTP/1.1. For a WebSocket, returns its handshake and message,
+/// and for gRPC its head and message.
 fn http_of(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>), Error> {
     match spec.url.protocol() {
         Protocol::Ws | Protocol::Wss => {}

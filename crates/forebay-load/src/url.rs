@@ -1,5 +1,6 @@
 //! URLs of the load generator: `http://host[:port]/path` and `http+unix:///socket:/path`. Other
-//! schemes than `http` are `https`, `h2c`, `grpc`, `grpcs`, `ws`, `wss`, `fcgi`, `scgi`, `uwsgi`, `ajp` and `tcp`.
+//! schemes than `http` are `https`, `h2c`, `grpc`, `grpcs`, `ws`, `wss`, `fcgi`, `scgi`, `uwsgi`,
+//! `ajp` and `tcp`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -252,8 +253,8 @@ impl Protocol {
         }
     }
 
-    /// Returns the default port: 0 for `tcp`, which has none, else that of the HTTP standard, or the one that the manual of php-fpm,
-    /// SCGI, uWSGI or Tomcat names.
+    /// Returns the default port: that of the HTTP standard, or the one in the manual of php-fpm,
+    /// SCGI, uWSGI or Tomcat. Returns 0 for `tcp`, which has no default port.
     fn port(self) -> u16 {
         match self {
             Self::Http | Self::H2c | Self::Ws | Self::Grpc => 80,

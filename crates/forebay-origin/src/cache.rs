@@ -4,11 +4,11 @@
 //! records the origin's reply (`forebay_server::reply::Recorder`) and stores it if this is
 //! permitted.
 //!
-//! Only one request for a resource asks the origin, and others wait for its reply. They pass
-//! if a reply arrives only as fast as its client reads, and their replies are not stored. A reply
-//! from before a change therefore never replaces a newer one. The cache ignores the directives of
-//! requests, except `only-if-cached`: otherwise a client could make each of its requests go to the
-//! origin.
+//! Only one request for a resource asks the origin, and others wait for its reply. If the reply
+//! arrives only as fast as its client reads, the others ask the origin, too (they *pass*), and
+//! their replies are not stored. A reply from before a change therefore never replaces a newer one.
+//! The cache ignores the directives of requests, except `only-if-cached`: otherwise a client could
+//! make each of its requests go to the origin.
 
 mod answer;
 mod changes;
@@ -182,7 +182,7 @@ impl Parts {
         }
     }
 
-    /// Returns the reply for `request` from the disk, if the memory has none, or no body.
+    /// Returns the reply for `request` from the disk, if `found` has no reply, or no body for it.
     async fn find_on(
         &self,
         disk: &Disk,
@@ -272,7 +272,7 @@ impl Parts {
                     return Ok(Fetched::Stored(stored, Handled::Confirmed));
                 };
                 if let Some(lead) = lead {
-                    // The next confirmation is probably for one client, too.
+                    // The next confirmation is probably for one client, too, so no request waits.
                     lead.let_others_pass();
                     if !refusal.is_of_request() {
                         lead.remove(stale);

@@ -2,10 +2,10 @@
 //! to one of its paths.
 //!
 //! A route is a rule for later routes if it does one of these: it admits only some clients
-//! (`allow`, `deny`, `basic_auth`); it answers instead of them (`respond`, `redirect`); it keeps
-//! them from running files of a directory. The server compares rules with the path of the request
-//! and with the paths that this module finds: those of the script and of an index file, and the
-//! path as an external server may read it.
+//! (`allow`, `deny`, `basic_auth`); it answers instead of later routes (`respond`, `redirect`); it
+//! keeps later routes from running files of a directory. The server compares rules with the path of
+//! the request and with the paths that this module finds: those of the script and of an index file,
+//! and the path as an external server may read it.
 
 mod around;
 

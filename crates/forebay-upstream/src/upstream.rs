@@ -68,7 +68,7 @@ pub struct Upstream {
 pub struct Attempt<'a> {
     /// The backend.
     pub backend: &'a Backend,
-    /// Number of the backend. A [`Set`] has 64.
+    /// Number of the backend. A [`Set`] has at most 64 backends, so `u8` is enough.
     number: u8,
     group: &'a Group,
     /// The backends that have got the request, including this one.

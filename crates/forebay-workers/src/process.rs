@@ -1,11 +1,10 @@
 //! Starts the process of one worker.
 //!
 //! A worker has three sockets (`hosts/PROTOCOL.md` describes the protocol). The output socket is
-//! descriptor 1, the script's standard output. The host for WSGI gets a pipe instead of this socket.
-//! The prefetch queue is descriptor 3, which
-//! `sys/spawn.rs` passes on. The control socket is descriptor 0. This socket carries requests that
-//! do not fit into the prefetch queue, and reports of the worker, for example that it is ready. The
-//! socket closes when either side ends.
+//! descriptor 1, the script's standard output. The host for WSGI gets a pipe instead of this
+//! socket. The prefetch queue is descriptor 3, which `sys/spawn.rs` passes on. The control socket
+//! is descriptor 0. It carries requests that do not fit into the prefetch queue, and reports of the
+//! worker, for example that it is ready. The control socket closes when either side ends.
 //!
 //! After the output of a request, the worker writes an end marker, which contains 16 random bytes
 //! from the request. Output and end marker use the same socket, so the output of the next request

@@ -154,8 +154,8 @@ impl Keeper {
         }
     }
 
-    /// Orders the keeper to stop the server, and waits for it. It kills the keeper if no answer
-    /// arrives in time.
+    /// Orders the keeper to stop the server, and waits for its answer. Kills the keeper if no
+    /// answer arrives in time.
     fn end(&mut self) {
         let _ = self.order(&Order::Stop);
         self.orders = None;

@@ -8,8 +8,8 @@ use forebay_process::descendants::{Stat, descendants};
 use procfs::net::{self, TcpState};
 use procfs::process::{FDTarget, all_processes};
 
-/// Programs that open listening sockets for other programs. Their descendants are not only the
-/// server.
+/// Programs that open listening sockets for other programs. Their descendants include more than
+/// the server.
 const STARTERS: [&str; 3] = ["systemd", "init", "dockerd"];
 
 /// Returns the processes that listen at `HOST:PORT` or `unix:PATH` on this machine, except those

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{Cpu, CpuMethod, Glance, Tree};
 
-/// Time from the start of a slice to its first sample, which is then within even a short slice.
+/// Time from the start of a slice to its first sample. Even a short slice then has a sample.
 const FIRST: Duration = Duration::from_millis(70);
 /// Interval of further samples: long enough not to disturb the measurement, short enough to see a
 /// peak.

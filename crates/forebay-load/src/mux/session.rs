@@ -43,8 +43,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Orders a wake-up for the session. Most of its times move on before they pass, so there is
-    /// at most one order.
+    /// Orders a wake-up for the session. The session postpones most of its times before they pass,
+    /// so there is at most one order.
     pub(super) fn set_wake(&mut self, state: &mut ThreadState) {
         if let Some(at) = self.session.timeout()
             && self.wake.is_none_or(|wake| at < wake)

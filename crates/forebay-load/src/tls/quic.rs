@@ -1,5 +1,5 @@
-//! QUIC over connected UDP sockets. The session of `forebay-client` speaks QUIC; this module sends and
-//! receives its datagrams, and verifies the server's certificate.
+//! QUIC over connected UDP sockets. The session of `forebay-client` speaks QUIC. This module sends
+//! and receives the session's datagrams, and verifies the server's certificate.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;

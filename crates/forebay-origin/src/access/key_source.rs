@@ -147,7 +147,7 @@ impl KeySource {
     }
 }
 
-/// Ends the mark of a request under way, even if its future is dropped.
+/// Clears the mark of a request under way when dropped, so also if the future is cancelled.
 struct Ended<'a>(&'a TokenKeys);
 
 impl Drop for Ended<'_> {

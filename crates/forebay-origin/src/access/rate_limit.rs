@@ -166,8 +166,8 @@ impl RateLimiter {
         }
     }
 
-    /// Delays a key: the requests of all machines together are due `ahead` of `asked`, without those
-    /// that wait for the next exchange.
+    /// Delays a key by the requests of all machines: its next request is due `ahead` after `asked`.
+    /// `ahead` does not include this machine's requests that wait for the next exchange.
     pub fn add_ahead(&self, key: u64, ahead: Duration, asked: Instant) {
         let Some(shared) = &self.shared else { return };
         let waiting = {
@@ -179,14 +179,14 @@ impl RateLimiter {
         let due = self.at(asked).saturating_add(ahead);
         let mut part = self.part(key);
         let (keys, times) = bucket_of(&mut part, key).split_at_mut(KEYS);
-        // If the bucket has lost the key, this machine has seen eight keys with later times.
+        // Otherwise the bucket has lost the key to eight keys with later times.
         if let Some(at) = keys.iter().position(|known| *known == key) {
             times[at] = times[at].max(due);
         }
     }
 
     /// Returns the furthest that a key may be ahead of the clock: what a thousand machines admit at
-    /// once. A wrong time in the store thus refuses no client for ever.
+    /// once. So a wrong time in the store cannot refuse a client for ever.
     pub fn furthest(&self) -> Duration {
         self.limit.ahead().saturating_add(self.limit.interval()).saturating_mul(1000)
     }
@@ -196,8 +196,8 @@ impl RateLimiter {
         part.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a time of the table. Times are counted from `ahead`, so that the zero of an unused entry
-    /// is in the past.
+    /// Returns `now` as a time of the table. The clock starts at `ahead`, so that the zero of an
+    /// unused entry is in the past.
     fn at(&self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(self.start).as_nanos();
         self.ahead.saturating_add(since as u64)

@@ -90,8 +90,8 @@ fn signed_text(settings: &SignedUrl, request: &Request) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// Returns the value of a parameter that the query has exactly once. An application may read
-/// another one of several values.
+/// Returns the value of a parameter that the query has exactly once. If the query had several
+/// values, an application might read another one.
 fn only_parameter<'r>(request: &'r Request, name: &'r str) -> Option<Cow<'r, [u8]>> {
     let mut values = values_of(request, name);
     let value = values.next()?;

@@ -191,7 +191,7 @@ impl KeyList {
         let Some(id) = &header.kid else {
             return self.keys.first().filter(|_| self.keys.len() == 1);
         };
-        // A set may have keys of several types with one name.
+        // A set may have keys of several types with the same `kid`.
         self.keys.iter().find(|key| {
             key.id.as_ref() == Some(id) && key.validation.algorithms.contains(&header.alg)
         })

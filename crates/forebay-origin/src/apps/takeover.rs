@@ -32,7 +32,7 @@ pub fn is_possible(exchange: &Exchange) -> bool {
 /// Beginning of the output of a takeover. An application that declines begins with a header line.
 const START: &[u8] = b"HTTP/1.";
 
-/// Returns true if the first output of an application takes the connection over; Returns `None` if
+/// Returns true if the first output of an application takes the connection over. Returns `None` if
 /// the output is too short to decide.
 pub fn has_begun(output: &[u8]) -> Option<bool> {
     let length = output.len().min(START.len());

@@ -60,7 +60,7 @@ const MOST_MISSED: usize = 100_000;
 pub struct Disk {
     shared: Arc<DiskShared>,
     jobs: SyncSender<Job>,
-    /// Turns to check the bodies of large files.
+    /// Permits to check the bodies of large files.
     checks: Arc<Semaphore>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -130,7 +130,7 @@ enum Job {
         key: Box<[u8]>,
         stored: Arc<Stored>,
     },
-    /// Deletes a file that was hidden.
+    /// Deletes a file that [`Directory::hide`] has renamed to this name.
     Delete(String),
     End,
 }

@@ -327,7 +327,7 @@ impl Store {
             }
         }
         let (mut count, names) = self.purge_memory(purge);
-        // A request that found a meant reply in memory has now given it to the disk.
+        // After this lock, each request that found such a reply in memory has given it to the disk.
         drop(self.fetches());
         if let Some(disk) = &self.disk {
             count += disk.purge(purge, &names);

@@ -215,8 +215,8 @@ impl ReplyReading<'_> {
     }
 }
 
-/// Moves the bytes of `part` to the end of `body`, which is before it in the buffer. One write then
-/// sends all packets of one read. A packet has up to 8 KB, a read up to 128 KB.
+/// Moves the bytes of `part` to the end of `body`, which precedes `part` in the buffer. One write
+/// then sends all packets of one read. A packet has up to 8 KB, a read up to 128 KB.
 fn join(bytes: &mut [u8], body: Range<usize>, part: Range<usize>) -> Range<usize> {
     if body.is_empty() {
         return part;

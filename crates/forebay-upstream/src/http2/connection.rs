@@ -418,8 +418,8 @@ impl Http2Connection {
         self.is_broken.set(true);
         *self.failure.borrow_mut() = why;
         let end = match self.has_written.get() {
-            // While there are streams, only writes to the socket have a time limit, so a write has
-            // expired.
+            // While there are streams, only writes to the socket have a time limit, so the limit
+            // of a write has expired.
             _ if self.link.socket.is_expired() => StreamEnd::Stalled,
             true => StreamEnd::ConnectionLost,
             false => StreamEnd::Unsent,

@@ -10,8 +10,8 @@
 //! (`ReplyHead::make_way`). The budget of the group limits such retries (`group/budget.rs`).
 //!
 //! A request that crashed its process is not resent. A crash is any exit code but 0, and any signal
-//! but SIGTERM, unless the supervisor ended the process. Because the connection breaks before this
-//! is known, Forebay waits for the report for a moment (`Life::has_crashed`).
+//! but SIGTERM, unless the supervisor ended the process. The connection breaks before Forebay knows
+//! the exit code, so it waits a moment for the report (`Life::has_crashed`).
 //!
 //! A request that may not be resent uses a kept connection only if the backend is known to keep
 //! connections open. The backend is known to do so after one connection was used twice, or was

@@ -247,8 +247,8 @@ impl Backend {
     }
 
     /// Opens a connection that offers the versions in `alpn`, if necessary after a wait for a
-    /// permit. Unless `fresh` is true, a connection that becomes idle during the wait can replace
-    /// it.
+    /// permit. Unless `fresh` is true, returns a connection that becomes idle during the wait
+    /// instead of a new one.
     async fn connect_by(&self, fresh: bool, alpn: Alpn) -> Result<BackendConnection, Fault> {
         let Some(permits) = &self.permits else { return self.open_by(None, alpn).await };
         let (socket, permit) = self.wait_for(permits).await?;

@@ -181,8 +181,8 @@ impl IdleConnections {
         let _ = waiter.sender.send(grant);
     }
 
-    /// Gives a connection to the next request, or keeps it, because its request has ended without
-    /// taking it.
+    /// Takes a connection back from a request that has ended without using it. Gives the
+    /// connection to the next request, or keeps it.
     fn put_back(&self) {
         if let Some((socket, permit)) = self.take_ready() {
             self.put(socket, Some(permit));

@@ -1,5 +1,5 @@
 //! New connections to a backend, of all threads, that have not received a reply yet. Decides when
-//! Forebay closes another connection, so that the backend can serve one of them.
+//! Forebay closes another connection, so that the backend can serve a new one.
 //!
 //! A process of php-fpm or of a pre-forking server serves one connection until it closes, then
 //! accepts another. If kept connections always got the next request, all other connections would

@@ -2,8 +2,8 @@
 //!
 //! A request takes a permit of the process with the fewest requests, or waits. Each process has its
 //! own socket, so that a process can finish its requests after its replacement has started. A
-//! process with an inherited socket is ready when it has accepted a first, empty connection, or
-//! after a second.
+//! process with an inherited socket is ready when it has accepted a first, empty connection, but
+//! at the latest after one second.
 
 use super::ProcessAddress;
 use super::instance::{Instance, Life};

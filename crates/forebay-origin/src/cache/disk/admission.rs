@@ -1,5 +1,5 @@
-//! Compares the choice of the disk (admission after the second request, and the list with its hand)
-//! with LRU, under popular keys and scans. The manual has the table that
+//! Compares the disk store's choice of entries (admission after the second request, and removal by
+//! CLOCK) with LRU, under popular keys and scans. The manual has the table that
 //! `ADMISSION_TABLE=1 cargo test -p forebay-origin admission -- --nocapture` prints.
 
 use std::collections::{BTreeMap, HashMap};
@@ -37,7 +37,7 @@ impl Lru {
     }
 }
 
-/// The parts of the disk that choose its entries.
+/// The parts of the disk store that choose its entries.
 struct Choice {
     index: Index,
     door: Option<Doorkeeper>,

@@ -24,8 +24,8 @@ pub const PREAMBLE: usize = 64;
 pub const MOST_HEAD: u64 = 1 << 20;
 /// Position of the byte that a soft purge changes.
 pub const MARK_AT: u64 = 8;
-/// Value of the byte at [`MARK_AT`] of a reply that may be fresh. Each other value, which one
-/// changed bit may cause, makes the reply stale.
+/// Value of the byte at [`MARK_AT`] of a reply that may be fresh. Any other value makes the reply
+/// stale, such as a value with one wrong bit.
 pub const USABLE: u8 = 0xa5;
 /// Value of the byte at [`MARK_AT`] after a soft purge.
 pub const EXPIRED: u8 = 0x5a;

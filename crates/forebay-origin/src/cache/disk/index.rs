@@ -10,7 +10,7 @@ use std::collections::HashMap;
 pub const BLOCK: u64 = 4096;
 /// Maximum number of variants of one resource.
 const VARIANTS: usize = 32;
-/// Maximum number of used entries that one eviction spares, so that it holds the lock only shortly.
+/// Maximum number of used entries that one eviction spares, so that it holds the lock only briefly.
 const SPARED: usize = 4096;
 /// First epoch: see [`Index::epoch`].
 pub const FIRST_EPOCH: u32 = 1;
@@ -144,7 +144,7 @@ impl Index {
         Some(displaced)
     }
 
-    /// Returns reserved space.
+    /// Gives reserved space back.
     pub fn release(&mut self, blocks: u32) {
         self.reserved = self.reserved.saturating_sub(u64::from(blocks));
     }

@@ -1,4 +1,4 @@
-//! Purges entries: reads the head of each file that may be meant.
+//! Purges entries: reads the head of each file that the purge may include.
 
 use std::collections::HashSet;
 use std::io;
@@ -67,7 +67,7 @@ impl DiskShared {
         count
     }
 
-    /// Purges an entry. Returns true if `purge` means it.
+    /// Purges an entry if `purge` includes it. Returns true in this case.
     fn purge_entry(&self, directory: &Directory, purge: &Purge, name: &EntryName) -> bool {
         if purge.what == Purged::All && !purge.is_soft {
             self.remove(directory, name);
@@ -77,7 +77,7 @@ impl DiskShared {
             Ok(outcome) => outcome,
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => {
-                // The entry may be meant, so it must not be used any more.
+                // The purge may include the entry, so the entry must not be used any more.
                 self.remove(directory, name);
                 self.report("purge a reply", &error);
                 false

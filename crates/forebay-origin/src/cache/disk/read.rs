@@ -95,8 +95,8 @@ impl Disk {
         tokio::task::spawn_blocking(read).await.ok()?
     }
 
-    /// Returns a reply whose head is in memory with its body, or `None` if the body is not on disk
-    /// any more.
+    /// Returns `stored`, whose head is in memory, with its body opened. Returns `None` if the body
+    /// is not on disk any more.
     pub async fn open_body(&self, stored: &Stored, key: &[u8]) -> Option<Stored> {
         let StoredBody::Named(body) = &stored.body else { return Some(stored.clone()) };
         let facts = self.shared.lock().index.facts(&body.name)?;
@@ -167,7 +167,7 @@ impl DiskShared {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut state = self.lock();
-                // A new reply may have got this name after the read.
+                // A new reply may have got this name after the read. Its entry stays.
                 if directory.length(name).is_none() {
                     state.index.remove(name);
                 }

@@ -123,7 +123,7 @@ impl Spill {
 
     fn reserve(&mut self, length: u64) -> bool {
         let wanted = blocks(PREAMBLE as u64 + length);
-        // A step of a small disk must not displace all that it has.
+        // A step must not displace all entries of a small disk store.
         let step = STEP.min(blocks(self.shared.capacity) / 64);
         wanted <= self.reserved || self.reserve_blocks((wanted - self.reserved).max(step))
     }

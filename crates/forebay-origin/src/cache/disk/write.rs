@@ -83,7 +83,7 @@ impl DiskShared {
         true
     }
 
-    /// Returns the space of an entry that was not published.
+    /// Gives back the space of an entry that was not published.
     pub(super) fn abandon(&self, job: u64, blocks: u32) {
         let mut state = self.lock();
         state.writing.remove(&job);
@@ -109,7 +109,7 @@ impl DiskShared {
             directory.discard(temporary);
             return self.report("name a file", &error);
         }
-        // The name is part of the file's state, so the identity is known only now.
+        // The new name changes the file's `ctime`, so the identity is known only now.
         let verified = if facts.verified == 0 { 0 } else { identity_of(&temporary.file) };
         let displaced = state.index.insert(name, EntryFacts { verified, ..facts });
         drop(state);

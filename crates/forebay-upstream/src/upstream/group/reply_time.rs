@@ -13,7 +13,7 @@ use forebay_conf as conf;
 
 use super::Group;
 
-/// Age at which a mean counts 1/e, in microseconds.
+/// Age at which a mean has the weight 1/e, in microseconds.
 const DECAY: f64 = 10e6;
 /// Mean of a backend that has open requests and has not replied yet, in microseconds. It gets one
 /// request, and others only after its first reply.
@@ -32,14 +32,14 @@ struct ReplyMean {
     micros: f64,
     /// Time of the last reply, in microseconds since the start.
     at: f64,
-    /// True after the first reply. A mean of 0 can also be very old.
+    /// True after the first reply. A mean of 0 does not show this: an old mean falls to 0, too.
     has_replied: bool,
 }
 
 impl ReplyTime {
     /// Records a reply at the time `now` that took `micros`. Both are in microseconds.
     pub fn record(&self, now: f64, micros: f64) {
-        // Each update leaves a valid mean, so it can be used after a panic.
+        // Each update leaves a valid mean, so the mean can be used after a panic.
         let mut mean = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let weight = mean.weight(now);
         let smoothed = mean.micros * weight + micros * (1.0 - weight);
