@@ -226,7 +226,7 @@ pub struct Admin {
     pub started: Instant,
     /// Accepted `Host` names, in addition to addresses and `localhost`.
     pub hosts: Vec<String>,
-    /// Token that is required for every change over TCP. Without it, all are refused.
+    /// Token that every change over TCP requires. `None` refuses all such changes.
     pub token: Option<String>,
     /// False before this process serves, and after a signal to stop.
     pub is_ready: Arc<AtomicBool>,

@@ -3,8 +3,9 @@
 //!
 //! The caller owns the socket and drives a [`Session`], which carries one exchange (a request and
 //! its reply) at a time: [`Http1`] for HTTP/1.1, [`FastcgiClient`] for FastCGI, [`AppServer`] for
-//! SCGI and uwsgi, [`AjpClient`] for AJP, [`WebSocket`] for WebSocket, [`Raw`] for fixed bytes. A [`Sink`] receives the
-//! parts of a reply. A [`MuxSession`] ([`Http2`], [`Http3`]) carries several exchanges at once.
+//! SCGI and uwsgi, [`AjpClient`] for AJP, [`WebSocket`] for WebSocket, [`Raw`] for fixed bytes. A
+//! [`Sink`] receives the parts of a reply. A [`MuxSession`] ([`Http2`], [`Http3`]) carries several
+//! exchanges at once.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -38,7 +38,7 @@ pub trait MuxSession {
     /// Ends the connection. The output then contains the message for the peer, if there is one.
     fn close(&mut self, _now: Instant) {}
 
-    /// Returns the reason of the end of the connection, for a session that notices it itself.
+    /// Returns the reason of the end of the connection, for a session that notices the end itself.
     fn end(&self) -> Option<&SessionEnd> {
         None
     }

@@ -1,5 +1,5 @@
-//! Client of any protocol over TCP or a Unix socket: each exchange sends fixed bytes, and reads until the reply
-//! ends as the caller has defined.
+//! Client of any protocol over TCP or a Unix socket. Each exchange sends fixed bytes, and reads
+//! until the end of the reply, which the caller defines ([`ReplyEnd`]).
 
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ pub struct Raw<S> {
 }
 
 impl<S: Sink> Raw<S> {
-    /// Creates a session whose exchanges send `request`. Without `keepalive`, the connection closes after the end
-    /// of the reply, even if further bytes have arrived.
+    /// Creates a session whose exchanges send `request`. Without `keepalive`, the connection closes
+    /// after the end of the reply, even if further bytes have arrived.
     pub fn new(request: Arc<[u8]>, end: ReplyEnd, keepalive: bool, sink: S) -> Self {
         let pattern = if let ReplyEnd::Pattern(bytes) = &end { &bytes[..] } else { &[] };
         let finder = Finder::new(pattern).into_owned();

@@ -107,7 +107,7 @@ impl std::error::Error for BuildError {}
 /// The rule for applications that fail to start.
 #[derive(Clone, Copy)]
 pub enum Starts<'a> {
-    /// Nothing serves yet. They are started again later.
+    /// Nothing serves yet. Applications that fail are started again later.
     Later,
     /// Another process serves until all applications have started.
     All,
@@ -243,7 +243,7 @@ impl Origins {
         };
         if previous.is_none() {
             if origins.fleet.is_none() {
-                // A predecessor may have had a store.
+                // The process that this one replaces may have had a store.
                 origins.tls.tickets().end_sharing();
             }
             origins.exchange();

@@ -1,5 +1,5 @@
-//! The exchange of machines with the same sites through the store: keys of TLS tickets, counts of rate
-//! limits, and purges. Two threads do this, so that no request waits for the store.
+//! The exchange between machines with the same sites, through the store: keys of TLS tickets,
+//! counts of rate limits, and purges. Two threads do this, so that no request waits for the store.
 
 mod purges;
 
@@ -130,7 +130,7 @@ impl Fleet {
         self.shared.tickets.end_sharing();
     }
 
-    /// Tells other machines of a purge.
+    /// Announces a purge to other machines.
     pub fn purge(&self, purge: &Purge) {
         if self.shared.purges.try_send(purge.clone()).is_err() {
             self.shared.errors.error("store: too many purges wait; other machines miss this one");
@@ -139,7 +139,7 @@ impl Fleet {
 }
 
 impl FleetState {
-    /// Logs an outcome if it is news.
+    /// Logs an outcome unless it is known ([`Store::notice`]).
     fn notice<T>(&self, outcome: &Result<T, StoreError>) {
         if let Some(line) = self.store.notice(outcome) {
             self.errors.warn(&line);
@@ -165,7 +165,7 @@ impl FleetState {
     fn exchange_keys_once(&self) -> Result<bool, StoreError> {
         let stored = self.store.get(TICKETS)?;
         let next = match &stored {
-            // The store may have lost the keys that clients have tickets of.
+            // The store may have lost keys whose tickets clients still have, so store them again.
             None => self.tickets.shared_text().or_else(fresh_ring),
             Some(entry) => {
                 let text = String::from_utf8_lossy(&entry.value);
@@ -294,7 +294,8 @@ fn read_news(shared: &Weak<FleetState>) {
         let outcome = store.messages(purges::CHANNEL, &mut cursor, NEWS, unusable);
         let Some(shared) = shared.upgrade() else { return };
         let is_away = matches!(outcome, Err(StoreError::Away(_)));
-        // A replica that may only be read answers here, and is away for everything else.
+        // A read-only replica of the store answers here, but other operations find it away. So do
+        // not report its answer as a return.
         if outcome.is_err() || was_away {
             shared.notice(&outcome);
         }

@@ -399,7 +399,7 @@ mod tests {
         let text = both.add(&weight, &plan(&two)).unwrap();
         assert_eq!(text, "backend 10.0.0.1:80 drains, weight 3");
 
-        // One group cannot undo the change of all groups, but all groups that of one.
+        // A change of one group cannot undo a change of all groups. The reverse is possible.
         let in_shop = of(Some("shop"), "10.0.0.1:80", ready, None);
         assert_eq!(change(&named, &in_shop, &two).unwrap_err(), 409);
         let in_shop = of(Some("shop"), "10.0.0.1:80", drain, Some(WeightChange::To(2)));

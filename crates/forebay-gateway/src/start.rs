@@ -13,8 +13,9 @@ use forebay_workers::{FirstStart, StartError};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Starts the applications of `plan`, except those that the previous configuration already runs
-/// with equal definitions. If `must_succeed` is true, all applications must start. Otherwise an application that fails, or takes longer than
-/// [`PATIENCE`], is logged, and its supervisor keeps trying.
+/// with equal definitions. If `must_succeed` is true, all applications must start. Otherwise an
+/// application that fails, or takes longer than [`PATIENCE`], is logged, and its supervisor keeps
+/// trying.
 pub fn start_all(
     plan: &Plan,
     errors: &ErrorLog,

@@ -83,8 +83,8 @@ impl Matcher {
         Some(Self { paths, suffixes, regex, methods, when })
     }
 
-    /// Returns true if both matchers have conditions in `when` that one route cannot have. Some
-    /// requests may meet them nevertheless.
+    /// Returns true if one route cannot have the conditions in `when` of both matchers. Some
+    /// requests may still meet both.
     pub fn is_at_odds(&self, other: &Self) -> bool {
         all_of(&self.when, &other.when).is_none()
     }

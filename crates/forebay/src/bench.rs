@@ -47,10 +47,9 @@ use conditions::{Conditions, INCONCLUSIVE};
 ///
 /// Exit codes: 0 success; 1 requests failed, replies had a status of 4xx or 5xx (unless
 /// --allow-failures is given), no request was completed, requests were overdue at the end, the rate
-/// of -r was missed by more than 5 %, or the run is worse than --against allows; 2 wrong usage; 3 the server cannot be reached, or a
-/// result file cannot be written; 4 inconclusive (--fail-if, --find-rate,
-/// --against); 130 or 143 interrupted
-/// by Ctrl-C or SIGTERM, with the results so far.
+/// of -r was missed by more than 5 %, or the run is worse than --against allows; 2 wrong usage;
+/// 3 the server cannot be reached, or a result file cannot be written; 4 inconclusive (--fail-if,
+/// --find-rate, --against); 130 or 143 interrupted by Ctrl-C or SIGTERM, with the results so far.
 #[derive(clap::Args)]
 // More than 20 fields: one for each option of the command. clap makes `--help` and the man page
 // from them.

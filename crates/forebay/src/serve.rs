@@ -150,7 +150,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     let grace = plan.server.grace;
     let errors = server.errors();
     notes.iter().for_each(|note| errors.warn(note));
-    // The predecessor serves if an application does not start.
+    // If an application does not start, the process that this one replaces continues to serve.
     let starts = if is_takeover { Starts::All } else { Starts::Later };
     let origins = Origins::new(plan, tls, &errors, starts).map_err(Failure::start)?;
     let origins = Arc::new(origins);

@@ -1,8 +1,9 @@
 //! Changes of what is served: `/control/`. Over TCP, every request needs the `admin_token`. Over a
 //! Unix socket, the permissions of the socket decide.
 //!
-//! A web page of another site cannot send such a request: a browser adds no `Authorization` field
-//! by itself, and asks first (CORS preflight), which gets no permission.
+//! A web page of another site cannot send such a request. A browser adds no `Authorization` field
+//! by itself. If the page adds one, the browser first asks the server (CORS preflight), which does
+//! not permit it.
 
 use std::time::Duration;
 

@@ -11,8 +11,8 @@ use super::labels::labels_of;
 use crate::fleet::SharedLimit;
 
 /// Creates the state of all rate limits by site and route. A limit keeps its state if the previous
-/// configuration has an equal limit with the same number in the same route. With `keys`, other machines
-/// learn of the requests.
+/// configuration has an equal limit with the same number in the same route. With `keys`, other
+/// machines learn of the requests.
 pub fn limiters(
     plan: &Plan,
     previous: Option<&[Vec<Vec<Arc<RateLimiter>>>]>,
@@ -36,9 +36,9 @@ pub fn limiters(
     sites.collect()
 }
 
-/// Returns all rate limits with their names in the store. A name depends on the site, the route and the
-/// rules of the limit, not on the order of sites and routes. Only limits that are the same in all this
-/// are numbered in order.
+/// Returns all rate limits with their names in the store. A name depends on the site, the route and
+/// the rules of the limit, not on the order of sites and routes. Only limits that are equal in all
+/// three get a number, in their order.
 pub fn shared_limits(
     plan: &Plan,
     limiters: &[Vec<Vec<Arc<RateLimiter>>>],

@@ -120,8 +120,8 @@ impl<'a> Upstreams<'a> {
     }
 }
 
-/// Returns the state by site and route, and the groups of the streams. An unchanged `cgi` route keeps the count of its processes.
-/// The record of backends stays with their group.
+/// Returns the state by site and route, and the groups of the streams. An unchanged `cgi` route
+/// keeps the count of its processes. The record of backends stays with their group.
 pub(super) fn shared_of_all(
     plan: &Plan,
     previous: Option<&Origins>,

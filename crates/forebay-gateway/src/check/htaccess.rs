@@ -1,5 +1,5 @@
-//! Warns about `.htaccess` files below directories that are served. Apache reads them, and Forebay
-//! does not, so that a directory which Apache closes could be open.
+//! Warns about `.htaccess` files below directories that are served. Apache reads such files and
+//! Forebay does not, so a directory that Apache protects could be open.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ const DEEPEST: usize = 4;
 /// The part of a file that is read, in bytes.
 const LONGEST: u64 = 64 * 1024;
 
-/// Directives that restrict who may have what.
+/// Directives that restrict access.
 const RESTRICTS: [&str; 7] =
     ["deny ", "require ", "authtype ", "allow ", "order ", "redirectmatch 40", "options -"];
 
@@ -73,7 +73,7 @@ fn htaccess_below(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns true if route `index` answers for the directory of the file, and not another route above.
+/// Returns true if route `index` answers for the directory of the file, and no earlier route does.
 fn is_reached(site: &Site, index: usize, root: &Path, file: &Path) -> bool {
     let Some(below) = file.parent().and_then(|dir| dir.strip_prefix(root).ok()) else {
         return false;

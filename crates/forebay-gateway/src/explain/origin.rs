@@ -160,8 +160,8 @@ fn script_route(settings: &Files, scripts: &ScriptRoutes, request: &Request) -> 
     script_before(settings, scripts, rest).or_else(itself)
 }
 
-/// Appends the file that would be sent. If a directory has a script as index, it returns the
-/// script's path. The caller then selects a route for that path.
+/// Appends the file that would be sent. If a directory has a script as index, returns the script's
+/// path. The caller then selects a route for that path.
 fn files(
     settings: &Files,
     scripts: &ScriptRoutes,

@@ -7,8 +7,9 @@ use forebay_server::route::best_relay;
 
 use super::{Explanation, QuestionError};
 
-/// Returns the explanation of a connection to `address` (`host:port`) over TCP or UDP, as lines of text. If the
-/// host is a name, the client sends it as the server name (SNI). The client's address is 127.0.0.1.
+/// Returns the explanation of a connection to `address` (`host:port`) over TCP or UDP, as lines of
+/// text. If the host is a name, the client sends it as the server name (SNI). The client's address
+/// is 127.0.0.1.
 pub(super) fn explain(plan: &Plan, address: &str, is_udp: bool) -> Result<String, QuestionError> {
     let address = address.trim_end_matches('/');
     let (host, port) = parse(address).ok_or_else(|| {

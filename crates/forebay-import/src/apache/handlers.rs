@@ -84,8 +84,8 @@ fn script_route(
     Some(scripts)
 }
 
-/// Returns the route that replaces all others of a region with a `SetHandler` that is no backend:
-/// the scripts of `cgi-script`, or a closed route. Otherwise Forebay would send the scripts.
+/// Returns the only route for a region whose `SetHandler` names no backend: the scripts of
+/// `cgi-script`, or a closed route. With other routes, Forebay would send the scripts as files.
 pub fn whole_handler(
     cx: &mut Cx<'_>,
     layers: &[&[Directive]],

@@ -101,7 +101,8 @@ pub fn routes(
         differs |= !is_same(&routes, &own);
         out.extend(routes);
     }
-    // A region that is like the base is needed if a region around it is not.
+    // If a region differs from the base, keep all regions: within the one that differs may be
+    // another that is like the base.
     if !differs {
         out.clear();
     }
@@ -167,7 +168,7 @@ fn answers(
             directory(cx, sections, &layers, place, route, scheme)
         }
     };
-    // The outermost layers are the server and the virtual host, whose directives are noted there.
+    // Skip the layers of the server and of the virtual host, which get their notes elsewhere.
     let inner = layers.iter().skip(sections.levels.len());
     let untranslated = inner.copied().find_map(access_without_translation);
     for route in &mut routes {

@@ -38,8 +38,8 @@ pub fn only(tls: &Directive) -> Option<&Directive> {
     }
 }
 
-/// Returns the table `on_demand`. Without an application that permits names, there are no
-/// certificates: each client could order them.
+/// Returns the table `on_demand`. Returns `None` without an application that permits names,
+/// because each client could then order certificates.
 pub fn table(cx: &mut Cx<'_>, line: &Directive, ask: Option<&str>) -> Option<Table> {
     if !cx.keys.has("Acme", "on_demand") || ask.is_none() {
         cx.note(line, "name the application that permits names in `ask` of `on_demand`");

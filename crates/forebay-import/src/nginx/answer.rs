@@ -152,7 +152,8 @@ pub fn of_here<'a>(
     if !phase.is_done {
         last = content(cx, server, here, &mut phase);
     }
-    // The routes of scripts for missing files stay open, and the others there answer 404.
+    // Of a hidden location, only the routes of scripts for missing files stay open. The others
+    // answer 404.
     if internal::entry(server, here).is_none() {
         internal::hide(here.location, &mut last);
     }
@@ -313,8 +314,9 @@ fn content<'a>(
     routes
 }
 
-/// Applies `limit_except` to the routes of `return` and `rewrite`: nginx does not read these for
-/// other methods, but sends the content of the location after the rules on these methods.
+/// Applies `limit_except` to the routes of `return` and `rewrite`. For the methods that it does not
+/// name, nginx skips `return` and `rewrite`, applies the rules of `limit_except`, and sends the
+/// content of the location.
 fn limit_answers<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,

@@ -25,7 +25,8 @@ const SENT: [&str; 7] = [
     "x-forwarded-scheme",
 ];
 
-/// Fields that Forebay does not let a configuration set. It removes those that a client must not send.
+/// Fields that a configuration of Forebay cannot set. Forebay removes those that a client must not
+/// send.
 const OWN: [&str; 9] = [
     "content-length",
     "expect",
@@ -261,8 +262,8 @@ fn options(
     }
 }
 
-/// Returns the table `retry` for the statuses of `proxy_next_upstream`. Forebay does what the other
-/// words of this directive require by itself.
+/// Returns the table `retry` for the statuses of `proxy_next_upstream`. Words such as `error` and
+/// `timeout` need no key.
 fn retry(scope: &Scope<'_>) -> Option<Table> {
     let words = &scope.nearest("proxy_next_upstream")?.args;
     let status = |word: &String| word.strip_prefix("http_")?.parse::<u64>().ok();

@@ -40,7 +40,8 @@ pub fn check(goals: &[Goal], outcome: &Outcome, print: impl Fn(&str)) -> Conditi
     result
 }
 
-/// Returns the test cases of `--junit`: the requests, the load, each step of a scenario, each condition and `--against`.
+/// Returns the test cases of `--junit`: the requests, the load, each step of a scenario, each
+/// condition and `--against`.
 pub fn cases(
     goals: &[Goal],
     outcome: &Outcome,

@@ -2,8 +2,8 @@
 
 use forebay_load::ReplyEnd;
 
-/// Parses the end of a reply: a number of bytes, `text:END` or `close`. In END, `\\n`, `\\r`, `\\t`, `\\0` and
-/// `\\xHH` are bytes.
+/// Parses the end of a reply: a number of bytes, `text:END` or `close`. In END, `\\n`, `\\r`,
+/// `\\t`, `\\0` and `\\xHH` are bytes.
 pub fn reply_end(text: &str) -> Result<ReplyEnd, String> {
     if text == "close" {
         return Ok(ReplyEnd::Close);

@@ -61,7 +61,7 @@ fn values(target: &VerifiedUrl, reply: &Received, name: &str) -> Vec<String> {
     let fields = reply.fields.iter().filter(|(field, _)| field == name);
     let value = |value: &str| match name {
         "location" => location(target, value),
-        // RFC 9239 has made the other names obsolete. A charset is no part of the type.
+        // RFC 9239 makes `application/javascript` obsolete. A charset is no part of the type.
         "content-type" => {
             let kind = value.split(';').next().unwrap_or_default().trim();
             kind.replace("application/javascript", "text/javascript")

@@ -35,9 +35,9 @@ pub fn write(dir: &Path, force: bool) -> Result<String, String> {
 /// The parts of a site.
 struct Chosen<'a> {
     main: &'a Detected,
-    /// A cgi-bin directory beside another application.
+    /// True if a cgi-bin directory is beside another application.
     has_cgi_bin: bool,
-    /// Files beside CGI scripts: their directory.
+    /// Directory of the files beside CGI scripts.
     files: Option<&'static str>,
     /// A directory of files that the server sends without asking the application, and its path.
     statics: Option<(&'static str, &'static str)>,

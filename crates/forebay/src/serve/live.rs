@@ -179,7 +179,7 @@ impl Live {
         let (tables, live) = (new.tables(), self.clone());
         let log = wanted.log.clone();
         let done = move || {
-            // Not before the last step that may fail.
+            // Change the log only after the last step that may fail.
             live.errors.configure(&log);
             live.replace(new, grace, is_new);
             *lock(&live.running) = next;

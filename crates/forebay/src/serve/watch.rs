@@ -37,8 +37,8 @@ impl Watched {
         watched
     }
 
-    /// Watches the files on a thread of its own. A change sends SIGHUP to this process, so that a
-    /// reload never meets another one or an upgrade.
+    /// Watches the files on a thread of its own. After a change, sends SIGHUP to this process,
+    /// because the main thread carries out reloads and upgrades one at a time.
     pub(super) fn start(mut self, errors: ErrorLog) {
         let thread = std::thread::Builder::new().name("watch".into());
         let log = errors.clone();

@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::low_level::{emulate_default_handler, pipe};
 use signal_hook::{SigId, flag, low_level::unregister};
 
-/// Signals that end the run. Their effect is defined elsewhere; the view only has to leave the
+/// Signals that end the run. `Interrupt` carries this out. The view only has to restore the
 /// terminal.
 const ENDS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
@@ -52,7 +52,7 @@ pub fn watch() -> io::Result<(Notices, Waker)> {
     let mut registered = Vec::new();
     for (signal, is_set) in flags {
         // The flag is set before the pipe wakes the thread. A signal that was ignored at the start
-        // of the program ends nothing, but the view ends.
+        // of the program does not end the run, but it ends the view.
         registered.push(flag::register(signal, is_set.clone())?);
     }
     for signal in ENDS.into_iter().chain(STOPS).chain([SIGWINCH]) {
