@@ -228,7 +228,7 @@ class Lifespan:
 
     async def start(self):
         """Returns false, after a message in the log, if the startup failed. An application that
-        does not know the protocol is started."""
+        does not know the protocol counts as started."""
         self.answer = asyncio.get_running_loop().create_future()
         self.task = asyncio.ensure_future(self.run())
         self.events.put_nowait({'type': 'lifespan.startup'})

@@ -79,8 +79,8 @@ sub has_news {
     return $watched ne '' && ($ready & $watched) =~ /[^\0]/;
 }
 
-# Removes the handles `@_`, of databases and statements, from variables of packages: scalars, and elements of arrays and hashes.
-# Returns false if anything else still holds one of them.
+# Removes the handles `@_`, of databases and statements, from variables of packages: scalars, and
+# elements of arrays and hashes. Returns false if anything else still holds one of them.
 sub drop_handles {
     my %is_lost = map { (Scalar::Util::refaddr($_) => 1) } @_;
     my $is_lost = sub { ref $_[0] && $is_lost{ Scalar::Util::refaddr($_[0]) } };

@@ -1,5 +1,5 @@
-# The part of the host that finds what a script has left: processes that can write to the client, threads,
-# timers, text in buffers, layers. It follows perl-cgi.pl, whose variables it uses.
+# The part of the host that finds what a script has left: processes that can write to the client,
+# threads, timers, text in buffers, layers. It follows perl-cgi.pl, whose variables it uses.
 
 my $MOST_SEARCHES = 8;                         # for processes that can write to the client
 my $changes = 0;                               # descriptors and processes lost during a search

@@ -4,9 +4,8 @@
 # replies to the client.
 #
 # Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the
-# prefetch queue.
-# The host moves the sockets to other numbers. So the output of print, and of child processes, goes
-# to the log. README.md describes the protocol on the sockets.
+# prefetch queue. The host moves the sockets to other numbers. So the output of print, and of child
+# processes, goes to the log. README.md describes the protocol on the sockets.
 #
 # A reply is a head as in CGI (the last Status counts) and the body. Any number of heads with a 1xx
 # status may precede it; they are interim replies.

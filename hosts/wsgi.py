@@ -130,7 +130,7 @@ def log_error(text):
 
 def fork_flag():
     """Returns bytes of which the first is 1 in this process, and 0 in each child that it forks, also
-    if C code forks. Looking at it costs no system call, as os.getpid() does."""
+    if C code forks. Unlike os.getpid(), a look at this byte costs no system call."""
     import mmap
     page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     page[0] = 1
@@ -372,8 +372,8 @@ class Reply:
         if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise AssertionError('%r is not bytes' % type(data))
         self.check_process()
-        # Set first: `close` reads this after it has set `is_over`, and `write_piece` reads `is_over`
-        # after this. So either `close` waits for the lock, or `write_piece` refuses.
+        # Set `is_written` first: `close` reads it after it has set `is_over`, and `write_piece` reads
+        # `is_over` later. So either `close` waits for the lock, or `write_piece` refuses.
         self.is_written = True
         with self.worker.lock:
             self.write_piece(data)
@@ -489,8 +489,8 @@ class Reply:
 
 
 def check_status(status):
-    """Returns true for a status without a body. Refuses what is no status, and remembers all
-    others."""
+    """Returns true for a status without a body. Refuses a text that is no status, and remembers each
+    status."""
     if type(status) is not str or not status[:3].isdigit() or status[3:4] not in (' ', ''):
         raise AssertionError('%r is no status such as "200 OK"' % (status,))
     if status[:1] == '1':
@@ -499,7 +499,7 @@ def check_status(status):
 
 
 def check_name(name):
-    """Returns true for Content-Length. Refuses names that are no name of an application's field, and
+    """Returns true for Content-Length. Refuses a name that an application's field cannot have, and
     remembers all others."""
     lowered = name.lower()
     if lowered in HOP_BY_HOP:

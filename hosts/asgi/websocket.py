@@ -176,7 +176,7 @@ class WebSocket:
         self.connection.transport.write(head + data)
 
     def close(self, code, reason=''):
-        """Sends a close frame, and waits for the client's for a time."""
+        """Sends a close frame, and waits for the client's close frame: up to CLOSE_SECONDS."""
         if self.state != OPEN:
             return
         self.state = CLOSING
