@@ -193,8 +193,8 @@ impl Origins {
             || Arc::new(PasswordChecks::new(checks_at_once())),
             |previous| previous.password_checks.clone(),
         );
-        // The state is kept, because a previous configuration with an active request still has idle
-        // connections. These idle connections may have to close for a new connection.
+        // Keep this state: a previous configuration with an active request still has idle
+        // connections, and a new connection may require that one of them closes.
         let pending_connections = |name: &String| {
             let before = previous.and_then(|previous| previous.pending_connections.get(name));
             (name.clone(), before.cloned().unwrap_or_default())
@@ -243,7 +243,7 @@ impl Origins {
         };
         if previous.is_none() {
             if origins.fleet.is_none() {
-                // The process that this one replaces may have had a store.
+                // The process that this one replaces may have shared its tickets through a store.
                 origins.tls.tickets().end_sharing();
             }
             origins.exchange();
@@ -381,7 +381,7 @@ impl Origins {
     /// Removes stored replies, also those of other machines with the same store. Returns the number
     /// on this machine; `None` if no route stores any.
     pub fn purge(&self, purge: &Purge) -> Option<usize> {
-        // Other machines may have routes with `cache` that this one does not have.
+        // Even if no route here has `cache`, other machines may have one.
         if let Some(fleet) = &self.fleet {
             fleet.purge(purge);
         }

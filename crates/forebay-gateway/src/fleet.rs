@@ -1,5 +1,6 @@
-//! The exchange between machines with the same sites, through the store: keys of TLS tickets,
-//! counts of rate limits, and purges. Two threads do this, so that no request waits for the store.
+//! The exchange between machines with the same sites, through a store that they share: keys of TLS
+//! tickets, counts of rate limits, and purges. Two threads do this, so that no request waits for
+//! the store.
 
 mod purges;
 
@@ -42,7 +43,7 @@ pub struct SharedLimit {
 pub struct Fleet {
     settings: SharedStore,
     shared: Arc<FleetState>,
-    /// Purges for the thread that publishes them, until the threads are started.
+    /// Queue of purges to publish, until the thread that publishes them takes it.
     waiting: Mutex<Option<Receiver<Purge>>>,
 }
 
@@ -55,7 +56,7 @@ struct FleetState {
     cache: Mutex<Option<Arc<cache::Store>>>,
     /// Purges of this machine that others do not know yet.
     purges: SyncSender<Purge>,
-    /// True if the store has returned, so that the keys are read at once.
+    /// True if the store can be reached again, so that the keys are read at once.
     has_returned: AtomicBool,
     /// True after another configuration has replaced this store.
     has_ended: Mutex<bool>,
@@ -122,8 +123,8 @@ impl Fleet {
         }
     }
 
-    /// Ends the exchange of keys and counts: another configuration has another store, or none. It may
-    /// have kept limits of this one.
+    /// Ends the exchange of keys and counts: another configuration has another store, or none. That
+    /// configuration may have kept limits of this one, so this one must not exchange them any more.
     pub fn end(&self) {
         lock(&self.shared.limits).clear();
         *lock(&self.shared.has_ended) = true;
@@ -139,7 +140,7 @@ impl Fleet {
 }
 
 impl FleetState {
-    /// Logs an outcome unless it is known ([`Store::notice`]).
+    /// Logs an outcome if it is new ([`Store::notice`]).
     fn notice<T>(&self, outcome: &Result<T, StoreError>) {
         if let Some(line) = self.store.notice(outcome) {
             self.errors.warn(&line);
@@ -364,7 +365,7 @@ mod tests {
         let (tickets, (errors, _kept)) = (TicketKeys::new().unwrap(), ErrorLog::kept());
         let fleet = Fleet::new(&plan, &tickets, &errors, None).unwrap().unwrap();
         thread::sleep(Duration::from_millis(50));
-        // The reload that prepared it may still fail.
+        // The exchange has not begun, because the reload that prepared it may still fail.
         assert!(tickets.shared_text().is_none() && !root.path().join("entries").exists());
         fleet.serve(Vec::new(), None);
         assert!(eventually(|| tickets.shared_text().is_some()));

@@ -37,8 +37,8 @@ struct BackendOverride {
 
 impl Overrides {
     /// Adds a change of a plan, and removes earlier changes that it replaces. Returns the change in
-    /// words. Fails if the plan has no such backend or site, or if another change would still be in
-    /// force against this one.
+    /// words. Fails if the plan has no such backend or site, or if an earlier change would take
+    /// precedence over this one.
     pub fn add(&mut self, change: &AdminChange, plan: &Plan) -> Result<String, Refused> {
         Ok(match change {
             AdminChange::Backend(change) => self.add_backend(change, plan)?,

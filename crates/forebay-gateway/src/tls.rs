@@ -28,7 +28,7 @@ pub struct SiteTls {
     tickets: TicketKeys,
     /// Certificates that sites obtain with ACME.
     pub acme: Vec<Wanted>,
-    /// Certificates that sites obtain when clients name them.
+    /// Certificates that sites obtain when a client first names the host.
     pub on_demand: Vec<Demanded>,
 }
 

@@ -6,8 +6,8 @@ use crate::experiment::{Configuration, Load};
 use crate::number;
 use crate::watch::Series;
 
-/// Share of the usable cores above which a server counts as busy. Also the share of the highest
-/// rate that the clients' pauses allow: above it, the pauses count as the limit.
+/// Share of the usable cores above which a server counts as busy. The clients' pauses limit the
+/// highest rate: above this share of that rate, the pauses count as the limit.
 const BUSY: f64 = 0.9;
 
 /// Returns a reason if the load generator limited the rate, and not the server.

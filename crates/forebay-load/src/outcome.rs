@@ -64,7 +64,7 @@ pub struct Outcome {
     pub first_failure: Option<String>,
     /// True if the run ended early because no connect succeeded within a whole timeout.
     pub gave_up: bool,
-    /// Part of a load on several machines that this run was.
+    /// Part that this run had of a load on several machines.
     pub shard: Option<ShardRun>,
     /// Log that was replayed.
     pub replay: Option<ReplayRun>,
@@ -255,7 +255,7 @@ impl Outcome {
         problems
     }
 
-    /// Returns the noun for what a wanted rate counts.
+    /// Returns the unit of a wanted rate.
     pub fn unit(&self) -> &'static str {
         if self.iterations.is_empty() { "requests" } else { "iterations" }
     }

@@ -64,7 +64,7 @@ pub struct Spec {
     pub gateway: Gateway,
     /// TLS options for `https://` and `wss://` URLs.
     pub tls: TlsOptions,
-    /// Part of a load on several machines that this run is. The other settings are those of this
+    /// Part that this run has of a load on several machines. The other settings are those of this
     /// part ([`Spec::divided`]).
     pub shard: Option<Shard>,
     /// Order and times of a log. Its entries name requests in `parts`.

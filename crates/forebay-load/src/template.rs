@@ -345,7 +345,8 @@ impl Text {
                         Encoding::Percent => percent_encode(value, out),
                         Encoding::Json => escape_json(value, out),
                         Encoding::None => out.extend_from_slice(value),
-                        // The scenario checks its own fields. Those of the command line end here.
+                        // The scenario checks its own fields. From fields of the command line, drop
+                        // bytes that a field cannot contain.
                         Encoding::Field => {
                             out.extend(value.iter().filter(|byte| is_field_value(&[**byte])));
                         }

@@ -13,8 +13,8 @@ pub(crate) const BATCH: usize = 256;
 
 /// Waits for events. Polls a few times before the thread sleeps, as long as the sleeps are short.
 ///
-/// If the client is faster than the server, it sleeps often, and the server must wake it. On a
-/// virtual machine, each sleep cost 33 us of CPU time.
+/// If the client is faster than the server, the client sleeps often, and the server must wake it.
+/// On a virtual machine, each sleep cost 33 us of CPU time.
 ///
 /// With polls of about 20 us before a sleep, nginx answered 5 to 8 % more requests. The client
 /// polls less after long sleeps, and more after short ones, as KVM does (Linux,

@@ -41,8 +41,8 @@ pub(crate) trait Drive {
     /// Stops taking requests, and drops a request that is not due yet.
     fn retire(&mut self, now: Instant, state: &mut ThreadState);
 
-    /// Handles a wake-up by the timer. The connection ignores it if it no longer waits for that
-    /// time.
+    /// Handles a wake-up by the timer. A connection that no longer waits for that time ignores the
+    /// wake-up.
     fn woken(&mut self, now: Instant, state: &mut ThreadState);
 
     /// Returns the active requests: those without a reply or failure.

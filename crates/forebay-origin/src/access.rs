@@ -125,8 +125,8 @@ pub struct Guarded {
     access: Access,
     logins: Vec<Login>,
     forward: Option<ForwardAuth>,
-    /// Removes the client's own fields of names that a token or a server sets. A request that needs
-    /// neither of them must not have these fields.
+    /// Removes the client's own fields of names that a token or a server sets. Otherwise a request
+    /// that is admitted without both could carry these fields.
     removed: Option<Rc<RequestFields>>,
     /// Rate limits whose keys do not contain the user, then limits whose keys do.
     limits: [Vec<Arc<RateLimiter>>; 2],

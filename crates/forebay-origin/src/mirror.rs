@@ -1,8 +1,8 @@
 //! Copies of requests (`mirror` of a route), which go to another server. Their replies are dropped.
 //!
 //! A copy has its own task, connection and memory, so it cannot delay or change the client's reply.
-//! A request without a body is copied before the route's origin gets the request. The copy of a
-//! body is made while the origin reads it, and is sent after its last byte.
+//! A request without a body is copied before the route's origin gets the request. A body is copied
+//! while the origin reads it, and the copy is sent after the body's last byte.
 //!
 //! Copies have a field with a random token of this process. A request with this token is not copied
 //! again, so copies never loop, even if several Forebays copy to each other. The field cannot

@@ -119,8 +119,8 @@ enum Named {
 
 impl Others {
     /// Returns the finder for route `at` of `site`. Returns `None` if the route has a fixed answer.
-    /// Also returns `None` if no rule comes before it, and it does not refuse path parameters.
-    /// `kept` is the result of [`kept_scripts`] for the site.
+    /// Also returns `None` if no rule comes before the route, and the route accepts path
+    /// parameters. `kept` is the result of [`kept_scripts`] for the site.
     pub fn of_route(site: &Site, plan: &Plan, at: usize, kept: &[Vec<usize>]) -> Option<Self> {
         let route = &site.routes[at];
         let is_rule = |(above, route): (usize, &conf::Route)| {

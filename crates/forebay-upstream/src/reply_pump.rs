@@ -94,8 +94,9 @@ pub struct FramedPump<'a> {
 }
 
 impl FramedPump<'_> {
-    /// Reads more bytes into `inbox`. Its first `used` bytes were passed to `reply`, and are sent
-    /// to the client first, unless the head is held. Returns 0 at the end of the connection.
+    /// Reads more bytes into `inbox`. The first `used` bytes of `inbox` were passed to `reply`.
+    /// Sends them to the client first, unless the head is held. Returns 0 at the end of the
+    /// connection.
     pub async fn next(
         &mut self,
         inbox: &mut Vec<u8>,

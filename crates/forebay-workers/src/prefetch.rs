@@ -6,9 +6,9 @@
 //! back the next request, unless the worker has already read it.
 //!
 //! The queue holds up to 16 requests. The gateway's task of each request checks every millisecond
-//! if the worker has read one of them, and else takes the request back. If other processes use the
-//! worker's processor, the tasks wait longer, for at most 20 ms: a second worker on this processor
-//! would cost more.
+//! if the worker has begun to read the queue. If not, the task takes its request back. If other
+//! processes use the worker's processor, the tasks wait longer, for at most 20 ms: a second worker
+//! on this processor would cost more.
 //!
 //! If the output of the current request reaches 64 KiB or pauses for 1 ms, its task takes the other
 //! requests back at once. If the worker has already read one of them, the current request has

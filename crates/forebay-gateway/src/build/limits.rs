@@ -37,8 +37,8 @@ pub fn limiters(
 }
 
 /// Returns all rate limits with their names in the store. A name depends on the site, the route and
-/// the rules of the limit, not on the order of sites and routes. Only limits that are equal in all
-/// three get a number, in their order.
+/// the rules of the limit, not on the order of sites and routes. Limits that are equal in all three
+/// are numbered in their order.
 pub fn shared_limits(
     plan: &Plan,
     limiters: &[Vec<Vec<Arc<RateLimiter>>>],

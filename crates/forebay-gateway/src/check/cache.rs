@@ -37,7 +37,7 @@ fn personal_field<'r>(route: &'r Route, cache: &Cache) -> Option<&'r str> {
             matches!(value, Placeholder::User | Placeholder::TlsSubject | Placeholder::Cookie(_));
         is_of_user && !is_in_key(value)
     };
-    // A table in the key covers the placeholders that its value depends on.
+    // If the key contains a table, it need not contain the placeholders that the table depends on.
     let is_doubtful = |value: &Placeholder| {
         let text = Template::of(vec![TemplatePart::Value(value.clone())]);
         !is_in_key(value) && text.depends_on(&is_personal)

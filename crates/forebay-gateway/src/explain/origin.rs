@@ -527,7 +527,7 @@ fn servers(kind: &str, upstream: &Upstream, between: &str, text: &mut Explanatio
     }
 }
 
-/// Returns the settings that make the selection of a server differ from that of equal servers.
+/// Returns the reasons why the group prefers other backends to this one.
 fn rank(backend: &Backend, upstream: &Upstream) -> Vec<String> {
     let mut rank = Vec::new();
     if backend.backup {

@@ -16,7 +16,7 @@ pub struct Base<'a> {
     /// The path of the start of the content, for example `/x` of `Alias /x /dir`.
     pub url: String,
     pub matcher: Matcher,
-    /// The directory that this path names, if any.
+    /// The directory with the content of this path, if any.
     pub dir: Option<String>,
     pub content: Content,
 }

@@ -173,7 +173,7 @@ mod tests {
             let (toml, notes) = translated(&lines);
             assert!(notes.contains(next), "{lines}: {notes}\n{toml}");
         }
-        // None of them changes what the site sends.
+        // None of these lines changes what the site sends.
         let (toml, notes) =
             translated("ForceType None\nAddDefaultCharset Off\nSetOutputFilter NONE");
         assert!(notes.is_empty() && !toml.contains("charset") && !toml.contains("Content-Type"));

@@ -101,8 +101,8 @@ pub fn routes(
         differs |= !is_same(&routes, &own);
         out.extend(routes);
     }
-    // If a region differs from the base, keep all regions: within the one that differs may be
-    // another that is like the base.
+    // If a region differs from the base, keep all regions: a region inside of it may be like the
+    // base.
     if !differs {
         out.clear();
     }

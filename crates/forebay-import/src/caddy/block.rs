@@ -203,7 +203,7 @@ fn layered(
 }
 
 /// Returns the parts of a route's requests to which different layers apply. The first part that
-/// takes a request has all access rules of this request.
+/// takes a request has all access rules that apply to this request.
 fn parts(whole: &Matcher, layers: &[Layer], restricts: impl Fn(&&Layer) -> bool) -> Vec<Matcher> {
     let mut parts = vec![whole.clone()];
     let add = |parts: &mut Vec<Matcher>, layer: &Layer, of: usize, most: usize| {

@@ -314,9 +314,9 @@ fn content<'a>(
     routes
 }
 
-/// Applies `limit_except` to the routes of `return` and `rewrite`. For the methods that it does not
-/// name, nginx skips `return` and `rewrite`, applies the rules of `limit_except`, and sends the
-/// content of the location.
+/// Applies `limit_except` to the routes of `return` and `rewrite`. For methods that `limit_except`
+/// does not name, nginx skips `return` and `rewrite`, applies the rules of `limit_except`, and
+/// sends the content of the location.
 fn limit_answers<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,

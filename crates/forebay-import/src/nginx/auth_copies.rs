@@ -31,8 +31,9 @@ const FIXED: [&str; 16] = [
     "transfer-encoding",
 ];
 
-/// Returns the fields that the backend of a scope gets. A variable that no directive sends to the
-/// backend gives a field of the same name, so that clients cannot send that field.
+/// Returns the fields of the answer to `auth_request` that the backend of a scope gets. If no
+/// directive sends a field to the backend, copies it with its own name, so that clients cannot send
+/// that field.
 pub fn auth_copies(scope: &Scope<'_>) -> Vec<AuthCopy> {
     let mut copies: Vec<AuthCopy> = Vec::new();
     let mut add = |name: String, answer: &str| {
@@ -68,7 +69,7 @@ pub fn field_of_parameter(name: &str) -> Option<String> {
     Some(words(&name.strip_prefix("HTTP_")?.to_ascii_lowercase()))
 }
 
-/// Returns the fields that a backend gets, each with its value.
+/// Returns the fields that directives send to a backend, each with its value.
 fn sent<'a>(scope: &Scope<'a>) -> Vec<(String, &'a str)> {
     let fields = scope.any(&["proxy_set_header", "grpc_set_header"]);
     let fields = fields.into_iter().map(|set| (set.arg(0).replace('_', "-"), set.arg(1)));

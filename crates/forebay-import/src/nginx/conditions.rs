@@ -199,7 +199,7 @@ fn requests<'a>(
     let scope = here.location.scope.inside(block);
     for step in &mut steps {
         let EarlyStep::Route(route) = step else { continue };
-        // If the block has `add_header`, its replies have the fields of this block.
+        // Replies of a block with `add_header` have the block's fields, not those around it.
         if !scope.own().iter().any(|inner| inner.name == "add_header") {
             break;
         }

@@ -10,7 +10,7 @@ use super::syntax::Directive;
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
 
-/// The directives that name the fields of a reply that nginx does not obey.
+/// Directives that list fields of replies for nginx to ignore.
 const IGNORES: [&str; 4] = [
     "proxy_ignore_headers",
     "fastcgi_ignore_headers",
@@ -24,8 +24,8 @@ pub fn is_hidden(location: &Location<'_>) -> bool {
     !matches!(location.kind, LocationKind::Named(_)) && location.scope.of_own("internal").is_some()
 }
 
-/// Returns true if a hidden location answers requests of `mirror` or `auth_request`. The routes with
-/// these directives name its server themselves.
+/// Returns true if a hidden location answers requests of `mirror` or `auth_request`. Routes with
+/// these directives name the location's server themselves.
 pub fn serves_subrequests(server: &TranslatedServer<'_>, location: &Location<'_>) -> bool {
     let names = |directive: &Directive, path: &str| {
         matches!(directive.name.as_str(), "mirror" | "auth_request") && directive.arg(0) == path
@@ -46,17 +46,17 @@ pub fn has_choice(server: &TranslatedServer<'_>, locations: &[Location<'_>]) -> 
     })
 }
 
-/// Hides the routes of a location with `internal`. nginx checks this before it reads `return` and
-/// `rewrite`.
+/// Hides the routes of a location with `internal`. nginx checks `internal` before it reads `return`
+/// and `rewrite`.
 pub fn hide(location: &Location<'_>, routes: &mut [DraftRoute]) {
     if is_hidden(location) {
         routes.iter_mut().for_each(|route| route.keys.set("internal", true));
     }
 }
 
-/// Returns the requests for the scripts that answer for missing files of the server, if the location
-/// is hidden and runs such scripts. These requests stay open, because a rule for the script would
-/// close all paths that it answers.
+/// If a hidden location runs scripts that answer for missing files of the server, returns the
+/// requests for these scripts. These requests stay open, because a rule for a script would close
+/// all paths that the script answers.
 pub fn entry(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> Option<Matcher> {
     here.location.scope.of_own("fastcgi_pass").filter(|_| is_hidden(here.location))?;
     let scopes = server.locations.iter().map(|location| &location.scope);

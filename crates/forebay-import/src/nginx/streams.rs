@@ -1,7 +1,7 @@
 //! Translates `stream` blocks: servers for TCP and UDP.
 //!
-//! A server with a line that may restrict access, and that has no translation, is left out. Forebay
-//! then does not listen there, so no client gets more than from nginx.
+//! If a line may restrict access and has no translation, its server is left out. Forebay then does
+//! not listen there, so it admits no client that nginx refuses.
 
 use super::access::{Gate, addresses};
 use super::listeners::{address, is_host, min_version};

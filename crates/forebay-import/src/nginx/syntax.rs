@@ -158,9 +158,9 @@ impl Parser {
         Ok(())
     }
 
-    /// Returns the files of an include. Paths are relative to the directory of `nginx.conf`. This
-    /// is the directory of the main file. If the main file is that of one site, it is the directory
-    /// above. Also finds the files in a copy of `/etc/nginx` at another path.
+    /// Returns the files of an include. Paths are relative to the directory of `nginx.conf`: the
+    /// directory of the main file, or the one above if the main file is that of one site. Also
+    /// finds the files in a copy of `/etc/nginx` at another path.
     fn locate(&self, pattern: &str) -> Option<Vec<PathBuf>> {
         let relative = pattern.strip_prefix("/etc/nginx/").unwrap_or(pattern);
         let mut bases: Vec<&Path> = self.dir.ancestors().take(2).collect();

@@ -6,8 +6,8 @@ use super::variables::{Piece, Variables, split};
 use crate::template::literal;
 use crate::value::Table;
 
-/// Returns a text with values or placeholders in place of its variables, also of those that a `map`
-/// sets. An error is the name of a variable that has neither.
+/// Returns a text with values or placeholders in place of its variables, including variables that a
+/// `map` sets. An error is the name of a variable that has neither.
 pub fn fill(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, text: &str) -> Result<String, String> {
     let unknown = match variables.fill(text) {
         Ok(filled) => return Ok(filled),

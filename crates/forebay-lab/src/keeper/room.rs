@@ -24,7 +24,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Creates the directory and the control group. Also removes those that killed keepers left.
+    /// Creates the directory and the control group. First cleans up after keepers that were killed.
     pub fn open() -> std::io::Result<Self> {
         sweep();
         let keeper = std::process::id();

@@ -79,8 +79,8 @@ mod tests {
 
     #[test]
     fn a_calibration_takes_time_and_a_quiet_process_no_delay() {
-        // This test does not use its own process, because other tests start children of it at the
-        // same time.
+        // This test does not observe its own process, because other tests start child processes in
+        // it at the same time.
         let mut parent = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let tree = Tree::new(parent.id() as i32, None);
         let evidence = Witness::begin(&tree).end(&tree);

@@ -131,8 +131,8 @@ impl Series {
     }
 }
 
-/// Returns the smallest of a few samples. The process that answered the previous check may still be
-/// running in the first of them.
+/// Returns the sample with the least memory of a few samples. At the first one, the process that
+/// answered the previous check may still be running.
 fn quiet_before(tree: &Tree) -> Glance {
     let mut quiet = tree.glance();
     for _ in 1..QUIET_LOOKS {

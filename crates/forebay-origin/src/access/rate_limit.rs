@@ -46,8 +46,8 @@ pub struct RateLimiter {
     shared: Option<Box<SharedCounts>>,
 }
 
-/// Maximum number of keys whose requests wait for the next exchange. Those of further keys count only
-/// on this machine.
+/// Maximum number of keys whose requests wait for the next exchange. Requests of further keys count
+/// only on this machine.
 const MOST_SHARED: usize = 65_536;
 
 /// The hash that all machines with the same store use for keys.

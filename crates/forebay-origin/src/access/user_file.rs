@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 
-/// Maximum size of a file in bytes: some ten thousand users. While a thread reads it, its requests
-/// and other threads that need the file wait.
+/// Maximum size of a file in bytes: some ten thousand users. While a thread reads the file, the
+/// thread's requests wait, and so do other threads that need the file.
 pub const LARGEST: u64 = 1024 * 1024;
 
 /// Error of a user file.

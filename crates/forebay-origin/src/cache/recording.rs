@@ -40,8 +40,8 @@ pub struct Recording {
     stale: Option<Arc<Stored>>,
     /// True if the stale reply may be used when the origin fails.
     on_error: bool,
-    /// While this value exists, other requests do not store a reply. They wait for this one, or
-    /// pass.
+    /// While this value exists, other requests do not store a reply. They wait for this reply, or
+    /// ask the origin themselves.
     lead: RefCell<Option<Lead>>,
     /// Maximum size of a body that may be stored, in bytes.
     most: usize,
@@ -103,7 +103,7 @@ impl Recording {
         if let Some(lead) = self.take_lead()
             && is_lasting
         {
-            // A stale reply must not let each of them lead in turn.
+            // Otherwise, if a stale reply is stored, the requests would ask one after the other.
             lead.let_others_pass();
             lead.pass();
         }

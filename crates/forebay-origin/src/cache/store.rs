@@ -302,7 +302,7 @@ impl Store {
             if self.disk.is_none() {
                 return;
             }
-            // A request may read the entry before it is removed.
+            // A request may read the entry from disk before the entry is removed.
             fetches.purging += 1;
         }
         if let Some(disk) = &self.disk {
@@ -516,8 +516,8 @@ impl Lead {
         EntryName { key: key_hash(&self.key), variant: stored.variant.hash() }
     }
 
-    /// Ends the wait of other requests. Those, and later ones, ask the origin at once, until this
-    /// request has ended.
+    /// Ends the wait of other requests, so that they ask the origin. Until this request has ended,
+    /// new requests ask the origin at once, too.
     pub fn let_others_pass(&self) {
         {
             let _fetches = self.store.fetches();

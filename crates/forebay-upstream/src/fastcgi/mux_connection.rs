@@ -2,7 +2,7 @@
 //!
 //! One task reads and writes the connection. Requests add records to the connection's queue and
 //! take the application's output from their `RequestState`. FastCGI has no flow control. If a
-//! client is slow and too much of its reply waits, Forebay aborts its request, so that the other
+//! client is slow and too much of its reply waits, Forebay aborts the request, so that the other
 //! requests continue. If a connection carries only one request, Forebay stops reading instead, so
 //! that the application waits.
 //!

@@ -34,7 +34,7 @@ impl Default for Buffers {
 /// Settings of a route to HTTP backends, and the buffers of its requests.
 pub struct ProxySettings {
     pub thread: Rc<Thread>,
-    /// The longest time without data on a tunnel. `None`: that of the server.
+    /// The longest time without data on a tunnel. `None` uses the server's setting.
     pub tunnel_idle: Option<Duration>,
     pub sticky: Option<Sticky>,
     /// `Host` for each backend. `None` keeps the client's host.

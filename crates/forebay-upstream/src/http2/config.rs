@@ -11,8 +11,8 @@ use forebay_wire::http2::hpack::ListLimits;
 // updates.
 const OUTPUT: usize = 128 * 1024;
 
-/// Each stream may have a window of 1 MB. This is the maximum of what all streams together may have
-/// in addition. Data in transit to a client does not count.
+/// Maximum that the windows of all streams together may have in addition to 1 MB for each stream.
+/// Data in transit to a client does not count.
 // One large reply may then use as much memory as the kernel's buffer of a socket. With this limit,
 // Tomcat waits for windows less often and uses 0.83 of the CPU time.
 const SHARED_WINDOW_LIMIT: u32 = 16 * 1024 * 1024;

@@ -3,8 +3,8 @@
 //! If no connection can be opened, the request goes to the next backend, and to each backend at
 //! most once. A request that a backend may have processed is resent only under three conditions:
 //! its method is idempotent, no byte of a reply has arrived, and its body is still in the first
-//! buffer. It is resent at most twice: over a new connection if a kept connection died, and to
-//! another backend. After a timeout, it is not resent.
+//! buffer. Forebay resends such a request at most twice: over a new connection if a kept connection
+//! died, and to another backend. After a timeout, it does not resend the request.
 //!
 //! With `retry`, a reply with a chosen status is dropped, and the request goes to another backend
 //! (`ReplyHead::make_way`). The budget of the group limits such retries (`group/budget.rs`).
@@ -14,11 +14,10 @@
 //! the exit code, so it waits a moment for the report (`Life::has_crashed`).
 //!
 //! A request that may not be resent uses a kept connection only if the backend is known to keep
-//! connections open. The backend is known to do so after one connection was used twice, or was
-//! still open a second after its reply. Otherwise the request takes a connection that has been idle
-//! for 0.2 s, or a new one. Forebay remembers for ten minutes that a backend closed a connection
-//! without notice. Without this rule, the first POST to a backend that closes after each reply
-//! would fail.
+//! connections open: after one connection was used twice, or was still open a second after its
+//! reply. Otherwise the request takes a connection that has been idle for 0.2 s, or a new one.
+//! Forebay remembers for ten minutes that a backend closed a connection without notice. Without
+//! this rule, the first POST to a backend that closes after each reply would fail.
 
 use std::time::Duration;
 

@@ -100,7 +100,7 @@ impl Watched {
             Err(_) => paths.extend(self.stamps.keys().cloned()),
         }
         let known = std::mem::take(&mut self.stamps);
-        // A known file keeps its state, so that a change since the look is noticed.
+        // A known file keeps its state, so that the next look notices a change since the last one.
         let first = |path: &PathBuf| stamp(path).flatten();
         let state = |path: &PathBuf| known.get(path).copied().unwrap_or_else(|| first(path));
         self.stamps = paths.into_iter().map(|path| (path.clone(), state(&path))).collect();

@@ -179,8 +179,8 @@ fn most(screen: Screen) -> usize {
     }
 }
 
-/// Returns the widths of all nodes. The width of a node is the sum of the widths below it, plus the
-/// larger of its two own times.
+/// Returns the widths of all nodes. The width of a node is the sum of the widths of the functions
+/// that it calls, plus the larger of its own times in the two profiles.
 fn widths(stacks: &Stacks, unit: Unit) -> Vec<f64> {
     let nodes = stacks.nodes();
     let own = |side: usize, index: usize| nodes[index].own[side] as f64 * unit.worth[side];
@@ -192,8 +192,8 @@ fn widths(stacks: &Stacks, unit: Unit) -> Vec<f64> {
     widths
 }
 
-/// Returns the `most` widest nodes that are at least `narrowest` wide. A caller is at least as wide
-/// as the functions that it calls and precedes them, so it is always included.
+/// Returns the `most` widest nodes that are at least `narrowest` wide. The callers of these nodes
+/// are included: each is at least as wide as its functions, and precedes them in `widths`.
 fn widest(widths: &[f64], narrowest: f64, most: usize) -> Vec<usize> {
     let mut found: Vec<usize> =
         (0..widths.len()).filter(|&index| index == 0 || widths[index] >= narrowest).collect();

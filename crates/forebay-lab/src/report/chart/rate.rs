@@ -44,8 +44,8 @@ fn chart(experiment: &Experiment, rows: &[Row], screen: Screen) -> Option<String
     let bars = Bars::on(screen);
     let rates = || rows.iter().filter_map(|row| row.rate.as_ref());
     let highest = rates().map(|rate| rate.max).reduce(f64::max)?;
-    // A few rounds give wide intervals. The chart may cut them, but they must not determine its
-    // axis.
+    // With few rounds, intervals are wide. The chart may cut them, because its axis ends at most
+    // 20 % above the highest rate.
     let widest = rates().map(|rate| rate.mean + half_interval(rate)).fold(highest, f64::max);
     let highest = widest.min(highest * 1.2);
     let bottom = TOP + bars.row * rows.len() as f64;

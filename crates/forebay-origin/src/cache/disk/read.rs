@@ -24,7 +24,7 @@ const READ_AT_ONCE: u64 = 256 * 1024;
 /// Maximum number of large files that are checked at the same time.
 // The threads for blocking work also check passwords.
 pub const CHECKS: usize = 4;
-/// Maximum time that a request waits for its turn. Then it asks the origin.
+/// Maximum time that a request waits for the check of a large file. Then it asks the origin.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Number of bytes of a body that are read at once for its checksum.
 const PIECE: usize = 128 * 1024;

@@ -25,7 +25,7 @@ const ERASE: &[u8] = b"\x1b[?25l\x1b[2J";
 /// Resets colours, shows the cursor and switches back.
 const LEAVE: &[u8] = b"\x1b[m\x1b[?25h\x1b[?1049l";
 
-/// Size that is used if the terminal does not know its own.
+/// Size of a terminal that does not report its size.
 const DEFAULT_SIZE: (u16, u16) = (80, 24);
 /// Largest size that is drawn. A size comes from the terminal, and a buffer has memory for each cell.
 const LARGEST: (u16, u16) = (500, 200);
@@ -112,7 +112,7 @@ fn frames(output: &File, area: Rect) -> io::Result<Frames> {
 fn restore() {
     let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some((mut output, modes)) = taken else { return };
-    // A closed terminal needs nothing.
+    // Errors mean that the terminal is closed.
     let _ = tcsetattr(&output, OptionalActions::Now, &modes);
     let _ = output.write_all(LEAVE);
 }

@@ -37,7 +37,7 @@ pub struct Point {
     pub second: Second,
     /// 50th, 90th and 99th percentile in microseconds; `None` if no request was completed.
     pub percentiles: Option<[u64; 3]>,
-    /// Number of threads that have posted this second.
+    /// Number of threads that have posted their counts of this second.
     posts: usize,
 }
 
