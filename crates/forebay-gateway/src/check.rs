@@ -350,7 +350,7 @@ fn sources(plan: &Plan) -> Vec<Finding> {
     if plan.has_file() { routes.map(finding).collect() } else { Vec::new() }
 }
 
-/// Returns an index, or another file of the root, that looks like source and is run by no route.
+/// Returns an index, or another file of the root, that looks like source but that no route runs.
 fn source_in(files: &Files, scripts: &ScriptRoutes) -> Option<String> {
     let is_source = |name: &String| {
         let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());

@@ -59,7 +59,7 @@
 //! | `url` | | URL of the server, such as `"http://127.0.0.1:{port}"`, or with the scheme `fcgi`, `scgi`, `uwsgi`, `ajp` or `h2c` |
 //! | `path` | | used instead of the load's path |
 //! | `requires` | | programs, Debian packages, or Perl modules (`perl:DBI`); if one is missing, the configuration is not measured and its row names it |
-//! | `env`, `cwd` | , `{dir}` | environment (a table) and working directory |
+//! | `env`, `cwd` | none, `{dir}` | environment (a table) and working directory |
 //! | `templates` | | files copied to `{tmp}` with their placeholders replaced; see below |
 //! | `ready_timeout` | `"30s"` | time limit until the first correct reply |
 //! | `stop_timeout` | `"5s"` | time that the server has to end after SIGTERM, before SIGKILL |

@@ -18,7 +18,7 @@
 //! - `shard` and `merge` divide a load among machines and add up its results;
 //! - `replay` reads logs; `replay_order` and `schedule` have the order and times of their requests;
 //! - `template` fills placeholders of requests with values, also those of a `value_table`, and
-//!   `cookies` keeps what the server sets;
+//!   `cookies` keeps the cookies that the server sets;
 //! - `scenario` describes steps of virtual users (`virtual_user`), who check replies (`verdict`) and
 //!   follow a `redirect`;
 //! - `ramp` changes the rate or the number of connections in stages, and `stage_counts` has their

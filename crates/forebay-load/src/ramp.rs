@@ -150,8 +150,8 @@ impl RampPlan {
         shard: Option<&Shard>,
     ) -> Self {
         let (number, shards) = shard.map_or((0, 1), |s| (s.number - 1, s.count));
-        // All threads of all shards take turns. The middle between two whole numbers leaves no
-        // request on the limit of the last stage.
+        // All threads of all shards take turns. The places are between whole numbers, so that none
+        // is exactly at the end of the last stage.
         let place = index as f64 * f64::from(shards) + f64::from(number) + 0.5;
         let share = threads as f64 * f64::from(shards);
         Self { segments: ramp.segments(), start, stage: 0, place, share }

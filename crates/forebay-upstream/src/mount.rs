@@ -101,8 +101,8 @@ pub fn before(path: &[u8], rest: usize) -> usize {
     let taken = &path[..rest];
     let slashes = taken.iter().rev().take_while(|&&b| b == b'/').count();
     match slashes {
-        // Without a slash before `rest`, `path` is the route's path without its final slash, or
-        // `rest` is within a segment.
+        // If no slash precedes `rest`, there are two cases: `path` is the route's path without its
+        // final slash, or `rest` is within a segment.
         0 if rest == path.len() => rest,
         0 => 0,
         _ => rest - slashes,

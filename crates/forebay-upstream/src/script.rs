@@ -94,8 +94,8 @@ impl Scripts {
     }
 
     /// Returns a finder that accepts only scripts whose name has one of the suffixes of `ends`. If
-    /// there are none, it accepts all names. The route has checked only that some part of the path
-    /// has such an ending.
+    /// there are none, it accepts all names. The check is necessary, because the route has checked
+    /// only that some part of the path has such an ending.
     fn ending_in(self, ends: Matcher) -> Self {
         Self { ends, ..self }
     }

@@ -90,8 +90,8 @@ enum Stage {
 }
 
 impl ScriptReply {
-    /// Creates an empty reply. The fault for malformed output names the same side as the fault for
-    /// too much output.
+    /// Creates an empty reply. For malformed output, the fault names the same side as for output
+    /// beyond `limit`.
     pub fn new(limit: OutputLimit) -> Self {
         Self {
             heads: ReplyReader::new(ReplyParser::new(Http1Limits::default())),

@@ -2,7 +2,7 @@
 //!
 //! In the first millisecond of a request, only a message on the control socket wakes the gateway:
 //! the worker reports that it waits for a request. The gateway then reads all output. Most requests
-//! end this way. Otherwise, the gateway watches the output socket from then on.
+//! end this way. If a request takes longer, the gateway watches the output socket from then on.
 
 mod cleanup;
 mod receive;

@@ -36,8 +36,7 @@ const STEPS: usize = 250;
 /// Largest number of rounds from the last disturbance until all requests have ended.
 const LAST_ROUNDS: usize = 20_000;
 /// Longest wait of a request while a worker is idle: `pace::MOMENT`, and the time of one or two
-/// checks. If every processor has a running worker, the request may wait as long as the requests of
-/// these workers are recent.
+/// checks. The request may wait longer if as many requests as processors have begun recently.
 const BESIDE_IDLE: Duration = Duration::from_millis(10);
 
 #[test]

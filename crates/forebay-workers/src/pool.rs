@@ -32,9 +32,10 @@ const LONGEST_PREFETCHED: Duration = Duration::from_millis(20);
 
 /// Interval at which a request in a prefetch queue checks its worker.
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
-/// A waiting request checks from time to time if it may use an idle worker: the first `FIRST_ONES`
-/// requests every 5 ms ([`MOMENT`]), each further group of this size one `MOMENT` less often, at
-/// least every 40 ms. When all of 256 clients checked every 5 ms, each request caused four checks.
+/// A waiting request checks from time to time if it may use an idle worker. The first `FIRST_ONES`
+/// requests check every 5 ms ([`MOMENT`]). For each further group of this size, the interval is one
+/// `MOMENT` longer, up to 40 ms. When all of 256 clients checked every 5 ms, each request caused
+/// four checks.
 const FIRST_ONES: u32 = 16;
 const LAST_PLACES: u32 = 7;
 

@@ -16,8 +16,8 @@ pub(crate) fn register(
     interest: Interest,
 ) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     let fd = fd.into();
-    // SAFETY: the result shares the descriptor. An OwnedFd keeps its number and stays open as long
-    // as it lives, as the registration by number requires.
+    // SAFETY: the descriptor must stay open, under the same number, while it is registered. The
+    // result shares the ownership of the descriptor, so this is so.
     Ok(unsafe { AsyncFd::register_with_interest(fd, interest) }?)
 }
 

@@ -132,8 +132,8 @@ pub(super) fn redirection(
     Ok(())
 }
 
-/// Returns the `fault` of a files route. If later script routes must not run its files, the fault
-/// excludes these routes.
+/// Returns the `fault` of a files route. If later script routes must not run its files, returns a
+/// fault that keeps these routes from answering.
 fn kept(plan: &Plan, site: &Site, route: &Route, request: &Request, fault: Fault) -> Fault {
     let at = site.routes.iter().position(|other| std::ptr::eq(other, route));
     let kept_from = at.map(|at| keeps_from(site, plan, at)).unwrap_or_default();

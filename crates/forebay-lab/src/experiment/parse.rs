@@ -16,9 +16,9 @@ use super::{
 use crate::keeper::OUTPUT_FILE;
 
 const DEFAULT_CONNECTIONS: u32 = 10;
-// Two starts of one server differ by about 2 % in their rates, and only several rounds average
-// this. The speed of a busy machine changes within seconds. Short slices let a change affect all
-// configurations alike.
+// The rates of two starts of one server differ by about 2 %. Only the mean over several rounds
+// makes this difference small. The speed of a busy machine changes within seconds. Short slices let
+// a change affect all configurations alike.
 const DEFAULT_ROUNDS: u32 = 10;
 const DEFAULT_DURATION: Duration = Duration::from_secs(3);
 const DEFAULT_WARMUP: Duration = Duration::from_secs(1);

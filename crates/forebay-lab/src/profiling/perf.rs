@@ -1,4 +1,4 @@
-//! Runs `perf` under a keeper, like a server. None of its processes and files then remain.
+//! Runs `perf` under a keeper, like a server, so that none of its processes and files remain.
 //!
 //! `perf` unwinds stacks with DWARF frame information, because distributions build programs without
 //! frame pointers. With frame pointers, only half of each stack of Debian's nginx is visible. DWARF

@@ -250,8 +250,8 @@ fn others(
     found
 }
 
-/// Returns the path of the rule for `name` and the path at the backend, if they and `path` are not
-/// all the same.
+/// Returns the path of the rule for `name` and the path at the backend. Returns `None` if both are
+/// equal to `path`.
 fn at_backend(
     region: &Region,
     name: &str,

@@ -26,8 +26,8 @@ pub struct Warm {
     pub python: bool,
     /// Interpreter of the Python workers, if it belongs to a virtual environment.
     pub environment: Option<PathBuf>,
-    /// True if the configuration names that interpreter. The configured interpreter then overrides
-    /// the interpreters that Python scripts name.
+    /// True if the configuration names the interpreter of the Python workers. That interpreter then
+    /// overrides the interpreters that Python scripts name.
     pub is_named: bool,
     /// Language of scripts without a `#!` line.
     pub unmarked: Unmarked,

@@ -71,7 +71,7 @@ impl ProxyAttempt<'_> {
         let out = &mut buffers.out;
         self.write_head(out, &exchange.request);
         // `write_soon` writes after all ready tasks have run. If that write fails, the read of the
-        // reply finds the end of the connection. A body needs a write of its own at once. Then a
+        // reply finds the end of the connection. If a body follows, it needs a write at once, so a
         // delay of the head would gain nothing.
         let sent = match exchange.body.framing() {
             RequestFraming::None => socket.write_soon(out).await,

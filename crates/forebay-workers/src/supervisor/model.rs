@@ -1,6 +1,6 @@
 //! Tests the supervisor under random schedules, with simulated processes and a paused clock.
-//! Between any two steps, processes become ready or fail to, get requests, hang, leave and die.
-//! Some ignore orders.
+//! Between any two steps, processes become ready or fail to start, get requests, hang, leave and
+//! die. Some ignore orders.
 //!
 //! The test checks these rules:
 //! - no more processes run than allowed, apart from replacements and processes that are about to
@@ -8,7 +8,7 @@
 //! - a process with requests is asked to end only after `drain_timeout`, or if it has failed;
 //! - a process is killed only `stop_timeout` after it was asked to end, or for a fault;
 //! - without disturbances, the minimum number of processes serves and no other is left;
-//! - a shutdown ends all.
+//! - a shutdown ends all processes.
 //!
 //! The test prints the seed of a failed run; `FOREBAY_SEED` repeats that run.
 
