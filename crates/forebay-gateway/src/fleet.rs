@@ -295,8 +295,8 @@ fn read_news(shared: &Weak<FleetState>) {
         let outcome = store.messages(purges::CHANNEL, &mut cursor, NEWS, unusable);
         let Some(shared) = shared.upgrade() else { return };
         let is_away = matches!(outcome, Err(StoreError::Away(_)));
-        // A read-only replica of the store answers here, but other operations find it away. So do
-        // not report its answer as a return.
+        // A read-only replica of the store answers here, but counts as unreachable for other
+        // operations. So do not report that the store has returned.
         if outcome.is_err() || was_away {
             shared.notice(&outcome);
         }

@@ -28,8 +28,8 @@ pub struct Experiment {
     /// Time that the rounds took, including the rounds of earlier runs that this run resumed.
     pub elapsed: Duration,
     /// Error probability of all intervals together, which is 1 minus their confidence level: 0.05.
-    /// With `Options::until`, the checks after each round share the 0.05. This is then the part for
-    /// the last check.
+    /// With `Options::until`, the check after each round uses up a part of the 0.05. This value is
+    /// then the part for these intervals.
     pub alpha: f64,
     /// Reason why the experiment ended before its last round, as text.
     pub incomplete: Option<String>,

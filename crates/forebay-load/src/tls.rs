@@ -36,8 +36,8 @@ pub(crate) struct Tls {
     connection: ClientConnection,
     protocol: Protocol,
     begun: Option<Instant>,
-    /// Number of plaintext bytes that were encrypted while the kernel has not accepted all
-    /// encrypted bytes. They count as written when the kernel has accepted all of them.
+    /// Number of encrypted plaintext bytes, while the kernel has not accepted all bytes of their
+    /// encrypted form. They count as written when the kernel has accepted all.
     promised: usize,
     /// True if the last read emptied the socket.
     is_emptied: bool,

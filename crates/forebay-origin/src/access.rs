@@ -126,7 +126,7 @@ pub struct Guarded {
     logins: Vec<Login>,
     forward: Option<ForwardAuth>,
     /// Removes the client's own fields of names that a token or a server sets. Otherwise a request
-    /// that is admitted without both could carry these fields.
+    /// that is admitted without a token or server could carry these fields.
     removed: Option<Rc<RequestFields>>,
     /// Rate limits whose keys do not contain the user, then limits whose keys do.
     limits: [Vec<Arc<RateLimiter>>; 2],

@@ -348,8 +348,8 @@ impl Origins {
         let name = address.to_string();
         let permits = self.permits.get(&name).map(|(_, permits)| permits.clone());
         let endpoint = self.endpoints[&name].clone();
-        // No TLS connection is closed so that a new one is served. A TLS server usually handles
-        // many connections at once, and each costs a handshake.
+        // Never close a TLS connection in favour of a new one. A TLS server usually handles many
+        // connections at once, and each costs a handshake.
         let pending = self.pending_connections.get(&name).filter(|_| how.tls.is_none()).cloned();
         let how = BackendOptions { name, permits, pending, ..how };
         Backend::new(thread.clone(), endpoint, how)

@@ -101,9 +101,9 @@ fn denies_everybody(directive: &Directive) -> bool {
     is(directive, "Deny") && directive.args.iter().any(|who| who.eq_ignore_ascii_case("all"))
 }
 
-/// Returns a restricting directive of an outer section from the module whose directives `inner` does
-/// not have. `Require` belongs to mod_authz_core, and `Order`, `Allow` and `Deny` belong to
-/// mod_access_compat. Sections override only directives of the same module.
+/// Returns a directive that restricts access in an outer section, and that `inner` does not
+/// override. Sections override only directives of the same module. `Require` belongs to
+/// mod_authz_core, and `Order`, `Allow` and `Deny` belong to mod_access_compat.
 fn other_rules<'a>(outer: &[&'a [Directive]], inner: &[Directive]) -> Option<&'a Directive> {
     let is_old =
         |directive: &Directive| ["Order", "Allow", "Deny"].iter().any(|n| is(directive, n));

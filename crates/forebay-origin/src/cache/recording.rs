@@ -117,8 +117,8 @@ impl Recording {
         Stored::new(&Arrival { status, lines, control, freshness }, request, body)
     }
 
-    /// Returns `stale` after the origin has confirmed it, with the new field lines. If these forbid
-    /// to store it, also returns the reason: a 304 may set a cookie, or say `private`.
+    /// Returns `stale` after the origin has confirmed it, with the new field lines. If these lines
+    /// forbid storage, also returns the reason: a 304 may set a cookie, or say `private`.
     pub fn confirmed(
         &self,
         stale: &Stored,

@@ -113,8 +113,8 @@ impl Counts {
 #[derive(Debug, Default)]
 struct Fetches {
     by_key: HashMap<Key, Arc<Fetch>>,
-    /// Number of removals. After a change, a reply that was read from the disk before is not put
-    /// into memory.
+    /// Number of removals. If it has changed since a reply was read from the disk, the reply is
+    /// not put into memory.
     removals: u64,
     /// Number of removals that are running.
     purging: usize,

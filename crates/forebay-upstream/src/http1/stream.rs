@@ -182,8 +182,7 @@ impl<'a> ReplyReading<'a> {
         ReplyHead { attempt, request, head, bytes: inbox }
     }
 
-    /// Sends the reply whose head was read to the client. Returns true if the connection can be
-    /// kept.
+    /// Sends the client the reply whose head was read. Returns true if the connection can be kept.
     async fn relay_body(&mut self, reply: &mut Reply) -> Result<bool, Fault> {
         let backend = self.attempt.backend();
         self.head().begin(reply);

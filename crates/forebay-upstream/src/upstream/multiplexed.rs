@@ -180,7 +180,7 @@ impl<C: SharedConnection> Multiplexed<C> {
     }
 
     /// Returns the result of `find` when it succeeds. Returns `None` when the thread loses its last
-    /// connection or gets its first one, because this changes if the thread may open another one.
+    /// connection or gets its first one: `max_connections` permits a thread's first connection.
     async fn find_later<T>(&self, find: impl Fn() -> Option<T>, is_alone: bool) -> Option<T> {
         loop {
             self.capacity_changed.notified().await;

@@ -9,8 +9,8 @@ use std::time::Duration;
 const READ_AT_ONCE: usize = 64 * 1024;
 /// A buffer with less free space than this, in bytes, counts as full.
 const LEAST_ROOM: usize = 8 * 1024;
-/// When a worker is silent for this time, the gateway forwards its output and watches its process.
-/// Most requests end earlier.
+/// When a worker is silent for this time, the gateway forwards the output so far, and watches the
+/// worker's process. Most requests end earlier.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// The reason why [`readable`] has returned.

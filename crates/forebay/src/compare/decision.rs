@@ -51,8 +51,8 @@ impl Decisions {
         junit::suite("forebay.compare", &self.title, &self.cases)
     }
 
-    /// Prints problems and undecided configurations to standard error, as annotations on GitHub
-    /// Actions. Otherwise, servers that did not start are left out, because the caller prints them.
+    /// Prints problems and undecided configurations to standard error. On GitHub Actions, they are
+    /// annotations. Elsewhere, omits servers that did not start, because the caller prints them.
     pub fn print(&self, experiment: &Experiment) {
         let on_github = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
         for ((name, decision), results) in self.cases.iter().zip(&experiment.results) {
