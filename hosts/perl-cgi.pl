@@ -5,7 +5,7 @@
 # Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the
 # prefetch queue. The host at once moves all of them except the log to other numbers. A script then
 # finds the descriptors that CGI requires: the body on 0, the client on 1, the log on 2. These are
-# real descriptors, so that child processes write to the client, too. README.md describes the
+# real descriptors, so that child processes write to the client, too. PROTOCOL.md describes the
 # protocol on the sockets.
 package Forebay::Host;
 
@@ -374,7 +374,7 @@ sub finish {
 # Returns true if the standard handles have the descriptors that they had at the start.
 sub has_own_descriptors {
     no warnings;
-    # tell selects STDIN for $., its line count, which only close resets.
+    # `tell` makes $. the line count of STDIN, which only close resets.
     return tell(STDIN) >= 0 && !$. && $FSTAT
         && fileno STDIN == 0 && fileno STDOUT == 1 && fileno STDERR == 2
         && !syscall($FSTAT, 0, $stat) && ($stat eq $null_stat || is_same($null_stat))

@@ -45,7 +45,7 @@ sub await_message {
     my $got;
     while (!$got) {
         my $count = select my $ready = $input_bits | $watched, undef, undef, undef;
-        # A script has closed both sockets, or one of its database connections.
+        # select fails if a script has closed both sockets, or one of its database connections.
         CORE::exit(1) if $count < 0 && $! != $EINTR;
         next if $count < 1;
         if (has_news($ready)) {

@@ -5,7 +5,7 @@
 #
 # Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the
 # prefetch queue. The host moves the sockets to other numbers. So the output of print, and of child
-# processes, goes to the log. README.md describes the protocol on the sockets.
+# processes, goes to the log. PROTOCOL.md describes the protocol on the sockets.
 #
 # A reply is a head as in CGI (the last Status counts) and the body. Any number of heads with a 1xx
 # status may precede it; they are interim replies.
@@ -491,7 +491,7 @@ sub inform {
     emit(head($status, $headers));
 }
 
-# Sends the rest of the reply, and then the end marker. README.md describes `$kind` and `$number`.
+# Sends the rest of the reply, and then the end marker. PROTOCOL.md describes `$kind` and `$number`.
 sub conclude {
     my ($kind, $number, $env, $rest) = @_;
     my $handlers = $env->{'psgix.cleanup.handlers'};

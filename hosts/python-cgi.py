@@ -6,7 +6,7 @@
 # Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the
 # prefetch queue. The host at once moves all of them except the log to other numbers. A script then
 # finds the descriptors that CGI requires: the body on 0, the client on 1, the log on 2. These are
-# real descriptors, so that child processes write to the client, too. README.md describes the
+# real descriptors, so that child processes write to the client, too. PROTOCOL.md describes the
 # protocol on the sockets.
 #
 # python-inbox.py receives requests. python-cgi/request.py and handles.py prepare the process for a

@@ -4,7 +4,7 @@
 # replies.
 #
 # Descriptors at the start: 0 the control socket, 1 the output socket, 2 a pipe to the log, 3 the
-# prefetch queue. README.md describes the protocol on the sockets. python-inbox.py, which Forebay
+# prefetch queue. PROTOCOL.md describes the protocol on the sockets. python-inbox.py, which Forebay
 # appends to this file, receives requests. The reply has the form of a CGI reply: header lines with
 # Status, an empty line, the body. The host moves the sockets to other numbers at once. The
 # application's descriptor 0 is /dev/null and its descriptor 1 is the log, so that a print() cannot

@@ -245,7 +245,7 @@ impl Spec {
 
     /// Returns a copy without the requests of a mixed load.
     pub(crate) fn without_parts(&self) -> Self {
-        // A derived clone would copy all of these requests, and there can be many.
+        // A derived clone would copy all requests in `parts`, and there can be many.
         let Self { url, method, headers, body, .. } = self;
         let (url, method) = (url.clone(), method.clone());
         let (gateway, tls) = (self.gateway.clone(), self.tls.clone());

@@ -64,7 +64,7 @@ pub struct Upstream {
 }
 
 /// One attempt to send a request to one backend. Small, because it is a part of the future of each
-/// request, which must fit into a block of 4 KiB (`net/src/sys/recycled.rs`).
+/// request, which must fit into a block of 4 KiB (`forebay-net/src/sys/recycled.rs`).
 pub struct Attempt<'a> {
     /// The backend.
     pub backend: &'a Backend,

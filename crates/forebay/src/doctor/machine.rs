@@ -28,7 +28,7 @@ const LEAST_MEMORY: u64 = 64 << 20;
 const LITTLE_MEMORY: u64 = 256 << 20;
 /// Least free space for bodies and logs.
 const SPACE: u64 = 256 << 20;
-/// Oldest kernel on which nothing of Forebay is missing: `cgroup.kill`.
+/// Oldest kernel with everything that Forebay uses. `cgroup.kill` is the newest part.
 const KERNEL: (u32, u32) = (5, 14);
 /// A date before which no version of Forebay existed, in seconds (1 November 2025).
 const EARLIEST: u64 = 1_761_955_200;
