@@ -142,10 +142,8 @@ pub struct File {
     pub traces: Table<Traces>,
     /// Keys for every route and site that does not have the key itself. Tables are merged key by
     /// key. A route with `false` for a key does not get the key. Options of an answer (such as
-    /// `files`) apply only to routes with that answer. Tables are merged key by key. A route with
-    /// `false` for a key does not get the key. Options of an answer (such as `files`) apply only to
-    /// routes with that answer. Keys of sites, such as `listen` and `tls`, apply to every site that
-    /// does not have the key itself.
+    /// `files`) apply only to routes with that answer. Keys of sites, such as `listen` and `tls`,
+    /// apply to every site that does not have the key itself.
     pub defaults: Table<Defaults>,
     /// Sets of route keys. You choose the name of each. A route takes the keys of a set with `use`.
     pub set: BTreeMap<String, At<Table<RouteKeys>>>,
@@ -174,12 +172,12 @@ pub struct Server {
     /// The number of threads that serve requests. Default: one for each processor that Forebay may
     /// use, given its CPU affinity and the CPU quota of its control group.
     pub threads: Option<At<usize>>,
-    /// Binds each thread to one processor, together with a worker whose requests only compute. Has
-    /// no effect unless there is exactly one thread for each of several processors. Default: true.
+    /// Binds each thread to one processor, together with a worker whose requests only compute.
+    /// Works only if there are several processors, and exactly one thread for each. Default: true.
     pub affinity: Option<At<bool>>,
     /// The address and port, or "unix:PATH", of the administrator's listener: /status, /metrics,
-    /// /healthz, /readyz, and changes by `forebay ctl`. Everyone who may open the Unix socket may also change
-    /// what is served. Default: no such listener.
+    /// /healthz, /readyz, and changes by `forebay ctl`. Everyone who may open the Unix socket may
+    /// also change what is served. Default: no such listener.
     pub admin: Option<At<NumberOrText>>,
     /// The permission bits of the Unix socket in `admin`: "0600", or "0660" for a group. The socket
     /// belongs to the user that starts Forebay, not to `user`. Default: "0600".
@@ -229,9 +227,9 @@ pub struct Server {
     pub store_ca: Option<At<String>>,
     /// The time that open requests get to finish after a signal to stop. Default: "30s".
     pub grace: Option<Time>,
-    /// The time that Forebay serves on after a signal to stop, while /readyz of `admin` fails. Load
-    /// balancers that ask /readyz then send no more clients. `grace` begins afterwards. Default:
-    /// "0s".
+    /// The time that Forebay continues to serve after a signal to stop, while /readyz of `admin`
+    /// fails. Load balancers that ask /readyz then send no more clients. `grace` begins afterwards.
+    /// Default: "0s".
     pub drain_delay: Option<Time>,
     /// Measures the time of each step of a request. Replies get a Server-Timing field, which
     /// clients can read; /metrics and /status get a histogram for each step. Default: false.
@@ -310,8 +308,8 @@ pub struct Limits {
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
     /// The destination of the access log: the path of a file, "stdout", "syslog", "journald" or
-    /// "off". "syslog" is /dev/log; others are "syslog:unix:PATH", "syslog:udp://HOST:PORT" and
-    /// "syslog:tcp://HOST:PORT". Default: "off".
+    /// "off". "syslog" means /dev/log. Other forms are "syslog:unix:PATH", "syslog:udp://HOST:PORT"
+    /// and "syslog:tcp://HOST:PORT". Default: "off".
     pub access: Option<At<String>>,
     /// The format of the access log: "common", "combined", "json", or a pattern of Apache's %
     /// directives. Needs `access`. Default: "combined".
@@ -474,16 +472,16 @@ pub struct Site {
     /// slash. "refuse" answers 404. "pass" passes such a path on, unless another route would match
     /// it with real slashes. Default: "refuse".
     pub encoded_slashes: Option<EncodedSlashes>,
-    /// Merges repeated slashes in paths. With false, backends get them unchanged, as paths that
-    /// contain a URL need. A path then gets 404 if another route would match it with merged
+    /// Merges repeated slashes in paths. With false, backends get repeated slashes, which paths
+    /// that contain a URL need. A path then gets 404 if another route would match it with merged
     /// slashes. Default: true.
     pub merge_slashes: Option<bool>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
     /// Pages for errors: files by status ("404") or class ("5xx"), or tables with `file` and
-    /// `status`. Placeholders such as {status}, {reason}, {host} and {path} are filled in and escaped
-    /// for .html and .json. A route's own
-    /// pages have precedence. Default: short pages that name the status.
+    /// `status`. Placeholders such as {status}, {reason}, {host} and {path} are filled in and
+    /// escaped for .html and .json. A route's own pages have precedence. Default: short pages that
+    /// name the status.
     pub error_pages: ErrorPages,
     /// Also replaces the error replies of applications and servers with `error_pages`. Default:
     /// false.
@@ -494,7 +492,7 @@ pub struct Site {
     /// Redirects requests without TLS to the same URL with https://. Default: false.
     pub redirect_to_https: Option<At<bool>>,
     /// Serves HTTP/3 as well, over UDP on the address and port of each https:// listener. An
-    /// Alt-Svc field in other replies announces it. Default: false.
+    /// Alt-Svc field in replies over HTTP/1.1 and HTTP/2 announces HTTP/3. Default: false.
     pub http3: Option<At<bool>>,
     /// The certificate and TLS settings of https:// listeners.
     pub tls: Option<At<Table<Tls>>>,

@@ -32,8 +32,7 @@ impl Plan {
     /// Returns an error with these findings, which refuses the plan. `findings` must not be empty.
     pub fn refuse(&self, findings: &[Finding]) -> ConfError {
         let sources = &*self.file.0;
-        // The tree is assembled again. It was not kept when the plan was made, because findings are
-        // rare.
+        // Assemble the tree again: the plan does not keep it, because findings are rare.
         let tree = whole::assemble(sources, &mut Outside::default()).ok();
         let problem = |finding: &Finding| {
             let span = tree.as_ref().map_or(0..0, |(tree, _)| find(tree, &finding.key));

@@ -397,7 +397,7 @@ pub enum EncodedSlashes {
 
 impl Site {
     /// Returns true if the site trusts proxies on Unix sockets only because it trusts 127.0.0.1.
-    /// Forebay used that address for the peers of Unix sockets before it had the value `"unix"`.
+    /// Such a configuration should name them with `"unix"` instead.
     pub fn trusts_unix_by_address(&self) -> bool {
         let local = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         self.trusted_proxies.iter().any(|proxy| proxy.contains(local))
@@ -406,7 +406,7 @@ impl Site {
 
     /// Returns the first route that matches the request, and the part that its pattern matched.
     ///
-    /// `path` is decoded and normalised, and has no query.
+    /// `path` is decoded and normalized, and has no query.
     pub fn route<'s, 'p>(
         &'s self,
         method: &[u8],

@@ -2,8 +2,8 @@
 //!
 //! The addresses of one IPv6 network (/64) count together, because one subscriber has a whole network.
 //!
-//! By default the limit spares loopback and private addresses. Many clients may share such an
-//! address: those of a load balancer, and those of a container's network. Load tests come from there, too.
+//! By default the limit spares loopback and private addresses. All clients of a load balancer or of
+//! a container's network may share such an address, and load tests come from there.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

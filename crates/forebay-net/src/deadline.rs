@@ -183,8 +183,9 @@ impl Deadlines {
         self.is_patient.set(true);
     }
 
-    /// Closes every connection that has no request in progress and no unread input. A new connection
-    /// has 1 s for its first request. After [`Self::set_patient`], an idle connection closes after 2 s. Lets quiet tunnels expire. Call this repeatedly while the server stops.
+    /// Closes every connection that has no request in progress and no unread input. A new
+    /// connection has 1 s for its first request. After [`Self::set_patient`], an idle connection
+    /// closes after 2 s. Lets quiet tunnels expire. Call this repeatedly while the server stops.
     pub fn close_idle(&self) {
         let quiet = self.tunnel_quiet();
         for (_, socket) in self.sockets.borrow().iter() {

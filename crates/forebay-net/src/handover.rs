@@ -58,7 +58,7 @@ const LENGTH: usize = 8192;
 /// to do.
 const MESSAGE_LIMIT: Duration = Duration::from_secs(30);
 
-/// ListenerKind of a listener.
+/// Kind of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListenerKind {
     /// A TCP or Unix socket that listens.
@@ -104,7 +104,7 @@ impl ListenerKind {
 /// Copies of a listener's sockets.
 #[derive(Debug)]
 pub struct SocketCopies {
-    /// ListenerKind of the listener.
+    /// Kind of the listener.
     pub kind: ListenerKind,
     /// Address in the configuration, as text.
     pub configured: String,
@@ -189,12 +189,13 @@ pub struct Heritage {
     pub keys: String,
 }
 
-/// The old process's end. The new process waits for its end as long as this value exists.
+/// The old process's end of the socket. [`Takeover::wait_for_end`] waits as long as this value
+/// exists.
 #[derive(Debug)]
 pub struct Handover(OwnedFd);
 
 impl Handover {
-    /// Creates both ends. The second one becomes the new process's standard input.
+    /// Creates both ends of the socket. The second one becomes the new process's standard input.
     pub fn new() -> io::Result<(Self, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -248,11 +249,12 @@ impl Handover {
     }
 }
 
-/// The new process's end.
+/// The new process's end of the socket.
 #[derive(Debug)]
 pub struct Takeover {
     socket: OwnedFd,
-    /// Becomes readable when the old process has ended. `None` if the system refuses it.
+    /// Becomes readable when the old process has ended. `None` if the system provides no such
+    /// descriptor.
     process: Option<OwnedFd>,
     /// The sockets of each listener of the old process.
     pub listeners: Vec<SocketCopies>,
@@ -289,7 +291,7 @@ impl Takeover {
             rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
             set_socket_timeout(&socket, Timeout::Recv, Some(MESSAGE_LIMIT))?;
             let (listeners, keys) = receive_listeners(&socket)?;
-            // The old process has created both ends, so it is the peer of either.
+            // The old process has created both ends, so it is the peer of this one, too.
             let peer = socket_peercred(&socket).ok();
             let process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
             Ok(Self { socket, process, listeners, keys })
@@ -315,8 +317,9 @@ impl Takeover {
 
     /// Waits until the old process has ended.
     pub fn wait_for_end(self) {
-        // A process that is killed may close this socket before its UDP sockets. Their order of closing
-        // decides about the positions of the others (`FormerDatagrams::release`).
+        // Wait for the process first: if it is killed, it may close this socket before its UDP
+        // sockets. Their closing changes the positions of this process's sockets
+        // (`FormerDatagrams::release`).
         if let Some(process) = &self.process {
             let mut ended = [PollFd::new(process, PollFlags::IN)];
             while poll(&mut ended, None) == Err(rustix::io::Errno::INTR) {}
@@ -339,8 +342,7 @@ fn receive_listeners(socket: &OwnedFd) -> io::Result<(Vec<SocketCopies>, String)
     loop {
         let (head, sockets) = receive(socket)?;
         if head == END {
-            // Before this, the higher limit that this process has inherited leaves room for all
-            // sockets.
+            // Restore the limit only now: the inherited, higher limit left room for all sockets.
             restore_limit(soft);
             return Ok((listeners, keys));
         }

@@ -18,8 +18,8 @@ use crate::tls::{Handshake, ServerTls};
 
 /// The head of a request, and the values that the server derives from it and from the connection.
 #[derive(Clone)]
-// More than 20 fields: not divided yet. Each request writes most of them, so a division has to be
-// measured with `make instructions`.
+// More than 20 fields: each request writes most of them, so a division has to be measured with
+// `make instructions`.
 pub struct Request {
     /// Bytes of the head. Pipelined requests may follow.
     pub bytes: Vec<u8>,

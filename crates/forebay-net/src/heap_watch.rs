@@ -13,8 +13,7 @@ const BURST: usize = 64;
 pub struct HeapWatch {
     /// Maximum number of connections since memory was returned.
     peak: AtomicUsize,
-    /// True if a connection has been opened since the last time that memory was returned while no
-    /// connection was open.
+    /// True if a connection was opened after memory was last returned with no connection open.
     was_used: AtomicBool,
 }
 
@@ -29,8 +28,8 @@ impl HeapWatch {
         }
     }
 
-    /// Returns true if a connection has been opened since the last time that memory was returned
-    /// while no connection was open.
+    /// Returns true if a connection was opened after memory was last returned with no connection
+    /// open.
     pub fn was_used(&self) -> bool {
         self.was_used.load(Ordering::Relaxed)
     }

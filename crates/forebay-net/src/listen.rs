@@ -1,8 +1,8 @@
 //! Listening sockets, and the distribution of connections among threads.
 //!
 //! For each address, each thread has its own socket (SO_REUSEPORT). Such sockets share an address
-//! with other processes silently. Therefore a socket without the option is bound first, to detect
-//! that the port is in use. A socket whose address leaves the configuration is closed when its
+//! with other processes silently. Therefore Forebay first binds a socket without the option, which
+//! fails if the port is in use. A socket whose address leaves the configuration is closed when its
 //! queue is empty.
 //!
 //! The kernel distributes connections among these sockets. A thread passes new connections to the
@@ -236,9 +236,9 @@ impl FormerDatagrams {
 
     /// Lets this process receive all packets. Call this after the former process has ended.
     pub fn release(mut self) -> io::Result<()> {
-        // The kernel moves the last socket to the position of a closed one. If the former sockets
-        // are closed from the last to the first, this turns the order of the other sockets by their
-        // number (`succeed_udp` sets `shift` to this).
+        // The kernel moves the last socket to the position of a closed one. Closing the former
+        // sockets from the last to the first thus rotates the other sockets by the number of former
+        // sockets. `succeed_udp` has set `shift` to this number.
         while self.sockets.pop().is_some() {}
         attach_reuseport_filter(self.own_socket.as_fd(), self.own, None)
     }

@@ -59,7 +59,7 @@ const COMPRESSED: u8 = b'd';
 const NOT_COMPRESSED: u8 = b'n';
 
 /// Number of bytes that the server may write before the next rotation.
-// The server rotates before a write, and the process does not know its length.
+// The server rotates before a write, and the process does not know the length of this write.
 const NEXT_WRITE: u64 = 5 << 20;
 
 impl Opener {

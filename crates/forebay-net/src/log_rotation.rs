@@ -81,8 +81,8 @@ impl RotatedLog {
             let _ = renameat_with(&self.dir, &old, &self.dir, &self.name, RenameFlags::NOREPLACE);
         })?;
         let read_only = Permissions::from_mode(found.mode() & 0o777 & !WRITABLE);
-        // The file may belong to another user, who gave write permission to the group. Other
-        // processes then compare the file with its name.
+        // Ignore a failure: the file may belong to another user, who gave write permission to the
+        // group. Other processes then compare the file with its name.
         let _ = current.set_permissions(read_only);
         self.delete_oldest()?;
         Ok(new)
@@ -91,8 +91,8 @@ impl RotatedLog {
     /// Gives the log the name of an old file. Returns this name.
     fn rename(&self) -> io::Result<OsString> {
         let now = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
-        // The new name is later than all others, even if the clock was set back. The oldest files
-        // are deleted.
+        // Make the new name later than all others, even if the clock was set back, because the
+        // oldest files are deleted.
         let last = self.old_files()?.pop();
         let last = last.filter(|last| *last.time >= *now.as_bytes());
         let (time, first) = match last {

@@ -279,7 +279,7 @@ impl Network {
         receiver
     }
 
-    /// From now on, gives attempts to connect to `destination` no answer.
+    /// Leaves further attempts to connect to `destination` unanswered.
     pub fn fall_silent(&self, destination: Destination) {
         self.listeners.borrow_mut().insert(destination, None);
     }

@@ -1,8 +1,8 @@
 //! Applies a route's changes to the fields of a request before the route's origin receives it.
 //!
 //! The changed fields replace the fields of the head. Thus no protocol to a backend needs code for
-//! these changes. After the origin, the client's fields are restored for the log and for other
-//! routes.
+//! these changes. When the origin has returned, the client's fields are restored for the log and
+//! for other routes.
 //!
 //! The client's own fields of these names are removed. Letter case is ignored, and any punctuation
 //! counts as `-`, because CGI does not distinguish them. A client cannot remove a rule's field by

@@ -157,8 +157,8 @@ impl Socket {
         self.shared.occupancy.set(activity, &self.deadlines);
     }
 
-    /// Records that the connection has carried a request. Otherwise a server that stops lets it wait
-    /// for its first request for a moment.
+    /// Records that the connection has carried a request. A stopping server leaves other
+    /// connections open for a moment, for their first request.
     pub fn set_used(&self) {
         self.shared.occupancy.set_used();
     }

@@ -72,7 +72,7 @@ impl Passed {
     }
 }
 
-/// Divides sockets into groups of one for each thread. If there are fewer sockets than threads,
+/// Divides sockets into groups with one socket per thread. If there are fewer sockets than threads,
 /// threads share them.
 fn divide(sockets: &[Socket], threads: usize, listen: &Listen) -> io::Result<Vec<Vec<Listener>>> {
     let group = |part: &[Socket]| {

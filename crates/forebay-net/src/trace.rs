@@ -37,7 +37,7 @@ pub enum ExportResult {
     Exported,
     /// The queue was full.
     Dropped,
-    /// The collector was away, too slow, or refused the spans.
+    /// The collector was unreachable, too slow, or refused the spans.
     Failed,
 }
 
@@ -153,7 +153,7 @@ impl Tracer {
         let is_single = parents.next().is_none();
         let parent = first.filter(|_| is_accepted && is_single).and_then(TraceParent::parse);
         if let Some(own) = parent.filter(|parent| !parent.is_sampled) {
-            // The trace goes past this server: the backend gets the fields unchanged.
+            // This server has no part in the trace: the backend gets the fields unchanged.
             return Some(Box::new(RequestTrace { own, parent: None }));
         }
         let trace_id = parent.map_or_else(new_trace_id, |parent| parent.trace_id);
@@ -178,7 +178,8 @@ impl Tracer {
 
     /// Returns true if a new trace is recorded.
     fn samples(&self, trace_id: &[u8; 16]) -> bool {
-        // The decision follows from the identifier, so that equal servers decide equally.
+        // The decision follows from the identifier, so that servers with the same rate decide
+        // alike.
         let [.., a, b, c, d, e, f, g] = *trace_id;
         let number = u64::from_be_bytes([0, a, b, c, d, e, f, g]);
         let limit = u128::from(self.0.traces.per_million) * (1 << 56) / 1_000_000;

@@ -37,7 +37,7 @@ const EMPTYING: Duration = Duration::from_millis(200);
 pub struct Accepting {
     context: Rc<FrontContext>,
     listeners: HashMap<usize, OpenListener>,
-    /// Ends the messages from other threads.
+    /// Closes the inbox of messages from other threads.
     close_inbox: oneshot::Sender<()>,
 }
 
@@ -75,7 +75,8 @@ impl Accepting {
     /// connections in the middle of their handshake belong to this process.
     pub async fn leave(self) {
         for OpenListener { close, .. } in self.listeners.into_values() {
-            // A task may hold a connection that waits for room. It serves this connection first.
+            // A task may hold a connection that waits for room. The task serves this connection
+            // before it ends.
             let _ = close.send(Closing::Leave);
         }
         let _ = self.close_inbox.send(());
@@ -168,7 +169,8 @@ fn place(
         Some(other) => {
             let Ok(stream) = stream.into_std() else { return };
             let handed = Handed { stream, peer, listener: index };
-            // A server that stops ends its threads one after the other.
+            // `hand` fails if the other thread has ended, because a stopping server ends its
+            // threads one by one.
             let Err(Handed { stream, .. }) = thread.load.hand(other, handed) else { return };
             let Ok(stream) = TcpStream::from_std(stream) else { return };
             stream
@@ -179,8 +181,8 @@ fn place(
     start(context, socket, peer.into(), own, index);
 }
 
-/// Receiver of messages from other threads. When it is dropped, it subtracts the connections that
-/// the thread has not taken from the count of the thread.
+/// Receiver of messages from other threads. On drop, it removes the connections that the thread has
+/// not served from the thread's count.
 struct Inbox {
     context: Rc<FrontContext>,
     messages: mpsc::UnboundedReceiver<Message>,
@@ -199,8 +201,8 @@ impl Drop for Inbox {
     }
 }
 
-/// Serves connections from other threads. After `closed`, other threads keep their connections, and
-/// those that have arrived are still served.
+/// Serves connections from other threads. After `closed`, accepts no further ones, but serves those
+/// that have arrived.
 async fn take_handed(mut inbox: Inbox, mut closed: oneshot::Receiver<()>) {
     let context = inbox.context.clone();
     let mut is_closed = false;
@@ -228,7 +230,7 @@ async fn take_handed(mut inbox: Inbox, mut closed: oneshot::Receiver<()>) {
             let socket = Socket::tcp(stream, &context.thread.deadlines);
             start(&context, socket, peer.into(), own, listener);
         }
-        // `hand` has counted the connection, and `start` counts it again.
+        // Undo the count of `hand`, because `start` counts the connection again.
         context.thread.load.leave(context.thread.index);
     }
 }

@@ -199,7 +199,7 @@ impl Body {
     /// of it is no longer in memory.
     pub fn rewind(&mut self) -> bool {
         if !self.is_in_hand() {
-            // The rest of the body would look like a complete body.
+            // Otherwise `tap` would take the rest of the body for a complete body.
             self.tap = None;
             return false;
         }
@@ -262,8 +262,8 @@ impl Body {
         self.is_discarded = true;
     }
 
-    /// Forgets the size of an earlier request on the connection. `received` bytes of the next
-    /// head, which is refused, have arrived.
+    /// Replaces the sizes of the connection's earlier request. The next head is refused after
+    /// `received` bytes.
     pub(crate) fn forget(&mut self, received: usize) {
         (self.head_len, self.read) = (received, 0);
     }
@@ -333,7 +333,7 @@ impl Body {
         trailers
     }
 
-    /// Joins the payload `first` and the payloads of the chunks received after it in `gathered`.
+    /// Copies the payload `first`, and the payloads of the chunks received after it, to `gathered`.
     /// Returns false if no further payload was received. The chunks stay in `inbox` for
     /// [`Body::rewind`].
     fn gather(&mut self, first: &Range<usize>) -> Result<bool, HttpError> {

@@ -1,4 +1,4 @@
-//! The order to close a listener.
+//! The command to close a listener.
 
 use tokio::sync::oneshot;
 
@@ -11,8 +11,8 @@ pub enum Closing {
     Leave,
 }
 
-/// The order to close a listener, which takes effect after the event loop has reported the
-/// connections in the listener's queue.
+/// The command to close a listener. Takes effect after the event loop has reported the connections
+/// in the listener's queue.
 pub struct CloseOrder {
     order: oneshot::Receiver<Closing>,
     given: Option<Closing>,
@@ -23,7 +23,7 @@ impl CloseOrder {
         Self { order, given: None }
     }
 
-    /// Waits for the order.
+    /// Waits for the command.
     pub async fn given(&mut self) {
         if self.given.is_none() {
             self.given = Some((&mut self.order).await.unwrap_or(Closing::Empty));
@@ -38,12 +38,12 @@ impl CloseOrder {
         self.given == Some(Closing::Leave)
     }
 
-    /// Waits for the order, and then for the event loop's next report about sockets. The caller
+    /// Waits for the command, and then for the event loop's next report about sockets. The caller
     /// must accept the connections of this report before it waits again.
     pub async fn wait(&mut self) {
         self.given().await;
-        // The order may arrive before the event loop has reported a connection in the queue. A
-        // close of the listener would then reset this connection.
+        // The command may arrive before the event loop has reported a connection in the queue.
+        // Closing the listener at once would reset this connection.
         tokio::task::yield_now().await;
     }
 }

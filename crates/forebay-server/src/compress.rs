@@ -199,7 +199,7 @@ impl Compressor {
         self.push(data, &mut out)?;
         self.finish(&mut out)?;
         let copy: Arc<[u8]> = out.into();
-        // To bound the memory, store only copies of at most half the size, one per algorithm.
+        // To bound the memory, store only one copy per algorithm, of at most half the body's size.
         let mut kept = copies.all();
         let is_known = kept.iter().any(|(known, _)| *known == algorithm);
         if copy.len() <= data.len() / 2 && !is_known {

@@ -39,7 +39,7 @@ pub async fn try_routes<'s>(
         if !request.unmasked.is_empty() && site.is_ambiguous(request, from, at) {
             return Err(ambiguous_route());
         }
-        // Before a rewrite of this route, because a rewrite makes the request internal.
+        // Check this before a rewrite of this route, because a rewrite makes the request internal.
         if route.internal && !exchange.request.is_internal {
             return Err(only_internal());
         }
@@ -95,7 +95,7 @@ pub async fn try_routes<'s>(
             outcome => return outcome.map(|()| route),
         };
         // A route may have matched a suffix within the path (`/x.php/y`). If no script ends with
-        // this suffix, the routes below may answer.
+        // this suffix, later routes may answer.
         let is_by_segment = route.matcher.is_by_segment(&exchange.request.path);
         let is_for_below = fault.decline == Decline::Always || route.fallback || is_by_segment;
         let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
@@ -131,9 +131,8 @@ enum Ruling<'s> {
 
 /// Applies `rules` to a request that route `at` is to answer. Each rule has the number of its route
 /// and another path of the requested resource.
-// Only gates have two callers: this function and `admit`. All other futures are called only in
-// `try_routes`. The compiler inlines a future with one caller, which saves 200 instructions per
-// request.
+// A gate's future has two callers, this function and `admit`. Each other future has only one,
+// `try_routes`. The compiler then inlines it, which saves 200 instructions per request.
 async fn apply_rules<'s>(
     exchange: &mut Exchange,
     (site, at): (&'s Site, usize),
@@ -151,7 +150,7 @@ async fn apply_rules<'s>(
         if rule.keeps_from.contains(&at) {
             return Err(kept_from_scripts());
         }
-        // If a rewritten path leads to a route below, only the gate of that route applies.
+        // If a rewritten path leads to a later route, only the gate of that route applies.
         if rule.instead != Instead::No && number < at {
             exchange.request.reroute(path);
             exchange.request.take(&rule.matcher);
@@ -204,9 +203,9 @@ fn client_left() -> Fault {
     Fault::client(499, "the client closed before it was answered")
 }
 
-/// Returns the fault for a path that two servers could read differently: with `%2F` and backslashes
-/// as slashes, or repeated slashes as one slash, it selects another route. A backend may read the
-/// path in that way, and a client could thus bypass a route.
+/// Returns the fault for a path that selects another route if `%2F` and backslashes count as
+/// slashes, or repeated slashes as one. A backend may read the path so, and a client could thus
+/// bypass a route.
 pub fn ambiguous_route() -> Fault {
     Fault::client(
         404,
@@ -223,7 +222,7 @@ pub fn no_route() -> Fault {
     Fault::client(404, "no route takes this request")
 }
 
-/// Returns the fault for a script in the directory of a `files` route above.
+/// Returns the fault for a script in the directory of an earlier `files` route.
 pub fn kept_from_scripts() -> Fault {
     Fault::client(
         404,
@@ -293,8 +292,8 @@ fn prepare(exchange: &mut Exchange, route: &Route) {
     exchange.reply.set_buffered(false);
 }
 
-/// Checks the body against the route's limit, and discards a body that the origin does not read. A
-/// route with a fallback that does not read bodies leaves the body to the next route.
+/// Checks the body against the route's limit, and discards a body that the origin does not read. If
+/// the route has a fallback, leaves such a body to the next route.
 async fn admit_body(body: &mut Body, reply: &mut Reply, route: &Route) -> Result<(), Fault> {
     let takes_body = route.origin.takes_body();
     if (route.falls_back() || route.origin.may_fall_back()) && !takes_body {

@@ -32,7 +32,7 @@ pub struct Filters {
 /// A change to the body of one reply.
 pub struct BodyFilter {
     replacer: Option<Replacer>,
-    /// Settings for the evaluation of the page, until the head has shown if it is one.
+    /// SSI settings, until the reply's head has shown if the reply is a page.
     ssi: Option<Rc<Ssi>>,
     /// The page, while its body is collected.
     page: Option<SsiPage>,
@@ -131,7 +131,8 @@ impl BodyFilter {
         Ok(())
     }
 
-    /// Returns the change to a reply of this media type, as far as it is known before the head.
+    /// Returns the change to a reply of this media type, as far as it is known before the reply's
+    /// head.
     pub(crate) fn change_of(&self, content_type: &str) -> BodyChange {
         let media_type = content_type.split(';').next().unwrap_or_default().trim().as_bytes();
         let is_meant = |types: &[MediaPattern]| types.iter().any(|one| one.matches(media_type));
@@ -221,7 +222,7 @@ impl BodyFilter {
 /// Reason why a body is not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unchanged {
-    /// The reply is none of those that the route changes.
+    /// The route changes no replies of this type or status.
     Other,
     /// The body is encoded.
     Encoded,
@@ -265,8 +266,8 @@ pub(crate) fn adapt_head(out: &mut Vec<u8>, start: usize, keeps_validators: bool
     }
 }
 
-/// Sets `Cache-Control` so that caches give the reply to no other visitor. Removes fields of the
-/// lines of `out` from `start` on that precede `Cache-Control` in some caches.
+/// Sets `Cache-Control` in the lines of `out` from `start` on, so that caches give the reply to no
+/// other visitor. Removes the fields that some caches prefer to `Cache-Control`.
 pub(crate) fn forbid_sharing(out: &mut Vec<u8>, start: usize, value: &[u8]) {
     let lines = out.split_off(start);
     for line in lines.split_inclusive(|&b| b == b'\n') {
@@ -277,7 +278,7 @@ pub(crate) fn forbid_sharing(out: &mut Vec<u8>, start: usize, value: &[u8]) {
     encode::field(out, "Cache-Control", value);
 }
 
-/// Returns true if a field of this name precedes `Cache-Control` in some caches. An example is
+/// Returns true if some caches prefer a field of this name to `Cache-Control`. An example is
 /// `CDN-Cache-Control` (RFC 9213).
 pub(crate) fn is_targeted(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();

@@ -32,8 +32,8 @@ const PLAIN_REPLY: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
 /// First byte of a TLS record that carries a handshake.
 const HANDSHAKE_RECORD: u8 = 0x16;
 
-/// Alerts to clients whose server name may have no certificate, and whose certificate came too late:
-/// unrecognized_name and internal_error (RFC 8446 section 6.2).
+/// Alerts (RFC 8446 section 6.2): unrecognized_name if the client's server name may have no
+/// certificate, and internal_error if the certificate came too late.
 const UNKNOWN_NAME: &[u8] = &[0x15, 3, 3, 0, 2, 2, 112];
 const LATE: &[u8] = &[0x15, 3, 3, 0, 2, 2, 80];
 

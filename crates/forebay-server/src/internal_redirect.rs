@@ -199,7 +199,7 @@ async fn send_file(
     let always = FieldChanges { add: fields, remove };
     reply.set_rules(Some(Rc::new(Rules { always, ..Rules::default() })));
     sendfile.files.serve(exchange).await.map_err(|fault| {
-        // Restore the route's rules, because the fields belong to the file and not to an error
+        // Restore the route's rules: the fields of the reply belong to the file, not to an error
         // page.
         exchange.reply.set_rules(rules);
         match fault.status {

@@ -45,8 +45,8 @@ pub enum Length {
 }
 
 /// The reply to one request.
-// More than 20 fields: not divided yet. Each reply writes most of them, so a division has to be
-// measured with `make instructions`.
+// More than 20 fields: each reply writes most of them, so a division has to be measured with `make
+// instructions`.
 pub struct Reply {
     stream: Option<Stream>,
     out: Vec<u8>,
@@ -101,7 +101,7 @@ pub struct Reply {
     is_buffered: bool,
     status: u16,
     body_bytes: u64,
-    /// Length of the head of the final reply; while it is written, its start in `out`.
+    /// Length of the final reply's head. While the head is being written, its start in `out`.
     head_bytes: u32,
     /// Limits the speed of the body.
     pace: Option<Box<pace::Pace>>,

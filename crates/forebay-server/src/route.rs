@@ -74,8 +74,8 @@ pub struct Site {
     pub encoded_slashes: EncodedSlashes,
     /// Treatment of repeated slashes in paths.
     pub slashes: Slashes,
-    /// Token of the site's configuration. Its reference count shows if requests can still use the
-    /// site. Otherwise, the applications of the configuration can be stopped.
+    /// Token of the site's configuration. The applications of the configuration can be stopped when
+    /// no site holds the token any longer.
     pub held: Arc<()>,
     /// Number of the access log for requests that no route answers.
     pub log: Option<usize>,
@@ -152,7 +152,7 @@ pub struct Route {
 
 /// Finds other paths for which an origin would answer with the requested resource.
 pub trait OtherPaths {
-    /// Returns the other paths of the resource that `request` names. The routes above are matched
+    /// Returns the other paths of the resource that `request` names. Earlier routes are matched
     /// with these paths. `second` is the current time in seconds. A fault refuses the request.
     fn of(&self, request: &Request, second: u64) -> Result<Vec<OtherPath>, Fault>;
 }

@@ -190,8 +190,8 @@ impl Server {
         if let Some((user, group)) = identity.numbers().filter(|_| !logs.is_empty()) {
             match Opener::start(&logs, user, group) {
                 Ok(opener) => self.writer.set_opener(opener),
-                // Continue without this process, which cannot start without /proc, for example.
-                // Only logs that the new user may not open can then not be rotated.
+                // Continue without this process, which needs /proc, for example. Without it, logs
+                // that the new user may not open cannot be rotated.
                 Err(error) => self.errors().error(&format!(
                     "cannot start the process that reopens access logs as root: {error}; put the log in \
                      a directory of the server's user, or restart to rotate it"
@@ -249,8 +249,8 @@ impl Server {
         stage.send_replace(Stage::Serving);
         self.is_ready.store(true, Ordering::Relaxed);
         ready();
-        // A predecessor reports the start to the service manager, which does not listen to this
-        // process before.
+        // If there is a predecessor, it reports the start, because the service manager does not
+        // listen to this process yet.
         if !self.succession.has_predecessor() {
             self.notify.ready("serving");
         }
@@ -269,7 +269,7 @@ impl Server {
                 Signalled::Requested(ReloadRequest { prepare, outcome }) => {
                     let reloaded = self.reload(&runtime, &mut signals, &threads, prepare);
                     left = reloaded.1;
-                    // A stop leaves the change undecided, so that it has no outcome.
+                    // After a stop, the result of the change is unknown, so send no outcome.
                     if !matches!(left, Some(Signalled::Stop)) {
                         let _ = outcome.send(reloaded.0);
                     }
@@ -281,7 +281,7 @@ impl Server {
                 Signalled::Alone => left = self.end_takeover(),
             }
         };
-        // Requests that still wait fail at once.
+        // Let changes that still wait fail at once.
         drop(reloads);
         if last == Stage::Stopping {
             runtime.block_on(self.drain(&mut signals));
@@ -333,7 +333,7 @@ impl Server {
         runtime.block_on(async {
             let second_signal = async {
                 if second.await.is_err() {
-                    // The thread that waits for a second signal could not start.
+                    // The thread could not start, so no second signal is ever reported.
                     std::future::pending::<()>().await;
                 }
             };

@@ -105,8 +105,9 @@ impl ThreadStart {
             // after a reload.
             drop(self.tables);
             let mut accepting = Accepting::new(&context, self.handed);
-            // A process that another one must let in does not accept connections before. If the
-            // takeover fails, this process ends without accepting any.
+            // Accept no connection before the stage allows it: a successor waits until its
+            // predecessor lets it serve. If the takeover fails, this process ends without accepting
+            // any.
             if self.stage.wait_for(|stage| *stage != Stage::Opening).await.is_err() {
                 return;
             }

@@ -105,7 +105,7 @@ struct Evaluation<'a> {
     request: &'a Request,
     routes: &'a dyn Routes,
     state: Rc<IncludeState>,
-    /// Targets of the page and of all pages around it.
+    /// Targets of the page and of all pages that include it.
     chain: Vec<Vec<u8>>,
     limit: usize,
     out: Vec<u8>,
@@ -204,7 +204,7 @@ impl<'a> Evaluation<'a> {
 
     /// Logs a failure, and writes the text for failures.
     fn fail(&mut self, failure: &str) -> Result<(), Fault> {
-        // Not the decoded path, because it may have line ends.
+        // Log the target and not the decoded path, which may have line ends.
         let page = String::from_utf8_lossy(self.request.target());
         self.stream.thread().log_limited(Level::Warn, &format!("ssi: {failure}: in {page}"));
         let text = std::mem::take(&mut self.error_text);
@@ -472,7 +472,8 @@ impl Encoding {
                 (Self::Entity, b'>') => out.extend_from_slice(b"&gt;"),
                 (Self::Entity, b'"') => out.extend_from_slice(b"&quot;"),
                 (Self::Entity, b'\'') => out.extend_from_slice(b"&#39;"),
-                // Some browsers read escape sequences of ISO-2022 in pages without a charset.
+                // Replace control bytes, because some browsers read escape sequences of ISO-2022 in
+                // pages without a charset.
                 (Self::Entity, byte) if byte.is_ascii_control() && !b"\t\r\n".contains(&byte) => {
                     out.extend_from_slice(b"&#xFFFD;");
                 }

@@ -5,13 +5,13 @@
 //! 101 are forwarded after it. If the reply is not a 101, these bytes are the client's next
 //! request. An upgrade with a body is refused (400), because backends disagree on the start of the
 //! tunnel. An upgrade to HTTP/2 or TLS is ignored: requests inside it would bypass the routes.
-//! The frames of a WebSocket's backend are followed, so that a close frame can be added.
+//! Forebay follows the frames of a WebSocket's backend, to add a close frame between messages.
 //!
 //! The tunnel runs after the origin returns, and does not end when the client closes its sending
 //! side. An idle tunnel holds no buffer. When the server stops, a tunnel ends after three seconds
-//! of silence or at the end of the grace period. The client of a WebSocket then gets a close frame with
-//! the code 1001 (`farewell`) as soon as no messages flow, or after the first message that ends 2 s
-//! after the stop.
+//! of silence or at the end of the grace period. The client of a WebSocket gets a close frame with
+//! the code 1001 (`farewell`) as soon as no messages flow, or 2 s after the stop, after the next
+//! message.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -297,7 +297,7 @@ struct Direction<'a> {
     is_lost: Cell<bool>,
     /// Set when the client of a WebSocket sends something.
     is_asked: Option<Rc<Cell<bool>>>,
-    /// For the frames that a backend sends to the client of a WebSocket.
+    /// Follows the frames that a backend sends to the client of a WebSocket.
     farewell: Option<Farewell>,
 }
 

@@ -39,8 +39,8 @@ pub fn rank_codings(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
     found.into_iter().map(|(_, index)| index).collect()
 }
 
-/// Returns the numbers of all languages in `offered`, those that a client prefers first (RFC 4647
-/// section 3.4). Tags are compared without regard to case.
+/// Returns the indices of all languages in `offered`, with the client's preferred ones first (RFC
+/// 4647 section 3.4). Tags are compared without regard to case.
 ///
 /// The range `de` accepts the tag `de-ch`, and the range `de-ch` also accepts the tag `de`. The
 /// client's weights determine the order, then the client's order. Languages that the client does not

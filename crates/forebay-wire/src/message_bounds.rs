@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(bounds(&long), [0, 204]);
         let longer = [&[0x82, 127, 0, 0, 0, 0, 0, 1, 0, 0][..], &[0x88; 65_536]].concat();
         assert_eq!(bounds(&longer), [0, 65_546]);
-        // Nothing follows the server's own close frame, and nothing a masked frame.
+        // Nothing may follow the server's own close frame, or a masked frame.
         assert_eq!(bounds(&[0x88, 2, 3, 0xe8]), [0]);
         assert_eq!(bounds(&[0x81, 0x80, 0, 0, 0, 0]), [0]);
         // The largest length ends no message.

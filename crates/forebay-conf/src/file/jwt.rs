@@ -46,9 +46,9 @@ pub struct Jwt {
     pub header: Option<At<String>>,
     /// The cookie with the token. Default: none.
     pub cookie: Option<At<String>>,
-    /// Request headers that the application gets, each with the claim that it has, such as "X-User"
-    /// = "sub". The client's own headers with these names are always removed. A dot leads into a
-    /// claim: "realm_access.roles".
+    /// Request headers that the application gets, each with the claim whose value it gets, such as
+    /// "X-User" = "sub". The client's own headers with these names are always removed. A dot
+    /// separates the names of nested claims: "realm_access.roles".
     pub copy: BTreeMap<String, At<String>>,
     /// The claim that names the user, for REMOTE_USER, {user} and the log. Default: none.
     pub user: Option<At<String>>,

@@ -13,9 +13,9 @@ use super::upstream::{Backend, Balance, Health, ProxyHeader};
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["listen", "to"]))]
 pub struct Relay {
-    /// The addresses to listen on: "address:port", a port for all addresses, "udp://address:port" for
-    /// UDP, "unix:path", or "fd:name" for sockets of a service manager. Several streams may share an address if their
-    /// clients begin with TLS; `sni` then selects the stream.
+    /// The addresses to listen on: "address:port", a port for all addresses, "udp://address:port"
+    /// for UDP, "unix:path", or "fd:name" for sockets of a service manager. Several streams may
+    /// share an address if their clients begin with TLS; `sni` then selects the stream.
     pub listen: Option<At<OneOrMany<NumberOrText>>>,
     /// The server names of the stream's clients (SNI), such as "db.example.org" or "*.example.org".
     /// Without `tls`, Forebay passes the TLS connection on unread. Default: all names that no other

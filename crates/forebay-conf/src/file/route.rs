@@ -68,7 +68,7 @@ pub struct Route {
     /// path info may follow: "/a.php/b".
     pub suffix: Option<At<OneOrMany<String>>>,
     /// Compares `suffix` without the case of ASCII letters: ".php" also matches "/x.PHP". `files`
-    /// routes then send no file with such an end that this route runs. Default: false.
+    /// routes then do not send a file with such an ending if this route runs it. Default: false.
     pub suffix_ignore_case: Option<At<bool>>,
     /// A regular expression that the decoded path must match, in addition to `path` and `suffix`,
     /// such as `^/wiki/(?<title>.+)$`. A named group is a placeholder: `{title}`. With "~*" before
@@ -133,8 +133,8 @@ pub struct Route {
     /// this. Default: no signature is needed.
     pub signed_url: Option<At<Table<SignedUrl>>>,
     /// The methods that the route permits, such as ["GET", "POST"] ("GET" includes HEAD). Requests
-    /// with another method get 405 with `Allow`, while `methods` leaves them to the routes below.
-    /// Default: all methods.
+    /// with another method get 405 with `Allow`. The key `methods` instead leaves such requests to
+    /// later routes. Default: all methods.
     pub allow_methods: Option<At<OneOrMany<String>>>,
     /// Methods that need no permission, such as "GET" (which includes HEAD): `allow`, `deny`,
     /// passwords, `jwt` and `forward_auth` of the route apply only to all other methods. Default:
@@ -145,7 +145,8 @@ pub struct Route {
     /// lead to it. Default: false.
     pub internal: Option<At<bool>>,
     /// With "all", a request must meet all access rules. With "any", it must meet one of them: the
-    /// address rules (`allow` and `deny`), `basic_auth`, `digest_auth`, `jwt`, or `forward_auth`. Default: "all".
+    /// address rules (`allow` and `deny`), `basic_auth`, `digest_auth`, `jwt`, or `forward_auth`.
+    /// Default: "all".
     pub satisfy: Option<At<Satisfy>>,
     /// Limits the number of requests with the same key, such as those of one client, over all
     /// threads: a table with `rate`, or a list of such tables. Further requests get 429 with
@@ -191,9 +192,8 @@ pub struct Route {
     /// Default: false.
     pub always: Option<At<bool>>,
     /// Pages for errors: files by status ("404") or class ("5xx"), or tables with `file` and
-    /// `status`. Placeholders such as {status}, {reason}, {host} and {path} are filled in and escaped
-    /// for .html and .json. Default: those of
-    /// the site.
+    /// `status`. Placeholders such as {status}, {reason}, {host} and {path} are filled in and
+    /// escaped for .html and .json. Default: those of the site.
     pub error_pages: ErrorPages,
     /// Also replaces the error replies of the application or server with `error_pages`. Default:
     /// that of the site.
@@ -315,22 +315,22 @@ pub struct Files {
     /// (`Accept-Language`). The first language is the default. Default: none.
     pub languages: Option<At<OneOrMany<String>>>,
     /// Media types by the end of a file's name, in any case, such as { ".apk" =
-    /// "application/vnd.android.package-archive" }. The longest end that fits counts. They precede
-    /// the built-in types. Default: only the built-in types.
+    /// "application/vnd.android.package-archive" }. The longest end that fits counts. These types
+    /// precede the built-in types. Default: only the built-in types.
     pub types: BTreeMap<String, At<String>>,
     /// The media type of files whose type is unknown. With "", they have no Content-Type. Default:
     /// "application/octet-stream".
     pub default_type: Option<At<String>>,
-    /// Allows later routes to run the scripts in this directory: "below" all of them, "refuse" none
-    /// (scripts get 404). Default: only script routes that would otherwise never run, because this
-    /// route matches all their requests first.
+    /// Allows later routes to run the scripts in this directory. "below" allows all script routes,
+    /// and "refuse" none (scripts get 404). Default: only script routes that would otherwise never
+    /// run, because this route matches all their requests first.
     pub scripts: Option<ScriptsBelow>,
     /// The largest number of ranges in one request, at most 1000. A request for more ranges gets
     /// the whole file. 0: ranges are ignored. Default: 16.
     pub max_ranges: Option<At<usize>>,
 }
 
-/// The script routes below a `files` route that still run their scripts.
+/// The script routes after a `files` route that may run scripts in its directory.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ScriptsBelow {

@@ -127,14 +127,14 @@ pub struct Acme {
     /// dns-01: the time after `dns_hook` in which the DNS servers of the zone take over the record.
     /// The authority then looks for it. Default: "10s".
     pub dns_wait: Option<Time>,
-    /// The account at an authority that has customers (external account binding). Default: none.
+    /// An existing customer account at the authority (external account binding). Default: none.
     pub external_account: Option<At<Table<ExternalAccount>>>,
     /// Obtains a certificate for each host when a client first names the host, if your application
     /// permits it. Default: none.
     pub on_demand: Option<At<Table<OnDemand>>>,
 }
 
-/// An account at an authority that has customers. The authority gives both values.
+/// A customer account at an authority. The authority gives both values.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["key_id", "mac_key"]))]

@@ -131,7 +131,7 @@ pub enum Balance {
     /// Always the same server for the same `hash_key`, by weight. If a server is added or removed,
     /// only its own keys change their server.
     Hash,
-    /// The server with fewer open requests relative to its weight, of two random servers.
+    /// Of two random servers, the one with fewer open requests relative to its weight.
     RandomTwo,
     /// The server with the smallest product: time until the head of a reply, multiplied by open
     /// requests, divided by weight.
@@ -172,8 +172,8 @@ pub struct StatusRetry {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Health {
-    /// The path that Forebay requests. HTTP servers need it. Servers of a `[[stream]]` have no path,
-    /// `statuses` and `body`: they only accept a connection.
+    /// The path that Forebay requests. HTTP servers need it. For servers of a `[[stream]]`, leave
+    /// out `path`, `statuses` and `body`: Forebay only opens a connection.
     pub path: Option<At<String>>,
     /// The statuses of a healthy server: numbers such as 200, ranges such as "200-399" and classes
     /// such as "2xx". Default: ["200-399"].

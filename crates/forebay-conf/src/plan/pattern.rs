@@ -29,7 +29,7 @@ impl HostPattern {
     }
 }
 
-/// A pattern of paths, compared byte by byte with the decoded, normalised path.
+/// A pattern of paths, compared byte by byte with the decoded, normalized path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathPattern {
     /// Exactly this path.
@@ -100,7 +100,7 @@ pub struct Match<'p> {
 impl Matcher {
     /// Returns the match; `None` if the request does not meet the conditions.
     ///
-    /// `path` is decoded and normalised, and has no query. It need not be UTF-8.
+    /// `path` is decoded and normalized, and has no query. It need not be UTF-8.
     pub fn matches<'p>(&self, method: &[u8], path: &'p [u8]) -> Option<Match<'p>> {
         if !self.takes_method(method)
             || !self.takes_suffix(path)

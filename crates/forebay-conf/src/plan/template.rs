@@ -202,7 +202,8 @@ impl Template {
 pub struct ValueMap {
     /// The text that is looked up. It contains no map.
     pub from: Template,
-    /// Values of exactly these texts, in a stable order, because stored replies are named by it.
+    /// Values of exactly these texts, in a stable order, because names of stored replies depend on
+    /// it.
     pub exact: BTreeMap<String, Template>,
     /// Values of texts with a beginning and an end. Longer patterns come first.
     pub globs: Vec<(String, String, Template)>,

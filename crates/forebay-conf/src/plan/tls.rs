@@ -107,7 +107,7 @@ pub struct Acme {
     pub dns_hook: Vec<String>,
     /// The time from the creation of records until the authority is asked to look. Default 10 s.
     pub dns_wait: Duration,
-    /// The account at an authority that has customers.
+    /// The existing customer account at the authority.
     pub external_account: Option<ExternalAccount>,
 }
 

@@ -75,7 +75,7 @@ fn keys(context: &Context<'_>, whole: &File, typed: &At<Table<file::Jwt>>) -> Re
     }
 }
 
-/// Resolves a URL of keys. Anyone on the way could replace keys that are sent without TLS.
+/// Resolves a URL of keys. Anyone on the network path could replace keys that are sent without TLS.
 fn url(
     context: &Context<'_>,
     file: &File,

@@ -74,7 +74,7 @@ pub enum Launcher {
     Direct {
         /// Program and arguments.
         program: Program,
-        /// The successor in progress.
+        /// The successor that was started last.
         child: Option<Child>,
     },
     /// Starts them with the process that stays root.
@@ -199,7 +199,7 @@ pub fn launch_successors(mut arguments: impl Iterator<Item = OsString>) -> ExitC
     // A successor outlives this process, which ends with its server.
     while let Ok(Some((order, descriptor))) = receive_order(&socket) {
         let outcome = match (order, descriptor) {
-            // A server that has been taken over by an attacker must not start many of them.
+            // An attacker who controls the server must not start many successors.
             (START, Some(_)) if child.as_mut().is_some_and(is_running) => {
                 Err(io::Error::other("the last successor still runs"))
             }

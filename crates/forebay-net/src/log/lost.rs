@@ -9,9 +9,9 @@ pub enum LostAt {
     Queue,
     /// A file or standard output could not be written.
     File,
-    /// A syslog server was away or too slow.
+    /// A syslog server was unreachable or too slow.
     Syslog,
-    /// The journal was away or too slow.
+    /// The journal was unreachable or too slow.
     Journal,
 }
 

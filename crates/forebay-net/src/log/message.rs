@@ -1,6 +1,7 @@
 //! Messages of syslog and of the journal of systemd.
 //!
-//! - RFC 5424 over UDP and TCP. Over TCP, each message follows its length (octet counting, RFC 6587
+//! - RFC 5424 over UDP and TCP. Over TCP, its length precedes each message (octet counting, RFC
+//! 6587
 //!   section 3.4.1).
 //! - The local form of `/dev/log`, as `syslog(3)` of the C library writes it. Journald and older
 //!   servers parse no other form there.
@@ -19,7 +20,7 @@ pub(super) const FIELD: u8 = 0x1f;
 // The default of rsyslog for whole messages is 8 KiB.
 const LONGEST: usize = 8 * 1024 - 256;
 
-/// LineKind of a line.
+/// Kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LineKind {
     Access,

@@ -22,7 +22,8 @@ pub struct LogEntry<'a> {
     pub body_bytes: u64,
     /// Time since the end of the request head.
     pub took: Duration,
-    /// Time from the wait for a connection to the backend to the head of its reply, if measured.
+    /// Time from the start of the wait for a backend connection to the head of the backend's reply,
+    /// if measured.
     pub upstream_time: Option<Duration>,
     /// Bytes of the request's head and body.
     pub bytes_in: u64,

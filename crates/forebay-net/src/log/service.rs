@@ -153,7 +153,8 @@ fn warn(line: &str) {
 
 /// The socket of a service.
 enum ServiceSocket {
-    /// Datagrams for a Unix socket. Each is sent by path, so that a new receiver gets the next one.
+    /// Datagrams for a Unix socket. Each is sent by path, so that a restarted receiver gets the
+    /// next one.
     Datagrams(Option<UnixDatagram>, PathBuf),
     Udp(Option<UdpSocket>, String),
     Tcp(Option<TcpStream>, String),
@@ -224,7 +225,7 @@ impl ServiceConnection {
             };
             let Err(error) = outcome else { continue };
             if let ServiceSocket::Udp(socket, _) = &mut self.link {
-                // The name may have another address now.
+                // Resolve the name again, because it may have another address now.
                 *socket = None;
             }
             let stops = took_time(&error);
@@ -253,7 +254,7 @@ impl ServiceConnection {
             stream.write_all(&frames)
         });
         outcome.map_err(|error| {
-            // The server may have received a part of the last frame.
+            // Reconnect, because the server may have received only a part of the last frame.
             *socket = None;
             Loss { lines: count(&lines.text), error }
         })

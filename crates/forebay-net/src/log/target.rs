@@ -177,7 +177,8 @@ impl FileTarget {
         match std::fs::metadata(&self.path) {
             Ok(now) => (now.dev(), now.ino()) != (found.dev(), found.ino()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-            // This process may not see the directory. A rotation removes the write permission.
+            // This process cannot see the directory, but a rotation also removes the write
+            // permission.
             Err(_) => found.mode() & WRITABLE == 0 && !self.is_read_only,
         }
     }
@@ -285,7 +286,7 @@ pub(super) fn open(
     })
 }
 
-/// Writes a warning to standard error. The thread that writes the logs must not wait for itself.
+/// Writes a warning to standard error: the error log would make the log thread wait for itself.
 fn warn(line: &str) {
     let _ = writeln!(io::stderr(), "forebay: {line}");
 }

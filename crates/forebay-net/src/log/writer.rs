@@ -91,8 +91,8 @@ impl Writer {
         Targets::open(log, None)
     }
 
-    /// Makes the writer use `targets` from now on. Lines for other destinations, of threads that have
-    /// not changed their logs yet, go to the targets before. Call [`Self::retire`] afterwards.
+    /// Makes the writer use `targets` from now on. Threads that have not changed their logs yet may
+    /// send lines for former targets, which stay open. Call [`Self::retire`] afterwards.
     pub fn switch(&self, targets: Targets) {
         self.queue.order(Message::Switch(targets));
     }
@@ -239,7 +239,7 @@ impl LogThread {
                         found.troubles.write(&mut found.target, lines, self.opener.as_mut());
                         self.compress_old(&mut found.target);
                     }
-                    // A thread has changed its logs very late.
+                    // A thread has changed its logs too late, so its lines are lost.
                     None => LostAt::Queue.count(memchr::memchr_iter(b'\n', &lines).count() as u64),
                 },
                 Message::Error(level, line) => {

@@ -209,7 +209,7 @@ fn token(path: &[u8]) -> Option<&str> {
     std::str::from_utf8(path.strip_prefix(PREFIX)?).ok()
 }
 
-/// Returns true if a token or a name may be a part of an entry's name.
+/// Returns true if a token or a name may be a part of the name of a store entry.
 fn is_plain(text: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     (1..=LONGEST).contains(&text.len()) && !text.starts_with('.') && text.chars().all(is_plain)

@@ -256,7 +256,7 @@ impl DemandState {
     }
 }
 
-/// One of the waiting handshakes. A drop removes it.
+/// Counts one waiting handshake until it is dropped.
 struct WaitingHandshake<'a>(&'a AtomicUsize);
 
 impl<'a> WaitingHandshake<'a> {
@@ -327,7 +327,7 @@ fn is_host_name(name: &str) -> bool {
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
-    // Programs read a name whose last label is a number as an IPv4 address.
+    // Refuse a name whose last label is a number, because programs read it as an IPv4 address.
     let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
     let last = name.rsplit('.').next().unwrap_or_default();
     name.len() <= LONGEST && name.split('.').all(is_label) && !is_number(last)
@@ -442,7 +442,7 @@ mod tests {
         certificates.finish("a.example");
         assert_eq!(certificates.wait_for("a.example").await, Awaited::Refused);
         assert!(orders.try_recv().is_err());
-        // A receiver that has ended is the same as too many names.
+        // A receiver that has ended has the same effect as too many names.
         drop(orders);
         assert_eq!(certificates.wait_for("b.example").await, Awaited::Late);
     }

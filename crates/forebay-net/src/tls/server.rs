@@ -171,7 +171,7 @@ impl ServerTls {
             (None, None) => {
                 Arc::ptr_eq(&self.certificate, &other.certificate) || chain(self) == chain(other)
             }
-            // Two sites have no certificate in common, even if both have none yet.
+            // Two sites without certificates do not show the same one.
             (ours, theirs) => ours
                 .as_ref()
                 .zip(theirs.as_ref())

@@ -77,7 +77,7 @@ impl TicketKey {
     }
 }
 
-/// The key of each ticket is used once.
+/// Returns a constant nonce, because the key of each ticket is used only once.
 fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; NONCE_LEN])
 }
@@ -95,7 +95,7 @@ impl TicketKeys {
         self.0.read().unwrap_or_else(PoisonError::into_inner).quic
     }
 
-    /// Replaces the key of tokens by one that other machines have.
+    /// Replaces the key of tokens by the one that other machines have.
     pub fn share_quic_token(&self, token: [u8; 32]) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).quic.token = token;
     }
@@ -186,8 +186,8 @@ fn next_ring(ring: &[TicketKey], now: u64) -> Option<Vec<TicketKey>> {
     Some(next)
 }
 
-/// Returns true if tickets of this key may still be valid. The last key always is needed, and the last
-/// one that other machines have.
+/// Returns true if tickets of this key may still be valid. Always true for the last key, and for
+/// the last key that other machines have.
 fn is_needed(ring: &[TicketKey], key: &TicketKey, now: u64) -> bool {
     let replaces =
         |other: &&TicketKey| other.from > key.from && (other.is_shared || !key.is_shared);
@@ -386,7 +386,7 @@ mod tests {
             ring = next_ring(&ring, now + hour * 3600).unwrap_or(ring);
         }
         assert!(ring.len() <= 5, "{}", ring.len());
-        // A machine alone never takes the place of the shared keys.
+        // One machine alone never replaces the shared keys.
         one.renew(now + 100 * PERIOD);
         assert_eq!(newest(&one, now + 100 * PERIOD), newest(&one, now));
     }
@@ -396,7 +396,7 @@ mod tests {
         let keys = keys();
         let shared = TicketKey::new(seconds_now() - PERIOD / 2, true).unwrap();
         assert_eq!(keys.share(&ring_text(std::slice::from_ref(&shared))), Ok(None));
-        // The machine's own key is newer, and does not take its place.
+        // The machine's own key is newer, but the shared key stays in use.
         let late = seconds_now() + 5 * LIFE;
         keys.0.write().unwrap().merge(Vec::new(), late);
         assert_eq!(newest(&keys, late), shared.name);

@@ -124,7 +124,8 @@ impl Front<'_> {
         }
     }
 
-    /// Reads until a request packet is complete, or until the input that has arrived is used up. Answers the pings that arrive before this packet.
+    /// Reads until a request packet is complete, or until the received input is used up. Answers
+    /// the pings before this packet.
     async fn read_packet(&mut self, head: &mut RequestHead) -> Result<NextInput, AjpError> {
         let client = self.client.clone();
         let mut is_limited = false;

@@ -226,7 +226,7 @@ impl PacketFraming {
         Self { most, full: header(most), rests: pieces.map(|piece| header(piece.len() % most)) }
     }
 
-    /// Returns the packets of both pieces between `head` and `end`.
+    /// Returns `head`, the packets of both pieces, and `end`, in this order.
     pub fn pieces<'a>(
         &'a self,
         head: &'a [u8],

@@ -33,7 +33,8 @@ pub(super) struct Replacer {
     values: Vec<Vec<u8>>,
     /// Bytes that have not been written yet.
     held: Vec<u8>,
-    /// Texts that are no longer replaced, because of `once`. Empty without `once`.
+    /// For each text: true if it was replaced and, because of `once`, is not replaced again. Empty
+    /// without `once`.
     done: Vec<bool>,
 }
 
@@ -174,7 +175,7 @@ impl Replacer {
         }
     }
 
-    /// Returns the first place from `at` on at which a text may begin whose end has not arrived.
+    /// Returns the first place, from `at` on, of a possible text whose end has not arrived.
     fn undecided_from(&self, bytes: &[u8], at: usize) -> usize {
         let first = bytes.len().saturating_sub(self.shared.longest.saturating_sub(1));
         let may_begin = |start: &usize| {

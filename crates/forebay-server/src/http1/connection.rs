@@ -240,7 +240,7 @@ async fn read_head(
 
 /// Refuses TLS at once.
 fn refuse_other_protocols(bytes: &[u8]) -> Result<(), Fault> {
-    // A TLS client waits for an answer before it sends bytes that look like a complete HTTP/1 line.
+    // Refuse now: a TLS client waits for an answer, and its bytes may never form an HTTP/1 line.
     // 0x16 is the record type of a TLS handshake, and no method begins with it.
     if bytes[0] == 0x16 {
         return Err(Fault::client(400, "TLS on a listener that speaks plain HTTP"));

@@ -416,8 +416,8 @@ impl Front {
         }
     }
 
-    /// Ends the connection after a time limit. Also ends an idle connection if the server stops, or
-    /// closes the connection to admit another client.
+    /// Ends a connection that has exceeded a time limit, is idle while the server stops, or must
+    /// close to admit another client.
     async fn end_overdue(&mut self) -> bool {
         let (thread, is_evicted) = (self.thread(), self.connection.socket.is_evicted());
         if !thread.is_stopping() && !is_evicted {

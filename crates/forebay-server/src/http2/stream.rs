@@ -133,8 +133,8 @@ impl Http2 {
         self.is_closed.set(true);
     }
 
-    /// Returns the code for RST_STREAM. It is sent if the rest of the reply is not available. For
-    /// tunnels, see RFC 8441 section 5.
+    /// Returns the code of the RST_STREAM that is sent if the rest of the reply is not available.
+    /// For tunnels, see RFC 8441 section 5.
     fn lost_code(&self) -> ErrorCode {
         if self.waits.tunnel_idle.get().is_some() {
             return ErrorCode::CANCEL;

@@ -24,10 +24,10 @@ const LONGEST: usize = 64 * 1024;
 /// Maximum length of a TLS record.
 const LONGEST_RECORD: usize = 16 * 1024;
 
-/// Returns the certificates on demand of the site that a server name selects, if it has such.
+/// Returns the on-demand certificates of the site that a server name selects, if it has any.
 type FindDemand = Box<dyn Fn(&str) -> Option<SiteDemand> + Send + Sync>;
 
-/// What the handshake of one connection waits for. The connection's session and its task share it.
+/// The wait of one handshake for a certificate. The connection's session and its task share it.
 pub struct HeldHello {
     find: FindDemand,
     awaited: Mutex<Option<Arc<AwaitedName>>>,
@@ -72,7 +72,7 @@ impl HeldHello {
         Some(awaited)
     }
 
-    /// Obtains the certificate that the handshake waits for. Completes if there is none.
+    /// Waits for the certificate. Completes only if there is none, or if the handshake then fails.
     pub async fn refused(&self) {
         self.waits.notified().await;
         let awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -170,8 +170,8 @@ impl Session for HeldSession {
     }
 
     fn write_handshake(&mut self, out: &mut Vec<u8>) -> Option<Keys> {
-        // The next packet of the client has no new bytes of the handshake, so `read_handshake` is not
-        // called.
+        // Check here: the next packet of the client has no new bytes of the handshake, so
+        // `read_handshake` is not called.
         if matches!(self.hello, Hello::Waiting(_)) && self.pass_if_ready().is_err() {
             self.held.failed.notify_one();
         }
@@ -299,7 +299,7 @@ mod tests {
         for at in 0..bytes.len() {
             let mut broken = bytes.clone();
             broken[at] ^= 0xff;
-            // Another name or none, but no panic.
+            // The parser may find another name or none, but must not panic.
             parse(&broken);
         }
         assert_eq!(parse(&[2, 0, 0, 0]), HelloName::None);

@@ -219,8 +219,8 @@ async fn begin(
     let thread = &context.thread;
     let peer = incoming.remote_address();
     let mut counted = Counted::new(thread);
-    // A forged source address must not use up the connections that this address may have. Unless a
-    // token has proved the address, the handshake does.
+    // A forged source address must not use up the connections of the real one. If no token has
+    // proved the address, count it after the handshake, which proves it.
     let is_proved = incoming.remote_address_validated();
     if is_proved && !counted.count_address(context, index, peer.into()) {
         return incoming.refuse();
@@ -275,7 +275,7 @@ async fn begin(
     });
 }
 
-/// Obtains the certificate that a handshake waits for. Completes if there is none.
+/// Waits for a certificate. Completes only if there is none, or if the handshake then fails.
 async fn refused(held: Option<Arc<HeldHello>>) {
     match held {
         Some(held) => held.refused().await,
@@ -325,9 +325,10 @@ impl Sites {
         (Arc::new(config), Some(held))
     }
 
-    /// Returns the settings of the endpoint of the socket number `place` on `address`. The successor of
-    /// this process derives the same tokens of stateless resets for this socket. No other endpoint has
-    /// them, because it could reset a connection that is not its own (RFC 9000 section 21.11).
+    /// Returns the settings of the endpoint whose socket on `address` has the number `place`. The
+    /// successor of this process derives the same tokens of stateless resets for this socket.
+    /// Another endpoint with these tokens could reset a connection that is not its own (RFC 9000
+    /// section 21.11).
     fn endpoint_config(&self, address: SocketAddr, place: u8) -> EndpointConfig {
         match self.shown.quic_keys() {
             Some(QuicKeys { reset, .. }) => {

@@ -34,7 +34,7 @@ use crate::context::FrontContext;
 const WAITING: usize = 64;
 /// Maximum size of a datagram in bytes.
 const LARGEST: usize = 65_535;
-/// The error for a datagram that is too large for its way (EMSGSIZE).
+/// The error for a datagram that is too large for the network path (EMSGSIZE).
 const TOO_LARGE: i32 = Errno::MSGSIZE.raw_os_error();
 /// Default time without datagrams after which a session ends.
 const IDLE: Duration = Duration::from_secs(30);
@@ -110,8 +110,8 @@ fn begin(
         return thread.counters.count_limit(Limit::Connections);
     };
     let mut counted = Counted::new(thread);
-    // Anyone can forge addresses of UDP clients. By default, a forged one must not lock out the
-    // clients of its address, and a resolver may have many sessions.
+    // Limit the sessions per address only if this is configured. Anyone can forge UDP addresses,
+    // and thus lock out real clients. A resolver may also have many sessions.
     let is_limited = !thread.load.addresses.is_default();
     if is_limited && !counted.count_address(context, index, client.into()) {
         return;
@@ -126,7 +126,7 @@ fn begin(
     });
 }
 
-/// One UDP session in the count of all threads. A drop removes it.
+/// Counts one UDP session on all threads until it is dropped.
 struct SessionCount(Rc<Thread>);
 
 impl SessionCount {
@@ -243,7 +243,7 @@ impl DatagramSession {
 }
 
 /// Returns true if this machine could not send a datagram, which is then lost: it is too large for
-/// its way, or memory for it is short. That is no failure of the backend.
+/// the network path, or memory is short. That is no failure of the backend.
 fn is_lost_here(error: &io::Error) -> bool {
     error.raw_os_error() == Some(TOO_LARGE) || Fault::exhausted("send", error).is_some()
 }

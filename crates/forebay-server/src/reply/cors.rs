@@ -1,4 +1,4 @@
-//! Answers requests of web pages of other origins (CORS,
+//! Answers requests from web pages of other origins (CORS,
 //! <https://fetch.spec.whatwg.org/#http-cors-protocol>).
 
 use forebay_conf::Cors;

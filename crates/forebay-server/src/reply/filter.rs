@@ -24,8 +24,8 @@ impl Reply {
         self.next_filter = filter;
     }
 
-    /// Returns the route's change to the body of a reply of this media type. A part of the changed
-    /// body is not available.
+    /// Returns the route's change to the body of a reply of this media type. Ranges of a changed
+    /// body cannot be served.
     pub fn body_change_of(&self, content_type: &str) -> BodyChange {
         let filter = self.next_filter.as_ref();
         filter.map_or(BodyChange::No, |filter| filter.change_of(content_type))
@@ -61,7 +61,8 @@ impl Reply {
         let announced = match length {
             Length::None => return PageStart::No,
             _ if self.status == 206 && next.is_page(&self.out[self.fields..]) => {
-                // The source of a page may have text that its conditions hide.
+                // Send no part of the source, because it may have text that the page's conditions
+                // hide.
                 self.discard_for_redirect(InternalRedirect::Page {
                     status: 416,
                     fields: Vec::new(),

@@ -42,7 +42,7 @@ pub(super) struct Succession {
     predecessor: Option<oneshot::Receiver<()>>,
     /// True if SIGUSR2 arrived before the end of the predecessor.
     is_postponed: bool,
-    /// Connection to the successor. The successor sees its end.
+    /// Connection to the successor, which notices when this connection closes.
     successor: Option<Handover>,
     admin: Option<SocketCopies>,
     /// Keys that the successor gets.
@@ -88,7 +88,7 @@ impl Succession {
         self.predecessor.is_some()
     }
 
-    /// Returns a socket that ends when the administrator's listener is to stop.
+    /// Returns a socket whose other end closes when the administrator's listener must stop.
     pub(super) fn admin_stopped(&mut self) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         self.admin_stop = Some(ours);
@@ -257,7 +257,7 @@ impl Server {
             }
         };
         let (copies, admin) = (std::mem::take(&mut self.copies), self.succession.admin.take());
-        // If the thread cannot start, the attempt is still in the shared place.
+        // Share the attempt, so that it is not lost if the thread cannot start.
         let keys = self.succession.tickets.as_ref().map(TicketKeys::to_text).unwrap_or_default();
         let heritage = Heritage { descriptors: started_descriptors(), keys };
         let attempt = Attempt { launcher, handover, copies, admin, heritage };

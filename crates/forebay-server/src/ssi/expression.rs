@@ -23,7 +23,7 @@ enum Token {
     Operator(&'static str),
 }
 
-/// The operators. A longer one comes before its beginning.
+/// The operators, each before any operator that is its beginning.
 const OPERATORS: [&str; 13] =
     ["&&", "||", "!=", "!~", "=~", "==", "<=", ">=", "=", "<", ">", "(", ")"];
 

@@ -14,7 +14,7 @@ use crate::filter::{fields, is};
 use crate::reply::Reply;
 use crate::stream::{Included, IncludedReply, Stream};
 
-/// Maximum number of pages around a page.
+/// Maximum nesting of included pages.
 const DEEPEST: usize = 16;
 /// Maximum number of requests for one request of a client.
 const MOST_REQUESTS: usize = 256;
@@ -22,7 +22,7 @@ const MOST_REQUESTS: usize = 256;
 const LONGEST_TARGET: usize = 8 * 1024;
 
 /// Fields of the client's request that an included document does not get: those about its body, its
-/// part, its encoding and its connection.
+/// range, its encoding and its connection.
 const DROPPED: [&[u8]; 11] = [
     b"range",
     b"accept-encoding",

@@ -161,8 +161,8 @@ fn is_of_visitor(name: &str) -> bool {
         || field_name(name).is_some()
 }
 
-/// Returns the name of the request field that a variable names. `None` if it names no field, or one
-/// with credentials, which CGI does not show, either.
+/// Returns the name of the request field that a variable names. `None` if it names no field or, as
+/// in CGI, a field with credentials.
 fn field_name(variable: &str) -> Option<String> {
     let field = variable.strip_prefix("HTTP_").or_else(|| variable.strip_prefix("http_"))?;
     let field = field.replace('_', "-");
@@ -186,7 +186,7 @@ fn name(text: &[u8]) -> (&[u8], usize) {
 pub(super) fn format_time(time: Timestamp, zone: TimeZone, format: &str) -> Option<Vec<u8>> {
     let is_utc = zone == TimeZone::UTC;
     let zoned = time.to_zoned(zone);
-    // `strftime` in GMT names the zone so.
+    // In C, `strftime` writes `GMT` for this zone.
     let format = if is_utc { format.replace("%Z", "GMT") } else { format.to_owned() };
     if format == "%s" {
         return Some(time.as_second().to_string().into_bytes());

@@ -97,7 +97,7 @@ pub struct Included {
     pub(crate) shared: SharedState,
     /// State of the document.
     pub state: Rc<IncludeState>,
-    /// Targets of this request and of all pages around it.
+    /// Targets of this request and of all pages that include it.
     pub chain: Vec<Vec<u8>>,
     /// True if only the head of the reply is wanted, without the evaluation of its page.
     pub is_probe: bool,

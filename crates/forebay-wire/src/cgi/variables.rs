@@ -59,8 +59,8 @@ pub struct Request<'a> {
     /// True if the client used TLS.
     pub https: bool,
     /// Further variables of the connection. Variables that start with `SSL_` have the names of
-    /// Apache's mod_ssl, and are passed only if `https` is true. `AUTH_TYPE` is the authentication
-    /// scheme of `user` at a web server in front of Forebay. All others come from this server, too.
+    /// Apache's mod_ssl, and are passed only if `https` is true. All others come from a web server
+    /// that forwards requests. `AUTH_TYPE` is its authentication scheme for `user`.
     pub connection: &'a [(&'static str, String)],
     /// Fields about the origin of the request that a trusted proxy has set.
     pub claims: Claims,

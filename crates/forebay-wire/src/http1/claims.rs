@@ -47,9 +47,9 @@ fn is_claim(name: &[u8]) -> bool {
 /// Returns true if the name of `field` is a disguise of another name. An example is `X_Real_IP`
 /// instead of `X-Real-IP`.
 ///
-/// CGI and its successors (PSGI, WSGI, Rack) replace all such marks with the same one. These
-/// programs would mistake the field for another field of `fields`, or for a field that a gateway
-/// writes or must understand.
+/// CGI and its successors (PSGI, WSGI, Rack) replace `_`, `.` and other marks with the same mark.
+/// These programs would mistake the field for another field of `fields`, or for a field that a
+/// gateway writes or must understand.
 pub fn is_disguised(field: &Field, fields: &[Field], bytes: &[u8]) -> bool {
     let name = field.name.of(bytes);
     if field.known != KnownField::Other || are_all(name, is_plain) {
