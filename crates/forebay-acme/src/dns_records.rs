@@ -41,7 +41,7 @@ impl DnsRecords {
     /// Creates the record that proves control of the host `name`.
     pub async fn create(&mut self, name: &str, value: String) -> Result<(), String> {
         let name = format!("_acme-challenge.{name}.");
-        // Record it before the call, because a call may create the record and then fail.
+        // Store the record before the call, because a call may create the record and then fail.
         self.created.push((name.clone(), value.clone()));
         EXISTING.fetch_add(1, Ordering::Relaxed);
         self.call("present", &name, &value).await

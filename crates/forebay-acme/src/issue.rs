@@ -54,7 +54,7 @@ pub async fn issue(
         }
     };
     let within = tokio::time::timeout(PATIENCE + acme.dns_wait, whole);
-    // Not dropped by the caller, so that the records are removed after a stop, too.
+    // The caller does not drop this future, so that the records are removed after a stop, too.
     let within = tokio::select! {
         within = within => within,
         _ = stopped.wait_for(|stop| *stop) => Ok(Err("the server stops".to_owned())),

@@ -238,7 +238,8 @@ impl Issuer {
 
     /// Orders the certificate, unless another machine does.
     async fn order(&self, kept: &mut Kept, stopped: &mut Stopped) {
-        // Several first orders would create several accounts.
+        // Let only one order create the account: several first orders would create several
+        // accounts.
         let founding = if self.has_account.get() { None } else { Some(self.founding.lock().await) };
         let ManagerFront { challenges, has_plain, .. } = &*self.front;
         let shared = self.shared.as_ref();
@@ -268,8 +269,8 @@ impl Issuer {
         drop(founding);
     }
 
-    /// Notes if the account exists. An order that fails creates it, too, and later orders need not
-    /// wait for each other.
+    /// Records if the account exists. Even a failed order may have created it, and later orders
+    /// then need not wait for each other.
     fn look_for_account(&self, is_issued: bool) {
         let exists = is_issued || state::account(&self.settings.acme).is_some();
         self.has_account.set(self.has_account.get() || exists);
@@ -327,7 +328,7 @@ impl Issuer {
     }
 }
 
-/// What a name that may have a certificate needs.
+/// The remaining need of a name that may have a certificate.
 enum Admitted<'a> {
     /// Nothing: another machine has ordered the certificate.
     Ordered,

@@ -1,9 +1,10 @@
 //! Certificates, accounts and challenges in the store that several machines share.
 //!
-//! One machine at a time orders from an authority: the one that has the lock. All read the certificate
-//! from the store, and keep a copy in their state directory, so that they can start while the store is
-//! away. Without the store, no machine orders, because the authority may ask another one for the answer.
-//! A renewal begins at two thirds of a certificate's life, so the store may be away for weeks.
+//! One machine at a time orders from an authority: the one that has the lock. All machines read the
+//! certificate from the store, and keep a copy in their state directory, so that they can start
+//! while the store is unreachable. Without the store, no machine orders, because the authority may
+//! ask another machine for the answer. A renewal begins at two thirds of a certificate's life, so
+//! the store may be unreachable for weeks.
 
 use std::io;
 use std::sync::Arc;
@@ -111,7 +112,8 @@ impl SharedState {
         put.await.map_err(|error| error.to_string())
     }
 
-    /// Uses the certificate in the store if it is newer than this machine's, and the other way around.
+    /// Uses the certificate in the store if it is newer than this machine's. If this machine's is
+    /// newer, stores that.
     pub async fn refresh(&self, kept: &mut Kept, errors: &ErrorLog) {
         let name = certificate_name(&kept.wanted.acme);
         let found = self.with(move |store| store.get(&name)).await;
@@ -175,7 +177,7 @@ impl SharedState {
         OrderTurn::Wait(kept.due)
     }
 
-    /// Extends the lock for ever.
+    /// Extends the lock again and again, without end.
     pub async fn hold(&self, lock: &str) {
         loop {
             tokio::time::sleep(EXTEND).await;
@@ -251,8 +253,9 @@ fn take(kept: &mut Kept, theirs: Stored, errors: &ErrorLog) {
 /// Returns the time of the next order after another machine's certificate was taken.
 fn due(theirs: &Stored, is_first: bool) -> SystemTime {
     let renewal = schedule::renewal(theirs);
-    // If this machine had one already, another machine has just ordered this one. With a wrong clock or a
-    // short lifetime, it could be due at once, and the machines would order in turn without a pause.
+    // If this machine already had a certificate, another machine has just ordered this one. With a
+    // wrong clock or a short lifetime, the new certificate could be due at once, and the machines
+    // would order in turn without a pause.
     if is_first { renewal } else { renewal.max(SystemTime::now() + crate::LOOK) }
 }
 

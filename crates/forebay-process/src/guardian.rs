@@ -101,7 +101,7 @@ impl<O: Send + 'static> Guardian<O> {
         Ok(program)
     }
 
-    /// Returns the next event; `None` if `until` is over.
+    /// Returns the next event; `None` if `until` has passed.
     pub fn wait(&mut self, until: Option<Instant>) -> Option<Wake<O>> {
         let wake = match until {
             None => self.wakes.recv().ok()?,

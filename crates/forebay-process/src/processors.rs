@@ -26,9 +26,9 @@ pub fn record_processors() {
     let _ = FOUND.set(sched_getaffinity(None).ok());
 }
 
-/// Returns processors for threads that are pinned to one each. Returns none unless `threads` is the
-/// exact number of processors, and more than one. Otherwise, the kernel should move the threads to
-/// free processors.
+/// Returns processors for threads that are pinned to one each. Returns none if `threads` is 1 or
+/// differs from the number of processors: the kernel should then move the threads to free
+/// processors.
 pub fn processors_for(threads: usize) -> Vec<usize> {
     let Some(Some(found)) = FOUND.get() else { return Vec::new() };
     if threads < 2 || found.count() as usize != threads {

@@ -52,7 +52,7 @@ pub struct Count {
     pub key: u64,
     /// Admitted requests, as the time that the rate allows for them.
     pub step: Duration,
-    /// The furthest that the key may be ahead of now.
+    /// Maximum time by which the key's due time may be ahead of the current time.
     pub most: Duration,
 }
 

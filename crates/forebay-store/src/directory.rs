@@ -212,7 +212,7 @@ impl StoreBackend for Directory {
         let deadline = Instant::now() + wait;
         loop {
             let names = self.message_names(channel)?;
-            // The names are not compared by time: a machine's clock may be late.
+            // The names are not compared by time, because a machine's clock may be slow.
             let Some(seen) = cursor else {
                 *cursor = Some(names);
                 continue;

@@ -5,9 +5,9 @@
 //! - `redis` speaks to a server with the Redis protocol;
 //! - `seal` encrypts entries and messages with the key of the configuration.
 //!
-//! All functions block, for at most a few seconds. Only background threads call them: a request never
-//! waits for the store. What the store returns is checked like any input, because other programs may
-//! have written it.
+//! All functions block, for at most a few seconds. Only background threads call them: a request
+//! never waits for the store. Forebay checks all that the store returns like any input, because
+//! other programs may have written it.
 #![forbid(unsafe_code)]
 
 mod backend;
@@ -72,7 +72,7 @@ struct Inner {
     place: String,
     /// Name of this process as an owner of locks.
     owner: String,
-    /// What is in the log already.
+    /// Outcomes that are in the log already.
     noticed: Mutex<Noticed>,
 }
 
@@ -80,7 +80,7 @@ struct Inner {
 #[derive(Default)]
 struct Noticed {
     is_away: bool,
-    /// Errors other than that the store is away, and the times at which they were logged.
+    /// Errors other than an unreachable store, and the times at which they were logged.
     errors: Vec<(String, Instant)>,
 }
 
@@ -194,8 +194,9 @@ impl Store {
         self.0.backend.unlock(name::checked(name)?, &self.0.owner)
     }
 
-    /// Adds to the times at which keys of a rate limit are due, and returns how far ahead of now each
-    /// of them then is. If the store fails after the first keys, returns the times of these alone.
+    /// Moves the due times of keys of a rate limit, and returns the time by which each key is then
+    /// ahead of the current time. If the store fails after some keys, returns only the times of
+    /// these keys.
     pub fn advance(&self, limit: &str, counts: &[Count]) -> Result<Vec<Duration>, StoreError> {
         self.0.backend.advance(name::checked(limit)?, counts)
     }
@@ -234,8 +235,8 @@ impl Store {
         Ok(messages)
     }
 
-    /// Records the outcome of an operation. Returns a line for the log if the store was reached before
-    /// and is away now, or the other way around, and for another error that is not in the log yet.
+    /// Records the outcome of an operation. Returns a line for the log when the store becomes
+    /// unreachable or reachable again, and for another error that is not in the log yet.
     pub fn notice<T>(&self, outcome: &Result<T, StoreError>) -> Option<String> {
         let mut noticed = self.0.noticed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_away = matches!(outcome, Err(StoreError::Away(_)));

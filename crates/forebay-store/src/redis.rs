@@ -1,10 +1,11 @@
 //! A store in a server with the Redis protocol: Redis, Valkey and others. It needs streams (Redis 5)
 //! and scripts.
 //!
-//! The client is our own (`redis/connection.rs`, `forebay_wire::resp`), because the crate `redis` (1.8)
-//! reads a reply of any size into memory. Whoever may write to the database could then end all machines
-//! with one large value. This client refuses a reply as soon as its length is announced. The crate
-//! `fred` needs an event loop, which the threads that use the store do not have.
+//! The client is our own (`redis/connection.rs`, `forebay_wire::resp`), because the crate `redis`
+//! (1.8) reads a reply of any size into memory. Any program that may write to the database could
+//! then end Forebay on all machines with one large value. This client refuses a reply as soon as
+//! its length is announced. The crate `fred` needs an event loop, which the threads that use the
+//! store do not have.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -68,7 +69,7 @@ const NEXT: &str = "local r = redis.call('XREAD', 'COUNT', '1', 'STREAMS', KEYS[
 pub struct Redis {
     connector: Connector,
     commands: Mutex<Slot>,
-    /// RedisConnection of the reader of messages, which waits.
+    /// Connection that waits for messages.
     reader: Mutex<Slot>,
 }
 
@@ -163,7 +164,7 @@ fn of_server(reply: RespValue) -> Result<RespValue, ConnectionError> {
     let RespValue::Error(text) = reply else { return Ok(reply) };
     let text = connection::shown(&text);
     let kind = text.split(' ').next().unwrap_or_default();
-    // The server is there, and cannot serve for now. A later connection may reach another one.
+    // The server answers, but cannot serve for now. A later connection may reach another server.
     let kinds = ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "TRYAGAIN", "CLUSTERDOWN"];
     let is_away = kinds.contains(&kind);
     Err(if is_away { ConnectionError::Away(text) } else { ConnectionError::Refused(text) })

@@ -261,7 +261,7 @@ fn rewrite(typed: &file::Route, action: &Action, known: Known<'_>) -> Resolution
     Err(no_effect(&at.span, "rewrite", &format!("beside `{beside}`"), "keep one of the two"))
 }
 
-/// Checks that the action can fail to find an answer, such as a missing file.
+/// Checks that the action may find no answer, for example because a file is missing.
 fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -> Resolution<()> {
     let name = match action {
         Action::Proxy(_) => "proxy",

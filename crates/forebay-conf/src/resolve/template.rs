@@ -44,8 +44,8 @@ pub(super) fn template<T>(text: &str, typed: &At<T>, known: Known<'_>) -> Resolu
     })
 }
 
-/// Parses a key that several requests share. Refuses a key that is another one for each request:
-/// such a limit would limit nothing, and such a cache would store replies that nobody gets.
+/// Parses a key that several requests share. Refuses a key that differs for each request: a limit
+/// with it would limit nothing, and a cache would store replies that no later request gets.
 pub(super) fn shared_key(typed: &At<String>, known: Known<'_>) -> Resolution<Template> {
     let key = template(text(typed)?, typed, known)?;
     let is_unique = |value: &Placeholder| {

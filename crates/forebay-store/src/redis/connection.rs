@@ -44,8 +44,8 @@ impl Connector {
         Ok(Self { server: server.clone(), tls })
     }
 
-    /// Connects, authenticates and selects the database. The server has then answered at least once: a
-    /// server that hangs must not find commands of earlier connections when it goes on.
+    /// Connects, authenticates and selects the database. Waits for an answer: otherwise, a server
+    /// that hangs would find commands of abandoned connections when it continues.
     pub fn connect(&self, deadline: Instant) -> Result<RedisConnection, ConnectionError> {
         let RedisServer { host, port, database, user, password, .. } = &self.server;
         let away = |error: io::Error| ConnectionError::Away(format!("{host}:{port}: {error}"));
