@@ -34,7 +34,7 @@ const REFUSED: Duration = Duration::from_secs(60);
 const UNANSWERED: Duration = Duration::from_secs(10);
 /// Maximum number of names with failed orders that are remembered.
 const MOST_FAILURES: usize = 10_000;
-/// Maximum number of looks at the store while another machine orders the same certificate.
+/// Maximum number of checks of the store while another machine orders the same certificate.
 const LOOKS: usize = 30;
 /// Minimum interval between log messages about names without a certificate.
 const PERIOD: Duration = Duration::from_secs(10);

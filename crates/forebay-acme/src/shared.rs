@@ -22,11 +22,12 @@ use crate::Kept;
 use crate::schedule;
 use crate::state::{self, Stored};
 
-/// Interval at which all machines look for new certificates.
+/// Interval at which all machines check the store for new certificates.
 pub const LOOK: Duration = Duration::from_secs(30);
-/// Pause before the next look, while another machine orders.
+/// Pause before the next check of the store, while another machine orders.
 const WAIT: Duration = Duration::from_secs(2);
-/// Time after which the lock of a dead machine ends, and the interval at which a living one extends it.
+/// Time after which the lock of a dead machine ends, and the interval at which a live one extends
+/// it.
 const LEASE: Duration = Duration::from_secs(30);
 const EXTEND: Duration = Duration::from_secs(10);
 /// Life of an answer to a challenge: longer than an order.
@@ -40,7 +41,7 @@ const LONGEST_PAUSE: u64 = 24 * 3600;
 pub enum OrderTurn {
     /// This machine has the lock and orders now.
     Order,
-    /// Another look is due at this time.
+    /// This machine must check the store again at this time.
     Wait(SystemTime),
 }
 
@@ -182,8 +183,8 @@ impl SharedState {
         loop {
             tokio::time::sleep(EXTEND).await;
             let name = lock.to_owned();
-            // If the store is away for longer than the lease, another machine may order, too. This
-            // costs one order more.
+            // If the store is unreachable for longer than the lease, another machine may order,
+            // too. This costs only one more order.
             let _ = self.with(move |store| store.lock(&name, LEASE)).await;
         }
     }

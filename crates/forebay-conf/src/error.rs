@@ -180,7 +180,7 @@ impl Problem {
         self
     }
 
-    /// Moves the position from one text to all texts. `by` is the start of that text.
+    /// Converts a position in one text to a position in all texts. `by` is the start of the text.
     pub fn moved(mut self, by: usize) -> Self {
         self.0.span = self.0.span.start + by..self.0.span.end + by;
         self

@@ -76,7 +76,7 @@ struct List {
 impl List {
     fn add_top(&mut self, key: &str, node: &Node<'_>) {
         match (key, node.get_ref()) {
-            // Their keys are in the sites and routes.
+            // The keys of these tables are already in the sites and routes.
             ("include" | "defaults" | "set", _) => {}
             ("site" | "stream", DeValue::Array(items)) => {
                 for item in items.iter().filter_map(|item| item.get_ref().as_table()) {
@@ -212,7 +212,7 @@ fn hidden(key: &str, text: &str) -> Option<String> {
     if is_in_env || announces(&key) || has_values || has_options {
         return Some(HIDDEN.to_owned());
     }
-    // The password of a URL. That of a store may contain any character, and the last `@` ends it.
+    // The password of a URL. A store's password may contain any character, so the last `@` ends it.
     let (scheme, rest) = text.split_once("://")?;
     let authority =
         if scheme.starts_with("redis") { rest } else { rest.split(['/', '?']).next()? };

@@ -40,7 +40,7 @@ pub(crate) struct Sources {
     pub directories: Vec<PathBuf>,
     /// Values of the environment and of files. Messages show their placeholders instead.
     pub secrets: Vec<Secret>,
-    /// The start of each text in the configuration that contains such a placeholder.
+    /// The start of each text in the configuration that contains a placeholder for such a value.
     pub from_outside: HashSet<usize>,
 }
 
@@ -159,8 +159,8 @@ impl Sources {
         shown
     }
 
-    /// Returns the length of the longest start of the text that is part of such a value; 0 if that
-    /// start is shorter than `SHORTEST_SECRET`.
+    /// Returns the length of the longest beginning of the text that is part of a hidden value.
+    /// Returns 0 if it is shorter than `SHORTEST_SECRET`.
     fn shared(&self, text: &str) -> usize {
         let ends: Vec<_> = text.char_indices().map(|(at, c)| at + c.len_utf8()).collect();
         let longest = |secret: &Secret| {

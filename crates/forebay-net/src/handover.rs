@@ -11,7 +11,7 @@
 //!
 //! The new process starts its applications before it sends `ready`, and accepts no connection
 //! before it has received `go`. Until then the old process can continue as if nothing had happened.
-//! Later the old process only finishes its requests. Its end closes the socket.
+//! Later the old process only finishes its requests. When it ends, its socket closes.
 //!
 //! All sockets but those for QUIC are shared, so that no waiting connection is lost. QUIC
 //! connections belong to one process, so the new one opens further sockets on the same address.
@@ -54,8 +54,8 @@ const DESCRIPTORS: usize = 128;
 const MOST_LISTENERS: usize = 10_000;
 /// Maximum length of a message.
 const LENGTH: usize = 8192;
-/// Time limit for the old process's messages. They are short, and the old process has nothing else
-/// to do.
+/// Time limit for the old process's messages. The messages are short, and the old process has
+/// nothing else to do.
 const MESSAGE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Kind of a listener.
@@ -108,7 +108,7 @@ pub struct SocketCopies {
     pub kind: ListenerKind,
     /// Address in the configuration, as text.
     pub configured: String,
-    /// The sockets. Those for QUIC are in the order of their positions.
+    /// The sockets. Sockets for QUIC are in the order of their positions.
     pub sockets: Vec<OwnedFd>,
 }
 
@@ -318,7 +318,7 @@ impl Takeover {
     /// Waits until the old process has ended.
     pub fn wait_for_end(self) {
         // Wait for the process first: if it is killed, it may close this socket before its UDP
-        // sockets. Their closing changes the positions of this process's sockets
+        // sockets. Closing these changes the positions of this process's sockets
         // (`FormerDatagrams::release`).
         if let Some(process) = &self.process {
             let mut ended = [PollFd::new(process, PollFlags::IN)];

@@ -414,8 +414,8 @@ impl Loads {
         self.threads.len()
     }
 
-    /// Counts one more UDP session. Returns false if UDP sessions use half of the limit on connections:
-    /// anyone can forge addresses of UDP clients, and they must not lock out the clients of TCP.
+    /// Counts one more UDP session. Returns false if UDP sessions use half of the limit on
+    /// connections. Forged UDP addresses must not lock out the clients of TCP.
     pub fn enter_session(&self) -> bool {
         let most = (self.most() / 2).max(1);
         let before = self.sessions.fetch_add(1, Ordering::Relaxed);
@@ -519,7 +519,7 @@ mod tests {
     }
 
     /// Sends packets with this connection ID from new addresses, and returns true if `socket`
-    /// receives all of them. The first byte is that of the header.
+    /// receives all of them. `first` has the first byte of each packet.
     fn arrive(first: &[u8], id: [u8; 2], address: SocketAddr, socket: &UdpSocket) -> bool {
         first.iter().all(|first| {
             let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -9,7 +9,7 @@
 //! The log's directory may belong to the unprivileged user. The process therefore opens each
 //! directory once, before the server gives up root. Later it follows no link, and refuses files
 //! with a second hard link. If an answer takes longer than 10 s, the server stops using the
-//! process, because it would take a late answer for the next one.
+//! process. Otherwise the server would take a late answer for the next one.
 //!
 //! In nginx, the workers open logs by path, so they need access to the directory.
 

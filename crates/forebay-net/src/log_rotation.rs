@@ -132,8 +132,8 @@ impl RotatedLog {
 
     /// Creates the new file with mode and owner of the old one.
     fn create(&self, old: &Metadata) -> io::Result<File> {
-        // The mode limits the file from the start: another user could open it before the change of
-        // its mode, and read all later lines.
+        // Limit the mode at the creation. Otherwise another user could open the file before the
+        // change of its mode, and read all later lines.
         let (name, mode) = (self.name.as_ref(), old.mode());
         let new = log_file::open_with_mode(&self.dir, name, self.owner, mode)?;
         let found = new.metadata()?;
@@ -266,7 +266,7 @@ fn period(second: i64, age: Duration) -> i64 {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct OldFile {
     time: Vec<u8>,
-    /// Number within the second.
+    /// Number that distinguishes files of one second.
     number: u32,
     is_compressed: bool,
     name: OsString,

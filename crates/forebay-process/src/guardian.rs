@@ -7,8 +7,8 @@
 //! the kernel ends the program.
 //!
 //! This module holds the common part of guardians. The callers decide the reports and the order in
-//! which processes end. They are [`guard_program`](crate::guard_program) for a program that listens
-//! by itself, and the keeper of `forebay compare` for a measured server.
+//! which processes end. The callers are [`guard_program`](crate::guard_program) for a program that
+//! listens by itself, and the keeper of `forebay compare` for a measured server.
 
 use crate::Launch;
 use crate::cgroup::Cgroup;

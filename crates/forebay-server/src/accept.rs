@@ -71,8 +71,8 @@ impl Accepting {
         }
     }
 
-    /// Accepts no more connections, because another process accepts those of the queues. Only QUIC
-    /// connections in the middle of their handshake belong to this process.
+    /// Accepts no more connections, because another process accepts the connections in the queues.
+    /// Only QUIC connections in the middle of their handshake belong to this process.
     pub async fn leave(self) {
         for OpenListener { close, .. } in self.listeners.into_values() {
             // A task may hold a connection that waits for room. The task serves this connection

@@ -9,9 +9,9 @@
 //! application: CGI, FastCGI, SCGI, uwsgi, AJP, and all applications except ASGI. The memory is 64
 //! KiB; the file is a ring buffer. The request's task writes the backlog to the client while the
 //! origin runs (`dispatch.rs`), and after it has returned.
+//!
 //! Replies of `proxy` backends are buffered only on request, because most backends accept many
 //! connections, and clients cannot use outdated events of an event stream.
-//! connections, and old events of a stream are worthless.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

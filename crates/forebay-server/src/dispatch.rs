@@ -132,7 +132,7 @@ enum Ruling<'s> {
 /// Applies `rules` to a request that route `at` is to answer. Each rule has the number of its route
 /// and another path of the requested resource.
 // A gate's future has two callers, this function and `admit`. Each other future has only one,
-// `try_routes`. The compiler then inlines it, which saves 200 instructions per request.
+// `try_routes`, so the compiler inlines it. This saves 200 instructions per request.
 async fn apply_rules<'s>(
     exchange: &mut Exchange,
     (site, at): (&'s Site, usize),
@@ -303,7 +303,7 @@ async fn admit_body(body: &mut Body, reply: &mut Reply, route: &Route) -> Result
         return Ok(());
     }
     body.limit(route.max_body)?;
-    // Look for the end before the call, because most requests have no body.
+    // Check `is_done` before the call, because most requests have no body.
     if !takes_body && !body.is_done() && !body.discard(WORTH_DRAINING).await? {
         reply.close_after();
     }

@@ -377,7 +377,7 @@ async fn keep_or_close(stream: &Stream, exchange: &mut Exchange, is_whole: bool)
     }
     let Exchange { body, reply, .. } = exchange;
     let keeps_alive = reply.keeps_alive();
-    // Look for the end before the call, because most requests have no body.
+    // Check `is_done` before the call, because most requests have no body.
     if keeps_alive && (body.is_done() || matches!(body.discard(WORTH_DRAINING).await, Ok(true))) {
         return Next::Request;
     }

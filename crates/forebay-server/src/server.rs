@@ -178,7 +178,8 @@ impl Server {
         self.succession.set_tickets(tickets);
     }
 
-    /// Makes this process the successor of another one. [`Self::run`] then waits for that one.
+    /// Makes this process the successor of another process. [`Self::run`] then waits for that
+    /// process.
     pub fn take_over(&mut self, takeover: Takeover) {
         self.succession.set_takeover(takeover);
     }

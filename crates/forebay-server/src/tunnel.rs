@@ -10,8 +10,8 @@
 //! The tunnel runs after the origin returns, and does not end when the client closes its sending
 //! side. An idle tunnel holds no buffer. When the server stops, a tunnel ends after three seconds
 //! of silence or at the end of the grace period. The client of a WebSocket gets a close frame with
-//! the code 1001 (`farewell`) as soon as no messages flow, or 2 s after the stop, after the next
-//! message.
+//! the code 1001 (`farewell`) as soon as no messages flow. From 2 s after the stop, the close frame
+//! follows the next message.
 
 use std::any::Any;
 use std::cell::Cell;

@@ -56,8 +56,8 @@ pub struct Count {
     pub most: Duration,
 }
 
-/// Place of a reader in a channel: the last message in Redis, all read messages in a directory. `None`
-/// before the first look.
+/// Place of a reader in a channel: the last message in Redis, all read messages in a directory.
+/// `None` before the first read.
 #[derive(Clone, Debug, Default)]
 pub struct Cursor(pub(crate) Option<Vec<String>>);
 

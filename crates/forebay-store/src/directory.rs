@@ -27,7 +27,7 @@ mod rates;
 
 /// Time limit for the lock of a change. A change takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Pause between attempts to lock, and between looks for a message.
+/// Pause between attempts to lock, and between checks for a message.
 const LOOK: Duration = Duration::from_millis(10);
 /// Life of a message.
 const MESSAGE_LIFE: Duration = Duration::from_secs(3600);

@@ -22,7 +22,7 @@ use connection::{ConnectionError, Connector, RedisConnection};
 
 /// Time limit for one operation, with the connection and its handshake.
 const LIMIT: Duration = Duration::from_secs(2);
-/// After a failure, further operations fail at once for this time, so that no thread waits for each.
+/// After a failure, all operations fail at once for this time, so that no thread waits repeatedly.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Number of keys in one script. A script blocks the server for other clients.
 const KEYS_AT_ONCE: usize = 500;

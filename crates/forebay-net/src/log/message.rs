@@ -1,8 +1,7 @@
 //! Messages of syslog and of the journal of systemd.
 //!
-//! - RFC 5424 over UDP and TCP. Over TCP, its length precedes each message (octet counting, RFC
-//! 6587
-//!   section 3.4.1).
+//! - RFC 5424 over UDP and TCP. Over TCP, each message begins with its length (octet
+//!   counting, RFC 6587 section 3.4.1).
 //! - The local form of `/dev/log`, as `syslog(3)` of the C library writes it. Journald and older
 //!   servers parse no other form there.
 //! - The native protocol of the journal: a datagram of fields

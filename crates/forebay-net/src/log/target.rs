@@ -114,8 +114,8 @@ impl FileTarget {
         if !may_try || !is_due(&found, rotation, more) {
             return;
         }
-        // The shared lock becomes an exclusive one, unless another process has a shared one. That
-        // process or the next write then rotates the file.
+        // Replace the shared lock by an exclusive one. This fails if another process has a shared
+        // lock. That process or the next write then rotates the file.
         if !try_lock(&self.file, true) {
             self.lock();
             return;

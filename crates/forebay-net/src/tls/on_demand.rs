@@ -162,7 +162,7 @@ impl DemandCertificates {
         }
     }
 
-    /// Stores a certificate, and wakes the handshakes that wait for it. The second time is that of the
+    /// Stores a certificate, and wakes the handshakes that wait for it. `renew` is the time of the
     /// renewal.
     pub fn show(
         &self,

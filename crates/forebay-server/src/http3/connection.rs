@@ -18,8 +18,8 @@ use crate::part::Accepted;
 
 /// Maximum total size of incomplete field sections on a connection, in sections of the largest
 /// allowed size.
-// Clients usually send one section after the other. Some more must be allowed, because packet loss
-// on one stream does not stop the others.
+// Clients usually send one section after the other. Allow several, because packet loss on one
+// stream does not stop the other streams.
 const PARTIAL_SECTIONS: usize = 8;
 
 /// State that the streams of one connection share.

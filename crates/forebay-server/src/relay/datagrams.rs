@@ -86,7 +86,7 @@ pub(crate) async fn accept(
         let datagram = buffer[..length].to_vec();
         let session = shared.sessions.borrow().get(&client).cloned();
         match session {
-            // If too many wait, this one is lost.
+            // If too many datagrams wait, this one is lost.
             Some(session) => drop(session.try_send(datagram)),
             None => begin(context, &shared, (index, client), datagram),
         }

@@ -29,7 +29,7 @@ use crate::serving::Tables;
 /// Time that a reload waits for the threads. Slower threads apply the configuration later.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Another configuration.
+/// A configuration that replaces the running one.
 pub struct Reload {
     /// Addresses, settings and log of the server.
     pub wanted: Wanted,

@@ -77,8 +77,8 @@ impl Connector {
     }
 }
 
-/// Returns an error of the server for the log, without the arguments of the command: Redis repeats
-/// those of an unknown command, and the ones of `AUTH` are a password.
+/// Returns an error of the server for the log, without the arguments of the command. Redis repeats
+/// the arguments of an unknown command, and those of `AUTH` contain a password.
 pub fn shown(error: &str) -> String {
     let error = error.split_once(", with args").map_or(error, |(error, _)| error);
     error.escape_debug().take(200).collect()
