@@ -148,7 +148,7 @@ impl Issuer {
                 _ = stopped.wait_for(|stop| *stop) => break,
                 Some(_) = tasks.join_next() => {}
                 name = names.recv() => {
-                    // Another manager has taken over.
+                    // Stop, because another manager has taken over.
                     let Some(name) = name else { break };
                     // The number of tasks is limited by the number of names that may wait.
                     tasks.spawn_local(self.clone().obtain(name, of_tasks.clone()));

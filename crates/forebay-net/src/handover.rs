@@ -131,7 +131,7 @@ impl SocketCopies {
                     socket.as_fd()
                 }
             };
-            // Threads may share a socket.
+            // Copy a socket that threads share only once.
             let number = fstat(socket)?.st_ino;
             if !known.contains(&number) {
                 known.push(number);
@@ -285,7 +285,8 @@ impl Takeover {
             return Ok(None);
         }
         let take = || {
-            // The process that stays root blocks signals, and the new process inherits this.
+            // Unblock signals: the process that stays root blocks them, and this process inherits
+            // that.
             SigSet::empty().thread_set_mask()?;
             let socket = io::stdin().as_fd().try_clone_to_owned()?;
             rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;

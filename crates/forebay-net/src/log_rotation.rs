@@ -137,7 +137,7 @@ impl RotatedLog {
         let (name, mode) = (self.name.as_ref(), old.mode());
         let new = log_file::open_with_mode(&self.dir, name, self.owner, mode)?;
         let found = new.metadata()?;
-        // If another process has created the file, it has its mode already.
+        // Another process has created a file with content, and has set its mode already.
         if found.is_file() && found.len() == 0 && found.nlink() == 1 {
             let mode = Permissions::from_mode(old.mode() & 0o777);
             let _ = new.set_permissions(mode);

@@ -300,7 +300,7 @@ impl Socket {
     /// system call. Does not detect a close that the event loop has not reported yet.
     pub fn is_stale(&self) -> bool {
         let looked = self.shared.io.try_io(Interest::READABLE, || match self.tls() {
-            // The received bytes may be a TLS ticket.
+            // The received bytes may be only a TLS ticket, so the connection stays usable.
             Some(tls) if tls.peek(&self.shared.io).is_none() => {
                 Err(io::ErrorKind::WouldBlock.into())
             }

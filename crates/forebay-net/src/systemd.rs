@@ -250,7 +250,7 @@ impl Inherited {
     /// Removes the sockets with this address or name. Returns an empty list if none was passed.
     fn claim(&mut self, listen: &Listen) -> Vec<Passed> {
         let socket = listen.socket();
-        // A former process reports the addresses of its configuration. Their port may be 0.
+        // Compare the configured addresses: a former process reports these. Their port may be 0.
         let configured = listen.to_string();
         let is_takeover = self.is_takeover;
         let is_meant = |passed: &mut Passed| match socket {

@@ -228,7 +228,7 @@ impl Launch {
 
     fn prepare(&self) -> Result<(), String> {
         if self.takes_environment {
-            // The helper that started this process blocks some signals.
+            // Unblock signals, because the helper that started this process blocks some.
             let unblocked = nix::sys::signal::SigSet::all().thread_unblock();
             unblocked.map_err(|error| format!("cannot unblock signals: {}", error.desc()))?;
         }

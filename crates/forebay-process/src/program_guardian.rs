@@ -37,7 +37,7 @@ pub fn guard_program(mut arguments: impl Iterator<Item = OsString>) -> ExitCode 
     };
     let helper = launch.takes_environment.then(getppid).flatten();
     if helper.is_some() {
-        // The helper blocks signals that a guardian needs.
+        // Unblock signals, because the helper blocks signals that a guardian needs.
         let _ = nix::sys::signal::SigSet::all().thread_unblock();
     }
     let started = Guardian::new(read_orders).and_then(|mut guardian| {

@@ -93,7 +93,7 @@ impl Accepting {
             tasks.push(task);
         }
         for mut task in tasks {
-            // With many new clients, a queue may never be empty.
+            // With many new clients, a queue may never be empty: abort the task at the deadline.
             if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
                 task.abort();
             }
@@ -218,8 +218,7 @@ async fn take_handed(mut inbox: Inbox, mut closed: oneshot::Receiver<()>) {
         let Some(message) = message else { return };
         let Message::Connection(Handed { stream, peer, listener }) = message else {
             if !context.thread.close_oldest() {
-                // This thread cannot close a connection. Let the task that waits for the close ask
-                // another thread.
+                // This thread cannot close a connection: let the waiting task ask another thread.
                 context.thread.load.pressure.notify();
             }
             continue;

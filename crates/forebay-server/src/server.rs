@@ -119,7 +119,7 @@ impl Server {
         mut inherited: Inherited,
         identity: Option<&Identity>,
     ) -> Result<Self, StartError> {
-        // Each thread has a socket of each listener, and an upgrade needs a copy of each.
+        // Each thread needs a descriptor for each listener, and an upgrade needs a copy of each.
         raise_descriptors();
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();

@@ -214,7 +214,7 @@ impl<'a> Bridge<'a> {
             tokio::time::sleep(farewell::QUIET).await;
             silent = if self.carried() == before { silent + 1 } else { 0 };
             if silent >= farewell.looks() && farewell.may_follow() {
-                // An error shows in the next read.
+                // Ignore an error: the next read reports it.
                 let _ = farewell.close(self.downwards.to).await;
             }
             farewell.is_urgent.set(tokio::time::Instant::now() >= urgent);

@@ -128,7 +128,7 @@ impl<'a> RespReader<'a> {
             return Ok(Some(RespValue::Nil));
         }
         let length = usize::try_from(length).map_err(|_| RespError::BadNumber)?;
-        // Fails before the bytes arrive, so that nothing collects them.
+        // Fail before the bytes arrive, so that nothing collects them.
         if length > self.limit.saturating_sub(self.at) {
             return Err(RespError::TooLarge);
         }

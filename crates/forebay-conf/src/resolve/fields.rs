@@ -72,8 +72,7 @@ pub(super) fn reply_headers(typed: &file::Route, known: Known<'_>) -> Resolution
             };
             for (number, value) in values.into_iter().enumerate() {
                 let value = template(no_control(value.value, &value)?.trim(), &value, known)?;
-                // The first value replaces the origin's fields. The other values must be added to
-                // it.
+                // The first value replaces the origin's fields. The other values are added to it.
                 let is_added = is_added || number > 0;
                 fields.push(ReplyField { name: name.clone(), value, is_added, always });
             }

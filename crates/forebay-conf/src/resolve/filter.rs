@@ -57,7 +57,7 @@ pub(super) fn filters(
         }
     };
     if !filters.is_empty() {
-        // The text of an encoded body cannot be found. Forebay can still compress the changed body.
+        // Text in an encoded body cannot be found. Forebay can still compress the changed body.
         remove("Accept-Encoding");
     }
     if filters.ssi.is_some() && !matches!(action, Action::Files(_)) {

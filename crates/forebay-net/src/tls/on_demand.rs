@@ -89,7 +89,7 @@ impl RecentNames {
         while self.order.len() > MOST_REFUSED
             && let Some((name, until)) = self.order.pop_front()
         {
-            // The name may have been inserted again.
+            // Remove the name only if it was not inserted again.
             if self.until.get(&name) == Some(&until) {
                 self.until.remove(&name);
             }
@@ -122,7 +122,7 @@ impl DemandCertificates {
         let now = SystemTime::now();
         let (certified, is_due) = state.use_certificate(name, now)?;
         if is_due && state.order(name).is_some() {
-            // A failed order is not repeated at once.
+            // Postpone the renewal, so that a failed order is not repeated at once.
             if let Some(shown) = state.shown.get_mut(name) {
                 shown.renew = now + RENEWAL_PAUSE;
             }

@@ -342,7 +342,7 @@ pub fn private_key(key: &'static str, path: &Path) -> Result<PrivateKeyDer<'stat
 
 fn read(key: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     let fail = |message: String, help: &str| TlsError { key, message, help: help.into() };
-    // The size of a device or a pipe is not known before it is read.
+    // Limit the read, because the size of a device or a pipe is not known before.
     let mut bytes = Vec::new();
     let read =
         File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes));

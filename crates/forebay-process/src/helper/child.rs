@@ -189,7 +189,7 @@ impl HelpedChild {
     }
 
     fn order(&self, order: u8) {
-        // A failure does not matter: if the helper has ended, so have its processes.
+        // Ignore a failure: if the helper has ended, so have its processes.
         let _ = send(&self.status, &[order], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 }

@@ -247,7 +247,7 @@ fn parse(bytes: &[u8]) -> HelloName {
     }
     let Some(message) = bytes.get(..length) else { return HelloName::Incomplete };
     let [.., high, low] = length.to_be_bytes();
-    // The parser expects the records of TLS over TCP.
+    // Wrap the message in a record, because the parser expects the records of TLS over TCP.
     let record = [&[0x16, 3, 1, high, low], message].concat();
     let mut acceptor = Acceptor::default();
     if acceptor.read_tls(&mut &record[..]).is_err() {

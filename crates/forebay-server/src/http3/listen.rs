@@ -181,7 +181,7 @@ pub async fn accept(
         let load = &context.thread.load;
         let address = incoming.remote_address().ip();
         // Packets with forged source addresses must not displace other clients. An address that has
-        // reached its limit is refused only if the packet really comes from there.
+        // reached its limit is refused only if the packet really comes from the address.
         let is_wary = handshakes.receiver_count() > TRUSTING
             || !load.has_room()
             || is_full(context, index, address);

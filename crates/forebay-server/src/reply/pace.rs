@@ -33,7 +33,7 @@ impl Pace {
         // tokio's clock is used, because tests can pause it.
         let begun = *self.begun.get_or_insert_with(Instant::now);
         let seconds = (self.sent - after) as f64 / rate as f64;
-        // A year is longer than every connection.
+        // Limit the time to avoid an overflow. A year is longer than every connection.
         let due = begun + Duration::from_secs_f64(seconds.min(365.0 * 86_400.0));
         tokio::time::sleep_until(due).await;
         let count = left.min(rate.div_ceil(PARTS));

@@ -135,7 +135,7 @@ impl Server {
                 signal = signals.next() => match signal {
                     Signalled::Stop => return None,
                     Signalled::Reopen => self.writer.reopen(),
-                    // The configuration may have changed again after it was read.
+                    // Reload again, because the configuration may have changed after it was read.
                     Signalled::Reload => again = Some(Signalled::Reload),
                     _ => again = Some(signal),
                 },
