@@ -285,8 +285,7 @@ impl Takeover {
             return Ok(None);
         }
         let take = || {
-            // Unblock signals: the process that stays root blocks them, and this process inherits
-            // that.
+            // Unblock signals: the process inherits the mask of the one that stays root.
             SigSet::empty().thread_set_mask()?;
             let socket = io::stdin().as_fd().try_clone_to_owned()?;
             rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;

@@ -310,8 +310,7 @@ impl Reply {
         sendfile::strip(&mut self.out, self.fields);
         self.end_head_as(&HeadEnd { is_chunked: false, keep_alive: true, to_http10: false });
         let written = self.flush().await;
-        // An interim reply does not count as written, because the final reply can still be
-        // abandoned.
+        // An interim reply does not count as written: the final reply can still be abandoned.
         self.is_written = false;
         written
     }

@@ -71,8 +71,7 @@ impl HelloReader {
 
     fn next_fragment<'a>(&self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, HelloError> {
         next_fragment(&bytes[self.at..]).map_err(|error| match error {
-            // The first record was one of TLS, so this is a broken connection and not another
-            // protocol.
+            // The first record was one of TLS, so the connection is broken.
             HelloError::NotTls if self.at > 0 => HelloError::Malformed,
             error => error,
         })
