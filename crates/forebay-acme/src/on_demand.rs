@@ -1,8 +1,8 @@
 //! Obtains certificates when clients first name a host.
 //!
-//! For each name, in this order: a saved certificate, the application's permission, the store of all
-//! machines, an order. The rate of orders and the number of orders at the same time are limited, so
-//! that a flood of names exhausts neither the authority nor this machine.
+//! A name without a saved certificate needs the application's permission, and then a certificate in
+//! the store of all machines, or an order. The rate and the number of concurrent orders are
+//! limited, so that a flood of names exhausts neither the authority nor this machine.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -160,7 +160,7 @@ pub struct File {
     /// "@NAME".
     pub upstream: BTreeMap<String, At<Table<Upstream>>>,
     /// Tables of values, each under a name that you choose. The placeholder {map.NAME} gives the
-    /// value for a text of the request, as nginx's `map`.
+    /// value for a text of the request, like nginx's `map`.
     pub map: BTreeMap<String, At<Table<ValueMap>>>,
 }
 

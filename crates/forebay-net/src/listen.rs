@@ -5,9 +5,9 @@
 //! fails if the port is in use. A socket whose address leaves the configuration is closed when its
 //! queue is empty.
 //!
-//! The kernel distributes connections among these sockets. A thread passes new connections to the
-//! least loaded thread, if that has at least two connections less. All threads share a socket from
-//! the service manager.
+//! The kernel distributes connections among these sockets. A thread passes a new connection to the
+//! least loaded thread, if that thread has at least two fewer connections. All threads share a
+//! socket from the service manager.
 
 use std::collections::BTreeMap;
 use std::fmt;

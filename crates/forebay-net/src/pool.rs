@@ -65,10 +65,10 @@ const MEMORY: Duration = Duration::from_secs(600);
 /// it because of the reply.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Minimum number of surplus connections that a call of [`Pool::prune`] closes.
+/// [`Pool::prune`] may always close this many surplus connections per call.
 const CLOSE_AT_LEAST: usize = 16;
-/// Divisor of the number of idle connections. A call of `Pool::prune` closes one part in this
-/// many, if that is more than the minimum. Closing 1,000 connections takes 38 calls, or 19 s.
+/// [`Pool::prune`] may close one part in this many of the idle connections per call, if that is
+/// more. Closing 1,000 connections takes 38 calls, or 19 s.
 const CLOSE_SHARE: usize = 16;
 
 /// The limit on idle connections is the descriptor limit, divided by this number. Half of the

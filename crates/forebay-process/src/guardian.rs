@@ -80,8 +80,8 @@ impl<O: Send + 'static> Guardian<O> {
         Ok(Self { sender, wakes, program: None, program_is_alive: false, any_is_alive: false })
     }
 
-    /// Starts the program in its own process group. Call it once. The kernel ends the program when
-    /// this process ends. `configure` sets descriptors, environment and directory.
+    /// Starts the program in its own process group. Call this once. The kernel ends the program
+    /// when this process ends. `configure` sets descriptors, environment and directory.
     pub fn start(
         &mut self,
         launch: Launch,

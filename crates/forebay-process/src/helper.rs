@@ -89,7 +89,7 @@ pub struct HelpedRoom {
 
 impl Helper {
     /// Starts the helper of this process for these users. `group` is the gateway's group after it
-    /// has dropped root. This group may connect to the programs of these users. Call it as root,
+    /// has dropped root. This group may connect to the programs of these users. Call this as root,
     /// once.
     ///
     /// # Errors

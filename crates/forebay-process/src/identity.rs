@@ -19,8 +19,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Looks up the names. Any process may call it. Returns `None` if neither name is given. `app`
-    /// is for messages.
+    /// Looks up the names. Any process may call this. Returns `None` if neither name is given.
+    /// `app` is for messages.
     pub fn look_up(
         app: &str,
         user: Option<&str>,
@@ -58,7 +58,7 @@ impl Identity {
         Ok(Some(Identity { user, group, alone: only.is_some(), env }))
     }
 
-    /// Changes this process permanently to the user and group. Call it before there is another
+    /// Changes this process permanently to the user and group. Call this before there is another
     /// thread.
     pub fn assume(&self) -> Result<(), Errno> {
         if let Some(group) = self.group.map(Gid::from_raw) {

@@ -102,8 +102,7 @@ impl Accepting {
     }
 }
 
-/// Accepts clients of a TCP listener until `closed` completes. First accepts all connections that
-/// wait in the queue of the listener.
+/// Accepts clients of a listener of any kind, until the listener must close or fails.
 async fn accept_all(
     context: Rc<FrontContext>,
     listener: Listener,

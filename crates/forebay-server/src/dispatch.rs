@@ -118,8 +118,8 @@ pub async fn try_routes<'s>(
     Err(declined.unwrap_or_else(no_route))
 }
 
-/// Result of the rules that apply to a request. A rule is the effect of an earlier route than the
-/// selected one on the same resource (see `Rule` in `route.rs`).
+/// Result of the rules that apply to a request. A rule is the effect that a route before the
+/// selected one has on the same resource (see `Rule` in `route.rs`).
 enum Ruling<'s> {
     /// The selected route may answer.
     Pass,

@@ -17,7 +17,7 @@ pub enum Spooled {
     Empty,
     /// In memory.
     Memory(Vec<u8>),
-    /// In an unlinked temporary file of this many bytes. The position in the file is its start.
+    /// In an unlinked temporary file of this many bytes. The file's position is at its start.
     File(File, u64),
 }
 

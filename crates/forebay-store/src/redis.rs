@@ -24,7 +24,7 @@ use connection::{ConnectionError, Connector, RedisConnection};
 const LIMIT: Duration = Duration::from_secs(2);
 /// After a failure, all operations fail at once for this time, so that no thread waits repeatedly.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Number of keys in one script. A script blocks the server for other clients.
+/// Maximum number of keys in one script. A script blocks the server for other clients.
 const KEYS_AT_ONCE: usize = 500;
 /// Number of messages that a channel keeps, and their life after the last one in milliseconds.
 const KEPT_MESSAGES: &[u8] = b"1000";

@@ -32,7 +32,7 @@ pub enum RespError {
     UnknownType(u8),
     /// A length or number is malformed.
     BadNumber,
-    /// A line does not end, or is followed by other bytes than its end.
+    /// A line is too long, or its line break is malformed or missing.
     BadLine,
     /// The reply is larger than the limit.
     TooLarge,

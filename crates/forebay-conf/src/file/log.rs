@@ -25,7 +25,7 @@ pub struct Rotate {
     /// Begins a new file before a line would make the file larger than this. Default: no limit.
     pub size: Option<Size>,
     /// Begins a new file for the first line of each period, such as "1d" for one file a day. Days
-    /// begin at midnight, local time. Default: no limit.
+    /// begin at midnight in local time. Default: no limit.
     pub age: Option<Time>,
     /// The number of old files that are kept. Older ones are deleted. Default: 7.
     pub keep: Option<At<usize>>,

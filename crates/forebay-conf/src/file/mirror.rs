@@ -27,7 +27,7 @@ pub struct Mirror {
     pub max_requests: Option<At<usize>>,
     /// The longest time of a copy, from its start to the last byte of its reply. Default: "10s".
     pub timeout: Option<Time>,
-    /// Copies also the headers `Authorization`, `Proxy-Authorization` and `Cookie`. The servers can
+    /// Also copies the headers `Authorization`, `Proxy-Authorization` and `Cookie`. The servers can
     /// then act as the user. Default: false.
     pub credentials: Option<At<bool>>,
     /// The Host field that the servers get: "client" for the client's own, "backend" for the host

@@ -128,7 +128,7 @@ pub struct Route {
     /// Requires a signed token (JWT) in the `Authorization` header, in another header or in a
     /// cookie: a table with `key`, `secret` or `jwks`. Default: no token is needed.
     pub jwt: Option<At<Table<Jwt>>>,
-    /// Requires a signature in the URL of each request, as nginx's secure_link: a table with
+    /// Requires a signature in the URL of each request, like nginx's secure_link: a table with
     /// `secret`. A wrong signature gets 403, and an expired URL gets 410. `satisfy` does not change
     /// this. Default: no signature is needed.
     pub signed_url: Option<At<Table<SignedUrl>>>,
@@ -154,8 +154,8 @@ pub struct Route {
     /// Default: no limit.
     pub rate_limit: Option<At<OneOrMany<Table<RateLimit>>>>,
     /// Limits the speed of each reply: the bytes per second, such as "100k", or a table with `rate`
-    /// and `after`. A client with several requests at once gets as much for each of them. Default:
-    /// no limit.
+    /// and `after`. A client with several requests at once gets this speed for each of them.
+    /// Default: no limit.
     pub bandwidth_limit: Option<At<TextOr<BandwidthLimit>>>,
     /// Time limits of this route for slow clients, such as those with large uploads. Default: those
     /// of [server.timeouts].

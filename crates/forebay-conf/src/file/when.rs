@@ -32,8 +32,7 @@ pub struct When {
     /// The subject of the client's certificate, with values as in `header`. The value true matches
     /// every client whose certificate the site has verified.
     pub client_certificate: Option<At<Values>>,
-    /// Conditions, too. The route matches only if the request fails at least one of these
-    /// conditions.
+    /// Further conditions. The route matches only if the request fails at least one of them.
     pub not: Option<Box<At<Table<When>>>>,
 }
 

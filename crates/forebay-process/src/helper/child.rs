@@ -75,7 +75,7 @@ impl Child {
         }))
     }
 
-    /// Kills the process group of the process. Call it only before the process is reaped, because
+    /// Kills the process group of the process. Call this only before the process is reaped, because
     /// the id may be reused after that.
     pub fn kill_group(&self) {
         match self {

@@ -23,7 +23,7 @@ enum Token {
     Operator(&'static str),
 }
 
-/// The operators, each before any operator that is its beginning.
+/// The operators. A longer operator precedes those that are its beginning.
 const OPERATORS: [&str; 13] =
     ["&&", "||", "!=", "!~", "=~", "==", "<=", ">=", "=", "<", ">", "(", ")"];
 

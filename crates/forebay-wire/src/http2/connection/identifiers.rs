@@ -29,7 +29,7 @@ impl Identifiers {
         id <= self.last_opened
     }
 
-    /// Returns true if the client has used this identifier or skipped it.
+    /// Returns true if this is an identifier of the client, and was used or skipped.
     #[inline]
     pub fn was_opened(&self, id: u32) -> bool {
         self.is_opened(id) && Self::is_of_client(id)
