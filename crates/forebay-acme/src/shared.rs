@@ -1,10 +1,10 @@
 //! Certificates, accounts and challenges in the store that several machines share.
 //!
 //! One machine at a time orders from an authority: the one that has the lock. All machines read the
-//! certificate from the store, and keep a copy in their state directory, so that they can start
-//! while the store is unreachable. Without the store, no machine orders, because the authority may
-//! ask another machine for the answer. A renewal begins at two thirds of a certificate's life, so
-//! the store may be unreachable for weeks.
+//! certificate from the store. They keep a copy in their state directory, to start while the store
+//! is unreachable. Without the store, no machine orders, because the authority may ask another
+//! machine for the answer. A renewal begins at two thirds of a certificate's life, so the store may
+//! be unreachable for weeks.
 
 use std::io;
 use std::sync::Arc;

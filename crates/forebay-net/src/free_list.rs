@@ -3,7 +3,7 @@
 //! The most recently used object is reused first, because it is still in the CPU cache. Objects
 //! that were unused for ten seconds are freed. A list thus keeps as many objects as the current
 //! load needs, and not as many as a burst needed. A list of fixed length is slower: with 256
-//! clients and a length of 64, new allocations took 6 % of the CPU time of a proxied request.
+//! clients and a length of 64, allocations took 6 % of the CPU time of proxied requests.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};

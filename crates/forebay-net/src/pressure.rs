@@ -13,7 +13,7 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// Value in the list `oldest` for a thread that has no connection to close.
 const NONE: u64 = u64::MAX - 1;
 
-/// Value in the list `oldest` for a thread whose rank is unknown: it has not scanned its
+/// Value in the list `oldest` for a thread with an unknown rank. The thread has not scanned its
 /// connections since their number came near the limit.
 const UNKNOWN: u64 = u64::MAX;
 

@@ -217,8 +217,8 @@ pub struct Route {
     /// {query} or {uri} or ends in `?`. Only routes that may have `fallback` may have this key.
     /// Default: none.
     pub fallback_to: Option<At<String>>,
-    /// Stores the part of a reply that a slow client has not read, in memory and then in a file, so
-    /// that the application is free. Does not apply to event streams, nor to replies with
+    /// Stores the part of a reply that a slow client has not read, in memory and then in a file.
+    /// The application is then free. Does not apply to event streams, nor to replies with
     /// `X-Accel-Buffering: no`. Default: true for `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp` and
     /// `app`, false for `proxy` and for an `app` of the kind asgi.
     pub buffer: Option<At<bool>>,

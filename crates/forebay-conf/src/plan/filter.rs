@@ -84,8 +84,8 @@ impl Replace {
     }
 }
 
-/// Returns true if each value of the placeholder consists of characters that have no meaning in
-/// HTML, scripts and style sheets, so that it needs no escapes.
+/// Returns true if the placeholder's values need no escapes: their characters have no meaning in
+/// HTML, scripts and style sheets.
 pub(crate) fn is_plain(value: &Placeholder) -> bool {
     matches!(
         value,

@@ -92,8 +92,8 @@ pub struct Match<'p> {
     /// `*` matched, or the whole path. The text is always the end of the matched path. With `paths
     /// = ["/x", "/x/*"]`, it is empty for "/x".
     pub rest: &'p [u8],
-    /// True if `rest` is the whole path, because the route matched without a `*`: by a suffix, by
-    /// an exact path, or without a condition on the path.
+    /// True if `rest` is the whole path: the route matched by a suffix, by an exact path, or
+    /// without a condition on the path.
     pub by_suffix: bool,
 }
 

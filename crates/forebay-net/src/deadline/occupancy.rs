@@ -97,8 +97,8 @@ impl Occupancy {
         self.is_used.set(true);
     }
 
-    /// Returns true if the connection is idle and its client expects that it closes: it has carried
-    /// a request, or has sent none for 1 s. With `is_patient`, it must have been idle for 2 s.
+    /// Returns true if the connection is idle and its client expects its close: after a request, or
+    /// after 1 s without one. With `is_patient`, it must have been idle for 2 s.
     // A client that has just connected is about to send a request, and may not send it again if the
     // connection closes.
     pub fn may_close(&self, now: Ticks, is_patient: bool) -> bool {

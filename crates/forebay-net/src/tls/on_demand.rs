@@ -316,8 +316,8 @@ impl ResolvesServerCert for SiteDemand {
     }
 }
 
-/// Returns true for a name of letters, digits and hyphens that an authority may issue a certificate
-/// for: neither an address nor a wildcard, and without a final dot.
+/// Returns true for a name that an authority may issue a certificate for. Addresses, wildcards and
+/// names with a final dot are refused.
 fn is_host_name(name: &str) -> bool {
     const LONGEST: usize = 253;
     const LONGEST_LABEL: usize = 63;

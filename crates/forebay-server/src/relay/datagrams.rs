@@ -3,8 +3,8 @@
 //!
 //! If a reload closes the listener, its sessions end within a second, so that the address is free.
 //!
-//! A datagram is lost if its session has too many waiting ones, or if a limit on connections is
-//! reached: clients of UDP send again. The kernel gives all datagrams of a client to one thread.
+//! A datagram is lost if too many wait for its session, or if a limit on connections is reached.
+//! Clients of UDP send again. The kernel gives all datagrams of a client to one thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
