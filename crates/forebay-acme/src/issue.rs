@@ -31,8 +31,7 @@ const STALE: u32 = 3;
 /// Time limit for polling the state of an order.
 const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
 
-/// Obtains a certificate from the authority. The error is the reason of the failure, as text for
-/// the log.
+/// Obtains a certificate from the authority. The error is the reason of a failure, for the log.
 pub async fn issue(
     acme: &Acme,
     challenge: AcmeChallenge,
@@ -293,8 +292,7 @@ async fn show(proof: &mut Proof<'_>, name: &str, digest: &[u8]) -> Result<(), St
     shown.map_err(|error| error.to_string())
 }
 
-/// Returns the reason why the authority rejected the order: the error of the first failed
-/// challenge.
+/// Returns the reason why the authority rejected the order: that of the first failed challenge.
 async fn refusal(order: &mut Order) -> String {
     let mut authorizations = order.authorizations();
     while let Some(Ok(authorization)) = authorizations.next().await {

@@ -21,8 +21,7 @@ pub const BUCKETS: [u64; 14] = [
 /// The counters of one thread.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Number of replies by the first digit of their status. Index 0 counts requests without a
-    /// reply.
+    /// Number of replies by the first digit of the status. Index 0: requests without a reply.
     classes: [AtomicU64; 6],
     durations: Histogram,
     /// Durations per [`Step`], if steps are timed.
@@ -109,8 +108,7 @@ impl Durations {
 /// The counters of all threads, added up at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Number of replies by the first digit of their status. Index 0 counts requests without a
-    /// reply.
+    /// Number of replies by the first digit of the status. Index 0: requests without a reply.
     pub classes: [u64; 6],
     /// Durations of requests.
     pub durations: Durations,

@@ -385,8 +385,7 @@ impl Request {
         }
     }
 
-    /// Returns the query without its question mark. Returns `None` if the target has no question
-    /// mark.
+    /// Returns the query without its question mark; `None` if the target has no question mark.
     pub fn query(&self) -> Option<&[u8]> {
         let target = self.target();
         memchr::memchr(b'?', target).map(|at| &target[at + 1..])

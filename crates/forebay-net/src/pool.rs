@@ -125,8 +125,7 @@ impl<H: 'static> Pool<H> {
         }
     }
 
-    /// Stores a connection without a request in progress. Closes the connection if a limit is
-    /// reached.
+    /// Stores a connection without a request in progress, or closes it if a limit is reached.
     pub fn put(&self, socket: Socket, held: H, deadlines: &Deadlines) {
         socket.unlimit_read();
         let mut idle = self.idle.borrow_mut();

@@ -75,8 +75,7 @@ pub struct HelpedLaunch<'a> {
     pub dir: &'a Path,
     /// All variables of the program's environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Three or four descriptors, which become the program's descriptors from 0 on. A guardian gets
-    /// three.
+    /// Three or four descriptors, which the program gets from 0 on. A guardian gets three.
     pub descriptors: &'a [BorrowedFd<'a>],
 }
 
@@ -88,9 +87,8 @@ pub struct HelpedRoom {
 }
 
 impl Helper {
-    /// Starts the helper of this process for these users. `group` is the gateway's group after it
-    /// has dropped root. This group may connect to the programs of these users. Call this as root,
-    /// once.
+    /// Starts the helper of this process for these users. `group`, the gateway's later group, may
+    /// connect to the programs of these users. Call this as root, once.
     ///
     /// # Errors
     /// Fails if the process cannot be started, or if one of the users is root.

@@ -58,8 +58,7 @@ impl Identity {
         Ok(Some(Identity { user, group, alone: only.is_some(), env }))
     }
 
-    /// Changes this process permanently to the user and group. Call this before there is another
-    /// thread.
+    /// Permanently changes user and group of this process. Call this before a second thread exists.
     pub fn assume(&self) -> Result<(), Errno> {
         if let Some(group) = self.group.map(Gid::from_raw) {
             match &self.user {

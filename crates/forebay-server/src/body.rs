@@ -162,8 +162,7 @@ impl Body {
         Ok(())
     }
 
-    /// Reads and returns the complete body, so that a slow upload does not occupy the origin's
-    /// process.
+    /// Reads and returns the complete body, so that a slow upload occupies no process.
     pub async fn spool(&mut self) -> Result<Spooled, Fault> {
         if self.framing() == RequestFraming::None {
             return Ok(Spooled::Empty);

@@ -59,8 +59,7 @@ pub async fn follow<'s>(
     outcome
 }
 
-/// Follows redirects until an origin answers without one. Fails with 500 after `REDIRECTS`
-/// redirects.
+/// Follows redirects until an origin answers without one. Fails after `REDIRECTS` redirects.
 async fn follow_all<'s>(
     stream: &Stream,
     exchange: &mut Exchange,

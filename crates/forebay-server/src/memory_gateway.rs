@@ -1,5 +1,4 @@
-//! A serving thread for tests, whose connections are in memory (`forebay_net::memory`) instead of
-//! sockets.
+//! A serving thread for tests, with connections in memory (`forebay_net::memory`).
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -26,8 +25,7 @@ use crate::serving::{Tables, drain, spawn_tasks};
 /// Time limit for current requests after [`MemoryGateway::stop`].
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Serves connections in memory as a serving thread serves sockets. Use it within a local tokio
-/// runtime.
+/// Serves connections in memory, as a thread serves sockets. Use this in a local tokio runtime.
 pub struct MemoryGateway {
     context: Rc<FrontContext>,
     log: Kept,

@@ -36,8 +36,7 @@ struct Queue {
     writes: Vec<Write>,
 }
 
-/// A queued write of one socket. Its bytes start at the end of the previous write, and stop at
-/// `end`.
+/// A queued write of one socket. Its bytes are between the end of the previous write and `end`.
 struct Write {
     socket: Rc<Watched>,
     end: usize,

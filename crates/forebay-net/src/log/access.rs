@@ -61,8 +61,7 @@ impl AccessLog {
         Self { logs, tracer, lost: Cell::new(0), queue }
     }
 
-    /// Passes the collected lines to the writer, and uses the logs of `other` for all further
-    /// lines.
+    /// Passes the collected lines to the writer, and uses the logs of `other` from now on.
     pub fn replace(&mut self, other: Self) {
         self.hand_over();
         (self.logs, self.tracer) = (other.logs, other.tracer);

@@ -254,8 +254,7 @@ impl Front<'_> {
         }
     }
 
-    /// Converts the packet to a request. Fails if the web server did not send the secret of the
-    /// listener.
+    /// Converts the packet to a request. Fails if the packet lacks the listener's secret.
     fn take_up(
         &self,
         head: &RequestHead,

@@ -47,8 +47,7 @@ pub struct AjpStream {
     pub has_ended: Cell<bool>,
     /// True if a packet was written only in part.
     pub is_torn: Cell<bool>,
-    /// Held during each write, so that packets of the reply and requests for body packets do not
-    /// mix.
+    /// Held during each write, so that reply packets and requests for body packets do not mix.
     pub turn: Mutex<()>,
     pub(crate) shared: SharedState,
 }
@@ -127,8 +126,7 @@ impl AjpStream {
         }
     }
 
-    /// Reads as [`Self::receive`] does, but without waiting. Fails with `WouldBlock` if nothing has
-    /// arrived.
+    /// Reads like [`Self::receive`], but fails with `WouldBlock` if nothing has arrived.
     pub fn receive_now(&self) -> io::Result<usize> {
         let mut input = self.input.borrow_mut();
         if input.capacity() == 0 {

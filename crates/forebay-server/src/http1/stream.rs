@@ -108,8 +108,7 @@ impl<'a> Part<'a> {
         line
     }
 
-    /// Returns all bytes in order, with `size` before the body. The number is the count of used
-    /// slices.
+    /// Returns all bytes in order, with `size` before the body, and the count of used slices.
     pub(crate) fn pieces(&self, size: &'a [u8]) -> ([IoSlice<'a>; 8], usize) {
         // A single slice needs a simpler system call, so split `gathered` only for a chunk.
         let split = if size.is_empty() { self.gathered.len() } else { self.body_at };

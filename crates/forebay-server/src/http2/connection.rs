@@ -42,8 +42,7 @@ impl Connection {
         self.streams.wake_task();
     }
 
-    /// Completes if the connection's task was woken. Otherwise registers `context` for the next
-    /// wake-up.
+    /// Completes if the connection's task was woken. Otherwise registers `context` for a wake-up.
     pub fn poll_woken(&self, context: &Context<'_>) -> Poll<()> {
         self.streams.poll_woken(context)
     }

@@ -36,8 +36,7 @@ pub struct Connection {
     open: Cell<usize>,
     /// Number of open streams whose head has not arrived.
     reading: Cell<usize>,
-    /// The connection's entry among the candidates to close when the limit on connections is
-    /// reached.
+    /// The connection's entry among the candidates to close at the limit on connections.
     pub guest: Rc<Guest>,
     /// Total bytes of incomplete field sections (heads and trailers).
     partial: Cell<usize>,

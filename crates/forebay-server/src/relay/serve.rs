@@ -120,8 +120,7 @@ async fn choose(
     None
 }
 
-/// Reads a ClientHello. Before its first bytes arrive, the connection holds no buffer and counts as
-/// idle.
+/// Reads a ClientHello. Until its first bytes arrive, the connection has no buffer and is idle.
 async fn read_hello(socket: &Socket, mut bytes: Vec<u8>) -> io::Result<Hello> {
     let mut reader = HelloReader::default();
     loop {

@@ -273,8 +273,7 @@ impl Reply {
         Ok(())
     }
 
-    /// Writes the collected bytes followed by `data`. `last` contains the trailers if the reply
-    /// ends here.
+    /// Writes the collected bytes and then `data`. `last` has the trailers if the reply ends here.
     async fn write_out(&mut self, data: &[u8], last: Option<&[u8]>) -> Result<(), Fault> {
         if self.has_head && self.refuses_tunnel() {
             // Nothing has been written yet, so an error reply can replace this reply.

@@ -18,8 +18,7 @@ pub trait Recorder {
     /// Appends field lines to a reply that the client gets.
     fn append_fields(&self, _lines: &mut Vec<u8>) {}
 
-    /// Reserves memory for `bytes` more bytes of a copy. Returns false if a memory limit is
-    /// reached.
+    /// Reserves memory for `bytes` more bytes of a copy. Returns false at a memory limit.
     fn reserve(&self, bytes: usize) -> bool;
 
     /// Takes bytes of a body that is too large for the memory, in order from the first byte on.

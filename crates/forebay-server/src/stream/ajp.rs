@@ -16,8 +16,7 @@ use crate::ajp::stream::{AjpStream, COPIED, FILE_PACKETS, PacketFraming, malform
 use crate::part::Part;
 
 impl Stream {
-    /// Reads more of the body. Requests the next packet unless one is outstanding. Returns 0 at the
-    /// end.
+    /// Reads more of the body. Requests a packet unless one is outstanding. Returns 0 at the end.
     pub(super) async fn read_body(
         &self,
         stream: &AjpStream,
