@@ -154,6 +154,8 @@ pub struct ClientUsage {
     /// True if every load thread was busy for more than 85 % of the time, not counting polls that
     /// found no event. The client may then limit the rate instead of the server.
     pub saturated: bool,
+    /// Time of the turns in which `saturated` was true.
+    pub saturated_for: Duration,
 }
 
 /// Share of the wanted rate that a run may miss. A run with a larger share has missed the rate, if
@@ -289,10 +291,9 @@ impl Outcome {
     pub fn sum(turns: impl IntoIterator<Item = Self>) -> Option<Self> {
         let mut turns = turns.into_iter();
         let mut sum = turns.next()?;
-        let mut saturated = if sum.client.saturated { sum.duration } else { Duration::ZERO };
         let mut missed = sum.duration.mul_f64(sum.shortfall);
         for turn in turns {
-            saturated += if turn.client.saturated { turn.duration } else { Duration::ZERO };
+            sum.client.saturated_for += turn.client.saturated_for;
             sum.duration += turn.duration;
             sum.requests.add(&turn.requests);
             sum.bytes.read += turn.bytes.read;
@@ -311,7 +312,7 @@ impl Outcome {
             sum.oldest_in_flight = sum.oldest_in_flight.max(turn.oldest_in_flight);
             missed += turn.duration.mul_f64(turn.shortfall);
         }
-        sum.client.saturated = saturated * 2 > sum.duration;
+        sum.client.saturated = sum.client.saturated_for * 2 > sum.duration;
         sum.shortfall = missed.as_secs_f64() / sum.duration.as_secs_f64().max(1e-9);
         Some(sum)
     }
@@ -420,6 +421,7 @@ impl Outcome {
                 cpu_user: seconds(client, "cpu_user_s")?,
                 cpu_system: seconds(client, "cpu_system_s")?,
                 saturated: flag(client, "saturated")?,
+                saturated_for: Duration::ZERO,
             },
             first_failure: json["first_failure"].as_str().map(str::to_owned),
             gave_up: flag(json, "gave_up")?,

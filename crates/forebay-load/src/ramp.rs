@@ -125,8 +125,9 @@ impl Segment {
 
 /// Due times of one thread's requests, in an open loop whose rate changes in stages.
 ///
-/// A place is the number of requests of all threads that are due before. Equal gaps between places
-/// give the rate of the ramp, and exponential gaps give a Poisson process with this rate.
+/// The place of a request is the number of requests, of all threads, that are due before it. Equal
+/// gaps between places give the rate of the ramp. Exponential gaps give a Poisson process with this
+/// rate.
 #[derive(Debug)]
 pub(crate) struct RampPlan {
     segments: Vec<Segment>,
@@ -134,7 +135,7 @@ pub(crate) struct RampPlan {
     /// Index of the stage of the last place. Places only increase.
     stage: usize,
     place: f64,
-    /// Number of threads and shards that share the requests of the ramp.
+    /// Number of threads, of all shards, that share the requests of the ramp.
     share: f64,
 }
 
@@ -157,7 +158,8 @@ impl RampPlan {
         Self { segments: ramp.segments(), start, stage: 0, place, share }
     }
 
-    /// Moves the first request to a random place of a Poisson process. `gap` has the mean 1.
+    /// Moves the first request to a random place, for a Poisson process. The caller draws `gap` from
+    /// an exponential distribution with the mean 1.
     pub fn begin_at_random(&mut self, gap: f64) {
         self.place = gap * self.share;
     }

@@ -374,6 +374,7 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
         cpu_user: finished.iter().map(|thread| thread.cpu_user).sum(),
         cpu_system: finished.iter().map(|thread| thread.cpu_system).sum(),
         saturated: saturated && duration > Duration::ZERO,
+        saturated_for: if saturated { duration } else { Duration::ZERO },
     };
     let gave_up = finished.iter().any(|thread| thread.gave_up);
     let oldest_in_flight = finished.iter().map(|thread| thread.oldest).max().unwrap_or_default();

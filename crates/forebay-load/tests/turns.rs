@@ -101,3 +101,19 @@ fn turns_add_up() {
     assert_eq!(sum.duration, time);
     assert!(Outcome::sum(Vec::new()).is_none());
 }
+
+#[test]
+fn a_client_is_saturated_if_it_was_so_for_most_of_the_time() {
+    let sum_of = |turns: &str| {
+        let turns = turns.chars().map(|turn| {
+            let mut outcome = Outcome { duration: Duration::from_secs(1), ..Outcome::default() };
+            outcome.client.saturated = turn == 'S';
+            outcome.client.saturated_for = Duration::from_secs((turn == 'S').into());
+            outcome
+        });
+        // `compare` adds one turn after the other.
+        turns.reduce(|sum, turn| Outcome::sum([sum, turn]).unwrap()).unwrap().client.saturated
+    };
+    assert!(sum_of("NSS") && sum_of("SSN"));
+    assert!(!sum_of("SSNNN") && !sum_of("NNNSS"));
+}

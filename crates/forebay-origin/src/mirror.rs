@@ -62,7 +62,7 @@ enum CopyOutcome {
 }
 
 impl MirrorState {
-    /// Returns the numbers so far.
+    /// Returns the number of copies under way, and of copies that ended so far.
     pub fn counts(&self) -> MirrorCounts {
         let of = |outcome: CopyOutcome| self.counts[outcome as usize].load(Ordering::Relaxed);
         MirrorCounts {

@@ -394,7 +394,7 @@ fn protocol(context: &FrontContext, index: usize) -> Protocol {
     if context.table().ajp(index).is_some() { Protocol::Ajp } else { Protocol::Any }
 }
 
-/// Serves a connection after its TLS handshake.
+/// Performs the TLS handshake of a connection, and then serves the connection.
 async fn serve_secured(
     context: &Rc<FrontContext>,
     socket: Socket,

@@ -74,7 +74,7 @@ pub struct ScriptReply {
     /// True if output is sent as it arrives.
     is_immediate: bool,
     limit: OutputLimit,
-    /// Number of output bytes so far.
+    /// Number of output bytes so far, without interim heads (1xx).
     len: u64,
 }
 
@@ -111,7 +111,7 @@ impl ScriptReply {
         self.has_head() && self.head.content_length.is_some_and(|length| body >= length)
     }
 
-    /// Returns true if no output has arrived.
+    /// Returns true if nothing of the final reply has arrived.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

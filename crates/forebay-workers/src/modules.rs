@@ -55,9 +55,9 @@ impl AppSpec {
     }
 }
 
-/// Returns an error as an exit code and a sentence. Returns `None` if there is no error, or if the
-/// interpreter does not answer. Also returns `None` if this process may not become the
-/// application's user. The workers can still do so through the helper.
+/// Returns an error as an exit code and a sentence. Returns `None` if there is no error, for Perl,
+/// or if this process cannot ask the interpreter: the root helper may start workers as a user that
+/// this process may not become.
 fn probe(spec: &AppSpec) -> Option<(i32, String)> {
     let (python, module) = match &spec.kind {
         Kind::PythonCgi { python, .. } => (python, None),
@@ -72,7 +72,7 @@ fn probe(spec: &AppSpec) -> Option<(i32, String)> {
     run(command).ok().filter(|(code, _)| [NO_MODULE, TOO_OLD].contains(code))
 }
 
-/// Runs the command for a limited time. Returns its exit code and the beginning of its standard
+/// Runs the command, for a limited time if the kernel has pidfds. Returns its exit code and the beginning of its standard
 /// error.
 fn run(mut command: Command) -> io::Result<(i32, String)> {
     let mut answer = tempfile::tempfile()?;

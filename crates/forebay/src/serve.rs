@@ -227,8 +227,8 @@ fn unshared(why: String) -> Failure {
     Failure::configuration(format!("forebay: {why}\n"))
 }
 
-/// Returns the plan after it has checked that this machine meets its requirements. Warnings go to
-/// `warn`.
+/// Reads the plan that the arguments name. Checks that this machine has everything that the plan
+/// needs. Warnings go to `warn`.
 fn plan(args: &ServeArgs, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
     finished(args, read_plan(args)?, warn)
 }

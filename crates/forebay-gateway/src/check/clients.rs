@@ -117,8 +117,8 @@ fn leaves_a_family(place: &Place, access: &Access) -> Option<Finding> {
     })
 }
 
-/// Returns a warning about a gate that applies only to some methods, if other methods reach a later
-/// route without it.
+/// Returns a warning about access rules that apply only to some methods, if other methods reach a
+/// later route without these rules.
 fn gate_of_methods(place: &Place, site: &Site, route: &Route) -> Option<Finding> {
     if route.access == Access::default() || route.matcher.methods.is_empty() {
         return None;

@@ -281,7 +281,7 @@ fn retry(scope: &Scope<'_>) -> Option<Table> {
     if tries == Some(1) {
         return None;
     }
-    // nginx tries each server if there is no limit.
+    // Without a limit, nginx tries each server. Forebay allows at most 64 attempts.
     retry.set("attempts", tries.filter(|tries| (2..=64).contains(tries)).unwrap_or(64));
     Some(retry)
 }

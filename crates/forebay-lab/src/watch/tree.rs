@@ -38,7 +38,7 @@ pub struct Tree {
     cgroup: Option<Cgroup>,
 }
 
-/// Processes from which all others of a server descend.
+/// Processes from which all processes of a server descend.
 enum Top {
     /// Keeper process that started the server. The keeper itself is not part of the server.
     Keeper(i32),

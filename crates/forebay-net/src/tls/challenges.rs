@@ -29,8 +29,8 @@ const MOST_ANSWERS: usize = 1000;
 /// Maximum length of a token or a name.
 const LONGEST: usize = 255;
 
-/// Current answers to challenges, for all threads. Empty except for the seconds in which a
-/// certificate is issued.
+/// Answers to challenges, for all threads. They are removed when the certificate is issued. Answers
+/// of other machines stay until there are more than [`MOST_ANSWERS`].
 #[derive(Debug, Default)]
 pub struct Challenges {
     answers: RwLock<Answers>,

@@ -163,7 +163,8 @@ fn shown_size(bytes: u64) -> String {
     }
     let mut size = bytes as f64 / 1024.0;
     let mut unit = 0;
-    while size >= 1024.0 && unit + 1 < UNITS.len() {
+    // 1023.95 would be shown as 1024.0.
+    while size >= 1023.95 && unit + 1 < UNITS.len() {
         (size, unit) = (size / 1024.0, unit + 1);
     }
     format!("{size:.1} {}", UNITS[unit])
@@ -219,8 +220,14 @@ mod tests {
 
     #[test]
     fn sizes_have_a_unit() {
-        for (bytes, text) in [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB")]
-        {
+        let almost = (1 << 20) - 1;
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1536, "1.5 KiB"),
+            (almost, "1.0 MiB"),
+            (5 << 30, "5.0 GiB"),
+        ] {
             assert_eq!(shown_size(bytes), text);
         }
         assert_eq!(shown_time(SystemTime::UNIX_EPOCH), "1970-01-01 00:00");

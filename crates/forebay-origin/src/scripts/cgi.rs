@@ -429,7 +429,7 @@ fn cannot_hand_over(error: &io::Error) -> Fault {
         .unwrap_or_else(|| Fault::us(500, format!("cannot hand over a body: {error}")))
 }
 
-/// Logs the error output of a script until its end, at most 64 KiB.
+/// Logs the error output of a script until its end, or until 64 KiB have arrived.
 async fn log_stderr(mut stderr: ChildStderr, name: String, errors: ErrorLog) {
     let log = |line: &str| errors.warn(&format!("{name}: {line}"));
     let (mut lines, mut bytes) = (OutputLines::default(), Vec::new());

@@ -132,7 +132,7 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     Ok(left)
 }
 
-/// A socket whose reads and writes all end at the deadline, even if the server sends byte by byte.
+/// A socket whose reads and writes end at the deadline at the latest, even if the server sends byte by byte.
 struct TimedSocket {
     socket: TcpStream,
     deadline: Instant,

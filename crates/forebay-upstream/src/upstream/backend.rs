@@ -40,7 +40,7 @@ pub struct Backend {
     life: Option<Arc<Life>>,
     tls: Option<(Arc<ClientTls>, String)>,
     alpn: Alpn,
-    /// Version of the DNS answer when the idle connections were opened.
+    /// [`Self::current_generation`] when the idle connections were opened.
     generation: Cell<u64>,
 }
 
@@ -96,7 +96,7 @@ pub struct BackendConnection {
     pub is_reused: bool,
     /// True if TLS negotiated HTTP/2.
     pub is_http2: bool,
-    /// Version of the DNS answer for the backend's name when the connection was opened.
+    /// Number of changes of the backend's addresses before the connection was opened.
     generation: u64,
     permit: Option<ConnectionPermit>,
     /// Measures the wait for the first byte of the reply. `None` after that byte.

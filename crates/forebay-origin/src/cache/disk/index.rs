@@ -122,7 +122,7 @@ impl Index {
         }
     }
 
-    /// Records facts about an entry that no request has used.
+    /// Records facts about an entry, but not that a request has used it.
     pub fn learn(&mut self, name: &EntryName, facts: EntryFacts) {
         if let Some(at) = self.find(name) {
             self.slots[at as usize].facts = facts;

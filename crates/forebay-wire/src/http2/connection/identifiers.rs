@@ -1,9 +1,9 @@
-//! Identifiers of the client's streams: those that were opened, and those that may still be opened.
+//! Identifiers of streams: those that were opened, and those that may still be opened.
 
 /// The largest identifier of a stream.
 const LARGEST: u32 = 0x7fff_ffff;
 
-/// Identifiers that the client has used, and the limit that our GOAWAY set.
+/// Highest identifier that a side has used, and the limit that a GOAWAY of the other side set.
 #[derive(Debug)]
 pub(super) struct Identifiers {
     /// Highest identifier of a stream that the client has opened.
