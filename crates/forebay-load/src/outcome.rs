@@ -154,7 +154,7 @@ pub struct ClientUsage {
     /// True if every load thread was busy for more than 85 % of the time, not counting polls that
     /// found no event. The client may then limit the rate instead of the server.
     pub saturated: bool,
-    /// Time of the turns in which `saturated` was true.
+    /// Time of the turns with a saturated client.
     pub saturated_for: Duration,
 }
 
