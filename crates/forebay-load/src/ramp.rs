@@ -143,19 +143,13 @@ pub(crate) struct RampPlan {
 const NEVER: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 impl RampPlan {
-    /// Creates the plan of thread `index` of `threads`, for a turn that starts at `start`.
-    pub fn new(
-        ramp: &Ramp,
-        start: Instant,
-        (index, threads): (usize, usize),
-        shard: Option<&Shard>,
-    ) -> Self {
-        let (number, shards) = shard.map_or((0, 1), |s| (s.number - 1, s.count));
+    /// Creates the plan of a thread, its index and the number of threads, for a turn that starts at
+    /// `start`.
+    pub fn new(ramp: &Ramp, start: Instant, thread: (usize, usize), shard: Option<&Shard>) -> Self {
         // All threads of all shards take turns. The places are between whole numbers, so that none
         // is exactly at the end of the last stage.
-        let place = index as f64 * f64::from(shards) + f64::from(number) + 0.5;
-        let share = threads as f64 * f64::from(shards);
-        Self { segments: ramp.segments(), start, stage: 0, place, share }
+        let (rank, share) = rank(thread, shard);
+        Self { segments: ramp.segments(), start, stage: 0, place: rank + 0.5, share }
     }
 
     /// Moves the first request to a random place, for a Poisson process. The caller draws `gap` from
@@ -194,16 +188,10 @@ pub(crate) struct ActiveTimes {
 }
 
 impl ActiveTimes {
-    /// Creates the times of thread `index` of `threads`, for a turn that starts at `start`.
-    pub fn new(
-        ramp: &Ramp,
-        start: Instant,
-        (index, threads): (usize, usize),
-        shard: Option<&Shard>,
-    ) -> Self {
-        let (number, shards) = shard.map_or((0, 1), |s| (s.number - 1, s.count));
-        let first = index as f64 * f64::from(shards) + f64::from(number);
-        let step = threads as f64 * f64::from(shards);
+    /// Creates the times of a thread, its index and the number of threads, for a turn that starts at
+    /// `start`.
+    pub fn new(ramp: &Ramp, start: Instant, thread: (usize, usize), shard: Option<&Shard>) -> Self {
+        let (first, step) = rank(thread, shard);
         Self { segments: ramp.segments(), start, first, step }
     }
 
@@ -219,6 +207,13 @@ impl ActiveTimes {
             None => self.start + NEVER,
         }
     }
+}
+
+/// Returns the rank of thread `index` of `threads` among the threads of all shards, and the number
+/// of all threads.
+fn rank((index, threads): (usize, usize), shard: Option<&Shard>) -> (f64, f64) {
+    let (number, shards) = shard.map_or((0, 1), |s| (s.number - 1, s.count));
+    (index as f64 * f64::from(shards) + f64::from(number), threads as f64 * f64::from(shards))
 }
 
 #[cfg(test)]
