@@ -216,6 +216,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
 
     /// Lets the user begin an iteration if necessary. Returns false if the run has no more
     /// iterations.
+    #[inline]
     fn takes_step(&mut self, due: Instant, state: &mut ThreadState) -> bool {
         let Some(user) = &mut self.user else { return state.budget.take() };
         if user.due().is_none() {
@@ -229,6 +230,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     }
 
     /// Gives the next request of the user, or of the mix, to the session.
+    #[inline(never)]
     fn select(&mut self, now: Instant, state: &mut ThreadState) -> Result<(), Error> {
         if let Some(user) = &mut self.user {
             let sink = self.session.sink();
@@ -247,6 +249,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
 
     /// Takes the next request from the budget. The request is due at `due`, but is not sent before
     /// `earliest`.
+    #[inline]
     fn turn(&mut self, due: Instant, earliest: Instant, now: Instant, state: &mut ThreadState) {
         let due = match &state.active_times {
             Some(times) if !self.is_iterating() => {
@@ -280,6 +283,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
+    #[inline]
     fn start(&mut self, now: Instant, state: &mut ThreadState) {
         let Exchange { request, due, .. } = self.exchange;
         self.exchange = Exchange { request, ..Exchange::new(due, now + state.timeout) };
@@ -295,6 +299,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         self.write(state);
     }
 
+    #[inline(never)]
     fn connect(&mut self, now: Instant, state: &mut ThreadState) {
         self.phase = Phase::Connecting;
         let Dialled { socket, connected } = match self.refusals.dial(self.id, state) {
@@ -329,6 +334,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     }
 
     /// Handles a failed connect: tries the next address, tries again later, or gives up.
+    #[cold]
     fn refused(&mut self, error: io::Error, now: Instant, state: &mut ThreadState) {
         self.close();
         let resume = match self.refusals.refused(&error, now, state) {
@@ -347,6 +353,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     }
 
     /// Transfers the next portion of a slow request or reply.
+    #[cold]
     fn go_slowly(&mut self, state: &mut ThreadState) {
         if !self.written_all() {
             return self.write(state);
@@ -363,6 +370,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     }
 
     /// Sets the timer for the next portion of a slow request or reply.
+    #[cold]
     fn wait_for_portion(&mut self, state: &mut ThreadState) {
         let all = self.written_all();
         let portion = if all { state.slow.reads() } else { state.slow.sends() };
@@ -371,6 +379,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
+    #[inline]
     fn write(&mut self, state: &mut ThreadState) {
         if state.slow.is_used() {
             self.write_portion(state);
@@ -396,6 +405,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     }
 
     /// Writes a portion of a slow request, or all of the request of a slow reader.
+    #[cold]
     fn write_portion(&mut self, state: &mut ThreadState) {
         let portion = state.slow.sends();
         loop {
@@ -424,6 +434,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
 
     /// Asks for an event when the socket is writable. The new event mask re-arms the edge-triggered
     /// event. If the socket is writable by now, the event comes at once.
+    #[cold]
     fn watch_writable(&mut self, state: &mut ThreadState) {
         let Some(transport) = &self.transport else { return };
         let data = EventData::new_u64(self.id as u64);
@@ -436,6 +447,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     /// Reads until the socket is empty; with `closing`, until the end of the connection. A read
     /// that does not fill the buffer has emptied the socket. The next read would only return
     /// EAGAIN, so it is skipped.
+    #[inline]
     fn read(&mut self, closing: bool, state: &mut ThreadState) {
         // A slow reader reads when its timer fires, and takes the rest when the server closes.
         if state.slow.read.is_some() && !closing {
@@ -463,6 +475,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
 
     /// Processes the first `n` bytes of the thread's buffer. Copies them only if they do not
     /// complete a reply.
+    #[inline]
     fn receive(&mut self, n: usize, closing: bool, state: &mut ThreadState) {
         state.tally.bytes.read += n as u64;
         self.exchange.answered = true;
@@ -499,6 +512,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
+    #[inline]
     fn complete(&mut self, answer: Answer, closing: bool, state: &mut ThreadState) {
         let now = Instant::now();
         let latency = now.saturating_duration_since(self.exchange.due);
@@ -522,6 +536,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     }
 
     /// Returns true if the connection has reached a limit of its lifetime.
+    #[inline]
     fn is_worn(&self, now: Instant, state: &ThreadState) -> bool {
         let Lifetime { requests, age } = state.lifetime;
         requests.is_some_and(|limit| self.replies >= limit)
@@ -530,6 +545,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
 
     /// Handles the end of the connection. The end may complete the reply. It may also come while
     /// the connection is idle. Otherwise the request has failed.
+    #[cold]
     fn broken(&mut self, ending: Ending<'_>, state: &mut ThreadState) {
         if self.exchange.answered {
             return match self.session.closed() {
@@ -570,6 +586,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         self.exchange.written == 0 || is_refused && state.mix.may_resend(self.exchange.request)
     }
 
+    #[cold]
     fn fail(&mut self, failure: Failure, why: &dyn fmt::Display, state: &mut ThreadState) {
         self.count_failure(failure, why, state);
         self.close();
@@ -582,6 +599,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     }
 
     /// Counts an end of a slow exchange that the server caused.
+    #[cold]
     fn count_closed(&self, now: Instant, state: &mut ThreadState) {
         if let Some(slow) = &mut state.tally.slow {
             let rest = self.exchange.deadline.saturating_duration_since(now);
@@ -589,6 +607,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
+    #[cold]
     fn count_failure(&mut self, failure: Failure, why: &dyn fmt::Display, state: &mut ThreadState) {
         state.tally.fail(failure, self.exchange.request, why);
         if let Some(user) = &mut self.user {
@@ -598,6 +617,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
 
     /// Closes an idle connection if there is input. Between requests, any input means that the
     /// server closes the connection, possibly after a 408 reply.
+    #[cold]
     fn drop_if_closed(&mut self, state: &mut ThreadState) {
         let Some(transport) = &mut self.transport else { return };
         match transport.recv(&mut state.buffer) {
@@ -607,6 +627,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     }
 
     /// Closes the socket. The kernel then also removes it from the epoll set.
+    #[inline(never)]
     fn close(&mut self) {
         self.transport = None;
     }
@@ -616,6 +637,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         state.alarm.add(at, self.id);
     }
 
+    #[inline]
     fn written_all(&self) -> bool {
         self.session.output().is_empty()
     }

@@ -11,6 +11,14 @@ use crate::search::Search;
 #[derive(Debug, Default)]
 pub(crate) struct Inspection {
     length: u64,
+    /// Inspection of the content. `None` for most loads: their replies then cost one test for each
+    /// part, instead of one for each kind of inspection.
+    content: Option<Box<ContentInspection>>,
+}
+
+/// Inspection of the status, the fields and the body of a reply.
+#[derive(Debug, Default)]
+struct ContentInspection {
     status: Option<u16>,
     search: Option<Search>,
     /// First bytes of the body, for an error message. Only collected with a check.
@@ -58,23 +66,34 @@ pub(crate) enum Mismatch {
 impl Inspection {
     /// Creates an inspection for `check`. Stores cookies in `jar`.
     pub fn new(check: Option<&Check>, jar: Option<SharedJar>) -> Self {
+        if check.is_none() && jar.is_none() {
+            return Self::default();
+        }
         let needle = check.and_then(|check| check.body_contains.as_deref());
         let status = check.map(|check| check.status);
-        Self { length: 0, status, search: needle.map(Search::new), ..Self::with_jar(jar) }
-    }
-
-    fn with_jar(jar: Option<SharedJar>) -> Self {
-        Self { jar, ..Self::default() }
+        let search = needle.map(Search::new);
+        Self::of(ContentInspection { status, search, jar, ..ContentInspection::default() })
     }
 
     /// Creates an inspection for a virtual user. Stores cookies in `jar`.
     pub fn for_user(jar: SharedJar) -> Self {
-        Self { probe: Some(Box::default()), ..Self::with_jar(Some(jar)) }
+        let (probe, jar) = (Some(Box::default()), Some(jar));
+        Self::of(ContentInspection { probe, jar, ..ContentInspection::default() })
+    }
+
+    fn of(content: ContentInspection) -> Self {
+        Self { length: 0, content: Some(Box::new(content)) }
+    }
+
+    /// Reads replies as those of gRPC.
+    pub fn for_grpc(mut self) -> Self {
+        self.content.get_or_insert_default().grpc = Some(Box::default());
+        self
     }
 
     /// Keeps the fields of the next reply, and also its body if `wants_body` is true.
     pub fn watch(&mut self, wants_body: bool) {
-        if let Some(probe) = &mut self.probe {
+        if let Some(probe) = self.content.as_mut().and_then(|content| content.probe.as_mut()) {
             probe.clear();
             probe.wants_body = wants_body;
         }
@@ -82,35 +101,76 @@ impl Inspection {
 
     /// Returns the content of the reply to a step of a scenario.
     pub fn probe(&self) -> Option<&Probe> {
-        self.probe.as_deref()
-    }
-
-    /// Reads replies as those of gRPC.
-    pub fn for_grpc(self) -> Self {
-        Self { grpc: Some(Box::default()), ..self }
+        self.content.as_ref()?.probe.as_deref()
     }
 
     /// Returns the reader of the reply, for gRPC.
+    #[inline]
     pub fn grpc(&self) -> Option<&GrpcReply> {
-        self.grpc.as_deref()
+        self.content.as_ref()?.grpc.as_deref()
     }
 
     /// Returns the number of body bytes of the reply.
+    #[inline]
     pub fn length(&self) -> u64 {
         self.length
     }
 
     /// Returns the start of the body as text, for an error message.
     pub fn quote(&self) -> String {
-        if self.beginning.is_empty() {
+        let beginning = self.content.as_ref().map_or(&[][..], |content| &content.beginning[..]);
+        if beginning.is_empty() {
             return "its body is empty".to_owned();
         }
-        let more = if self.length > self.beginning.len() as u64 { "..." } else { "" };
-        format!("its body begins \"{}{more}\"", self.beginning.escape_ascii())
+        let more = if self.length > beginning.len() as u64 { "..." } else { "" };
+        format!("its body begins \"{}{more}\"", beginning.escape_ascii())
     }
 
     /// Compares the reply with the check. Returns the first difference, if there is one.
+    #[inline]
     pub fn mismatch(&self, status: u16) -> Option<Mismatch> {
+        self.content.as_ref()?.mismatch(status)
+    }
+}
+
+impl Sink for Inspection {
+    #[inline]
+    fn begin(&mut self) {
+        self.length = 0;
+        if let Some(content) = &mut self.content {
+            content.begin();
+        }
+    }
+
+    #[inline]
+    fn field(&mut self, name: &[u8], value: &[u8]) {
+        if let Some(content) = &mut self.content {
+            content.field(name, value);
+        }
+    }
+
+    #[inline]
+    fn wants_fields(&self) -> bool {
+        self.content.as_ref().is_some_and(|content| content.jar.is_some() || content.grpc.is_some())
+    }
+
+    fn trailer(&mut self, name: &[u8], value: &[u8]) {
+        if let Some(grpc) = self.content.as_mut().and_then(|content| content.grpc.as_mut()) {
+            grpc.trailer(name, value);
+        }
+    }
+
+    #[inline]
+    fn body(&mut self, piece: &[u8]) {
+        self.length += piece.len() as u64;
+        if let Some(content) = &mut self.content {
+            content.body(piece);
+        }
+    }
+}
+
+impl ContentInspection {
+    fn mismatch(&self, status: u16) -> Option<Mismatch> {
         match self.grpc.as_ref().map(|reply| reply.status(status)) {
             None | Some(Ok(GrpcStatus::OK)) => {}
             Some(Ok(failed)) => return Some(Mismatch::Grpc(failed)),
@@ -122,11 +182,8 @@ impl Inspection {
             _ => Some(Mismatch::Body),
         }
     }
-}
 
-impl Sink for Inspection {
     fn begin(&mut self) {
-        self.length = 0;
         self.beginning.clear();
         if let Some(grpc) = &mut self.grpc {
             grpc.begin();
@@ -153,18 +210,7 @@ impl Sink for Inspection {
         }
     }
 
-    fn wants_fields(&self) -> bool {
-        self.jar.is_some() || self.grpc.is_some()
-    }
-
-    fn trailer(&mut self, name: &[u8], value: &[u8]) {
-        if let Some(grpc) = &mut self.grpc {
-            grpc.trailer(name, value);
-        }
-    }
-
     fn body(&mut self, piece: &[u8]) {
-        self.length += piece.len() as u64;
         if let Some(probe) = &mut self.probe {
             probe.add(piece);
         }

@@ -121,6 +121,7 @@ impl Tally {
     }
 
     /// Counts a completed request of a mixed load.
+    #[inline]
     pub fn complete_part(&mut self, request: usize, latency: Duration) {
         self.complete(latency);
         if let Some(part) = self.parts.get_mut(request) {
@@ -144,30 +145,40 @@ impl Tally {
             self.grpc.get_or_insert_default().count(reply.status(status).ok(), reply.messages());
         }
         match inspected.mismatch(status) {
-            None => {
-                self.complete(latency);
-                if let Some(part) = self.parts.get_mut(request) {
-                    part.complete(latency);
-                }
-            }
-            Some(Mismatch::Status(expected)) => {
+            None => self.complete_part(request, latency),
+            Some(mismatch) => self.mismatched(&mismatch, status, inspected, (target, request)),
+        }
+    }
+
+    /// Counts a reply that does not pass the check.
+    #[cold]
+    fn mismatched(
+        &mut self,
+        mismatch: &Mismatch,
+        status: u16,
+        inspected: &Inspection,
+        (target, request): (&ServerAddresses, usize),
+    ) {
+        let length = inspected.length();
+        match mismatch {
+            Mismatch::Status(expected) => {
                 let (url, quote) = (target.url(request), inspected.quote());
                 let why =
                     format_args!("{url}: a reply has status {status}, not {expected}; {quote}");
                 self.fail(Failure::Check, request, &why);
             }
-            Some(Mismatch::Grpc(failed)) => {
+            Mismatch::Grpc(failed) => {
                 let url = target.url(request);
                 let text = inspected.grpc().map(GrpcReply::text).unwrap_or_default();
                 let why = format_args!("{url}: a reply has the gRPC status {failed}, {text}");
                 self.fail(Failure::Check, request, &why);
             }
-            Some(Mismatch::NotGrpc(wrong)) => {
+            Mismatch::NotGrpc(wrong) => {
                 let url = target.url(request);
                 let why = format_args!("{url}: a reply is not valid gRPC: {wrong}");
                 self.fail(Failure::Protocol, request, &why);
             }
-            Some(Mismatch::Body) => {
+            Mismatch::Body => {
                 let body = format_args!("its body of {length} bytes lacks the expected text");
                 let (url, quote) = (target.url(request), inspected.quote());
                 let why = format_args!("{url}: a reply has status {status}, but {body}; {quote}");
@@ -182,6 +193,7 @@ impl Tally {
     }
 
     /// Counts a failed request.
+    #[cold]
     pub fn fail(&mut self, failure: Failure, request: usize, why: &dyn fmt::Display) {
         if let Some(part) = self.parts.get_mut(request) {
             part.failed += 1;
