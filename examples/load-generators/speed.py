@@ -112,10 +112,13 @@ def requests_so_far(base):
 
 
 def turn(tool, load, base, home):
+    """Runs a tool once. Returns None if the tool did not end by itself."""
     before = requests_so_far(base)
     ended = tools.run([tool.program, *tool.command(load)], core=CLIENT_CORE, home=home)
     counted = requests_so_far(base) - before - 1
-    if ended.hung or counted < 1:
+    if ended.hung:
+        return None
+    if counted < 1:
         sys.exit(f"{tool.name} failed (exit code {ended.code}):\n{ended.output}")
     return Turn(tool.read(ended.output), counted, ended.cpu_s * 1e6 / counted)
 
@@ -138,7 +141,10 @@ def measure(there, rounds, seconds):
 
 def ratio(mine, base):
     """Returns the geometric mean of the ratios of each round, and the limits of its interval."""
-    logs = [math.log(one.cpu_us / other.cpu_us) for one, other in zip(mine, base)]
+    pairs = [(one, other) for one, other in zip(mine, base) if one and other]
+    logs = [math.log(one.cpu_us / other.cpu_us) for one, other in pairs]
+    if not logs:
+        return None
     mean = statistics.fmean(logs)
     if len(logs) < 2:
         return math.exp(mean), 0.0, math.inf
@@ -158,15 +164,19 @@ def middle(turns, name):
     return sorted(printed, key=in_us)[len(printed) // 2] if printed else "-"
 
 
-def row(tool, turns, base):
+def row(tool, all_turns, base):
+    turns = [each for each in all_turns if each]
+    if not turns:
+        return f"| {tool} | never ended | | | | | |"
+    hung = len(all_turns) - len(turns)
     rates = [each.report.rate for each in turns if each.report.rate is not None]
-    mean, low, high = ratio(turns, base)
+    compared = ratio(all_turns, base) if all_turns is not base else None
     reported = sum(each.report.good + each.report.bad_status for each in turns)
     cells = [
-        tool,
+        f"{tool} (did not end in {hung} turns)" if hung else tool,
         f"{statistics.median(rates):,.0f}" if rates else "-",
         f"{statistics.median(each.cpu_us for each in turns):.2f}",
-        f"{mean:.2f} ({low:.2f} to {high:.2f})" if turns is not base else "1",
+        "{:.2f} ({:.2f} to {:.2f})".format(*compared) if compared else "1",
         middle(turns, "p50"),
         middle(turns, "p99"),
         f"{100 * reported / sum(each.counted for each in turns):.2f} %",

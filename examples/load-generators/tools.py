@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 HERE = os.path.dirname(os.path.abspath(__file__))
 # A tool that takes this many seconds longer than it should hangs.
 PATIENCE_S = 60
+# Files with siege's settings, by the time limit for replies. They exist as long as the script runs.
+SIEGE_SETTINGS = {}
 
 
 @dataclass
@@ -162,9 +164,21 @@ def read_h2load(text):
     )
 
 
+def siege_settings(timeout):
+    """Returns the file of siege's settings, which have no options on the command line."""
+    if timeout not in SIEGE_SETTINGS:
+        with open(os.path.join(HERE, "siege.conf"), encoding="utf-8") as file:
+            text = file.read().replace("{timeout}", str(timeout))
+        SIEGE_SETTINGS[timeout] = tempfile.NamedTemporaryFile("w", suffix=".conf")
+        SIEGE_SETTINGS[timeout].write(text)
+        SIEGE_SETTINGS[timeout].flush()
+    return SIEGE_SETTINGS[timeout].name
+
+
 def siege(load):
+    settings = siege_settings(1 if load.has_limit else 30)
     time = ["-r", load.requests // load.connections] if load.requests else ["-t", f"{load.seconds}S"]
-    return ["-R", os.path.join(HERE, "siege.conf"), "-b", "-c", load.connections, *time, load.url]
+    return ["-R", settings, "-b", "-c", load.connections, *time, load.url]
 
 
 def read_siege(text):
