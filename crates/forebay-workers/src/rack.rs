@@ -32,8 +32,8 @@ pub struct Rack {
     pub ruby: Option<PathBuf>,
     /// Maximum number of concurrent requests of each process.
     pub threads: usize,
-    /// Maximum number of connections to each process, including those that requests have taken
-    /// over.
+    /// Maximum number of requests of each process, including those that wait for a thread and those
+    /// that have taken over their connection.
     pub connections: usize,
 }
 
