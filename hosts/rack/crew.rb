@@ -7,12 +7,14 @@ module Forebay
   # A request may block. Another thread then runs the remaining requests, or leads. While requests
   # only compute, one resting thread (the watcher) wakes every 5 ms, and then needs the global lock.
   # If it gets the lock while a request runs, this request has given the lock up: it blocks, or has
-  # run for a time slice of Ruby (100 ms). From then on, each request wakes a resting thread at
-  # once, until many requests have not blocked. So a request that blocks delays others by at most
-  # 5 ms, and only after many that did not block.
+  # run for a time slice of Ruby (100 ms). After a request that blocks, each request wakes a resting
+  # thread at once, until many requests have not blocked. So a request that blocks delays others by
+  # at most 5 ms, and only after many that did not block.
   class Crew
     # Seconds between two looks of the watcher.
     PAUSE = 0.005
+    # Seconds after which Ruby takes the global lock away from a thread that computes.
+    SLICE = 0.1
     # So many requests wake a thread at once, after one that has blocked.
     MANY = 256
     # After so many reads of connections that were just answered, the leader asks the kernel for all.
@@ -25,6 +27,7 @@ module Forebay
       @ready = []                          # those with a request, in order of arrival
       @answered = []                       # those that were answered since the leader's last look
       @tries = 0
+      @roused_at = 0.0
       @resting = @running = 0              # numbers of threads
       @alert = 0                           # so many requests still wake a thread at once
       @taken = @seen = 0                   # number of requests, now and at the watcher's last look
@@ -93,9 +96,10 @@ module Forebay
           @answered << done
           watch(done)
         end
+        is_sliced = false
         while @is_led || @ready.empty?
           if @is_led
-            rest
+            is_sliced = rest
           elsif @is_stopping
             receive(@waiting.keys)    # a last time
             return close_waiting if @ready.empty?
@@ -103,13 +107,14 @@ module Forebay
             lead
           end
         end
-        begin_request
+        begin_request(is_sliced)
         @ready.shift
       end
     end
 
-    def begin_request
-      if @running.positive?
+    # `is_sliced`: this thread got the global lock after a time slice, so no request has blocked.
+    def begin_request(is_sliced)
+      if @running.positive? && !is_sliced
         @alert = MANY
       elsif @alert.positive?
         @alert -= 1
@@ -176,21 +181,29 @@ module Forebay
         return
       end
       @is_roused = true
+      @roused_at = now
     rescue ThreadError => error    # too many threads or processes
       Forebay.log("cannot start a thread: #{error.message}")
       @most = @threads.size
     end
 
-    # Waits until this thread may be needed.
+    # Waits until this thread may be needed. Returns true if it then had to wait for the global lock
+    # for a time slice.
     def rest
       watches = !@is_watched && @alert.zero? && @taken != @seen
       @is_watched, @seen = true, @taken if watches
       @resting += 1
+      since = now + PAUSE
       @wake.wait(@lock, watches ? PAUSE : nil)
+      now - (watches ? since : @roused_at) >= SLICE
     ensure
       @resting -= 1
       @is_roused = false
       @is_watched = false if watches
+    end
+
+    def now
+      Process.clock_gettime(Process::CLOCK_MONOTONIC)
     end
 
     def nudge
