@@ -1,13 +1,13 @@
 # Forebay's host for Rack applications (Rack 2 and 3): a program that loads config.ru once and runs
 # its requests in threads. It needs Ruby 3.1 and the application's own Rack. It is no web server for
 # clients: Forebay (crates/forebay-workers) starts it, sends it requests over a Unix socket and
-# passes its replies on. Forebay appends rack/request.rb, rack/reply.rb and rack/stream.rb to this
-# file.
+# passes its replies on. Forebay appends the files in rack/ to this file: crew.rb, environments.rb,
+# request.rb, fields.rb, reply.rb and stream.rb.
 #
 # Each connection of Forebay carries one request after another. A request begins with the length of
 # the variables (4 bytes) and the length of the body (8 bytes), both big-endian. The variables (NAME
-# NUL value NUL ...) and the body follow. A reply is HTTP/1.1. Forebay opens at most as many
-# connections as its configuration says.
+# NUL value NUL ...) and the body follow. A reply is HTTP/1.1. Forebay sends no request on a
+# connection before the previous reply has ended.
 require 'socket'
 require 'stringio'
 require 'tempfile'
@@ -16,19 +16,15 @@ require 'uri'    # Rack::Lint of Rack 2 uses it without loading it
 module Forebay
   # The process: its application, its socket and its connections.
   class Host
-    attr_reader :app, :is_threaded
+    attr_reader :app, :environments
 
-    def initialize(app, socket, threads, connections)
-      @app, @is_threaded = app, threads > 1
+    def initialize(app, socket, threads)
+      @app = app
+      @environments = Environments.new(threads > 1)
       @server = UNIXServer.new(socket)
       @server.listen(1024)
-      @lock = Mutex.new
-      @connections = {}    # each with its thread
-      # Connections that an application has taken over (hijack) need no thread. So there may be more
-      # connections than running requests.
-      @turns = connections > threads ? Queue.new : nil
-      threads.times { @turns.push(true) } if @turns
-      @is_stopping = false
+      @crew = Crew.new(threads)
+      @is_child = false
     end
 
     # Serves until Forebay asks the process to stop. Finishes the running requests.
@@ -41,49 +37,23 @@ module Forebay
         ready, = IO.select([@server, wakes])
         break if ready.include?(wakes)
         socket = @server.accept_nonblock(exception: false)
-        start(socket) if socket.is_a?(UNIXSocket)
+        @crew.add(Connection.new(self, @crew, socket)) if socket.is_a?(UNIXSocket)
       end
-      @is_stopping = true
       @server.close
-      @lock.synchronize { @connections.dup }.each do |connection, thread|
-        connection.stop
-        thread.join
-      end
+      @crew.stop
     end
 
-    # Runs one request, as soon as fewer than `threads` other requests run.
-    def take_turn
-      return yield unless @turns
-      @turns.pop
-      begin
-        yield
-      ensure
-        @turns.push(true)
-      end
-    end
-
-    def stopping?
-      @is_stopping
-    end
-
-    def forget(connection)
-      @lock.synchronize { @connections.delete(connection) }
+    # Returns true in a child that the application has forked.
+    def child?
+      @is_child
     end
 
     # Closes this process's copies of the sockets, in a child that the application has forked. So the
     # child can neither take requests nor write into replies.
     def leave
+      @is_child = true
       @server.close
-      @connections.each_key(&:leave)
-    end
-
-    private
-
-    def start(socket)
-      connection = Connection.new(self, socket)
-      @lock.synchronize do
-        @connections[connection] = Thread.new { connection.run }
-      end
+      @crew.leave
     end
   end
 
@@ -94,19 +64,26 @@ module Forebay
       Forebay.host&.leave if child.zero?
       child
     end
+
+    # Ruby does not call `_fork` here. The parent process ends within this call.
+    def daemon(...)
+      result = super
+      Forebay.host&.leave
+      result
+    end
   end
 
   class << self
     attr_reader :host
 
-    def run(socket, file, threads, connections)
+    def run(socket, file, threads)
       $stdout.sync = true
       ENV['RACK_ENV'] ||= 'production'
       app = load_application(file)
       GC.start
       Process.singleton_class.prepend(Fork)
       Process.setproctitle("rack #{file}")
-      @host = Host.new(app, socket, threads, connections)
+      @host = Host.new(app, socket, threads)
       @host.serve
     end
 

@@ -1,20 +1,39 @@
 # The reply of one request, for rack.rb.
 module Forebay
+  # Implements rack.early_hints.
+  class EarlyHints
+    def initialize(reply)
+      @reply = reply
+    end
+
+    def call(headers)
+      @reply.inform(headers)
+    end
+  end
+
+  # Also implements rack.hijack, with `call`.
   class Reply
-    # Fields about the connection, which Forebay sends itself.
-    HOP_BY_HOP = %w[connection keep-alive proxy-connection te trailer upgrade].to_h { |name| [name, true] }
-    NO_TOKEN = /[^!#$%&'*+\-.^_`|~0-9A-Za-z]/n.freeze
-    UNSAFE = /[\r\n\0]/n.freeze
     WITHOUT_BODY = [204, 304].freeze
+    # A longer body is not copied to its head.
+    LONGEST_JOINED = 65_536
+    # Lines of statuses, by number.
+    STATUS_LINES = Hash.new do |lines, status|
+      line = "HTTP/1.1 #{status} #{Rack::Utils::HTTP_STATUS_CODES[status]}\r\n".b.freeze
+      lines[status] = line if Rack::Utils::HTTP_STATUS_CODES[status]
+      line
+    end
 
     def initialize(connection, env)
-      @connection, @env, @socket = connection, env, connection.socket
-      @is_begun = @is_over = @keeps = @is_lost = false
-      @lock = Mutex.new
-      @finished = []
-      env['rack.hijack'] = -> { hijack }
-      env['rack.early_hints'] = ->(headers) { inform(headers) }
-      env['rack.response_finished'] = @finished
+      @connection, @env, @lock = connection, env, connection.lock
+      env['rack.hijack'] = self
+      env['rack.early_hints'] = EarlyHints.new(self)
+      env['rack.response_finished'] = @finished = []
+      @is_begun = @is_over = @keeps = @is_lost = @is_closed = @has_chunks = false
+      @size = nil
+    end
+
+    def inspect
+      '#<Forebay::Reply>'
     end
 
     def keeps_connection?
@@ -30,15 +49,14 @@ module Forebay
     def deliver(status, headers, body)
       @status, @headers = status.to_i, headers
       raise ArgumentError, "#{status.inspect} is no status" unless (200..999).cover?(@status) || @status == 101
-      taker = nil
-      lines = head(headers) { |value| taker = value }
+      lines, taker = head(headers)
       raise ArgumentError, 'status 101 without a stream' if @status == 101 && !(taker || is_stream(body))
       if taker
         send_stream(lines, taker)
       elsif is_stream(body)
         send_stream(lines, body)
       elsif @env['REQUEST_METHOD'] == 'HEAD' || WITHOUT_BODY.include?(@status)
-        write(lines, "\r\n")
+        write(lines << "\r\n")
         @keeps = true
       else
         send_body(lines, body)
@@ -55,7 +73,7 @@ module Forebay
       return if @is_begun || @connection.taken?
       text = "Internal Server Error\n"
       write("HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\n" \
-            "Content-Length: #{text.bytesize}\r\n\r\n", text)
+            "Content-Length: #{text.bytesize}\r\n\r\n#{text}")
       @keeps = true
     rescue *Connection::GONE
       nil
@@ -65,6 +83,7 @@ module Forebay
     def finish
       # If the application has taken the connection, no other request follows on it.
       @lock.synchronize { @is_over = !@connection.taken? }
+      return if @finished.empty?
       @finished.reverse_each do |callable|
         callable.call(@env, @status, @headers, @error)
       rescue StandardError => error
@@ -74,21 +93,33 @@ module Forebay
 
     # Writes a part of the body of a stream.
     def write_chunk(data)
-      return if data.empty?
-      @lock.synchronize do
-        raise IOError, 'this reply has ended' if @is_over
-        write_now(data.bytesize.to_s(16), "\r\n", data, "\r\n")
-      end
+      write("#{data.bytesize.to_s(16)}\r\n", data, "\r\n") unless data.empty?
     end
 
     # Ends a stream. If the host has left the connection to the stream (`is_left`), closes the
     # connection.
     def end_stream(is_left)
       @lock.synchronize do
-        write_now("0\r\n\r\n")
+        put("0\r\n\r\n")
         @keeps = true
       end
-      @socket.close if is_left
+      @connection.socket.close if is_left
+    end
+
+    # Implements rack.hijack: gives the connection to the application.
+    def call
+      @lock.synchronize do
+        raise IOError, 'this request has its reply already' if @is_over || @is_begun || @connection.taken?
+        @env['rack.hijack_io'] = @connection.take
+      end
+    end
+
+    # Sends an interim reply.
+    def inform(headers)
+      fields = Fields.new("HTTP/1.1 103 Early Hints\r\n".b)
+      headers.each { |name, values| fields.append(name, values) if Fields.kind(name) == :plain }
+      lines = fields.finish
+      @lock.synchronize { put(lines << "\r\n") unless @is_over || @is_begun }
     end
 
     private
@@ -97,72 +128,51 @@ module Forebay
       @lock.synchronize do
         raise IOError, 'this reply has ended' if @is_over
         @is_begun = true
-        write_now(*parts)
+        put(*parts)
       end
     end
 
-    def write_now(*parts)
-      @socket.write(*parts)
+    # Writes the parts. May append to `first` if there are others. The first attempt to write does
+    # not give up Ruby's global lock, because the socket nearly always has enough room.
+    def put(first, *rest)
+      socket = @connection.socket
+      unless rest.empty?
+        return socket.write(first, *rest) if rest.sum(&:bytesize) > LONGEST_JOINED
+        # Only binary strings and strings of ASCII can always be joined.
+        rest.each { |part| first << (part.ascii_only? ? part : part.b) }
+      end
+      sent = socket.write_nonblock(first, exception: false)
+      return if sent == first.bytesize
+      socket.write(sent.is_a?(Integer) ? first.byteslice(sent, first.bytesize) : first)
     rescue *Connection::GONE
       @is_lost = true
       raise
     end
 
-    # Implements rack.hijack: gives the connection to the application.
-    def hijack
-      @lock.synchronize do
-        raise IOError, 'this request has its reply already' if @is_over || @is_begun || @connection.taken?
-        @env['rack.hijack_io'] = @connection.take
-      end
-    end
-
-    # Implements rack.early_hints: sends an interim reply.
-    def inform(headers)
-      lines = +"HTTP/1.1 103 Early Hints\r\n"
-      headers.each { |name, values| append(lines, name, values) }
-      @lock.synchronize { write_now(lines, "\r\n") unless @is_over || @is_begun }
-    end
-
-    # Returns the head without its end. Yields the callable of a partial hijack.
+    # Returns the head without its end, and the callable of a partial hijack.
     def head(headers)
-      reason = Rack::Utils::HTTP_STATUS_CODES[@status]
-      lines = +"HTTP/1.1 #{@status} #{reason}\r\n"
+      fields, taker = Fields.new(STATUS_LINES[@status].dup), nil
       headers.each do |name, value|
-        case lowered = name.to_s.downcase
-        when 'rack.hijack' then yield value
-        when 'status', /\Arack\./ then next
-        when 'transfer-encoding' then @has_chunks = true if value.to_s =~ /chunked/i
-        when 'content-length'
+        case Fields.kind(name)
+        when :plain then fields.append(name, value)
+        when :length
           @size = Integer(value.is_a?(Array) ? value.first : value)
-          append(lines, name, value)
-        else
-          append(lines, name, value) unless HOP_BY_HOP[lowered] && @status != 101
+          fields.append(name, value)
+        when :transfer_encoding then @has_chunks = true if value.to_s =~ /chunked/i
+        when :hop_by_hop then fields.append(name, value) if @status == 101
+        when :hijack then taker = value
         end
       end
-      lines
-    end
-
-    # Appends a field: an array of values, or lines as in Rack 2.
-    def append(lines, name, values)
-      raise ArgumentError, "#{name.inspect} is no name of a field" if name.empty? || NO_TOKEN.match?(name.b)
-      values = values.to_s.split("\n") unless values.is_a?(Array)
-      values.each do |value|
-        value = value.to_s.b
-        raise ArgumentError, "a line break in the field #{name}" if UNSAFE.match?(value)
-        lines << name.b << ': ' << value << "\r\n"
-      end
+      [fields.finish, taker]
     end
 
     def send_body(lines, body)
       pieces = pieces_of(body)
       if pieces
-        size = pieces.sum(&:bytesize)
-        lines << "Content-Length: #{size}\r\n" unless @size
-        raise ArgumentError, "a body of #{size} bytes, but a Content-Length of #{@size}" if @size && size != @size
-        write(lines, "\r\n", *pieces)
+        send_whole(lines, pieces)
       elsif @has_chunks
         # Middleware of Rack 2 has encoded the body.
-        write(lines, "Transfer-Encoding: chunked\r\n\r\n")
+        write(lines << "Transfer-Encoding: chunked\r\n\r\n")
         body.each { |piece| write(piece) }
         return
       elsif (file = file_of(body))
@@ -179,6 +189,13 @@ module Forebay
       return nil if @has_chunks || Rack.release.to_i < 3 || !body.respond_to?(:to_ary)
       @is_closed = true
       body.to_ary
+    end
+
+    def send_whole(lines, pieces)
+      size = pieces.sum(&:bytesize)
+      lines << "Content-Length: #{size}\r\n" unless @size
+      raise ArgumentError, "a body of #{size} bytes, but a Content-Length of #{@size}" if @size && size != @size
+      write(lines << "\r\n", *pieces)
     end
 
     def is_stream(body)
@@ -198,8 +215,8 @@ module Forebay
     def send_file(lines, file)
       size = file.size
       lines << "Content-Length: #{size}\r\n" unless @size
-      write(lines, "\r\n")
-      sent = IO.copy_stream(file, @socket, size)
+      write(lines << "\r\n")
+      sent = IO.copy_stream(file, @connection.socket, size)
       raise IOError, 'a file became shorter while it was sent' if sent < size
     rescue *Connection::GONE
       @is_lost = true
@@ -216,7 +233,7 @@ module Forebay
         next if piece.empty?
         sent += piece.bytesize
         raise ArgumentError, "the body is longer than its Content-Length of #{@size}" if @size && sent > @size
-        frame = @size ? [piece] : [piece.bytesize.to_s(16), "\r\n", piece, "\r\n"]
+        frame = @size ? [piece] : ["#{piece.bytesize.to_s(16)}\r\n", piece, "\r\n"]
         write(*[lines, *frame].compact)
         lines = nil
       end
@@ -228,16 +245,16 @@ module Forebay
     # Lets a streaming body, or the callable of a partial hijack, write the body.
     def send_stream(lines, body)
       if @status == 101
-        write(lines, "Connection: Upgrade\r\n\r\n")
+        write(lines << "Connection: Upgrade\r\n\r\n")
         return body.call(@connection.take)
       end
       if @env['REQUEST_METHOD'] == 'HEAD' || WITHOUT_BODY.include?(@status)
-        write(lines, "\r\n")
+        write(lines << "\r\n")
         @keeps = true
         return
       end
       lines = lines.gsub(/^content-length:.*\r\n/i, '') if @size
-      write(lines, "Transfer-Encoding: chunked\r\n\r\n")
+      write(lines << "Transfer-Encoding: chunked\r\n\r\n")
       stream = Stream.new(self, @env['rack.input'])
       body.call(stream)
       # The application may write later, from another thread.

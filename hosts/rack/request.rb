@@ -3,37 +3,58 @@ module Forebay
   class Connection
     HEAD = 12
     CHUNK = 65_536
+    # Most requests are shorter.
+    FIRST_CHUNK = 16_384
     LARGEST_IN_MEMORY = 1 << 20
     GONE = [EOFError, IOError, SystemCallError].freeze
+    EMPTY = ''.b.freeze
 
-    attr_reader :socket, :host
+    attr_reader :socket, :lock
 
-    def initialize(host, socket)
-      @host, @socket = host, socket
-      @buffer, @part = String.new, String.new
-      @is_busy = @is_taken = false
-      @pid = Process.pid
+    def initialize(host, crew, socket)
+      @host, @crew, @socket = host, crew, socket
+      @lock = Mutex.new    # for writes
+      @buffer = String.new(capacity: FIRST_CHUNK)
+      @is_taken = false
     end
 
-    # Answers requests until the connection or the process ends.
-    def run
-      while !@host.stopping? && (env = receive)
-        break unless answer(env)
+    # Lets IO.select wait for connections.
+    def to_io
+      @socket
+    end
+
+    # Reads the start of a request, without waiting. Returns :request, :end or nil.
+    def receive
+      case @socket.read_nonblock(FIRST_CHUNK, @buffer, exception: false)
+      when String then :request
+      when nil then :end
       end
     rescue *GONE
-      nil    # Forebay has closed the connection
-    ensure
-      @host.forget(self)
-      @socket.close unless @is_taken
+      :end    # Forebay has closed the connection
     end
 
-    # Closes the connection if it is idle. Otherwise the connection closes after its request.
-    def stop
-      @socket.shutdown unless @is_busy
+    # Runs the application for the request whose start was received. Returns true if the connection
+    # can carry another request. Otherwise closes it, unless the application has taken it.
+    def answer
+      is_kept = false
+      env = environment or return false
+      reply = Reply.new(self, env)
+      run_application(env, reply)
+      is_kept = reply.keeps_connection? && !@is_taken
     rescue *GONE
-      nil
+      false    # Forebay has closed the connection
+    ensure
+      @input&.close
+      @input = nil
+      close unless is_kept || @is_taken
     end
 
+    def close
+      @crew.forget(self)
+      @socket.close
+    end
+
+    # Closes the socket in a child of the application.
     def leave
       @socket.close unless @is_taken
     end
@@ -45,56 +66,70 @@ module Forebay
     # Gives the socket to the application, which then owns the connection.
     def take
       @is_taken = true
+      @crew.forget(self)
       @socket
     end
 
     private
 
-    # Runs the application for one request. Returns true if the connection can carry another
-    # request.
-    def answer(env)
-      reply = Reply.new(self, env)
-      @host.take_turn { run_application(env, reply) }
-      reply.keeps_connection? && !@is_taken
-    ensure
-      @is_busy = false
-      @input&.close
-      @input = nil
-    end
-
     def run_application(env, reply)
+      is_over = false
       response = call(env)
       reply.deliver(*response) unless @is_taken
+      is_over = true
     rescue *GONE => error
+      is_over = true
       raise if reply.lost?
       reply.abandon(error)
     rescue Exception => error    # also SystemExit: other threads have requests in this process
+      is_over = true
       reply.abandon(error)
     ensure
+      reply.abandon('the application has ended its thread') unless is_over
       reply.finish
     end
 
     def call(env)
       @host.app.call(env)
     ensure
-      exit!(0) if Process.pid != @pid    # a child that the application has forked and not ended
+      exit!(0) if @host.child?    # a child that the application has forked and not ended
     end
 
-    # Returns the environment of the next request; nil at the end.
-    def receive
+    # Returns the environment that the specification of Rack requires; nil at the end.
+    def environment
+      env = @host.environments.known(@buffer)
+      if env
+        env['rack.input'] = StringIO.new(EMPTY)
+      else
+        env = receive_rest or return nil
+      end
+      env['rack.errors'] = $stderr
+      env
+    end
+
+    # Receives the rest of a request, and parses it.
+    def receive_rest
       return nil unless fill(HEAD)
-      @is_busy = true
       length, high, low = @buffer.unpack('NNN')
+      size = (high << 32) + low
       return nil unless fill(HEAD + length)
       block = @buffer.byteslice(HEAD, length)
-      @buffer = @buffer.byteslice(HEAD + length, @buffer.bytesize)
-      environment(block, receive_body((high << 32) + low))
+      env = @host.environments.parse(block, size.zero? ? @buffer : nil)
+      rest = @buffer.byteslice(HEAD + length, @buffer.bytesize)
+      unless size.zero?
+        @buffer = rest
+        input = receive_body(size)
+        rest = @buffer
+      end
+      raise IOError, 'bytes follow the request' unless rest.empty?
+      env['rack.input'] = input || StringIO.new(EMPTY)
+      env
     end
 
     # Reads until the buffer has `wanted` bytes. Returns false at the end.
     def fill(wanted)
       while @buffer.bytesize < wanted
-        part = @socket.recv(CHUNK, 0, @part)
+        part = @socket.recv(CHUNK)
         return false if part.nil? || part.empty?
         @buffer << part
       end
@@ -103,7 +138,6 @@ module Forebay
 
     # Returns the whole body: in memory, or in an unnamed file if it is large.
     def receive_body(length)
-      return StringIO.new(String.new) if length.zero?
       if length <= LARGEST_IN_MEMORY
         fill(length) or raise EOFError
         body = @buffer.byteslice(0, length)
@@ -122,22 +156,6 @@ module Forebay
     rescue SystemCallError => error
       Forebay.log("cannot store the request body: #{error.message}")
       raise
-    end
-
-    # Returns the environment that the specification of Rack requires.
-    def environment(block, input)
-      fields = block.split("\0", -1)
-      fields.pop
-      env = Hash[*fields]
-      env['rack.url_scheme'] = env['REQUEST_SCHEME']
-      env['rack.input'] = input
-      env['rack.errors'] = $stderr
-      env['rack.version'] = [1, 6]
-      env['rack.multithread'] = @host.is_threaded
-      env['rack.multiprocess'] = true
-      env['rack.run_once'] = false
-      env['rack.hijack?'] = true
-      env
     end
   end
 end

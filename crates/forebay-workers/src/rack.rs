@@ -7,12 +7,18 @@ use std::path::{Path, PathBuf};
 const HOST: &str = concat!(
     include_str!("../../../hosts/rack.rb"),
     "\n",
+    include_str!("../../../hosts/rack/crew.rb"),
+    "\n",
+    include_str!("../../../hosts/rack/environments.rb"),
+    "\n",
     include_str!("../../../hosts/rack/request.rb"),
+    "\n",
+    include_str!("../../../hosts/rack/fields.rb"),
     "\n",
     include_str!("../../../hosts/rack/reply.rb"),
     "\n",
     include_str!("../../../hosts/rack/stream.rb"),
-    "\nForebay.run(ARGV[0], ARGV[1], ARGV[2].to_i, ARGV[3].to_i)\n",
+    "\nForebay.run(ARGV[0], ARGV[1], ARGV[2].to_i)\n",
 );
 /// Name of the host's file in the private directory of each process.
 const FILE: &str = "forebay_rack.rb";
@@ -26,8 +32,8 @@ pub struct Rack {
     pub ruby: Option<PathBuf>,
     /// Maximum number of concurrent requests of each process.
     pub threads: usize,
-    /// Maximum number of connections to each process, including those that requests have taken
-    /// over.
+    /// Maximum number of requests of each process, including those that wait for a thread and those
+    /// that have taken over their connection.
     pub connections: usize,
 }
 
@@ -41,7 +47,6 @@ pub fn rack(name: &str, rack: &Rack) -> ProgramSpec {
         "{socket}",
         &rack.file.to_string_lossy(),
         &rack.threads.to_string(),
-        &rack.connections.to_string(),
     ];
     let run = run.map(str::to_owned).into();
     let mut spec = ProgramSpec::new(name, run, Listening::Socket);

@@ -54,6 +54,9 @@ fn the_environment_and_responses_pass_rack_lint() {
     assert!(reply.text().contains(parts), "{}", reply.text());
     let reply = forebay.get("/cookies");
     assert_eq!(reply.headers_named("Set-Cookie"), ["a=1", "b=2"]);
+    let reply = forebay.get("/bytes");
+    assert_eq!(reply.body, b"\xc3\xbc\xff");
+    assert_eq!(reply.header("X-Text"), Some("\u{c3}\u{a9}"), "the bytes of é");
     assert_eq!(forebay.get("/pieces").text(), "abc");
     assert_eq!(forebay.get("/none").status, 204);
     assert_eq!(forebay.get("/file").text(), include_str!("rack/config.ru"));
@@ -85,7 +88,7 @@ fn bodies_arrive_exactly() {
 fn failures_are_clean() {
     let Some(mut forebay) = app("workers = 1") else { return };
     let pid = forebay.get("/pid").text().to_owned();
-    for target in ["/boom", "/exit", "/break"] {
+    for target in ["/boom", "/exit", "/break", "/end"] {
         assert_eq!(forebay.get(target).status, 500, "{target}");
     }
     for target in ["/late", "/short"] {
@@ -110,6 +113,10 @@ fn objects_of_one_request_are_of_no_use_in_another() {
     let reply = client.get("/misuse");
     assert_eq!((reply.text(), reply.interim.len()), ("done IOError", 0));
     assert_eq!(client.get("/keep").text(), "kept");
+    // The host keeps environments. A change of a string in one does not reach the next request.
+    for _ in 0..3 {
+        assert_eq!(client.get("/change").text(), "/change!LOCALHOST");
+    }
     forebay.stop();
 }
 

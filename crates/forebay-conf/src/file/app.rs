@@ -97,9 +97,10 @@ pub struct App {
     /// mono: the path of the application, such as "/shop" for a route with path = "/shop/*".
     /// Default: "/".
     pub virtual_path: Option<At<String>>,
-    /// command, rack, asgi: the largest number of open connections to each process. Each request or
-    /// WebSocket needs one. Default: 1000 for asgi, 100 for a command that speaks http, h2c or ajp,
-    /// `threads` for rack, else 1.
+    /// command, asgi: the largest number of open connections to each process. Each request or
+    /// WebSocket needs one. rack: the largest number of requests and WebSockets of each process.
+    /// Default: 1000 for asgi, 100 for a command that speaks http, h2c or ajp, `threads` for rack,
+    /// else 1.
     pub connections: Option<At<usize>>,
     /// asgi: the largest WebSocket message. A client that sends a larger message is disconnected
     /// with code 1009. Default: "16MiB".

@@ -239,6 +239,13 @@ impl ProgramApp {
         clients.entry(permit.id()).or_insert_with(|| Rc::new(self.new_client(permit))).clone()
     }
 
+    /// Returns true if each open connection, also an idle one, occupies a part of the process.
+    fn limits_connections(&self) -> bool {
+        // The host for Rack has no thread for an idle connection. So each thread of the gateway can
+        // keep connections of its own. The process's permits limit the requests.
+        !matches!(self.options.protocol, Protocol::Http(HttpRoute { variables: Some(_), .. }))
+    }
+
     /// Creates the client for the process of `permit`. The process is the only backend of this
     /// client.
     fn new_client(&self, permit: &Permit) -> InstanceClient {
@@ -254,7 +261,7 @@ impl ProgramApp {
             name: format!("app {}", self.name),
             idle_time,
             violates_keep_alive: !keeps_alive,
-            permits: Some(self.connections.to(permit.id())),
+            permits: self.limits_connections().then(|| self.connections.to(permit.id())),
             reply_timeout: Some(self.options.silence),
             life: Some(permit.life()),
             ..BackendOptions::default()

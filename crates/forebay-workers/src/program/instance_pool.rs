@@ -14,9 +14,16 @@ use crate::waiters::{Waiter, Waiters};
 use crate::worker::WorkerState;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
+
+/// A free permit goes to a request of the same thread, unless the first request has waited this long.
+/// Waking another thread costs more than a small request of the gateway.
+const LONG: Duration = Duration::from_millis(2);
+/// Number of waiting requests among which a request of the same thread is looked for.
+const NEARBY: usize = 16;
 
 /// The pool of one program. The gateway's threads and the supervisor share it.
 #[derive(Debug)]
@@ -31,7 +38,7 @@ pub(super) struct InstancePool {
 #[derive(Debug, Default)]
 struct Inner {
     entries: Vec<PoolEntry>,
-    waiters: Waiters<oneshot::Sender<Result<Permit, Unavailable>>>,
+    waiters: Waiters<WaitingRequest>,
     /// Index at which the search for the least busy process begins.
     turn: usize,
     starts: u64,
@@ -45,6 +52,14 @@ struct PoolEntry {
     under_way: usize,
     /// End of the last request, or the time when the process began to serve.
     idle_since: Instant,
+}
+
+/// A request that waits for a permit.
+#[derive(Debug)]
+struct WaitingRequest {
+    sender: oneshot::Sender<Result<Permit, Unavailable>>,
+    thread: ThreadId,
+    since: Instant,
 }
 
 /// The immediate answer to a request for a permit.
@@ -98,7 +113,8 @@ impl InstancePool {
             return Err(Unavailable::QueueFull);
         }
         let (sender, receiver) = oneshot::channel();
-        inner.waiters.requests.push_back(sender);
+        let (thread, since) = (thread::current().id(), Instant::now());
+        inner.waiters.requests.push_back(WaitingRequest { sender, thread, since });
         Ok(Taken::Wait(receiver))
     }
 
@@ -131,23 +147,18 @@ impl InstancePool {
     pub(super) fn grant_waiting(self: &Arc<Self>) {
         loop {
             let mut inner = self.lock();
-            while inner
-                .waiters
-                .requests
-                .front()
-                .is_some_and(tokio::sync::oneshot::Sender::is_closed)
-            {
+            while inner.waiters.requests.front().is_some_and(|first| !first.is_open()) {
                 inner.waiters.requests.pop_front();
             }
             if inner.waiters.requests.is_empty() || inner.waiters.is_closed() {
                 return;
             }
             let Some(permit) = self.permit(&mut inner, None) else { return };
-            let next = inner.waiters.requests.pop_front();
+            let next = inner.next_waiting();
             drop(inner);
             // If the request no longer waits, the permit is dropped, which returns it.
             if let Some(next) = next {
-                let _ = next.send(Ok(permit));
+                let _ = next.sender.send(Ok(permit));
             }
         }
     }
@@ -281,17 +292,26 @@ impl InstancePool {
     }
 }
 
-impl Waiter for oneshot::Sender<Result<Permit, Unavailable>> {
+impl Waiter for WaitingRequest {
     fn is_open(&self) -> bool {
-        !self.is_closed()
+        !self.sender.is_closed()
     }
 
     fn refuse(self, why: Unavailable) {
-        let _ = self.send(Err(why));
+        let _ = self.sender.send(Err(why));
     }
 }
 
 impl Inner {
+    /// Removes and returns the request that gets the next permit.
+    fn next_waiting(&mut self) -> Option<WaitingRequest> {
+        let requests = &mut self.waiters.requests;
+        let here = thread::current().id();
+        let near = requests.iter().take(NEARBY).position(|request| request.thread == here);
+        let waits_long = requests.front()?.since.elapsed() >= LONG;
+        requests.remove(near.filter(|_| !waits_long).unwrap_or(0))
+    }
+
     fn entry(&mut self, id: u64) -> Option<&mut PoolEntry> {
         self.entries.iter_mut().find(|entry| entry.instance.id == id)
     }

@@ -39,6 +39,9 @@ APPLICATION = lambda do |env|
   when '/late' then [200, PLAIN, Enumerator.new { |to| to << 'begun'; raise 'in the middle' }]
   when '/exit' then exit
   when '/die' then exit!(1)
+  when '/end' then Thread.exit
+  when '/change' then plain(env['PATH_INFO'] << '!', env['HTTP_HOST'].upcase!)
+  when '/bytes' then plain("\u00fc", "\xff".b, 'x-text' => "\u00e9", 'x-byte' => "\xfe".b)
   when '/break' then plain('x', 'x-bad' => "a\rb")
   when '/short' then plain('x', 'content-length' => '9')
   when '/fork'
@@ -67,11 +70,12 @@ APPLICATION = lambda do |env|
     end
     [200, PLAIN, []]
   when '/keep'
-    KEPT << env['rack.early_hints'] << env['rack.hijack']
+    hints = env['rack.early_hints']
+    KEPT << -> { hints.call('link' => '</stolen>') } << env['rack.hijack']
     plain('kept')
   when '/misuse'
     outcomes = KEPT.map do |kept|
-      kept.arity.zero? ? kept.call : kept.call('link' => '</stolen>')
+      kept.call
       'done'
     rescue StandardError => error
       error.class.name
