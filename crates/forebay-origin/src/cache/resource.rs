@@ -24,9 +24,9 @@ pub struct Resource {
 /// Requests that ask the origin at once, because the last reply could not be stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passing {
-    /// End of the time in which all requests pass.
+    /// All requests pass until this time.
     all: Option<Instant>,
-    /// End of the time in which requests that name a user pass.
+    /// Requests that name a user pass until this time.
     users: Option<Instant>,
     /// True if the last reply was an error of the origin, so that the next one may be stored.
     has_failed: bool,

@@ -406,7 +406,7 @@ impl Lead {
         }
         let mut resource = self.resource_without(stored, replaced);
         // The head on disk has the old `Vary`, so the entry is removed. A request that has read it
-        // before does not put it into memory, where it would match requests of other variants.
+        // before does not put it into memory: it would match requests of other variants.
         let is_moved = replaced.is_some_and(|replaced| replaced.variant != stored.variant);
         fetches.removals += u64::from(is_moved);
         match stored.body {
