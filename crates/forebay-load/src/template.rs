@@ -603,6 +603,16 @@ mod tests {
     }
 
     #[test]
+    fn ranges_from_files_are_sent_as_they_are() {
+        let http = b"POST / HTTP/1.1\r\n\r\n{n}{n}{n}{n}";
+        let names = Names { fixed: &[3..6, 9..usize::MAX], ..Names::default() };
+        let [http, message] =
+            Template::of(http, b"{n}{n}", names).unwrap().render(&mut values(None), None);
+        assert!(http.ends_with(b"\r\n\r\n1{n}1{n}"), "{}", http.escape_ascii());
+        assert_eq!(message, b"1{n}");
+    }
+
+    #[test]
     fn cookies_of_the_server_follow_those_of_the_user() {
         let http = b"GET /a HTTP/1.1\r\nCookie: a={n}\r\n\r\n";
         let template = Template::of(http, b"{n}", Names::default()).unwrap();
