@@ -22,7 +22,6 @@ use serde_json::json;
 mod backends;
 mod cache;
 mod changes;
-mod clients;
 mod connection;
 mod control;
 mod logs;
@@ -31,16 +30,17 @@ mod page;
 mod request;
 mod routes;
 mod shell;
+mod visitors;
 
 pub use cache::{CacheRow, DiskRow, Purge, Purged};
 pub use changes::{
     AdminChange, BackendChange, BackendState, ChangeOrder, Changed, ClosedSite, MaintenanceChange,
     Refused, WeightChange,
 };
-use clients::{Client, Clients};
 use connection::{AdminConnection, Peer};
 pub use mirrors::{MirrorCounts, MirrorRow};
 use request::{AdminRequest, Method, PATIENCE};
+use visitors::{Visitor, Visitors};
 
 /// State of applications and backends at one moment.
 #[derive(Clone, Debug, Default)]
@@ -264,7 +264,7 @@ impl Admin {
     /// Answers clients until `stopped` ends. Each client has its own thread, because a change may
     /// take long, and a client may be slow.
     pub fn serve(self: Arc<Self>, listener: &Listener) {
-        let clients = Arc::new(Clients::default());
+        let visitors = Arc::new(Visitors::default());
         loop {
             let socket = match listener {
                 Listener::Unix(listener) => PollFd::new(listener, PollFlags::IN),
@@ -279,10 +279,10 @@ impl Admin {
             match AdminConnection::accept(listener) {
                 // Without a thread, and at the limit, the connection is closed.
                 Ok(connection) => {
-                    let Some(client) = clients.admit(&connection) else { continue };
+                    let Some(visitor) = visitors.admit(&connection) else { continue };
                     let admin = self.clone();
                     let thread = std::thread::Builder::new().name("admin-client".into());
-                    let _ = thread.spawn(move || drop(admin.visit(connection, &client)));
+                    let _ = thread.spawn(move || drop(admin.visit(connection, &visitor)));
                 }
                 // Another process that shares the listener was faster.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -292,10 +292,10 @@ impl Admin {
     }
 
     /// Reads one request of a client, sends the answer, and closes the connection.
-    fn visit(&self, mut connection: AdminConnection, client: &Client) -> std::io::Result<()> {
+    fn visit(&self, mut connection: AdminConnection, visitor: &Visitor) -> std::io::Result<()> {
         connection.limit(PATIENCE)?;
         let mut request = request::read(&mut connection);
-        client.is_served();
+        visitor.is_served();
         let answer = match &mut request {
             None => AdminAnswer::text(400, "bad request\n"),
             Some(request) if !self.is_for_us(request) => {
@@ -304,7 +304,7 @@ impl Admin {
             }
             Some(request) => self.answer(request, &mut connection),
         };
-        client.waits(&connection);
+        visitor.waits(&connection);
         let AdminAnswer { status, content_type, fields, body } = answer;
         let mut out = Vec::new();
         encode::status_line(&mut out, status, b"");

@@ -1,4 +1,4 @@
-//! Clients that are answered at the same time.
+//! Clients of the administrator's listener that are answered at the same time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::connection::AdminConnection;
 
 /// Maximum number of clients that are answered at the same time.
-const MOST_CLIENTS: usize = 64;
+const MOST_VISITORS: usize = 64;
 
 /// Clients that are answered now.
 #[derive(Default)]
-pub struct Clients(Mutex<Present>);
+pub struct Visitors(Mutex<Present>);
 
 #[derive(Default)]
 struct Present {
@@ -22,21 +22,21 @@ struct Present {
 }
 
 /// A client that is answered.
-pub struct Client {
-    clients: Arc<Clients>,
+pub struct Visitor {
+    visitors: Arc<Visitors>,
     number: u64,
 }
 
-impl Clients {
+impl Visitors {
     fn lock(&self) -> MutexGuard<'_, Present> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Admits a client. At the limit, first ends the oldest connection that waits for its client:
     /// slow clients would otherwise keep the administrator out. Returns `None` if none waits.
-    pub fn admit(self: &Arc<Self>, connection: &AdminConnection) -> Option<Client> {
+    pub fn admit(self: &Arc<Self>, connection: &AdminConnection) -> Option<Visitor> {
         let mut present = self.lock();
-        if present.count >= MOST_CLIENTS {
+        if present.count >= MOST_VISITORS {
             let (_, oldest) = present.waiting.pop_first()?;
             // The thread of this connection ends soon.
             let _ = oldest.shutdown();
@@ -45,30 +45,30 @@ impl Clients {
         present.next += 1;
         present.count += 1;
         drop(present);
-        let client = Client { clients: self.clone(), number };
-        client.waits(connection);
-        Some(client)
+        let visitor = Visitor { visitors: self.clone(), number };
+        visitor.waits(connection);
+        Some(visitor)
     }
 }
 
-impl Client {
+impl Visitor {
     /// Records that the thread of `connection` waits for the client: for the request, or until the
     /// client takes the answer.
     pub fn waits(&self, connection: &AdminConnection) {
         if let Ok(copy) = connection.try_clone() {
-            self.clients.lock().waiting.insert(self.number, copy);
+            self.visitors.lock().waiting.insert(self.number, copy);
         }
     }
 
     /// Records that the request is carried out.
     pub fn is_served(&self) {
-        self.clients.lock().waiting.remove(&self.number);
+        self.visitors.lock().waiting.remove(&self.number);
     }
 }
 
-impl Drop for Client {
+impl Drop for Visitor {
     fn drop(&mut self) {
-        let mut present = self.clients.lock();
+        let mut present = self.visitors.lock();
         present.waiting.remove(&self.number);
         present.count -= 1;
     }
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn slow_clients_give_way_and_others_stay() {
-        let clients = Arc::new(Clients::default());
+        let clients = Arc::new(Visitors::default());
         let mut peers = Vec::new();
         let mut admit = || {
             let (ours, theirs) = UnixStream::pair().unwrap();
@@ -92,7 +92,7 @@ mod tests {
             let connection = AdminConnection::Unix(ours);
             clients.admit(&connection).map(|client| (client, connection))
         };
-        let mut admitted: Vec<_> = (0..MOST_CLIENTS).map(|_| admit().unwrap()).collect();
+        let mut admitted: Vec<_> = (0..MOST_VISITORS).map(|_| admit().unwrap()).collect();
         admitted[0].0.is_served();
         admitted.push(admit().unwrap());
         for (client, _) in &admitted {
