@@ -42,12 +42,12 @@ impl SiteReplies {
         origin: &dyn Origin,
         exchange: &mut Exchange,
     ) -> Result<(), Fault> {
-        let invalidation = Invalidation {
-            replies: self.clone(),
-            request: exchange.request.clone(),
-            changed: RefCell::default(),
-        };
-        let invalidation = Rc::new(invalidation);
+        let mut request = exchange.request.clone();
+        // The body, which may follow the head, is not part of a key.
+        request.bytes.truncate(request.head.len);
+        request.bytes.shrink_to_fit();
+        let (replies, changed) = (self.clone(), RefCell::default());
+        let invalidation = Rc::new(Invalidation { replies, request, changed });
         exchange.reply.record(invalidation.clone(), false);
         let outcome = origin.serve(exchange).await;
         exchange.reply.take_captured();
