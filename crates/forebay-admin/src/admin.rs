@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_conf::{Listen, Setting, SocketAccess};
@@ -30,6 +30,7 @@ mod page;
 mod request;
 mod routes;
 mod shell;
+mod visitors;
 
 pub use cache::{CacheRow, DiskRow, Purge, Purged};
 pub use changes::{
@@ -39,6 +40,7 @@ pub use changes::{
 use connection::{AdminConnection, Peer};
 pub use mirrors::{MirrorCounts, MirrorRow};
 use request::{AdminRequest, Method, PATIENCE};
+use visitors::{Visitor, Visitors};
 
 /// State of applications and backends at one moment.
 #[derive(Clone, Debug, Default)]
@@ -258,26 +260,11 @@ impl AdminAnswer {
     }
 }
 
-/// A client that is answered.
-struct Visitor {
-    admin: Arc<Admin>,
-    clients: Arc<AtomicUsize>,
-}
-
-impl Drop for Visitor {
-    fn drop(&mut self) {
-        self.clients.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Maximum number of clients that are answered at the same time.
-const MOST_CLIENTS: usize = 64;
-
 impl Admin {
     /// Answers clients until `stopped` ends. Each client has its own thread, because a change may
     /// take long, and a client may be slow.
     pub fn serve(self: Arc<Self>, listener: &Listener) {
-        let clients = Arc::new(AtomicUsize::new(0));
+        let visitors = Arc::new(Visitors::default());
         loop {
             let socket = match listener {
                 Listener::Unix(listener) => PollFd::new(listener, PollFlags::IN),
@@ -292,13 +279,10 @@ impl Admin {
             match AdminConnection::accept(listener) {
                 // Without a thread, and at the limit, the connection is closed.
                 Ok(connection) => {
-                    let visitor = Visitor { admin: self.clone(), clients: clients.clone() };
-                    if clients.fetch_add(1, Ordering::Relaxed) >= MOST_CLIENTS {
-                        drop(visitor);
-                        continue;
-                    }
+                    let Some(visitor) = visitors.admit(&connection) else { continue };
+                    let admin = self.clone();
                     let thread = std::thread::Builder::new().name("admin-client".into());
-                    let _ = thread.spawn(move || drop(visitor.admin.visit(connection)));
+                    let _ = thread.spawn(move || drop(admin.visit(connection, &visitor)));
                 }
                 // Another process that shares the listener was faster.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -308,9 +292,10 @@ impl Admin {
     }
 
     /// Reads one request of a client, sends the answer, and closes the connection.
-    fn visit(&self, mut connection: AdminConnection) -> std::io::Result<()> {
+    fn visit(&self, mut connection: AdminConnection, visitor: &Visitor) -> std::io::Result<()> {
         connection.limit(PATIENCE)?;
         let mut request = request::read(&mut connection);
+        visitor.is_served();
         let answer = match &mut request {
             None => AdminAnswer::text(400, "bad request\n"),
             Some(request) if !self.is_for_us(request) => {
@@ -319,6 +304,7 @@ impl Admin {
             }
             Some(request) => self.answer(request, &mut connection),
         };
+        visitor.waits(&connection);
         let AdminAnswer { status, content_type, fields, body } = answer;
         let mut out = Vec::new();
         encode::status_line(&mut out, status, b"");

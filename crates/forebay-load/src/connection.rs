@@ -83,6 +83,8 @@ pub(crate) const UNSENDABLE_PAUSE: Duration = Duration::from_millis(1);
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 const SPEAKS_TLS: &str = "the server speaks TLS on this port: use https://";
 
+const CLOSED: &str = "the server closed";
+
 /// Reason why a connection ended before a complete reply: the system's error, and a text for the
 /// report.
 pub(crate) struct Ending<'a>(pub Option<Errno>, pub &'a str);
@@ -360,8 +362,11 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
         let Some(portion) = state.slow.reads() else { return };
         let Some(transport) = &mut self.transport else { return };
-        match transport.recv(&mut state.buffer[..portion.bytes]) {
-            Ok(0) => return self.broken(Ending(None, "the server closed"), state),
+        match transport.recv_portion(&mut state.buffer, portion.bytes) {
+            Ok(0) => {
+                let ending = Ending::of_close(transport);
+                return self.broken(ending, state);
+            }
             Ok(n) => self.receive(n, false, state),
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => return self.broken(Ending(Some(errno), "the connection broke"), state),
@@ -456,7 +461,10 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         while self.phase == Phase::Exchanging {
             let Some(transport) = &mut self.transport else { return };
             match transport.recv(&mut state.buffer) {
-                Ok(0) => return self.broken(Ending(None, "the server closed"), state),
+                Ok(0) => {
+                    let ending = Ending::of_close(transport);
+                    return self.broken(ending, state);
+                }
                 Ok(n) => {
                     let emptied = transport.is_emptied(n, state.buffer.len()) && !closing;
                     self.receive(n, closing, state);
@@ -548,8 +556,11 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     #[cold]
     fn broken(&mut self, ending: Ending<'_>, state: &mut ThreadState) {
         if self.exchange.answered {
+            let is_cut_off = self.transport.as_ref().is_some_and(T::is_cut_off);
             return match self.session.closed() {
-                Some(answer) if ending.0.is_none() => self.complete(answer, true, state),
+                Some(answer) if ending.0.is_none() && !is_cut_off => {
+                    self.complete(answer, true, state);
+                }
                 _ if self.pending.starts_with(&TLS_ALERT) => {
                     self.fail(Failure::Protocol, &SPEAKS_TLS, state);
                 }
@@ -654,6 +665,14 @@ impl Exchange {
             is_retry: false,
             write_error: None,
         }
+    }
+}
+
+impl Ending<'static> {
+    /// Returns the end of a connection that the server has closed.
+    pub fn of_close(transport: &impl Transport) -> Self {
+        let is_cut_off = transport.is_cut_off();
+        Self(None, if is_cut_off { "the server closed without close_notify" } else { CLOSED })
     }
 }
 

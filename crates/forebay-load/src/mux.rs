@@ -511,7 +511,10 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             self.session.set_datagram_size(transport.datagram_size());
             now = Instant::now();
             match received {
-                Ok(0) => return self.lost(Ending(None, "the server closed"), now, state),
+                Ok(0) => {
+                    let ending = Ending::of_close(transport);
+                    return self.lost(ending, now, state);
+                }
                 Ok(n) => {
                     let emptied = transport.is_emptied(n, state.buffer.len()) && !closing;
                     self.reads += 1;

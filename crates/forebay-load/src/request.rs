@@ -70,12 +70,12 @@ impl Requests {
         let parts = spec.parts.iter().map(|part| plain.with_part(part));
         let whole = spec.parts.is_empty().then(|| plain.clone());
         let has_values = spec.has_values();
-        let is_body_fixed = spec.is_body_fixed;
+        let fixed = &spec.fixed[..];
         for request in parts.chain(whole) {
             let (http, message) = http_of(&request)?;
             if has_values {
                 let extracted = spec.scenario.as_ref().map(|plan| plan.variables.as_slice());
-                let names = Names { table: spec.values.as_deref(), extracted, is_body_fixed };
+                let names = Names { table: spec.values.as_deref(), extracted, fixed };
                 let template = Template::of(&http, &message, names).map_err(Error::Invalid)?;
                 let [http, message] = template.render_longest(names);
                 // HTTP/1.1 is not converted, so its limits are checked here.

@@ -1,5 +1,6 @@
 //! Specification of a run.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use forebay_client::{Gateway, ReplyEnd};
 use forebay_stat::Latency;
 
-use crate::value_table::has_placeholder;
+use crate::value_table::{divided, has_placeholder};
 use crate::{Error, Protocol, Ramp, Replay, ScenarioPlan, Shard, SlowPeers, Url, ValueTable};
 
 /// Settings of a run of the load generator.
@@ -35,8 +36,9 @@ pub struct Spec {
     pub headers: Vec<(String, String)>,
     /// Body of the request; for a WebSocket or gRPC, the message; for `tcp`, the bytes to send.
     pub body: Vec<u8>,
-    /// Sends the bodies as they are, although they may contain texts such as `{n}`.
-    pub is_body_fixed: bool,
+    /// Ranges of the body, in ascending order, that are sent as they are, although they may contain
+    /// texts such as `{n}`. A range may end after the body.
+    pub fixed: Vec<Range<usize>>,
     /// Number of messages that a gRPC request sends, all equal.
     pub messages: usize,
     /// End of a reply over `tcp`.
@@ -222,7 +224,7 @@ impl Spec {
             method: "GET".to_owned(),
             headers: Vec::new(),
             body: Vec::new(),
-            is_body_fixed: false,
+            fixed: Vec::new(),
             messages: 1,
             reply_end: ReplyEnd::Close,
             keepalive: true,
@@ -254,7 +256,7 @@ impl Spec {
             method,
             headers: headers.clone(),
             body: body.clone(),
-            is_body_fixed: self.is_body_fixed,
+            fixed: self.fixed.clone(),
             messages: self.messages,
             reply_end: self.reply_end.clone(),
             gateway,
@@ -338,7 +340,8 @@ impl Spec {
     pub(crate) fn has_values(&self) -> bool {
         let table = self.values.as_deref();
         let is_open = |text: &[u8]| has_placeholder(text, table);
-        let is_open_body = |body: &[u8]| !self.is_body_fixed && is_open(body);
+        let is_open_body =
+            |body: &[u8]| divided(body, &self.fixed).iter().any(|(open, _)| is_open(open));
         let has_fields =
             |fields: &[(String, String)]| fields.iter().any(|(_, value)| is_open(value.as_bytes()));
         let is_templated = |part: &Part| {

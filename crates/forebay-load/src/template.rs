@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io::Write;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,6 +10,7 @@ use forebay_wire::http1::is_field_value;
 
 use crate::cookies::SharedJar;
 use crate::redirect::Redirect;
+use crate::value_table::divided;
 use crate::{Error, Shard, Spec, ValueTable};
 
 /// Request with placeholders, as HTTP/1.1. The head's length field is added when the length of the
@@ -65,8 +67,8 @@ pub(crate) struct Names<'a> {
     pub table: Option<&'a ValueTable>,
     /// Names of the values that a scenario extracts; `None` without a scenario.
     pub extracted: Option<&'a [String]>,
-    /// Leaves braces in bodies and messages as they are.
-    pub is_body_fixed: bool,
+    /// Ranges of bodies and messages, in ascending order. Braces in them stay as they are.
+    pub fixed: &'a [Range<usize>],
 }
 
 /// Values of one thread's requests.
@@ -275,10 +277,14 @@ impl Template {
 
 impl Text {
     fn of_body(text: &[u8], names: Names<'_>) -> Result<Self, String> {
-        if names.is_body_fixed {
-            return Ok(Self(vec![Piece::Fixed(text.to_vec())]));
+        let mut all = Self::default();
+        for (open, fixed) in divided(text, names.fixed) {
+            all.0.extend(Self::parse(open, names)?.0);
+            if !fixed.is_empty() {
+                all.0.push(Piece::Fixed(fixed.to_vec()));
+            }
         }
-        Self::parse(text, names)
+        Ok(all)
     }
 
     fn parse(text: &[u8], names: Names<'_>) -> Result<Self, String> {
@@ -570,7 +576,7 @@ mod tests {
     #[test]
     fn a_value_from_a_reply_adds_no_field() {
         let extracted = ["v".to_owned()];
-        let names = Names { is_body_fixed: false, table: None, extracted: Some(&extracted) };
+        let names = Names { extracted: Some(&extracted), ..Names::default() };
         let http = b"GET / HTTP/1.1\r\nX: {v}\r\nCookie: c={v}\r\n\r\n";
         let template = Template::of(http, b"", names).unwrap();
         let (mut values, found) = (values(None), [b"a\r\nEvil: \0b".to_vec()]);
@@ -594,6 +600,16 @@ mod tests {
         ] {
             assert!(render(http, table).unwrap_err().contains(why), "{http}");
         }
+    }
+
+    #[test]
+    fn ranges_from_files_are_sent_as_they_are() {
+        let http = b"POST / HTTP/1.1\r\n\r\n{n}{n}{n}{n}";
+        let names = Names { fixed: &[3..6, 9..usize::MAX], ..Names::default() };
+        let [http, message] =
+            Template::of(http, b"{n}{n}", names).unwrap().render(&mut values(None), None);
+        assert!(http.ends_with(b"\r\n\r\n1{n}1{n}"), "{}", http.escape_ascii());
+        assert_eq!(message, b"1{n}");
     }
 
     #[test]

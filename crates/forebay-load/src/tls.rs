@@ -43,6 +43,8 @@ pub(crate) struct Tls {
     is_emptied: bool,
     /// True if the server has sent `close_notify` and all data before it was read.
     has_ended: bool,
+    /// True if the connection has ended without `close_notify`.
+    is_cut_off: bool,
 }
 
 /// Size of the first part of the buffer. That part receives decrypted bytes. Encrypted bytes are
@@ -113,6 +115,7 @@ impl Transport for Tls {
             promised: 0,
             is_emptied: false,
             has_ended: false,
+            is_cut_off: false,
         })
     }
 
@@ -159,15 +162,40 @@ impl Transport for Tls {
         Ok(std::mem::take(&mut self.promised))
     }
 
-    /// Returns the error `PROTO` if a record is invalid, or if the connection ends without
-    /// `close_notify`.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        self.receive(buffer, None)
+    }
+
+    fn recv_portion(&mut self, buffer: &mut [u8], most: usize) -> Result<usize, Errno> {
+        self.receive(buffer, Some(most))
+    }
+
+    fn is_cut_off(&self) -> bool {
+        self.is_cut_off
+    }
+
+    fn is_emptied(&self, _: usize, _: usize) -> bool {
+        self.is_emptied && !self.has_ended
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.begun.is_some() && self.connection.is_handshaking()
+    }
+}
+
+impl Tls {
+    /// Receives decrypted bytes into `buffer`. With a `portion`, reads the socket only once, and at
+    /// most this number of bytes. Returns the error `PROTO` if a record is invalid.
+    fn receive(&mut self, buffer: &mut [u8], portion: Option<usize>) -> Result<usize, Errno> {
+        let limit = portion.map_or(buffer.len(), |most| buffer.len().min(RECORD + most));
+        let buffer = &mut buffer[..limit];
         // The last read of the handshake may have returned data of the reply, too.
         let mut written = self.take(&mut buffer[..RECORD])?;
         while written == 0 && !self.has_ended {
             let (_, n) = recv(&self.socket, &mut buffer[RECORD..], RecvFlags::empty())?;
             if n == 0 {
-                return Err(Errno::PROTO);
+                self.is_cut_off = true;
+                return Ok(0);
             }
             let end = RECORD + n;
             self.is_emptied = end < buffer.len();
@@ -182,23 +210,14 @@ impl Transport for Tls {
                 self.has_ended = state.peer_has_closed();
                 written += self.take(&mut buffer[written..at])?;
             }
-            if written == 0 && self.is_emptied && !self.has_ended {
+            let is_last = self.is_emptied || portion.is_some();
+            if written == 0 && is_last && !self.has_ended {
                 return Err(Errno::AGAIN);
             }
         }
         Ok(written)
     }
 
-    fn is_emptied(&self, _: usize, _: usize) -> bool {
-        self.is_emptied && !self.has_ended
-    }
-
-    fn is_handshaking(&self) -> bool {
-        self.begun.is_some() && self.connection.is_handshaking()
-    }
-}
-
-impl Tls {
     fn flush(&mut self) -> Result<(), Errno> {
         while self.connection.wants_write() {
             match self.connection.write_tls(&mut Socket(&self.socket)) {

@@ -38,6 +38,17 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
     /// Receives at most one buffer full. Returns 0 if the server has closed the connection.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno>;
 
+    /// Receives as [`recv`](Self::recv), but takes at most `most` bytes from the socket.
+    fn recv_portion(&mut self, buffer: &mut [u8], most: usize) -> Result<usize, Errno> {
+        self.recv(&mut buffer[..most])
+    }
+
+    /// Returns true if the connection has ended without the message that ends a TLS session. An
+    /// attacker may then have cut off data, so this end does not complete a reply.
+    fn is_cut_off(&self) -> bool {
+        false
+    }
+
     /// Returns true if the next [`recv`](Self::recv) would return `AGAIN`, because the latest one
     /// returned `received` bytes into a buffer of the size `buffer`.
     fn is_emptied(&self, received: usize, buffer: usize) -> bool;

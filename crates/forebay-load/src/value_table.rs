@@ -1,5 +1,7 @@
 //! Table of values for requests, from a CSV file (RFC 4180).
 
+use std::ops::Range;
+
 /// Table of values for placeholders in requests.
 #[derive(Debug, PartialEq)]
 pub struct ValueTable {
@@ -72,6 +74,20 @@ impl ValueTable {
 pub(crate) fn has_placeholder(text: &[u8], table: Option<&ValueTable>) -> bool {
     let contains = |part: &[u8]| memchr::memmem::find(text, part).is_some();
     contains(b"{n}") || contains(b"{random:") || table.is_some() && contains(b"{")
+}
+
+/// Divides a body at ranges that are sent as they are. Returns pairs of a text that may have
+/// placeholders, and the text of the range that follows it.
+pub(crate) fn divided<'a>(body: &'a [u8], fixed: &[Range<usize>]) -> Vec<(&'a [u8], &'a [u8])> {
+    let (mut parts, mut at) = (Vec::new(), 0);
+    for range in fixed {
+        let start = range.start.clamp(at, body.len());
+        let end = range.end.clamp(start, body.len());
+        parts.push((&body[at..start], &body[start..end]));
+        at = end;
+    }
+    parts.push((&body[at..], &[]));
+    parts
 }
 
 /// Splits a file into records of values. Empty lines are no records.

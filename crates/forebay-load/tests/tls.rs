@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use forebay_load::{Error, Spec, Stop, TlsOptions, Url, fetch};
+use forebay_load::{Error, SlowPeers, Spec, Stop, TlsOptions, Url, fetch};
 use forebay_testkit::tls::{Authority, Identity};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
@@ -262,7 +262,33 @@ fn an_end_without_close_notify_is_no_end_of_a_reply() {
         let outcome = load(&server.spec(4)).unwrap();
         assert_eq!(outcome.requests.completed, completed, "{outcome:?}");
         assert_eq!(outcome.requests.failures.read, 4 - completed);
+        if !is_notified {
+            let why = outcome.first_failure.unwrap();
+            assert!(why.contains("the server closed without close_notify"), "{why}");
+        }
     }
+    // This reply is complete by its own length.
+    let server = Server::start(rustls::ALL_VERSIONS, |stream| {
+        if request(stream) {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+        }
+    });
+    let spec = Spec { keepalive: false, ..server.spec(4) };
+    load_without_failure(&spec, 4);
+}
+
+#[test]
+fn a_slow_reader_completes_its_requests() {
+    let body = vec![b'x'; 20_000];
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    let reply = [head.as_bytes(), &body].concat();
+    let server = Server::start(rustls::ALL_VERSIONS, move |stream| {
+        while request(stream) && stream.write_all(&reply).is_ok() {}
+    });
+    let slow = SlowPeers { read: Some(50_000), send: None };
+    let outcome = load_without_failure(&Spec { slow, connections: 2, ..server.spec(2) }, 2);
+    // The pace is a maximum, so the time has a minimum on any machine.
+    assert!(outcome.latency.min_us() >= 350_000, "{} us", outcome.latency.min_us());
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod disk;
 mod key;
 mod large;
 mod recording;
+mod resource;
 mod store;
 mod stored;
 mod vary;
@@ -128,7 +129,7 @@ impl Parts {
                 }
                 CacheLookup::Reply(stored) if stored.may_be_stale(self.allowed_while(&stored)) => {
                     Counts::add(&self.store.counts.stale);
-                    self.refresh(exchange, &key, &stored);
+                    self.refresh(exchange, &key, (&stored, circumstances.names_user()));
                     return send(exchange, &stored, Handled::Stale).await;
                 }
                 CacheLookup::Reply(stored) => Some(stored),
@@ -144,7 +145,7 @@ impl Parts {
             if is_part || exchange.request.method() == b"HEAD" {
                 return self.pass(exchange).await;
             }
-            match self.store.role(&key) {
+            match self.store.role(&key, circumstances.names_user()) {
                 Role::Leads(lead) => break (lead, stale),
                 Role::Waits(other) => {
                     let left = deadline.saturating_duration_since(Instant::now());
@@ -161,7 +162,8 @@ impl Parts {
 
     /// Returns the reply for `request`, if the client may get it.
     fn find(&self, key: &[u8], request: &Request, circumstances: Circumstances) -> CacheLookup {
-        self.store.find(key, request, |stored| may_use(stored, circumstances))
+        let asked = (request, circumstances.names_user());
+        self.store.find(key, asked, |stored| may_use(stored, circumstances))
     }
 
     /// Returns the reply for `request` from the memory or the disk, if the client may get it.
@@ -274,7 +276,9 @@ impl Parts {
                 if let Some(lead) = lead {
                     // The next confirmation is probably for one client, too, so no request waits.
                     lead.let_others_pass();
-                    if !refusal.is_of_request() {
+                    if refusal.is_of_request() {
+                        lead.pass(recording::unstorable(stale.status, refusal));
+                    } else {
                         lead.remove(stale);
                     }
                 }
@@ -316,11 +320,16 @@ impl Parts {
     }
 
     /// Asks the origin for a new reply. Meanwhile clients get the stale one.
-    fn refresh(self: &Rc<Self>, exchange: &Exchange, key: &Key, stale: &Arc<Stored>) {
+    fn refresh(
+        self: &Rc<Self>,
+        exchange: &Exchange,
+        key: &Key,
+        (stale, names_user): (&Arc<Stored>, bool),
+    ) {
         if exchange.request.method() != b"GET" {
             return;
         }
-        let Role::Leads(lead) = self.store.role(key) else { return };
+        let Role::Leads(lead) = self.store.role(key, names_user) else { return };
         let mut request = exchange.request.clone();
         // The new reply is for all clients, so this client's conditions and ranges do not apply.
         key::remove_conditions(&mut request);

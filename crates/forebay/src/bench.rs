@@ -138,18 +138,18 @@ pub struct BenchArgs {
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
     /// File with the request body, at most 64 MiB
-    #[arg(long, value_name = "FILE", conflicts_with = "body")]
+    #[arg(long, value_name = "FILE", conflicts_with = "body", group = "files")]
     body_file: Option<PathBuf>,
-    /// Replace placeholders such as {random:1-1000} in the file of --body-file. Without this option,
-    /// the file is sent as it is
-    #[arg(long, requires = "body_file")]
+    /// Replace placeholders such as {random:1-1000} in the files of --body-file, -F and
+    /// --data-urlencode. Without this option, files are sent as they are
+    #[arg(long, requires = "files")]
     fill_body_file: bool,
     /// Field of a multipart form, as in curl: name=value or name=@FILE, with ;type=TYPE; may be
     /// repeated
-    #[arg(short = 'F', long = "form", value_name = "NAME=VALUE", conflicts_with_all = ["body", "body_file"])]
+    #[arg(short = 'F', long = "form", value_name = "NAME=VALUE", conflicts_with_all = ["body", "body_file"], group = "files")]
     form: Vec<String>,
     /// Field of a URL-encoded form, as in curl: name=value or name@FILE; may be repeated
-    #[arg(long, value_name = "NAME=VALUE", conflicts_with_all = ["body", "body_file", "form"])]
+    #[arg(long, value_name = "NAME=VALUE", conflicts_with_all = ["body", "body_file", "form"], group = "files")]
     data_urlencode: Vec<String>,
     /// CSV file of values. {COLUMN} in URLs, header fields and bodies is replaced by a value of the
     /// next row for each request. The letter n in braces is the number of the request,
@@ -398,6 +398,10 @@ impl BenchArgs {
                 .map_err(|error| format!("--body-file {}: {error}", file.display()))?,
             _ => form.as_ref().map(|form| form.body.clone()).unwrap_or_default(),
         };
+        let mut fixed = form.as_ref().map(|form| form.fixed.clone()).unwrap_or_default();
+        if self.body_file.is_some() && !self.fill_body_file {
+            fixed.push(0..usize::MAX);
+        }
         let mut headers = self.headers.clone();
         let has_type = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         if let Some(form) = form.filter(|_| !has_type || !self.form.is_empty()) {
@@ -412,6 +416,10 @@ impl BenchArgs {
             _ => self.connections.unwrap_or(DEFAULT_CONNECTIONS),
         };
         let file = self.requests_file.as_ref().or(self.replay.as_ref());
+        if file.or(self.scenario.as_ref()).is_some() {
+            // Their requests have bodies of their own.
+            fixed.clear();
+        }
         if file.or(self.scenario.as_ref()).is_some() && urls.len() > 1 {
             let option = match (&self.replay, &self.scenario) {
                 (Some(_), _) => "--replay",
@@ -454,8 +462,7 @@ impl BenchArgs {
             values: self.values.as_deref().map(read_values).transpose()?,
             cookies: self.cookies,
             body,
-            // Bodies in a file of requests are not from --body-file.
-            is_body_fixed: self.body_file.is_some() && !self.fill_body_file && file.is_none(),
+            fixed,
             messages: self.messages,
             reply_end: self.reply_end.clone().unwrap_or(ReplyEnd::Close),
             keepalive: !self.no_keepalive,
@@ -517,10 +524,11 @@ impl BenchArgs {
     /// Returns the body of the form, if there is one.
     fn form(&self) -> Result<Option<form::Form>, String> {
         if !self.form.is_empty() {
-            return form::Form::multipart(&self.form).map(Some);
+            return form::Form::multipart(&self.form, self.fill_body_file).map(Some);
         }
         let fields = Some(&self.data_urlencode).filter(|fields| !fields.is_empty());
-        fields.map(|fields| form::Form::urlencoded(fields)).transpose()
+        let fills = self.fill_body_file;
+        fields.map(|fields| form::Form::urlencoded(fields, fills)).transpose()
     }
 
     /// Returns true if another option than --speed determines when requests are sent.

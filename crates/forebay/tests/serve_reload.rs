@@ -10,6 +10,7 @@ use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::process::eventually;
 use forebay_testkit::stream::{Address, TestStream};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
 use support::echo::Echo;
 use support::{Forebay, is_alive, pattern, serve, write_configuration};
@@ -126,6 +127,19 @@ fn a_mistake_in_the_configuration_changes_nothing() {
         assert_eq!(kept.get("/").text(), "first");
         assert_eq!(forebay.get("/").text(), "first");
     }
+    // A pipe whose writer never comes must not hold up later reloads.
+    let file = forebay.folder.path().join("site.toml");
+    fs::remove_file(&file).unwrap();
+    mknodat(CWD, &file, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    forebay.signal(Signal::HUP);
+    forebay.wait_for_output("is a pipe or a device");
+    fs::remove_file(&file).unwrap();
+    // The files of a directory must not replace the sites.
+    fs::create_dir(&file).unwrap();
+    forebay.signal(Signal::HUP);
+    forebay.wait_for_output("is a directory, not a configuration file");
+    assert_eq!(forebay.get("/").text(), "first");
+    fs::remove_dir(&file).unwrap();
     reload(&mut forebay, &respond("\"127.0.0.1:0\"", "second"));
     assert_eq!(kept.get("/").text(), "second", "the connection is kept");
     forebay.stop();

@@ -69,6 +69,22 @@ impl AdminConnection {
         }
     }
 
+    /// Returns another handle of the same connection.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(stream) => stream.try_clone().map(Self::Tcp),
+            Self::Unix(stream) => stream.try_clone().map(Self::Unix),
+        }
+    }
+
+    /// Ends the connection, so that reads and writes of all handles end.
+    pub fn shutdown(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+        }
+    }
+
     pub fn shutdown_write(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),

@@ -20,6 +20,7 @@ mod bandwidth;
 mod bodies;
 mod buffering;
 mod cache_disk;
+mod cache_waits;
 mod caching;
 mod clients;
 mod compression;

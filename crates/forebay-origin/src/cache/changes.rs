@@ -1,5 +1,6 @@
 //! Removal of the replies that an unsafe request outdates (RFC 9111 section 4.4).
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -7,9 +8,10 @@ use forebay_conf as conf;
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_server::exchange::{Exchange, Origin, OriginFuture};
+use forebay_server::reply::{Keep, Length, Recorder};
+use forebay_wire::fields::of_lines;
 
 use super::key::{KeyOf, Use};
-use super::recording::Invalidation;
 use super::store::{Key, Store};
 
 /// The stored replies of all routes of a site.
@@ -33,26 +35,66 @@ impl SiteReplies {
         self.keys.is_empty()
     }
 
-    /// Lets `origin` answer a request that may change a resource, and then removes the replies for
-    /// this resource.
+    /// Lets `origin` answer a request that may change a resource, and removes the replies for this
+    /// resource.
     pub(super) async fn change(
-        &self,
+        self: &Rc<Self>,
         origin: &dyn Origin,
         exchange: &mut Exchange,
     ) -> Result<(), Fault> {
-        let recorder = Rc::new(Invalidation::default());
-        exchange.reply.record(recorder.clone(), false);
+        let mut request = exchange.request.clone();
+        // The body, which may follow the head, is not part of a key.
+        request.bytes.truncate(request.head.len);
+        request.bytes.shrink_to_fit();
+        let (replies, changed) = (self.clone(), RefCell::default());
+        let invalidation = Rc::new(Invalidation { replies, request, changed });
+        exchange.reply.record(invalidation.clone(), false);
         let outcome = origin.serve(exchange).await;
         exchange.reply.take_captured();
-        // Remove outdated replies even if the client has disconnected before the end of the reply.
-        for key in self.changed(&exchange.request, &recorder) {
-            self.store.invalidate(&key);
-        }
+        // The application may change the resource while it writes the body.
+        invalidation.remove();
         outcome
     }
+}
 
-    fn changed(&self, request: &Request, recorder: &Invalidation) -> Vec<Key> {
-        self.keys.iter().flat_map(|key| key.changed(request, recorder)).collect()
+/// Recorder of the reply to a request that may change a resource. It stores nothing, and removes
+/// the replies for the resource before the client gets the head of the reply. The client may then
+/// ask for the resource again, or leave.
+struct Invalidation {
+    replies: Rc<SiteReplies>,
+    request: Request,
+    /// Keys of the resources that have changed.
+    changed: RefCell<Vec<Key>>,
+}
+
+impl Invalidation {
+    fn remove(&self) {
+        for key in &*self.changed.borrow() {
+            self.replies.store.invalidate(key);
+        }
+    }
+}
+
+impl Recorder for Invalidation {
+    fn decide(&self, status: u16, lines: &[u8], _length: Length) -> Keep {
+        if matches!(status, 200..=399) {
+            // `Location` and `Content-Location` name resources that have also changed.
+            let is_reference = |name: &[u8]| {
+                name.eq_ignore_ascii_case(b"location")
+                    || name.eq_ignore_ascii_case(b"content-location")
+            };
+            let references = of_lines(lines).filter(|field| is_reference(field.name));
+            let targets: Vec<_> = references.map(|field| field.value).collect();
+            let keys = self.replies.keys.iter();
+            let changed = keys.flat_map(|key| key.changed(&self.request, &targets));
+            *self.changed.borrow_mut() = changed.collect();
+            self.remove();
+        }
+        Keep::No
+    }
+
+    fn reserve(&self, _bytes: usize) -> bool {
+        false
     }
 }
 

@@ -10,7 +10,6 @@ use forebay_wire::caching::is_safe;
 use forebay_wire::cookies::cookies;
 use forebay_wire::http1::{Field, KnownField, RequestFraming};
 
-use super::recording::Invalidation;
 use super::store::Key;
 use super::stored::Stored;
 
@@ -100,16 +99,15 @@ impl KeyOf {
     }
 
     /// Returns the keys of the resources that a request has changed (RFC 9111 section 4.4). They
-    /// are its target, and `Location` and `Content-Location` on the same host and port.
-    pub fn changed(&self, request: &Request, reply: &Invalidation) -> Vec<Key> {
+    /// are its target, and those of `references` that are on the same host and port.
+    pub fn changed(&self, request: &Request, references: &[&[u8]]) -> Vec<Key> {
         let mut keys = Vec::new();
-        let Some(targets) = reply.targets() else { return keys };
         let mut get = request.clone();
         get.become_get(None);
         keys.push(self.of(&get));
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
-        for target in targets {
-            if let Some(path) = path_on(&target, authority.unwrap_or_default()) {
+        for target in references {
+            if let Some(path) = path_on(target, authority.unwrap_or_default()) {
                 let mut get = request.clone();
                 get.become_get(Some(path));
                 keys.push(self.of(&get));

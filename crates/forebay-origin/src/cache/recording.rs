@@ -15,6 +15,7 @@ use forebay_wire::sendfile;
 
 use super::disk::{Disk, Spill};
 use super::large::LargeBody;
+use super::resource::Unstorable;
 use super::store::{Arriving, Lead};
 use super::stored::{Arrival, Stored, wall_clock};
 
@@ -96,17 +97,15 @@ impl Recording {
         self.large.as_ref()?.take()
     }
 
-    /// Ends the wait of other requests for this reply, so that they ask the origin themselves. If
-    /// `is_lasting` is true, later requests for the resource also ask the origin at once, for some
-    /// time.
-    fn end_lead(&self, is_lasting: bool) {
-        if let Some(lead) = self.take_lead()
-            && is_lasting
-        {
+    /// Ends the wait of other requests for this reply, so that they ask the origin themselves. For
+    /// some time, later requests that `why` concerns also ask the origin at once.
+    fn end_lead(&self, why: Option<Unstorable>) {
+        let Some((lead, why)) = self.take_lead().zip(why) else { return };
+        if why != Unstorable::User {
             // Otherwise, if a stale reply is stored, the requests would ask one after the other.
             lead.let_others_pass();
-            lead.pass();
         }
+        lead.pass(why);
     }
 
     /// Returns the reply to store.
@@ -163,6 +162,15 @@ impl Recording {
         self.large.as_ref().is_some_and(|large| large.is_first())
     }
 
+    /// Returns the reason why a reply with this status is not stored, for later requests. `None`:
+    /// the next reply may be stored. Without a `refusal`, the body is too large.
+    fn why(&self, status: u16, refusal: Option<Refusal>) -> Option<Unstorable> {
+        if let Some(refusal) = refusal {
+            return Some(unstorable(status, refusal));
+        }
+        (!self.is_first_of_large()).then_some(Unstorable::Reply)
+    }
+
     fn keep(&self, verdict: Verdict, length: Length) -> Keep {
         match verdict {
             Verdict::Confirmed | Verdict::Failed => Keep::Drop,
@@ -197,7 +205,7 @@ impl Recorder for Recording {
             let is_refused = refusal.is_some() || is_too_long && !self.begin_large(length);
             if is_refused {
                 // The reply may be endless, so other requests must not wait for its end.
-                self.end_lead(is_lasting(refusal) && !self.is_first_of_large());
+                self.end_lead(self.why(status, refusal));
                 Verdict::Refused
             } else {
                 Verdict::Stores
@@ -230,13 +238,17 @@ impl Recorder for Recording {
 
     fn give_up(&self) {
         drop(self.take_spill());
-        self.end_lead(!self.is_first_of_large());
+        self.end_lead(self.why(200, None));
     }
 }
 
-/// Returns true if the next reply can probably not be stored either.
-fn is_lasting(refusal: Option<Refusal>) -> bool {
-    !matches!(refusal, Some(Refusal::Personal | Refusal::Authorized))
+/// Returns the reason for later requests why a reply with this status was refused.
+pub fn unstorable(status: u16, refusal: Refusal) -> Unstorable {
+    match refusal {
+        Refusal::Personal | Refusal::Authorized => Unstorable::User,
+        _ if status >= 500 => Unstorable::Error,
+        _ => Unstorable::Reply,
+    }
 }
 
 /// Adds `Date`, which a stored reply needs (RFC 9110 section 6.6.1). Removes fields that are for
@@ -245,35 +257,5 @@ pub fn complete(lines: &mut Vec<u8>, thread: &Thread) {
     sendfile::strip(lines, 0);
     if !of_lines(lines).any(|field| field.name.eq_ignore_ascii_case(b"date")) {
         thread.deadlines.clock.append_date(lines);
-    }
-}
-
-/// Recorder for requests that may change a resource. It stores nothing.
-#[derive(Debug, Default)]
-pub struct Invalidation(RefCell<Option<Vec<Vec<u8>>>>);
-
-impl Invalidation {
-    /// Returns the values of `Location` and `Content-Location`, whose resources have also changed.
-    /// `None` if nothing has changed.
-    pub fn targets(&self) -> Option<Vec<Vec<u8>>> {
-        self.0.borrow().clone()
-    }
-}
-
-impl Recorder for Invalidation {
-    fn decide(&self, status: u16, lines: &[u8], _length: Length) -> Keep {
-        if matches!(status, 200..=399) {
-            let is_reference = |name: &[u8]| {
-                name.eq_ignore_ascii_case(b"location")
-                    || name.eq_ignore_ascii_case(b"content-location")
-            };
-            let references = of_lines(lines).filter(|field| is_reference(field.name));
-            *self.0.borrow_mut() = Some(references.map(|field| field.value.to_vec()).collect());
-        }
-        Keep::No
-    }
-
-    fn reserve(&self, _bytes: usize) -> bool {
-        false
     }
 }

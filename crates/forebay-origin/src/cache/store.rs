@@ -11,16 +11,12 @@ use forebay_net::head::Request;
 use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
 
 use super::disk::index::{EntryName, FIRST_EPOCH, KeyHash};
 use super::disk::{Disk, Spill, key_hash};
+use super::resource::{Passing, Resource, Unstorable};
 use super::stored::{Stored, StoredBody};
 
-/// Maximum number of variants of one resource. A further variant replaces the oldest.
-const VARIANTS: usize = 32;
-/// Time during which requests do not wait for each other after a reply that could not be stored.
-const PASSING: Duration = Duration::from_secs(10);
 /// Lifetime in seconds of replies that are not worth a file.
 const SHORT: i64 = 5;
 /// A reply may have at most the size of the store, divided by this number.
@@ -33,16 +29,6 @@ const MOST_TABLED: usize = 1 << 18;
 
 /// Key of a resource.
 pub type Key = Box<[u8]>;
-
-/// Stored replies of one key.
-#[derive(Clone, Debug, Default)]
-pub struct Resource {
-    /// Replies, the oldest first.
-    variants: Vec<Arc<Stored>>,
-    /// Time until which requests go to the origin at once, because the last reply for this key
-    /// could not be stored.
-    passes_until: Option<Instant>,
-}
 
 /// The store.
 pub struct Store {
@@ -127,7 +113,8 @@ struct Fetch {
     ended: Semaphore,
     /// True if the resource changed after the request was sent.
     is_outdated: AtomicBool,
-    /// True if its end depends on the client, so that other requests do not wait for it.
+    /// True if other requests do not wait for it: its end depends on the client, or its reply can
+    /// probably not be stored.
     is_slow: AtomicBool,
 }
 
@@ -217,21 +204,18 @@ impl Store {
         self.capacity
     }
 
-    /// Returns the reply for `request`, if `may_use` allows it.
+    /// Returns the reply for `request`, if `may_use` allows it. `names_user` is true if the request
+    /// names a user.
     pub fn find(
         &self,
         key: &[u8],
-        request: &Request,
+        (request, names_user): (&Request, bool),
         may_use: impl Fn(&Stored) -> bool,
     ) -> CacheLookup {
         let Some(resource) = self.resources.get(key) else { return CacheLookup::Nothing };
-        // Take the newest reply that matches (RFC 9111 section 4.1).
-        let mut variants = resource.variants.iter().rev();
-        match variants.find(|stored| may_use(stored) && stored.variant.matches(request)) {
+        match resource.find(request, may_use) {
             Some(stored) => CacheLookup::Reply(stored.clone()),
-            None if resource.passes_until.is_some_and(|until| Instant::now() < until) => {
-                CacheLookup::Passing
-            }
+            None if resource.passing.includes(names_user) => CacheLookup::Passing,
             None => CacheLookup::Nothing,
         }
     }
@@ -275,17 +259,19 @@ impl Store {
         self.resources.insert(key.into(), Arc::new(resource));
     }
 
-    /// Returns the role of a request for `key`.
-    pub fn role(self: &Arc<Self>, key: &Key) -> Role {
+    /// Returns the role of a request for `key`. `names_user` is true if the request names a user.
+    pub fn role(self: &Arc<Self>, key: &Key, names_user: bool) -> Role {
         let mut fetches = self.fetches();
         if let Some(fetch) = fetches.by_key.get(key) {
             let is_slow = fetch.is_slow.load(Ordering::Relaxed);
             return if is_slow { Role::Passes } else { Role::Waits(Wait(fetch.clone())) };
         }
+        let resource = self.resources.peek(key);
+        let is_slow = resource.is_some_and(|resource| resource.passing.is_probed(names_user));
         let fetch = Arc::new(Fetch {
             ended: Semaphore::new(0),
             is_outdated: false.into(),
-            is_slow: false.into(),
+            is_slow: is_slow.into(),
         });
         fetches.by_key.insert(key.clone(), fetch.clone());
         Role::Leads(Lead { store: self.clone(), key: key.clone(), fetch })
@@ -343,6 +329,13 @@ impl Store {
     fn purge_memory(&self, purge: &Purge) -> (usize, HashSet<EntryName>) {
         let (mut count, mut names) = (0, HashSet::new());
         for (key, resource) in self.resources.iter() {
+            if !resource.variants.iter().any(|stored| stored.is_meant(&purge.what)) {
+                continue;
+            }
+            // Without the lock, a request that stores a reply for the same key at this moment would
+            // put purged variants back.
+            let _fetches = self.fetches();
+            let Some(resource) = self.resources.peek(&key) else { continue };
             let mut left = Resource { variants: Vec::new(), ..Resource::clone(&resource) };
             let mut purged = 0;
             for stored in &resource.variants {
@@ -360,9 +353,6 @@ impl Store {
                 }
             }
             count += purged;
-            if purged == 0 {
-                continue;
-            }
             if left.variants.is_empty() {
                 self.resources.remove(&key);
             } else {
@@ -389,16 +379,6 @@ impl Store {
     }
 }
 
-impl Resource {
-    /// Adds the newest reply.
-    fn add(&mut self, stored: Arc<Stored>) {
-        if self.variants.len() == VARIANTS {
-            self.variants.remove(0);
-        }
-        self.variants.push(stored);
-    }
-}
-
 /// Gives a reply to the disk, if it lives long enough.
 fn give(disk: &Disk, key: &[u8], stored: &Arc<Stored>) {
     if stored.outlives(SHORT) && !disk.touch(key, stored) && !disk.write(key, stored) {
@@ -420,13 +400,15 @@ impl Lead {
     /// Stores the reply. The new reply replaces `replaced`, and a reply for the same request
     /// fields.
     pub fn store(&self, stored: &Arc<Stored>, replaced: Option<&Arc<Stored>>) {
-        let _fetches = self.store.fetches();
+        let mut fetches = self.store.fetches();
         if self.fetch.is_outdated.load(Ordering::Relaxed) {
             return;
         }
         let mut resource = self.resource_without(stored, replaced);
-        // The head on disk has the old `Vary`, so the entry is removed.
+        // The head on disk has the old `Vary`, so the entry is removed. A request that has read it
+        // before does not put it into memory: it would match requests of other variants.
         let is_moved = replaced.is_some_and(|replaced| replaced.variant != stored.variant);
+        fetches.removals += u64::from(is_moved);
         match stored.body {
             StoredBody::File(_) if !is_moved => {
                 resource.add(Arc::new(Stored::clone(stored).for_memory()));
@@ -451,10 +433,12 @@ impl Lead {
 
     /// Completes a large reply on disk, which replaces `replaced`.
     pub fn store_large(&self, spill: Spill, stored: &Stored, replaced: Option<&Arc<Stored>>) {
-        let _fetches = self.store.fetches();
+        let mut fetches = self.store.fetches();
         if self.fetch.is_outdated.load(Ordering::Relaxed) {
             return;
         }
+        let is_moved = replaced.is_some_and(|replaced| replaced.variant != stored.variant);
+        fetches.removals += u64::from(is_moved);
         let resource = self.resource_without(stored, replaced);
         self.store.resources.insert(self.key.clone(), Arc::new(resource));
         spill.set_variant(&stored.variant);
@@ -469,7 +453,9 @@ impl Lead {
         let mut fetches = self.store.fetches();
         // A request may have read the entry from disk before.
         fetches.removals += 1;
-        let resource = self.resource_without(stale, Some(stale));
+        let mut resource = self.resource_without(stale, Some(stale));
+        // The next reply may be for one client, too, so no request waits for it.
+        resource.passing.probe();
         self.store.resources.insert(self.key.clone(), Arc::new(resource));
         if let Some(disk) = &self.store.disk {
             disk.supersede(&self.entry_name(stale));
@@ -485,7 +471,7 @@ impl Lead {
     fn resource_without(&self, stored: &Stored, replaced: Option<&Arc<Stored>>) -> Resource {
         let before = self.store.resources.get(&self.key);
         let mut resource = before.map_or_else(Resource::default, |before| Resource::clone(&before));
-        resource.passes_until = None;
+        resource.passing = Passing::default();
         resource.variants.retain(|other| {
             let is_replaced = replaced.is_some_and(|replaced| Arc::ptr_eq(replaced, other));
             !is_replaced && other.variant != stored.variant
@@ -527,10 +513,12 @@ impl Lead {
     }
 
     /// Records that the reply could not be stored.
-    pub fn pass(&self) {
-        let before = self.store.resources.get(&self.key);
+    pub fn pass(&self, why: Unstorable) {
+        // Without the lock, replies that are removed at this moment would return.
+        let _fetches = self.store.fetches();
+        let before = self.store.resources.peek(&self.key);
         let mut resource = before.map_or_else(Resource::default, |before| Resource::clone(&before));
-        resource.passes_until = Some(Instant::now() + PASSING);
+        resource.passing.record(why);
         self.store.resources.insert(self.key.clone(), Arc::new(resource));
     }
 }
@@ -549,5 +537,45 @@ impl Wait {
         // The semaphore never gets permits, so `acquire` returns only when it is closed.
         let has_ended = tokio::time::timeout(limit, self.0.ended.acquire()).await.is_ok();
         has_ended && !self.0.is_slow.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_wire::caching::{Freshness, ReplyControl};
+    use forebay_wire::http1::{RequestHead, RequestParser};
+
+    use super::super::stored::Arrival;
+    use super::*;
+
+    fn request(fields: &str) -> Request {
+        let bytes = format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n").into_bytes();
+        let mut head = RequestHead::default();
+        RequestParser::default().parse(&bytes, &mut head).unwrap();
+        let address: std::net::SocketAddr = "192.0.2.7:4000".parse().unwrap();
+        Request::new(bytes, head, address.into(), address)
+    }
+
+    /// A request reads a reply from disk. Then the origin confirms this reply for another request,
+    /// and says that it varies.
+    #[test]
+    fn a_reply_whose_vary_has_changed_does_not_return_from_disk() {
+        let store = Store::new(1 << 20, None);
+        let key: Key = b"/".as_slice().into();
+        let freshness = Freshness { initial_age: 0, lifetime: 60, is_explicit: true };
+        let reply = |lines: &[u8], request: &Request| {
+            let arrival =
+                Arrival { status: 200, lines, control: ReplyControl::default(), freshness };
+            Arc::new(Stored::new(&arrival, request, b"text".to_vec()))
+        };
+        let [german, french] = ["de", "fr"].map(|l| request(&format!("Accept-Language: {l}\r\n")));
+        let before = reply(b"", &german);
+        let removals = store.removals();
+        let Role::Leads(lead) = store.role(&key, false) else { panic!("no other request") };
+        lead.store(&reply(b"Vary: Accept-Language\r\n", &german), Some(&before));
+        store.promote(&key, &before, removals);
+        let find = |request| store.find(&key, (request, false), |_| true);
+        assert!(matches!(find(&german), CacheLookup::Reply(_)));
+        assert!(matches!(find(&french), CacheLookup::Nothing));
     }
 }

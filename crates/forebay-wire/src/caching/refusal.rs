@@ -19,6 +19,13 @@ pub struct Circumstances {
     pub stores_cookies: bool,
 }
 
+impl Circumstances {
+    /// Returns true if the request identifies a user, or may get a personal reply.
+    pub fn names_user(self) -> bool {
+        self.is_authorized || self.is_personal
+    }
+}
+
 /// Reason not to store a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {

@@ -1,5 +1,6 @@
 //! Bodies of forms: `-F` and `--data-urlencode`, as in curl.
 
+use std::ops::Range;
 use std::path::Path;
 
 use crate::body_file;
@@ -9,6 +10,8 @@ use crate::body_file;
 pub struct Form {
     pub content_type: String,
     pub body: Vec<u8>,
+    /// Ranges of the body that come from files and are sent as they are.
+    pub fixed: Vec<Range<usize>>,
 }
 
 /// Maximum size of a body in bytes.
@@ -16,8 +19,9 @@ const LARGEST: usize = 64 << 20;
 
 impl Form {
     /// Creates a `multipart/form-data` body (RFC 7578) from fields such as `name=value`,
-    /// `name=@FILE`, `name=<FILE`, with `;type=TYPE` and `;filename=NAME`.
-    pub fn multipart(fields: &[String]) -> Result<Self, String> {
+    /// `name=@FILE`, `name=<FILE`, with `;type=TYPE` and `;filename=NAME`. If `fills_files` is true,
+    /// placeholders in files are replaced later.
+    pub fn multipart(fields: &[String], fills_files: bool) -> Result<Self, String> {
         let parts =
             fields.iter().map(|field| FormPart::parse(field)).collect::<Result<Vec<_>, _>>()?;
         let is_in_use = |boundary: &str| {
@@ -27,9 +31,9 @@ impl Form {
         let boundary = (0..).map(|n| format!("------------------------forebay{n:09}"));
         let boundary = boundary.into_iter().find(|boundary| !is_in_use(boundary));
         let boundary = boundary.ok_or("no boundary is free")?;
-        let mut body = Vec::new();
+        let (mut body, mut fixed) = (Vec::new(), Vec::new());
         for part in &parts {
-            let FormPart { name, file, content_type, content } = part;
+            let FormPart { name, file, content_type, content, is_of_file } = part;
             body.extend_from_slice(
                 format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"")
                     .as_bytes(),
@@ -41,6 +45,9 @@ impl Form {
                 body.extend_from_slice(format!("\r\nContent-Type: {content_type}").as_bytes());
             }
             body.extend_from_slice(b"\r\n\r\n");
+            if *is_of_file && !fills_files {
+                fixed.push(body.len()..body.len() + content.len());
+            }
             body.extend_from_slice(content);
             body.extend_from_slice(b"\r\n");
             if body.len() > LARGEST {
@@ -49,36 +56,41 @@ impl Form {
         }
         body.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
         let content_type = format!("multipart/form-data; boundary={boundary}");
-        Ok(Self { content_type, body })
+        Ok(Self { content_type, body, fixed })
     }
 
     /// Creates an `application/x-www-form-urlencoded` body from fields such as `name=value`,
-    /// `name@FILE`, `=value` or `value`. Placeholders such as `{n}` are kept.
-    pub fn urlencoded(fields: &[String]) -> Result<Self, String> {
+    /// `name@FILE`, `=value` or `value`. Placeholders such as `{n}` in values are kept, and also
+    /// those in files if `fills_files` is true.
+    pub fn urlencoded(fields: &[String], fills_files: bool) -> Result<Self, String> {
         let mut body = String::new();
         for field in fields {
             if !body.is_empty() {
                 body.push('&');
             }
+            let mut fills = true;
             let (name, content) = match (field.split_once('='), field.split_once('@')) {
                 (Some((name, content)), None) => (name, content.as_bytes().to_vec()),
                 (Some((name, content)), Some((before, _))) if name.len() < before.len() => {
                     (name, content.as_bytes().to_vec())
                 }
-                (_, Some((name, file))) => (name, read("--data-urlencode", file)?),
+                (_, Some((name, file))) => {
+                    fills = fills_files;
+                    (name, read("--data-urlencode", file)?)
+                }
                 _ => ("", field.as_bytes().to_vec()),
             };
             if !name.is_empty() {
                 body += name;
                 body.push('=');
             }
-            encode(&content, &mut body);
+            encode(&content, fills, &mut body);
             if body.len() > LARGEST {
                 return Err("--data-urlencode: the form is larger than 64 MiB".to_owned());
             }
         }
         let content_type = "application/x-www-form-urlencoded".to_owned();
-        Ok(Self { content_type, body: body.into_bytes() })
+        Ok(Self { content_type, body: body.into_bytes(), fixed: Vec::new() })
     }
 }
 
@@ -88,6 +100,7 @@ struct FormPart {
     file: Option<String>,
     content_type: Option<String>,
     content: Vec<u8>,
+    is_of_file: bool,
 }
 
 impl FormPart {
@@ -96,8 +109,13 @@ impl FormPart {
         let (name, rest) =
             field.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or_else(wrong)?;
         let is_file = rest.starts_with(['@', '<']);
-        let mut part =
-            Self { name: quoted(name), file: None, content_type: None, content: Vec::new() };
+        let mut part = Self {
+            name: quoted(name),
+            file: None,
+            content_type: None,
+            content: Vec::new(),
+            is_of_file: is_file,
+        };
         let mut value = rest;
         let mut file_name = None;
         // As in curl, `;type=` and `;filename=` may follow the value.
@@ -136,8 +154,8 @@ fn quoted(name: &str) -> String {
     name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// Percent-encodes `content` except unreserved characters and placeholders.
-fn encode(content: &[u8], out: &mut String) {
+/// Percent-encodes `content` except unreserved characters and, if `fills` is true, placeholders.
+fn encode(content: &[u8], fills: bool, out: &mut String) {
     let is_placeholder = |rest: &[u8]| {
         let end = rest.iter().position(|&b| b == b'}')?;
         let is_name = |b: &u8| b.is_ascii_alphanumeric() || b"_-:".contains(b);
@@ -145,7 +163,8 @@ fn encode(content: &[u8], out: &mut String) {
     };
     let mut rest = content;
     while let Some(&byte) = rest.first() {
-        if byte == b'{'
+        if fills
+            && byte == b'{'
             && let Some(length) = is_placeholder(rest)
         {
             out.push_str(&String::from_utf8_lossy(&rest[..length]));
@@ -175,7 +194,7 @@ mod tests {
 
     fn multipart(fields: &[&str]) -> Result<String, String> {
         let fields: Vec<String> = fields.iter().map(|&field| field.to_owned()).collect();
-        Form::multipart(&fields).map(|form| {
+        Form::multipart(&fields, false).map(|form| {
             let boundary = form.content_type.split_once("boundary=").unwrap().1.to_owned();
             String::from_utf8(form.body).unwrap().replace(&boundary, "B")
         })
@@ -208,9 +227,27 @@ mod tests {
     #[test]
     fn urlencoded_forms_keep_placeholders() {
         let fields = ["u={user}&x", "=a b", "c d", "n={n}{random:1-9}", "e=a@b", "j={ }"];
-        let form = Form::urlencoded(&fields.map(str::to_owned)).unwrap();
+        let form = Form::urlencoded(&fields.map(str::to_owned), false).unwrap();
         let body = String::from_utf8(form.body).unwrap();
         assert_eq!(body, "u={user}%26x&a%20b&c%20d&n={n}{random:1-9}&e=a%40b&j=%7B%20%7D");
-        assert!(Form::urlencoded(&["x@/nonexistent".to_owned()]).is_err());
+        assert!(Form::urlencoded(&["x@/nonexistent".to_owned()], false).is_err());
+    }
+
+    #[test]
+    fn placeholders_in_files_are_replaced_only_on_demand() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "a{n}").unwrap();
+        let file = file.to_str().unwrap();
+        let fields = ["x={n}".to_owned(), format!("f=@{file}"), format!("t=<{file}")];
+        let form = Form::multipart(&fields, false).unwrap();
+        let fixed: Vec<_> = form.fixed.iter().map(|range| &form.body[range.clone()]).collect();
+        assert_eq!(fixed, [b"a{n}"; 2]);
+        assert!(Form::multipart(&fields, true).unwrap().fixed.is_empty());
+        let fields = ["x={n}".to_owned(), format!("f@{file}")];
+        for (fills, text) in [(false, "x={n}&f=a%7Bn%7D"), (true, "x={n}&f=a{n}")] {
+            let form = Form::urlencoded(&fields, fills).unwrap();
+            assert_eq!((&*String::from_utf8(form.body).unwrap(), form.fixed), (text, vec![]));
+        }
     }
 }

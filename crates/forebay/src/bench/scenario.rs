@@ -187,8 +187,8 @@ impl ScenarioReader<'_> {
             })
             .collect();
         let form = match (form, multipart) {
-            (Some(_), _) => Form::urlencoded(&fields),
-            (_, Some(_)) => Form::multipart(&fields),
+            (Some(_), _) => Form::urlencoded(&fields, true),
+            (_, Some(_)) => Form::multipart(&fields, true),
             _ => return Ok((body.clone().map(String::into_bytes), None)),
         };
         let form = form.map_err(wrong)?;

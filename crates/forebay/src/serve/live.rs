@@ -29,6 +29,8 @@ const STOPPING: u16 = 503;
 /// Origins that currently answer requests, and threads that stop the origins replaced by a reload.
 pub(super) struct Live {
     args: ServeArgs,
+    /// True if the server was started for the files of a directory.
+    serves_directory: bool,
     errors: ErrorLog,
     origins: Mutex<Arc<Origins>>,
     retiring: Mutex<Vec<JoinHandle<()>>>,
@@ -94,8 +96,10 @@ impl Live {
         let (fixed, base) = (Fixed::of(&base), Arc::new(base));
         let overrides = Overrides::default();
         let running = Running { generation: 1, base, is_posted: false, overrides };
+        let serves_directory = args.source.as_ref().is_some_and(|source| source.is_dir());
         Self {
             args,
+            serves_directory,
             errors,
             origins: Mutex::new(origins),
             retiring: Mutex::default(),
@@ -189,6 +193,20 @@ impl Live {
 
     /// Reads the configuration file again.
     fn read(&self) -> Result<Plan, Refused> {
+        if let Some(source) = &self.args.source
+            && let Ok(found) = std::fs::metadata(source)
+        {
+            let refuse =
+                |why: &str| Err(Refused::new(HAS_ERROR, format!("{} {why}", source.display())));
+            if !found.is_file() && !found.is_dir() {
+                // Opening a pipe would wait for its writer, and no later reload would begin.
+                return refuse("is a pipe or a device, which is read only at the start");
+            }
+            if found.is_dir() && !self.serves_directory {
+                // Forebay would serve the files of this directory instead of the sites.
+                return refuse("is a directory, not a configuration file");
+            }
+        }
         let plan = plan(&self.args, |warning| self.errors.warn(warning));
         plan.map_err(|failure| Refused::new(HAS_ERROR, failure.message))
     }

@@ -17,6 +17,9 @@ use rustix::process::{Signal, getpid, kill_process};
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// Number of times that files may change during a look. Then the configuration is read anyway.
+const RESTLESS: u32 = 10;
+
 /// Device, inode, size, and time of the last change of a file.
 type Stamp = (u64, u64, u64, i64, i64);
 
@@ -27,12 +30,14 @@ type Stamps = BTreeMap<PathBuf, Option<Stamp>>;
 pub(super) struct Watched {
     file: PathBuf,
     stamps: Stamps,
+    /// Number of looks in a row during which the files changed.
+    restless: u32,
 }
 
 impl Watched {
     /// Notes the state of all files. Call this before the configuration is read.
     pub(super) fn new(file: &Path) -> Self {
-        let mut watched = Self { file: file.to_owned(), stamps: Stamps::new() };
+        let mut watched = Self { file: file.to_owned(), stamps: Stamps::new(), restless: 0 };
         watched.renew();
         watched
     }
@@ -62,19 +67,32 @@ impl Watched {
     }
 
     /// Returns true once after each change. A file that is being written changes again after the
-    /// first write, so two looks in a row must find the same state.
+    /// first write, so two looks in a row must find the same state, unless the files change without
+    /// end.
     fn has_changed(&mut self) -> bool {
         let now = self.look();
         if now == self.stamps {
+            self.restless = 0;
             return false;
         }
         std::thread::sleep(INTERVAL / 10);
-        if self.look() != now {
+        if !self.is_settled(self.look() == now) {
             return false;
         }
         self.stamps = now;
         self.renew();
         true
+    }
+
+    /// Returns true if the configuration is read now. `is_same` is true if two looks in a row have
+    /// found the same state.
+    fn is_settled(&mut self, is_same: bool) -> bool {
+        self.restless += 1;
+        let is_settled = is_same || self.restless >= RESTLESS;
+        if is_settled {
+            self.restless = 0;
+        }
+        is_settled
     }
 
     /// Looks at all files. A file that cannot be looked at keeps its state.
@@ -94,6 +112,10 @@ impl Watched {
     /// Finds the files of the configuration again. If it has an error, earlier files are still
     /// watched, because the error may be in one of them.
     fn renew(&mut self) {
+        if stamp(&self.file).is_none() && !self.stamps.is_empty() {
+            // Opening a pipe would wait for its writer.
+            return;
+        }
         let mut paths = forebay_conf::inputs(&self.file);
         match forebay_conf::load(&self.file) {
             Ok(plan) => paths.extend(forebay_conf::certificate_files(&plan)),
@@ -146,5 +168,16 @@ mod tests {
         fs::write(&file, text).unwrap();
         assert!(watched.has_changed());
         assert!(!watched.has_changed());
+    }
+
+    #[test]
+    fn files_that_change_without_end_are_read_sometimes() {
+        let folder = Folder::new();
+        let mut watched = Watched::new(&folder.path().join("site.toml"));
+        let looks = [false, false, true].into_iter().chain((0..2 * RESTLESS).map(|_| false));
+        let read: Vec<_> =
+            looks.enumerate().filter(|(_, is_same)| watched.is_settled(*is_same)).collect();
+        let reads = read.iter().map(|(index, _)| *index as u32).collect::<Vec<_>>();
+        assert_eq!(reads, [2, 2 + RESTLESS, 2 + 2 * RESTLESS]);
     }
 }

@@ -1,0 +1,141 @@
+//! `cache`: requests that wait for the reply to another one, and those that must not.
+
+use std::time::Duration;
+
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::{Instant, sleep};
+
+use crate::application::{Application, reply};
+use crate::world::{Message, World, in_memory};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn route(cache: &str) -> String {
+    format!("[[site.route]]\nproxy = \"http://10.0.0.1:3000\"\ncache = {cache}\n")
+}
+
+/// Sends a request now. The task returns the reply, and the time until it was complete.
+async fn begin(world: &World, fields: &str) -> JoinHandle<(Message, Duration)> {
+    let mut client = world.client();
+    let began = Instant::now();
+    client.send(format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await;
+    spawn_local(async move { (client.reply("GET").await, began.elapsed()) })
+}
+
+/// Sends one request after another, each half a second later. Returns the texts of the replies, if
+/// no reply took longer than `most`.
+async fn staggered(world: &World, fields: &[&str], most: Duration) -> Vec<String> {
+    let mut clients = Vec::new();
+    for fields in fields {
+        clients.push(begin(world, fields).await);
+        sleep(SECOND / 2).await;
+    }
+    let mut texts = Vec::new();
+    for client in clients {
+        let (reply, time) = client.await.unwrap();
+        assert!(time <= most, "{time:?}");
+        texts.push(reply.text().to_owned());
+    }
+    texts
+}
+
+#[test]
+fn clients_with_replies_of_their_own_wait_for_at_most_one_other() {
+    for (cache, control, user) in [
+        ("true", "max-age=60", "Authorization: Bearer a\r\n"),
+        ("{ valid = \"1h\" }", "stale-if-error=1", "Cookie: session=1\r\n"),
+    ] {
+        in_memory(&route(cache), async |world| {
+            let application = Application::slow(world, 2 * SECOND, move |_, number| {
+                reply(&format!("Cache-Control: {control}\r\n"), &number.to_string())
+            });
+            // The first reply shows that none can be stored. All that wait then ask at once.
+            staggered(world, &[user; 8], 4 * SECOND).await;
+            assert_eq!(application.asked(), 8, "{user}");
+            staggered(world, &[user; 8], 2 * SECOND).await;
+            assert_eq!(application.asked(), 8, "{user}");
+            sleep(11 * SECOND).await;
+            staggered(world, &[user; 4], 2 * SECOND).await;
+            assert_eq!(application.asked(), 4, "{user}: after the time, too");
+            // Others share a reply as before, and those users cannot prevent it.
+            sleep(3 * SECOND).await;
+            let shared = staggered(world, &["", "", user, ""], 2 * SECOND).await;
+            assert_eq!([&shared[0], &shared[0]], [&shared[1], &shared[3]], "{shared:?}");
+            assert_eq!(application.asked(), 2, "{user}");
+        });
+    }
+}
+
+#[test]
+fn no_client_waits_for_a_page_whose_last_reply_was_private() {
+    in_memory(&route("true"), async |world| {
+        let application = Application::slow(world, 2 * SECOND, |_, number| {
+            let control = if number > 7 { "max-age=60" } else { "private" };
+            reply(&format!("Cache-Control: {control}\r\n"), &number.to_string())
+        });
+        staggered(world, &[""; 2], 4 * SECOND).await;
+        sleep(11 * SECOND).await;
+        staggered(world, &[""; 5], 2 * SECOND).await;
+        // A reply that can be stored ends this.
+        sleep(11 * SECOND).await;
+        staggered(world, &[""], 2 * SECOND).await;
+        assert_eq!(staggered(world, &[""; 2], SECOND / 2).await, ["8", "8"]);
+        assert_eq!(application.asked(), 8);
+    });
+}
+
+#[test]
+fn no_client_waits_if_a_page_has_become_private() {
+    let answers = [
+        reply("Cache-Control: private\r\n", "own"),
+        "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nSet-Cookie: s=1\r\n\r\n".to_owned(),
+    ];
+    for answer in answers {
+        in_memory(&route("true"), async |world| {
+            let application = Application::slow(world, 2 * SECOND, move |_, number| match number {
+                1 => reply("Cache-Control: max-age=10\r\nETag: \"a\"\r\n", "all"),
+                _ => answer.clone(),
+            });
+            staggered(world, &[""], 2 * SECOND).await;
+            sleep(11 * SECOND).await;
+            staggered(world, &[""; 3], 4 * SECOND).await;
+            staggered(world, &[""; 6], 2 * SECOND).await;
+            assert_eq!(application.seen.borrow().len(), 10);
+        });
+    }
+}
+
+#[test]
+fn a_page_is_asked_for_once_again_after_an_error() {
+    in_memory(&route("true"), async |world| {
+        let application = Application::slow(world, 2 * SECOND, |_, number| match number {
+            1 => "HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n".to_owned(),
+            _ => reply("Cache-Control: max-age=60\r\n", &number.to_string()),
+        });
+        staggered(world, &[""], 2 * SECOND).await;
+        sleep(11 * SECOND).await;
+        assert_eq!(staggered(world, &[""; 3], 2 * SECOND).await, ["2"; 3]);
+        assert_eq!(application.asked(), 2);
+    });
+}
+
+/// After the head of a redirect, a browser already requests the page that has changed.
+#[test]
+fn a_change_removes_replies_before_the_client_knows_of_it() {
+    in_memory(&route("true"), async |world| {
+        let application = Application::start(world, |request, number| {
+            if request.start.starts_with("POST") {
+                return "HTTP/1.1 303 See Other\r\nLocation: /\r\nContent-Length: 9\r\n\r\nhalf"
+                    .into();
+            }
+            reply("Cache-Control: max-age=60\r\n", &number.to_string())
+        });
+        assert_eq!(staggered(world, &["", ""], SECOND / 2).await, ["1", "1"]);
+        let mut writer = world.client();
+        writer.send("POST /form HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").await;
+        writer.head().await.unwrap();
+        assert_eq!(staggered(world, &[""], SECOND / 2).await, ["3"]);
+        drop(writer);
+        assert_eq!(application.asked(), 3);
+    });
+}

@@ -1,0 +1,95 @@
+//! Stored replies of one key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_net::head::Request;
+use tokio::time::Instant;
+
+use super::stored::Stored;
+
+/// Maximum number of variants of one resource. A further variant replaces the oldest.
+const VARIANTS: usize = 32;
+/// Time during which requests do not wait for each other after a reply that could not be stored.
+const PASSING: Duration = Duration::from_secs(10);
+
+/// Stored replies of one key.
+#[derive(Clone, Debug, Default)]
+pub struct Resource {
+    /// Replies, the oldest first.
+    pub variants: Vec<Arc<Stored>>,
+    pub passing: Passing,
+}
+
+/// Requests that ask the origin at once, because the last reply could not be stored.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Passing {
+    /// All requests pass until this time.
+    all: Option<Instant>,
+    /// Requests that name a user pass until this time.
+    users: Option<Instant>,
+    /// True if the last reply was an error of the origin, so that the next one may be stored.
+    has_failed: bool,
+}
+
+/// Reason why a reply could not be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unstorable {
+    /// The reply itself forbids it, for example with `private`.
+    Reply,
+    /// The reply is an error of the origin.
+    Error,
+    /// The request names a user. Requests of others may get a reply that can be stored.
+    User,
+}
+
+impl Resource {
+    /// Adds the newest reply.
+    pub fn add(&mut self, stored: Arc<Stored>) {
+        if self.variants.len() == VARIANTS {
+            self.variants.remove(0);
+        }
+        self.variants.push(stored);
+    }
+
+    /// Returns the newest reply that matches `request` (RFC 9111 section 4.1), if `may_use` allows
+    /// it.
+    pub fn find(
+        &self,
+        request: &Request,
+        may_use: impl Fn(&Stored) -> bool,
+    ) -> Option<&Arc<Stored>> {
+        let mut variants = self.variants.iter().rev();
+        variants.find(|stored| may_use(stored) && stored.variant.matches(request))
+    }
+}
+
+impl Passing {
+    /// Records that a reply could not be stored.
+    pub fn record(&mut self, why: Unstorable) {
+        let end = Some(Instant::now() + PASSING);
+        match why {
+            Unstorable::User => self.users = end,
+            Unstorable::Reply | Unstorable::Error => {
+                (self.all, self.has_failed) = (end, why == Unstorable::Error);
+            }
+        }
+    }
+
+    /// Lets the next request ask for a reply to store, while others ask the origin, too.
+    pub fn probe(&mut self) {
+        (self.all, self.has_failed) = (Some(Instant::now()), false);
+    }
+
+    /// Returns true if a request asks the origin at once, and its reply is not stored.
+    pub fn includes(&self, names_user: bool) -> bool {
+        let lasts = |end: Option<Instant>| end.is_some_and(|end| Instant::now() < end);
+        lasts(self.all) || names_user && lasts(self.users)
+    }
+
+    /// Returns true if no request waits for a request that asks for a reply to store. That reply
+    /// can probably not be stored, either.
+    pub fn is_probed(&self, names_user: bool) -> bool {
+        self.all.is_some() && !self.has_failed || names_user && self.users.is_some()
+    }
+}
