@@ -300,7 +300,10 @@ impl Stream {
         let ends = part.last == Some(b"");
         if part.has_head {
             let head = Head { status: part.status, lines: &head[part.fields_at..] };
-            self.send_head(&head, ends && pieces.is_empty())?;
+            match self {
+                Self::Http3(stream) if !pieces.is_empty() => stream.begin_head(&head)?,
+                _ => self.send_head(&head, ends && pieces.is_empty())?,
+            }
         }
         if !pieces.is_empty() {
             self.write_pieces(pieces, keeps, ends).await?;

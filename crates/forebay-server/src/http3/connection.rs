@@ -30,7 +30,7 @@ pub struct Connection {
     pub accepted: Accepted,
     /// Reused buffer for decoded heads.
     pub head: RefCell<Head>,
-    /// Notified whenever a stream has ended.
+    /// Notified when no stream is open any more.
     pub ended: Notify,
     budget: RefCell<Budget>,
     open: Cell<usize>,
@@ -56,7 +56,9 @@ impl Drop for Open {
         let connection = &self.connection;
         connection.open.set(connection.open.get() - 1);
         connection.set_activity();
-        connection.ended.notify_one();
+        if connection.is_idle() {
+            connection.ended.notify_one();
+        }
     }
 }
 
@@ -177,7 +179,7 @@ impl Connection {
     /// Subtracts the cost of input that causes useless work from the client's budget
     /// (`http2::budget`). Closes the connection if the budget is exhausted.
     pub fn charge(&self, price: u32) {
-        if !self.budget.borrow_mut().spend(price, Instant::now()) {
+        if price > 0 && !self.budget.borrow_mut().spend(price, Instant::now()) {
             self.fail(&Http3Error::abuse());
         }
     }

@@ -24,7 +24,7 @@ use forebay_wire::http3::ErrorCode;
 use quinn::crypto::rustls::{HandshakeData, QuicServerConfig};
 use quinn::{
     ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig, IdleTimeout, Incoming,
-    ServerConfig, TokioRuntime, TransportConfig, VarInt,
+    ServerConfig, TransportConfig, VarInt,
 };
 use rustls::crypto::{SecureRandom, aws_lc_rs};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
@@ -38,6 +38,7 @@ use crate::close_order::CloseOrder;
 use crate::context::FrontContext;
 use crate::http3::held::HeldHello;
 use crate::http3::serve::serve_connection;
+use crate::http3::socket::ThreadRuntime;
 use crate::part::Accepted;
 use crate::route::{Site, Table, best_site};
 
@@ -147,7 +148,7 @@ pub async fn accept(
             of_endpoint.clone(),
             config,
             socket.try_clone()?,
-            Arc::new(TokioRuntime),
+            Arc::new(ThreadRuntime),
         )?;
         std::io::Result::Ok(ListenGuard(endpoint))
     };

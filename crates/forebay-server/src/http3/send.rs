@@ -23,6 +23,10 @@ use crate::part::Head;
 /// Maximum bytes per read from a file.
 const PIECE: usize = 2 * BUFFER;
 
+/// Maximum bytes of a head and a part of a body that QUIC gets as one piece. Each piece costs an
+/// allocation.
+const ONE_WRITE: u64 = 4096;
+
 /// Number of write timeouts after which a blocked stream is reset, even if the client accepts data
 /// of other streams.
 const PATIENCE: u32 = 10;
@@ -41,13 +45,25 @@ impl Http3 {
         self.send_reply(status, &lines, ends && status >= 300)
     }
 
+    /// Writes a head to `frames`. The caller sends body bytes next, and the head with them.
+    pub(crate) fn begin_head(&self, head: &Head<'_>) -> io::Result<()> {
+        if self.is_tunnel.get() {
+            return self.send_head(head, false);
+        }
+        self.append_head(head.status, head.lines)
+    }
+
     fn send_reply(&self, status: u16, lines: &[u8], ends: bool) -> io::Result<()> {
+        self.append_head(status, lines)?;
+        self.flush(ends && status >= 200)
+    }
+
+    fn append_head(&self, status: u16, lines: &[u8]) -> io::Result<()> {
         if self.is_closed.get() {
             return Err(self.lost());
         }
-        let fields = fields::of_lines(lines);
-        http3::head(&mut self.frames.borrow_mut(), status, fields);
-        self.flush(ends && status >= 200)
+        http3::head(&mut self.frames.borrow_mut(), status, fields::of_lines(lines));
+        Ok(())
     }
 
     /// Writes as many bytes of `frames` as QUIC accepts. `end` is true at the end of the reply.
@@ -107,9 +123,16 @@ impl Http3 {
         }
         if self.frame_left.get() == 0 {
             let length = pieces.iter().map(|piece| piece.len() as u64).sum();
-            http3::data_header(&mut self.frames.borrow_mut(), length);
-            self.frame_left.set(length);
+            let mut frames = self.frames.borrow_mut();
+            http3::data_header(&mut frames, length);
             self.connection.earn(budget::DATA_SENT);
+            if frames.len() as u64 + length <= ONE_WRITE {
+                pieces.iter().for_each(|piece| frames.extend_from_slice(piece));
+                drop(frames);
+                self.flush(end)?;
+                return Ok(length);
+            }
+            self.frame_left.set(length);
         }
         let mut context = Context::from_waker(Waker::noop());
         if self.poll_frames(&mut context)?.is_pending() {

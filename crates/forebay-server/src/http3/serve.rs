@@ -16,14 +16,16 @@ use forebay_wire::http1::{RequestHead, Version};
 use forebay_wire::http2::{HeadLimits, HeadRule, budget};
 use forebay_wire::http3::{self, ErrorCode, HeadError, Http3Error, Rule, UniDecoder, UniKind};
 use quinn::{RecvStream, SendStream};
+use tokio::task::spawn_local;
 
 use crate::context::FrontContext;
 use crate::exchange::Exchange;
 use crate::http2::serve::{
-    Answered, Answering, answer_stream, answer_without_body, may_be_a_get_body, refuse_stream, run,
+    Answered, answer_stream, answer_without_body, may_be_a_get_body, refuse_stream,
 };
 use crate::http2::stream::websocket_key;
-use crate::http3::connection::{Connection, Open};
+use crate::http3::connection::Connection;
+use crate::http3::lingering::{FirstPoll, Served, Unacknowledged};
 use crate::http3::stream::{Arrived, Http3};
 use crate::part::Accepted;
 use crate::refusal::{requests_allowed, rule_fault};
@@ -48,6 +50,7 @@ pub async fn serve_connection(
         goaway: Goaway::Unsent,
         is_first: true,
         due,
+        unacknowledged: Unacknowledged::new(),
     };
     let code = match front.serve().await {
         Ok(()) => {
@@ -58,6 +61,7 @@ pub async fn serve_connection(
     };
     let connection = front.connection;
     connection.close(code);
+    drop(front.unacknowledged);
     // Let the task of `quinn` send the close of the connection.
     tokio::task::yield_now().await;
     // Wait for current requests, because they may hold resources that are counted for the
@@ -82,6 +86,7 @@ struct Front {
     is_first: bool,
     /// Deadline of the connection if no request arrives.
     due: Ticks,
+    unacknowledged: Unacknowledged,
 }
 
 /// Progress of the shutdown with GOAWAY.
@@ -113,6 +118,7 @@ impl Front {
             return Ok(());
         };
         opened?;
+        let mut first_poll = FirstPoll::new();
         loop {
             // Register before the checks below, because the state may change after them.
             let connection = self.connection.clone();
@@ -123,6 +129,12 @@ impl Front {
             if has_ended || connection.guest.occupancy.is_evicted() || self.is_overdue() {
                 return Ok(());
             }
+            if connection.is_idle() {
+                first_poll.shrink();
+            }
+            self.unacknowledged.look(&thread.deadlines);
+            let patience = self.patience();
+            let unacknowledged = &mut self.unacknowledged;
             let ready = async {
                 tokio::select! {
                     biased;
@@ -133,10 +145,19 @@ impl Front {
                     () = connection.ended.notified() => Ok(Ready::Look),
                     () = connection.guest.evicted.notified() => Ok(Ready::Look),
                     () = changed => Ok(Ready::Look),
+                    () = unacknowledged.wait() => Ok(Ready::Look),
                 }
             };
-            match thread.deadlines.timeout(self.patience(), ready).await {
-                Ok(Ok(Ready::Request(send, receive))) => self.take_up(send, receive).await,
+            match thread.deadlines.timeout(patience, ready).await {
+                Ok(Ok(Ready::Request(send, receive))) => {
+                    let Some(served) = self.take_up(send, receive) else { continue };
+                    first_poll.set(serve_stream(self.context.clone(), served));
+                    match first_poll.run().await {
+                        Ok(Some(served)) => self.unacknowledged.add(served, &thread.deadlines),
+                        Ok(None) => {}
+                        Err(rest) => drop(spawn_local(linger(rest))),
+                    }
+                }
                 Ok(Ok(Ready::Uni(stream))) => self.read_uni(stream),
                 Ok(Ok(Ready::Look)) | Err(_) => {}
                 Ok(Err(error)) => return Err(error),
@@ -147,18 +168,18 @@ impl Front {
     /// Returns the time until a deadline must be checked.
     fn patience(&self) -> Duration {
         let now = self.connection.accepted.thread.deadlines.now();
-        match self.goaway {
-            Goaway::Announced(_) => TICK,
-            _ if self.due == NEVER => Duration::MAX,
-            _ => TICK.saturating_mul(self.due.saturating_sub(now)),
+        match (self.goaway, self.due.min(self.unacknowledged.look_due())) {
+            (Goaway::Announced(_), _) => TICK,
+            (_, NEVER) => Duration::MAX,
+            (_, due) => TICK.saturating_mul(due.saturating_sub(now)),
         }
     }
 
     /// Opens the control stream, the only stream that the server opens.
     async fn open_control(&mut self) -> Result<(), quinn::ConnectionError> {
         let mut control = self.connection.quic.open_uni().await?;
-        // Send the control stream before all replies.
-        let _ = control.set_priority(1);
+        // Send the control stream before all replies, whose priority is at most 3.
+        let _ = control.set_priority(4);
         let mut opening = Vec::new();
         http3::opening(&mut opening, self.connection.list_limits().size);
         // Ignore a failure: the connection has ended, which `serve` detects.
@@ -236,14 +257,14 @@ impl Front {
         is_overdue
     }
 
-    /// Accepts a stream with a new request.
-    async fn take_up(&mut self, mut send: SendStream, mut receive: RecvStream) {
+    /// Accepts a stream with a new request. Returns `None` if the stream is refused.
+    fn take_up(&mut self, mut send: SendStream, mut receive: RecvStream) -> Option<Served> {
         if self.goaway == Goaway::Sent || self.left == 0 {
             // The client may send the request again on another connection (RFC 9114 section 4.1.1).
             let code = ErrorCode::REQUEST_REJECTED.0.into();
             let _ = (receive.stop(code), send.reset(code));
             self.connection.charge(budget::RESET);
-            return;
+            return None;
         }
         self.next = u64::from(send.id()) + 4;
         self.is_first = false;
@@ -252,18 +273,13 @@ impl Front {
         let largest = connection.list_limits().size;
         let open = connection.open();
         let stream = Rc::new(Http3::new(connection, (send, receive), largest));
-        let context = self.context.clone();
-        let answering: Answering = Box::pin(async move {
-            serve_stream(context, stream, &open).await;
-            drop(open);
-        });
-        run(answering).await;
+        Some(Served { stream, open })
     }
 
     /// Reads one of the client's unidirectional streams in a new task.
     fn read_uni(&self, stream: RecvStream) {
         let (connection, kinds) = (self.connection.clone(), self.uni.clone());
-        tokio::task::spawn_local(async move {
+        spawn_local(async move {
             if let Err(error) = read_uni(&connection, stream, &kinds).await {
                 connection.fail(&error);
             }
@@ -307,8 +323,23 @@ async fn read_uni(
     }
 }
 
-/// Reads and answers a request.
-async fn serve_stream(context: Rc<FrontContext>, stream: Rc<Http3>, open: &Open) {
+/// Reads and answers a request. Returns the stream when QUIC has the whole reply, or `None` if the
+/// stream has failed.
+async fn serve_stream(context: Rc<FrontContext>, served: Served) -> Option<Served> {
+    answer_request(context, &served).await?;
+    served.stream.send_leftover().await.ok()?;
+    Some(served)
+}
+
+/// Lets a request continue in a task of its own, which then waits for the acknowledgement.
+async fn linger(serving: impl Future<Output = Option<Served>>) {
+    if let Some(served) = serving.await {
+        served.linger().await;
+    }
+}
+
+/// Reads and answers a request. Returns `None` if the stream has failed.
+async fn answer_request(context: Rc<FrontContext>, Served { stream, open }: &Served) -> Option<()> {
     let thread = context.thread.clone();
     let limit = thread.settings().timeouts.head;
     let came = thread.deadlines.timeout(limit, stream.next()).await;
@@ -317,14 +348,14 @@ async fn serve_stream(context: Rc<FrontContext>, stream: Rc<Http3>, open: &Open)
     answered.stream.begin_steps();
     answered.stream.enter(Step::Route);
     let outcome = match came {
-        Ok(Ok(Arrived::Section)) => read_head(&answered, &stream),
+        Ok(Ok(Arrived::Section)) => read_head(&answered, stream),
         Ok(Ok(Arrived::TooLarge)) => {
             stream.read_no_more();
             stream.connection.charge(budget::HEADER_LIST);
             Err(rule_fault(HeadRule::TooLarge))
         }
         // The stream has failed and was reset, or its connection has ended.
-        Ok(_) => return,
+        Ok(_) => return None,
         Err(_) => Err(Fault::client(408, "no request head").limited_by(Limit::Head)),
     };
     match outcome {
@@ -336,15 +367,14 @@ async fn serve_stream(context: Rc<FrontContext>, stream: Rc<Http3>, open: &Open)
                 answer_stream(answered, exchange).await;
             }
         }
-        Ok(None) => return,
+        Ok(None) => return None,
         Err(fault) => {
             let mut exchange = answered.context.take_exchange(&answered.stream);
             exchange.request.head = RequestHead::default();
             refuse_stream(answered, exchange, fault).await;
         }
     }
-    // Keep the connection open until the client has received the reply.
-    stream.linger().await;
+    Some(())
 }
 
 /// Decodes the received head into an exchange. Returns `None` if the stream has failed.

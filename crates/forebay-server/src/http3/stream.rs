@@ -23,6 +23,9 @@ use crate::http3::connection::{Connection, Partial};
 /// Interval at which waiting streams check if the server stops.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
+/// Urgency of a request that states none (RFC 9218 section 4.1).
+const DEFAULT_URGENCY: u8 = 3;
+
 /// Time that a stopping server waits for a client that no longer accepts data, for example after a
 /// network failure.
 const OUTAGE: Duration = Duration::from_secs(5);
@@ -134,8 +137,12 @@ impl Http3 {
 
     /// Sets the priority of the reply. Replies with a smaller number are sent first (RFC 9218).
     pub fn set_urgency(&self, urgency: u8) {
-        // Ignore a failure: the stream was reset, which other code detects.
-        let _ = self.send.borrow().set_priority(-i32::from(urgency));
+        // In QUIC, the default is 0.
+        let priority = i32::from(DEFAULT_URGENCY) - i32::from(urgency);
+        if priority != 0 {
+            // Ignore a failure: the stream was reset, which other code detects.
+            let _ = self.send.borrow().set_priority(priority);
+        }
     }
 
     /// Sets the announced length of the body, if any.
@@ -210,18 +217,23 @@ impl Http3 {
         }
     }
 
+    /// Waits until QUIC has all bytes of the reply.
+    pub async fn send_leftover(&self) -> io::Result<()> {
+        while !self.frames.borrow().is_empty() && !self.is_closed.get() {
+            self.wait_for_room().await?;
+        }
+        Ok(())
+    }
+
     /// Waits until the client has acknowledged the whole reply or stops accepting it.
     pub async fn linger(&self) {
-        while !self.frames.borrow().is_empty() && !self.is_closed.get() {
-            if self.wait_for_room().await.is_err() {
-                return;
-            }
+        if self.send_leftover().await.is_err() {
+            return;
         }
         let thread = &self.connection.accepted.thread;
-        let limit = self.write_limit.get().unwrap_or(thread.settings().timeouts.write);
         let (mut progress, mut waited) = (self.connection.progress(), Duration::ZERO);
         while !self.is_reset.get() {
-            let taken = poll_fn(|context| self.poll_stopped(context).map(drop));
+            let taken = poll_fn(|context| self.poll_acknowledged(context));
             if thread.deadlines.timeout(LOOK, taken).await.is_ok() {
                 return;
             }
@@ -229,9 +241,30 @@ impl Http3 {
             let now = self.connection.progress();
             if now.is_beyond(progress) {
                 (progress, waited) = (now, Duration::ZERO);
-            } else if waited >= limit || waited >= OUTAGE && thread.is_stopping() {
-                self.give_up(ErrorCode::REQUEST_CANCELLED);
+            } else {
+                self.give_up_after(waited);
             }
+        }
+    }
+
+    /// Completes when the client has acknowledged the whole reply or stops accepting it, or when
+    /// the stream was reset.
+    pub(super) fn poll_acknowledged(&self, context: &mut Context<'_>) -> Poll<()> {
+        if self.is_reset.get() { Poll::Ready(()) } else { self.poll_stopped(context).map(drop) }
+    }
+
+    /// Returns true if the client has acknowledged the whole reply, or if the stream was reset.
+    pub(super) fn is_acknowledged(&self) -> bool {
+        // `quinn` forgets such a stream.
+        self.is_reset.get() || self.send.borrow().priority().is_err()
+    }
+
+    /// Resets the stream if the client has accepted nothing for the time limit.
+    pub(super) fn give_up_after(&self, waited: Duration) {
+        let thread = &self.connection.accepted.thread;
+        let limit = self.write_limit.get().unwrap_or(thread.settings().timeouts.write);
+        if waited >= limit || waited >= OUTAGE && thread.is_stopping() {
+            self.give_up(ErrorCode::REQUEST_CANCELLED);
         }
     }
 
