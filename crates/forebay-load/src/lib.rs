@@ -35,6 +35,7 @@
 mod against;
 mod budget;
 mod capacity;
+mod clock;
 mod connection;
 mod control;
 mod cookies;
@@ -65,6 +66,8 @@ mod schedule;
 mod search;
 mod series;
 mod shard;
+#[cfg(test)]
+mod simulation;
 mod slow;
 mod spec;
 mod stage_counts;
