@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,6 +19,8 @@ import sys
 import tempfile
 import time
 import urllib.request
+
+import truth as scripted_truth
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # A run that takes longer hangs.
@@ -256,6 +259,86 @@ def loaded_equal(forebay, seed):
     return verdicts == {"same"}, in_words(candidate)
 
 
+def truth(forebay, seed):
+    """Scripted servers of five protocols: each percentile is what the server caused."""
+    return scripted_truth.check_all(forebay, seed)
+
+
+def find_rate(forebay, seed):
+    """A server that answers 500 requests/s: --find-rate finds this capacity within 5 %."""
+    with scripted_truth.server("http", "queue", seed) as (port, _):
+        # With even arrivals, no request waits below the capacity.
+        options = ["--find-rate", "p99<30ms", "--arrivals", "even", "-c", "64", "-d", "3"]
+        code, json_ = bench(forebay, f"http://127.0.0.1:{port}/", *options)
+    found = json_["find_rate"]
+    rate = found["rate"] or 0
+    is_right = code == 0 and found["sure"] and abs(rate / 500 - 1) <= 0.05
+    low, high = found["interval"]
+    return is_right, f"{rate:.1f} requests/s [{low:.1f}, {high:.1f}], {len(found['steps'])} steps, exit code {code}"
+
+
+@contextlib.contextmanager
+def nginx(connections):
+    """Starts nginx with one worker for this many connections. Its value is the URL."""
+    with tempfile.TemporaryDirectory() as folder:
+        with socket.create_server(("127.0.0.1", 0)) as chosen:
+            port = chosen.getsockname()[1]
+        with open(os.path.join(HERE, "nginx.conf"), encoding="utf-8") as file:
+            text = file.read().replace("{port}", str(port)).replace("{tmp}", folder)
+        text = text.replace("worker_connections 1024;", f"worker_connections {connections + 100};")
+        text = f"worker_rlimit_nofile {connections + 200};\n{text}"
+        path = os.path.join(folder, "nginx.conf")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        process = subprocess.Popen([shutil.which("nginx") or "/usr/sbin/nginx", "-c", path], stderr=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + 20
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", port)).close()
+                    break
+                except ConnectionRefusedError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.01)
+            yield f"http://127.0.0.1:{port}/"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def watched_bench(forebay, *arguments):
+    """Returns the exit code and the JSON of `forebay bench`, and its memory in kB at each half second."""
+    command = [forebay, "bench", "--quiet", "--json", "-", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    memory = []
+    while process.poll() is None:
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/{process.pid}/status", encoding="utf-8") as file:
+            memory.append(int(file.read().split("VmRSS:")[1].split()[0]))
+        time.sleep(0.5)
+    return process.returncode, json.loads(process.stdout.read()), memory
+
+
+def many_requests(forebay, seed):
+    """Ten million requests: none fails, and the memory grows by less than 1 MB after the first tenth."""
+    with nginx(1024) as url:
+        code, json_, memory = watched_bench(forebay, url, "-n", "10M", "-c", "64")
+    early, growth = memory[len(memory) // 10], max(memory) - memory[len(memory) // 10]
+    is_right = code == 0 and json_["requests"]["completed"] == 10**7 and growth < 1000
+    return is_right, f"{json_['rate_per_s']:.0f} requests/s, {early} kB after a tenth, {growth:+} kB later, exit code {code}"
+
+
+def many_connections(forebay, seed):
+    """20,000 connections with ten requests each: none fails. Needs ulimit -n 21000."""
+    count = 20_000
+    with nginx(count) as url:
+        code, json_, memory = watched_bench(forebay, url, "-n", str(10 * count), "-c", str(count), "--timeout", "30s")
+    requests = json_["requests"]
+    is_right = code == 0 and requests["completed"] == 10 * count and requests["failed"] == 0
+    each = max(memory) / count
+    return is_right, f"{json_['rate_per_s']:.0f} requests/s, {each:.2f} kB for each connection, {requests}, exit code {code}"
+
+
 # The experiments, and the number of correct runs required in twenty.
 SETS = [
     (equal, 19),
@@ -272,7 +355,13 @@ SETS = [
     (missing, 20),
     (loaded, 19),
     (loaded_equal, 19),
+    (truth, 20),
+    (find_rate, 19),
+    (many_requests, 20),
+    (many_connections, 20),
 ]
+# These run only if they are named, once each: they take minutes, or need `ulimit -n`.
+ONLY_NAMED = [many_requests, many_connections]
 
 
 def main():
@@ -285,7 +374,7 @@ def main():
         sys.exit(f"no such experiment: {', '.join(unknown)}; there are: {', '.join(known)}")
     began, is_enough = time.monotonic(), True
     for experiment, of_twenty in SETS:
-        if names and experiment.__name__ not in names:
+        if (names or experiment in ONLY_NAMED) and experiment.__name__ not in names:
             continue
         required, right = runs * of_twenty // 20, 0
         print(f"\n{experiment.__name__}: {experiment.__doc__}", flush=True)
