@@ -22,7 +22,7 @@ pub struct FastcgiMux<S> {
     /// Request ID of each exchange; 0 if the exchange is not active. `find` searches this list for
     /// each record.
     ids: Vec<u16>,
-    /// IDs of aborted requests, for which records may still arrive.
+    /// IDs of aborted requests. Records for them may still arrive.
     aborted: HashSet<u16>,
     last_id: u16,
     under_way: usize,

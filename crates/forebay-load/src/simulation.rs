@@ -51,7 +51,7 @@ enum Shape {
     Constant,
     /// Answers nine of ten requests after about 2 ms, and the others after about 50 ms.
     Bimodal,
-    /// Answers after 5 ms, except for 100 ms of each second, in which it sends nothing.
+    /// Answers after 5 ms, but sends nothing for 100 ms of each second.
     Stall,
     /// Answers after about 3 ms, and never answers one of 1,000 requests.
     Silent,
