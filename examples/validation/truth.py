@@ -198,6 +198,9 @@ def check_all(forebay, seed):
 
 
 def free_port():
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        return chosen.getsockname()[1]
+    """Returns a port that nothing uses, neither over TCP nor over UDP."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as stream, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+            with contextlib.suppress(OSError):
+                datagrams.bind(stream.getsockname())
+                return stream.getsockname()[1]
