@@ -329,11 +329,11 @@ def watched_bench(forebay, *arguments):
 
 
 def many_requests(forebay, seed):
-    """Ten million requests: none fails, and the memory grows by less than 1 MB after the first tenth."""
+    """Ten million requests: none fails, and after a tenth the memory grows by less than half a byte for each request."""
     with nginx(1024) as url:
         code, json_, memory = watched_bench(forebay, url, "-n", "10M", "-c", "64")
     early, growth = memory[len(memory) // 10], max(memory) - memory[len(memory) // 10]
-    is_right = code == 0 and json_["requests"]["completed"] == 10**7 and growth < 1000
+    is_right = code == 0 and json_["requests"]["completed"] == 10**7 and growth < 4500
     return is_right, f"{json_['rate_per_s']:.0f} requests/s, {early} kB after a tenth, {growth:+} kB later, exit code {code}"
 
 
