@@ -1,7 +1,7 @@
 //! FastCGI client whose connections carry several requests at once, for applications that multiplex.
 //!
-//! A new connection first asks the application for its capabilities (FCGI_GET_VALUES). Requests start
-//! only if the application confirms FCGI_MPXS_CONNS.
+//! The first connection only asks the application for its capabilities (FCGI_GET_VALUES). Requests
+//! start on the next one, if the application has confirmed FCGI_MPXS_CONNS.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::{Answer, Ended, Malformed, MuxReceipt, MuxSession, Sink, StreamError}
 #[derive(Debug)]
 pub struct FastcgiMux<S> {
     decoder: Decoder,
-    exchanges: Vec<Exchange<S>>,
+    exchanges: Vec<FastcgiExchange<S>>,
     /// Request ID of each exchange; 0 if the exchange is not active. `find` searches this list for
     /// each record.
     ids: Vec<u16>,
@@ -28,7 +28,7 @@ pub struct FastcgiMux<S> {
     under_way: usize,
     /// Number of requests that the application takes at once; `None` before its answer.
     allowed: Option<usize>,
-    /// Time of the question to the application; `None` without a connection.
+    /// Time of the question on this connection; `None` on a connection for requests.
     asked: Option<Instant>,
     /// Time until the application's answer, until the caller takes it.
     handshake: Option<Duration>,
@@ -38,7 +38,7 @@ pub struct FastcgiMux<S> {
 }
 
 #[derive(Debug)]
-struct Exchange<S> {
+struct FastcgiExchange<S> {
     request: Arc<[u8]>,
     script: ScriptReader,
     sink: S,
@@ -58,8 +58,11 @@ impl<S: Sink> FastcgiMux<S> {
     /// `request`, which [`crate::fastcgi_request`] returns, with its own request ID. The request must
     /// ask the application to keep the connection open.
     pub fn new(request: Arc<[u8]>, sinks: impl Iterator<Item = S>) -> Self {
-        let exchange =
-            |sink| Exchange { request: request.clone(), script: ScriptReader::default(), sink };
+        let exchange = |sink| FastcgiExchange {
+            request: request.clone(),
+            script: ScriptReader::default(),
+            sink,
+        };
         let exchanges: Vec<_> = sinks.map(exchange).collect();
         Self {
             decoder: Decoder::multiplexed(),
@@ -91,7 +94,8 @@ impl<S: Sink> FastcgiMux<S> {
 
     /// Returns true if the connection starts no further request.
     fn is_used_up(&self) -> bool {
-        self.aborted.len() >= ABORTED_LIMIT
+        // Many applications close the connection after their answer (php-fpm).
+        self.asked.is_some() || self.aborted.len() >= ABORTED_LIMIT
     }
 
     fn forget(&mut self, exchange: usize) {
@@ -120,7 +124,7 @@ impl<S: Sink> FastcgiMux<S> {
         };
         let result = match event {
             RecordEvent::Stdout(range) => {
-                let Exchange { script, sink, .. } = &mut self.exchanges[exchange];
+                let FastcgiExchange { script, sink, .. } = &mut self.exchanges[exchange];
                 let Err(malformed) = script.read(&input[range], sink) else { return Ok(None) };
                 self.abort(exchange);
                 Err(StreamError::Malformed(malformed))
@@ -184,9 +188,12 @@ impl<S: Sink> MuxSession for FastcgiMux<S> {
         self.ids.fill(0);
         self.aborted.clear();
         (self.last_id, self.under_way, self.written) = (0, 0, 0);
-        (self.allowed, self.asked, self.handshake) = (None, Some(now), None);
         self.output.clear();
-        get_values(&mut self.output, &["FCGI_MPXS_CONNS", "FCGI_MAX_REQS"]);
+        (self.asked, self.handshake) = (None, None);
+        if self.allowed.is_none() {
+            self.asked = Some(now);
+            get_values(&mut self.output, &["FCGI_MPXS_CONNS", "FCGI_MAX_REQS"]);
+        }
     }
 
     fn is_connecting(&self) -> bool {
@@ -194,7 +201,7 @@ impl<S: Sink> MuxSession for FastcgiMux<S> {
     }
 
     fn close(&mut self, _: Instant) {
-        (self.asked, self.allowed) = (None, None);
+        self.asked = None;
     }
 
     fn take_handshake(&mut self) -> Option<Duration> {
@@ -211,7 +218,7 @@ impl<S: Sink> MuxSession for FastcgiMux<S> {
 
     fn start(&mut self, exchange: usize, _: Instant) -> bool {
         let Some(id) = self.unused_id() else { return false };
-        let Exchange { request, script, sink } = &mut self.exchanges[exchange];
+        let FastcgiExchange { request, script, sink } = &mut self.exchanges[exchange];
         // Written bytes are dropped here, so that the buffer does not grow while the application
         // reads slowly.
         self.output.drain(..self.written);

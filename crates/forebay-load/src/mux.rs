@@ -521,7 +521,10 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                     if let Err(malformed) = self.receive(n, now, state) {
                         return self.broken(&malformed, now, state);
                     }
-                    if emptied {
+                    // After the answer to a question, FastCGI needs another connection. The server
+                    // may have closed this one.
+                    let is_answered = self.phase == Phase::Connecting && self.session.is_finished();
+                    if emptied || is_answered {
                         break;
                     }
                 }

@@ -355,7 +355,7 @@ fn latencies_over_http1_are_those_of_the_script() {
     simulate_stream("http", 1, |spec, shape, seed| {
         let requests = Requests::of(spec).unwrap().http().unwrap();
         let simulation =
-            Simulation::new(spec, shape, seed, Arc::new(|| Box::new(codec::Http1::default())));
+            Simulation::new(spec, shape, seed, Arc::new(|| Box::new(codec::Http1Codec::default())));
         simulation.run(|id, link| {
             let session = Http1::new(requests.first(), true, sink());
             LoadConnection::<_, Wire<false>>::new(id, session, requests.for_connection(None), link)
@@ -367,8 +367,12 @@ fn latencies_over_http1_are_those_of_the_script() {
 fn latencies_of_websocket_messages_are_those_of_the_script() {
     simulate_stream("ws", 1, |spec, shape, seed| {
         let requests = Requests::of(spec).unwrap().websocket().unwrap();
-        let simulation =
-            Simulation::new(spec, shape, seed, Arc::new(|| Box::new(codec::WebSocket::default())));
+        let simulation = Simulation::new(
+            spec,
+            shape,
+            seed,
+            Arc::new(|| Box::new(codec::WebSocketCodec::default())),
+        );
         simulation.run(|id, link| {
             let session = WebSocket::new(requests.first(), true, sink());
             LoadConnection::<_, Wire<false>>::new(id, session, requests.for_connection(None), link)
@@ -380,8 +384,12 @@ fn latencies_of_websocket_messages_are_those_of_the_script() {
 fn latencies_over_fastcgi_are_those_of_the_script() {
     simulate_stream("fcgi", 1, |spec, shape, seed| {
         let requests = Requests::of(spec).unwrap().fastcgi().unwrap();
-        let simulation =
-            Simulation::new(spec, shape, seed, Arc::new(|| Box::new(codec::Fastcgi::default())));
+        let simulation = Simulation::new(
+            spec,
+            shape,
+            seed,
+            Arc::new(|| Box::new(codec::FastcgiCodec::default())),
+        );
         simulation.run(|id, link| {
             let session = FastcgiClient::new(requests.first(), true, sink());
             LoadConnection::<_, Wire<false>>::new(id, session, requests.for_connection(None), link)
@@ -393,8 +401,12 @@ fn latencies_over_fastcgi_are_those_of_the_script() {
 fn latencies_of_fastcgi_streams_are_those_of_the_script() {
     simulate_stream("fcgi", STREAMS, |spec, shape, seed| {
         let requests = Requests::of(spec).unwrap().fastcgi().unwrap();
-        let simulation =
-            Simulation::new(spec, shape, seed, Arc::new(|| Box::new(codec::Fastcgi::default())));
+        let simulation = Simulation::new(
+            spec,
+            shape,
+            seed,
+            Arc::new(|| Box::new(codec::FastcgiCodec::default())),
+        );
         simulation.run(|id, link| {
             let sinks = (0..STREAMS).map(|_| sink());
             let session = FastcgiMux::new(requests.first(), sinks);
@@ -409,7 +421,7 @@ fn latencies_over_http2_are_those_of_the_script() {
     simulate_stream("h2c", STREAMS, |spec, shape, seed| {
         let requests = Requests::of(spec).unwrap().http2().unwrap();
         let simulation =
-            Simulation::new(spec, shape, seed, Arc::new(|| Box::new(codec::Http2::default())));
+            Simulation::new(spec, shape, seed, Arc::new(|| Box::new(codec::Http2Codec::default())));
         simulation.run(|id, link| {
             let sinks = (0..STREAMS).map(|_| sink());
             let session = Http2::new(requests.first(), true, sinks);
@@ -436,7 +448,7 @@ fn latencies_over_http3_are_those_of_the_script() {
     simulate(&settings, &[None], |spec, shape, seed| {
         let requests = Requests::of(spec).unwrap().http3().unwrap();
         let server = server.clone();
-        let new_codec = Arc::new(move || Box::new(http3::Http3::new(server.clone())) as _);
+        let new_codec = Arc::new(move || Box::new(http3::Http3Codec::new(server.clone())) as _);
         let simulation = Simulation::new(spec, shape, seed, new_codec);
         simulation.run(|id, link| {
             let sinks = (0..STREAMS).map(|_| sink());

@@ -48,7 +48,11 @@ fn next(peer: &mut Peer) -> Option<(u8, u16, Vec<u8>)> {
 fn request(peer: &mut Peer) -> Option<u16> {
     loop {
         match next(peer)? {
-            (GET_VALUES, 0, _) => peer.send(&multiplexes(b'1')),
+            (GET_VALUES, 0, _) => {
+                peer.send(&multiplexes(b'1'));
+                // Many applications close the connection after this answer.
+                return None;
+            }
             (STDIN, id, content) if content.is_empty() => return Some(id),
             (BEGIN_REQUEST, _, content) => assert_eq!(content[2], 1, "keeps the connection"),
             _ => {}
@@ -92,7 +96,8 @@ fn replies_in_another_order_and_interleaved_complete_their_requests() {
         }
     });
     let outcome = load_without_failure(&over(&server, 4, 400), 400);
-    assert_eq!((outcome.bytes.body, server.connections()), (2000, 1));
+    // The first connection only asks for FCGI_MPXS_CONNS.
+    assert_eq!((outcome.bytes.body, server.connections()), (2000, 2));
     let spec = Spec { connections: 3, threads: 2, ..over(&server, 4, 1200) };
     load_without_failure(&spec, 1200);
     let rate = Some(Rate { per_second: 20_000.0, arrivals: Arrivals::Even });
@@ -176,7 +181,7 @@ fn a_request_without_an_end_times_out_alone() {
     let outcome = load(&Spec { stop: Stop::Duration(Duration::from_millis(500)), ..spec }).unwrap();
     let requests = &outcome.requests;
     assert_eq!((requests.failures.timeout, requests.failed), (1, 1), "{requests:?}");
-    assert!(requests.completed > 100 && server.connections() == 1, "{requests:?}");
+    assert!(requests.completed > 100 && server.connections() == 2, "{requests:?}");
 }
 
 #[test]

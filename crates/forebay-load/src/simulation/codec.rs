@@ -26,22 +26,22 @@ pub trait Codec: Send {
 
 /// HTTP/1.1 without bodies of requests.
 #[derive(Default)]
-pub struct Http1(Vec<u8>);
+pub struct Http1Codec(Vec<u8>);
 
-/// WebSocket with short messages.
+/// WebSocketCodec with short messages.
 #[derive(Default)]
-pub struct WebSocket {
+pub struct WebSocketCodec {
     unread: Vec<u8>,
     is_open: bool,
 }
 
 /// FastCGI, for one request at a time or several.
 #[derive(Default)]
-pub struct Fastcgi(Vec<u8>);
+pub struct FastcgiCodec(Vec<u8>);
 
 /// HTTP/2 with prior knowledge. It reads no heads, and its own need no compression state.
 #[derive(Default)]
-pub struct Http2 {
+pub struct Http2Codec {
     unread: Vec<u8>,
     is_open: bool,
 }
@@ -55,7 +55,7 @@ fn take_head(unread: &mut Vec<u8>) -> bool {
     true
 }
 
-impl Codec for Http1 {
+impl Codec for Http1Codec {
     fn receive(&mut self, bytes: &[u8], _: &mut Output) -> Vec<u32> {
         self.0.extend_from_slice(bytes);
         let mut ids = Vec::new();
@@ -70,13 +70,13 @@ impl Codec for Http1 {
     }
 }
 
-impl Codec for WebSocket {
+impl Codec for WebSocketCodec {
     fn receive(&mut self, bytes: &[u8], out: &mut Output) -> Vec<u32> {
         self.unread.extend_from_slice(bytes);
         if !self.is_open && take_head(&mut self.unread) {
             self.is_open = true;
             let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-                        Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+                        Sec-WebSocketCodec-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
             out.push_back(head.into());
         }
         let mut ids = Vec::new();
@@ -93,7 +93,7 @@ impl Codec for WebSocket {
     }
 }
 
-impl Codec for Fastcgi {
+impl Codec for FastcgiCodec {
     fn receive(&mut self, bytes: &[u8], out: &mut Output) -> Vec<u32> {
         self.0.extend_from_slice(bytes);
         let mut ids = Vec::new();
@@ -121,7 +121,7 @@ impl Codec for Fastcgi {
     }
 }
 
-impl Codec for Http2 {
+impl Codec for Http2Codec {
     fn receive(&mut self, bytes: &[u8], out: &mut Output) -> Vec<u32> {
         self.unread.extend_from_slice(bytes);
         if !self.is_open && self.unread.starts_with(PREFACE) {

@@ -20,7 +20,7 @@ use super::codec::{Codec, Output};
 use crate::clock;
 
 /// HTTP/3 connection whose requests have no bodies.
-pub struct Http3 {
+pub struct Http3Codec {
     endpoint: Endpoint,
     connection: Option<(ConnectionHandle, Connection)>,
 }
@@ -43,7 +43,7 @@ pub fn server_config() -> Arc<ServerConfig> {
     Arc::new(ServerConfig::with_crypto(Arc::new(crypto)))
 }
 
-impl Http3 {
+impl Http3Codec {
     pub fn new(config: Arc<ServerConfig>) -> Self {
         let endpoint = Arc::new(EndpointConfig::default());
         Self { endpoint: Endpoint::new(endpoint, Some(config), true, None), connection: None }
@@ -91,7 +91,7 @@ fn read(connection: &mut Connection, id: StreamId) {
     let _ = chunks.finalize();
 }
 
-impl Codec for Http3 {
+impl Codec for Http3Codec {
     fn receive(&mut self, bytes: &[u8], out: &mut Output) -> Vec<u32> {
         let (now, mut reply) = (clock::now(), Vec::new());
         match self.endpoint.handle(now, CLIENT, None, None, bytes.into(), &mut reply) {
