@@ -33,7 +33,7 @@ use crate::transport::{HandshakeProgress, Transport};
 use crate::worker::{Drive, ThreadState};
 use crate::{Arrivals, Rate, Spec, Stop, TlsOptions, Url};
 
-use codec::{Codec, Output};
+use codec::{Codec, ServerOutput};
 
 const CONNECTIONS: usize = 4;
 const REQUESTS: u64 = 300;
@@ -74,18 +74,18 @@ struct Script {
 type NewCodec = Arc<dyn Fn() -> Box<dyn Codec> + Send + Sync>;
 
 /// Connection between a client and its server.
-struct Link {
+struct ScriptedLink {
     script: Arc<Mutex<Script>>,
     new_codec: NewCodec,
     codec: Box<dyn Codec>,
     /// IDs of requests, with the times of their replies.
     replies: Vec<(Instant, u32)>,
     /// Output that has arrived at the client.
-    output: Output,
+    output: ServerOutput,
 }
 
 #[derive(Clone)]
-struct SharedLink(Arc<Mutex<Link>>);
+struct SharedLink(Arc<Mutex<ScriptedLink>>);
 
 /// Client's side of a link. The socket is connected, but carries nothing.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl Script {
     }
 }
 
-impl Link {
+impl ScriptedLink {
     /// Returns the time of the next event.
     fn next(&mut self, now: Instant) -> Option<Instant> {
         let output = (!self.output.is_empty()).then_some(now);
@@ -150,7 +150,7 @@ impl Link {
 }
 
 impl SharedLink {
-    fn lock(&self) -> MutexGuard<'_, Link> {
+    fn lock(&self) -> MutexGuard<'_, ScriptedLink> {
         self.0.lock().unwrap()
     }
 }
@@ -229,8 +229,8 @@ impl Simulation {
         }));
         let link = |_| {
             let (script, codec, new_codec) = (script.clone(), new_codec(), new_codec.clone());
-            let (replies, output) = (Vec::new(), Output::new());
-            let link = Link { script, new_codec, codec, replies, output };
+            let (replies, output) = (Vec::new(), ServerOutput::new());
+            let link = ScriptedLink { script, new_codec, codec, replies, output };
             SharedLink(Arc::new(Mutex::new(link)))
         };
         let links = (0..spec.connections).map(link).collect();

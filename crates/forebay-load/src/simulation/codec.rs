@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 /// Output of a server: pieces of a stream, or datagrams.
-pub type Output = VecDeque<Vec<u8>>;
+pub type ServerOutput = VecDeque<Vec<u8>>;
 
 /// Server side of one connection.
 pub trait Codec: Send {
     /// Processes received bytes. Appends output that must not wait for a reply. Returns the IDs of
     /// the requests that are now complete.
-    fn receive(&mut self, bytes: &[u8], out: &mut Output) -> Vec<u32>;
+    fn receive(&mut self, bytes: &[u8], out: &mut ServerOutput) -> Vec<u32>;
 
     /// Appends the reply to a request.
-    fn reply(&mut self, id: u32, out: &mut Output);
+    fn reply(&mut self, id: u32, out: &mut ServerOutput);
 
     /// Returns the time at which the caller must call [`Codec::expire`].
     fn timeout(&mut self) -> Option<Instant> {
@@ -21,14 +21,14 @@ pub trait Codec: Send {
     }
 
     /// Does what is due now.
-    fn expire(&mut self, _out: &mut Output) {}
+    fn expire(&mut self, _out: &mut ServerOutput) {}
 }
 
 /// HTTP/1.1 without bodies of requests.
 #[derive(Default)]
 pub struct Http1Codec(Vec<u8>);
 
-/// WebSocketCodec with short messages.
+/// WebSocket with short messages.
 #[derive(Default)]
 pub struct WebSocketCodec {
     unread: Vec<u8>,
@@ -56,7 +56,7 @@ fn take_head(unread: &mut Vec<u8>) -> bool {
 }
 
 impl Codec for Http1Codec {
-    fn receive(&mut self, bytes: &[u8], _: &mut Output) -> Vec<u32> {
+    fn receive(&mut self, bytes: &[u8], _: &mut ServerOutput) -> Vec<u32> {
         self.0.extend_from_slice(bytes);
         let mut ids = Vec::new();
         while take_head(&mut self.0) {
@@ -65,18 +65,18 @@ impl Codec for Http1Codec {
         ids
     }
 
-    fn reply(&mut self, _: u32, out: &mut Output) {
+    fn reply(&mut self, _: u32, out: &mut ServerOutput) {
         out.push_back(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n".to_vec());
     }
 }
 
 impl Codec for WebSocketCodec {
-    fn receive(&mut self, bytes: &[u8], out: &mut Output) -> Vec<u32> {
+    fn receive(&mut self, bytes: &[u8], out: &mut ServerOutput) -> Vec<u32> {
         self.unread.extend_from_slice(bytes);
         if !self.is_open && take_head(&mut self.unread) {
             self.is_open = true;
             let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-                        Sec-WebSocketCodec-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+                        Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
             out.push_back(head.into());
         }
         let mut ids = Vec::new();
@@ -88,13 +88,13 @@ impl Codec for WebSocketCodec {
         ids
     }
 
-    fn reply(&mut self, _: u32, out: &mut Output) {
+    fn reply(&mut self, _: u32, out: &mut ServerOutput) {
         out.push_back(b"\x81\x02ok".to_vec());
     }
 }
 
 impl Codec for FastcgiCodec {
-    fn receive(&mut self, bytes: &[u8], out: &mut Output) -> Vec<u32> {
+    fn receive(&mut self, bytes: &[u8], out: &mut ServerOutput) -> Vec<u32> {
         self.0.extend_from_slice(bytes);
         let mut ids = Vec::new();
         while self.0.len() >= 8 {
@@ -112,7 +112,7 @@ impl Codec for FastcgiCodec {
         ids
     }
 
-    fn reply(&mut self, id: u32, out: &mut Output) {
+    fn reply(&mut self, id: u32, out: &mut ServerOutput) {
         let [.., high, low] = id.to_be_bytes();
         let stdout = b"Status: 200 OK\r\n\r\nok\n";
         let head = [1, 6, high, low, 0, stdout.len() as u8, 0, 0];
@@ -122,7 +122,7 @@ impl Codec for FastcgiCodec {
 }
 
 impl Codec for Http2Codec {
-    fn receive(&mut self, bytes: &[u8], out: &mut Output) -> Vec<u32> {
+    fn receive(&mut self, bytes: &[u8], out: &mut ServerOutput) -> Vec<u32> {
         self.unread.extend_from_slice(bytes);
         if !self.is_open && self.unread.starts_with(PREFACE) {
             self.unread.drain(..PREFACE.len());
@@ -146,7 +146,7 @@ impl Codec for Http2Codec {
         ids
     }
 
-    fn reply(&mut self, id: u32, out: &mut Output) {
+    fn reply(&mut self, id: u32, out: &mut ServerOutput) {
         let id = id.to_be_bytes();
         // HEADERS with `:status: 200`, then DATA with the end of the stream.
         let head = [&[0, 0, 1, 1, 4][..], &id, &[0x88]].concat();

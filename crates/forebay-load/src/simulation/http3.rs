@@ -16,7 +16,7 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::codec::{Codec, Output};
+use super::codec::{Codec, ServerOutput};
 use crate::clock;
 
 /// HTTP/3 connection whose requests have no bodies.
@@ -50,7 +50,7 @@ impl Http3Codec {
     }
 
     /// Processes events and creates datagrams. Returns the indices of new streams of requests.
-    fn drive(&mut self, out: &mut Output) -> Vec<u32> {
+    fn drive(&mut self, out: &mut ServerOutput) -> Vec<u32> {
         let Some((handle, connection)) = &mut self.connection else { return Vec::new() };
         while let Some(event) = connection.poll_endpoint_events() {
             if let Some(event) = self.endpoint.handle_event(*handle, event) {
@@ -92,7 +92,7 @@ fn read(connection: &mut Connection, id: StreamId) {
 }
 
 impl Codec for Http3Codec {
-    fn receive(&mut self, bytes: &[u8], out: &mut Output) -> Vec<u32> {
+    fn receive(&mut self, bytes: &[u8], out: &mut ServerOutput) -> Vec<u32> {
         let (now, mut reply) = (clock::now(), Vec::new());
         match self.endpoint.handle(now, CLIENT, None, None, bytes.into(), &mut reply) {
             Some(DatagramEvent::NewConnection(incoming)) => {
@@ -109,7 +109,7 @@ impl Codec for Http3Codec {
         self.drive(out)
     }
 
-    fn reply(&mut self, id: u32, out: &mut Output) {
+    fn reply(&mut self, id: u32, out: &mut ServerOutput) {
         let mut bytes = Vec::new();
         http3::head(&mut bytes, 200, of_lines(b"Content-Length: 3\r\n"));
         http3::data_header(&mut bytes, 3);
@@ -127,7 +127,7 @@ impl Codec for Http3Codec {
         self.connection.as_mut().and_then(|(_, connection)| connection.poll_timeout())
     }
 
-    fn expire(&mut self, out: &mut Output) {
+    fn expire(&mut self, out: &mut ServerOutput) {
         if let Some((_, connection)) = &mut self.connection {
             connection.handle_timeout(clock::now());
         }
