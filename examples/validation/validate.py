@@ -7,10 +7,13 @@ Runs experiments whose truth is known, RUNS times each (20 unless given), and co
 experiments. Needs nginx and two cores that nothing else uses. Exit code 1 if fewer runs than required were right.
 """
 
+import concurrent.futures
 import contextlib
 import json
 import math
 import os
+import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +22,11 @@ import tempfile
 import time
 import urllib.request
 
+import truth as scripted_truth
+
 HERE = os.path.dirname(os.path.abspath(__file__))
+# Largest number of files that a process may open.
+FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 # A run that takes longer hangs.
 PATIENCE_S = 300
 
@@ -65,10 +72,10 @@ def server(*fault):
         process.wait()
 
 
-def bench(forebay, *arguments):
-    """Returns the exit code and the JSON of `forebay bench`."""
+def bench(forebay, *arguments, before=None):
+    """Returns the exit code and the JSON of `forebay bench`. Its process first calls `before`."""
     command = [forebay, "bench", "--quiet", "--json", "-", *arguments]
-    ended = subprocess.run(command, timeout=PATIENCE_S, stdout=subprocess.PIPE, text=True)
+    ended = subprocess.run(command, timeout=PATIENCE_S, stdout=subprocess.PIPE, text=True, preexec_fn=before)
     return ended.returncode, json.loads(ended.stdout)
 
 
@@ -256,6 +263,101 @@ def loaded_equal(forebay, seed):
     return verdicts == {"same"}, in_words(candidate)
 
 
+def truth(forebay, seed):
+    """Scripted servers of five protocols: each percentile is what the server caused."""
+    return scripted_truth.check_all(forebay, seed)
+
+
+def find_rate(forebay, seed):
+    """A server that answers 500 requests/s: --find-rate finds this capacity within 5 %."""
+    with scripted_truth.server("http", "queue", seed) as (port, _):
+        # With even arrivals, no request waits below the capacity.
+        options = ["--find-rate", "p50<20ms", "--arrivals", "even", "-c", "64", "-d", "3"]
+        code, json_ = bench(forebay, f"http://127.0.0.1:{port}/", *options, before=scripted_truth.be_punctual)
+    found = json_["find_rate"]
+    rate = found["rate"] or 0
+    is_right = code == 0 and found["sure"] and abs(rate / 500 - 1) <= 0.05
+    low, high = found["interval"]
+    return is_right, f"{rate:.1f} requests/s [{low:.1f}, {high:.1f}], {len(found['steps'])} steps, exit code {code}"
+
+
+@contextlib.contextmanager
+def nginx(connections, workers=1):
+    """Starts nginx for this many connections. Its value is the URL."""
+    with tempfile.TemporaryDirectory() as folder:
+        with socket.create_server(("127.0.0.1", 0)) as chosen:
+            port = chosen.getsockname()[1]
+        with open(os.path.join(HERE, "nginx.conf"), encoding="utf-8") as file:
+            text = file.read().replace("{port}", str(port)).replace("{tmp}", folder)
+        text = text.replace("worker_connections 1024;", f"worker_connections {connections + 100};")
+        text = text.replace("worker_processes 1;", f"worker_processes {workers};")
+        text = f"worker_rlimit_nofile {min(connections + 200, FILES)};\n{text}"
+        path = os.path.join(folder, "nginx.conf")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        process = subprocess.Popen([shutil.which("nginx") or "/usr/sbin/nginx", "-c", path], stderr=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + 20
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", port)).close()
+                    break
+                except ConnectionRefusedError:
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(0.01)
+            yield f"http://127.0.0.1:{port}/"
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def watched_bench(forebay, *arguments):
+    """Returns the exit code and the JSON of `forebay bench`, and its memory in kB at each half second."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "result.json")
+        process = subprocess.Popen([forebay, "bench", "--quiet", "--json", path, *arguments])
+        memory = []
+        while process.poll() is None:
+            with contextlib.suppress(OSError, IndexError), open(f"/proc/{process.pid}/status", encoding="utf-8") as file:
+                memory.append(int(file.read().split("VmRSS:")[1].split()[0]))
+            time.sleep(0.5)
+        if not os.path.exists(path):
+            sys.exit(f"bench ended with exit code {process.returncode}")
+        with open(path, encoding="utf-8") as file:
+            return process.returncode, json.load(file), memory
+
+
+def many_requests(forebay, seed):
+    """Ten million requests: none fails, and after a tenth the memory grows by less than half a byte for each request."""
+    with nginx(1024) as url:
+        code, json_, memory = watched_bench(forebay, url, "-n", "10M", "-c", "64")
+    early, growth = memory[len(memory) // 10], max(memory) - memory[len(memory) // 10]
+    is_right = code == 0 and json_["requests"]["completed"] == 10**7 and growth < 4500
+    return is_right, f"{json_['rate_per_s']:.0f} requests/s, {early} kB after a tenth, {growth:+} kB later, exit code {code}"
+
+
+def many_connections(forebay, seed):
+    """20,000 connections with ten requests each: none fails. Two processes share them if `ulimit -Hn` is below 20,200."""
+    count = 20_000
+    shards = 1 if FILES >= count + 200 else 2
+    options = ["-n", str(10 * count), "-c", str(count), "--timeout", "60s"]
+    with nginx(count, shards) as url, concurrent.futures.ThreadPoolExecutor() as pool:
+        runs = [
+            pool.submit(watched_bench, forebay, url, *options, "--shard", f"{number}/{shards}")
+            for number in range(1, shards + 1)
+        ]
+        results = [run.result() for run in runs]
+    requests = [json_["requests"] for _, json_, _ in results]
+    completed, failed = (sum(each[key] for each in requests) for key in ("completed", "failed"))
+    codes = [code for code, _, _ in results]
+    is_right = not any(codes) and completed == 10 * count and failed == 0
+    each = sum(max(memory) for _, _, memory in results) / count
+    rate = sum(json_["rate_per_s"] for _, json_, _ in results)
+    words = f"{shards} processes, {rate:.0f} requests/s, {completed} completed, {failed} failed"
+    return is_right, f"{words}, {each:.2f} kB of memory for each connection, exit codes {codes}"
+
+
 # The experiments, and the number of correct runs required in twenty.
 SETS = [
     (equal, 19),
@@ -272,7 +374,13 @@ SETS = [
     (missing, 20),
     (loaded, 19),
     (loaded_equal, 19),
+    (truth, 20),
+    (find_rate, 19),
+    (many_requests, 20),
+    (many_connections, 20),
 ]
+# These run only if they are named, once each: they take minutes, or need `ulimit -n`.
+ONLY_NAMED = [many_requests, many_connections]
 
 
 def main():
@@ -285,7 +393,7 @@ def main():
         sys.exit(f"no such experiment: {', '.join(unknown)}; there are: {', '.join(known)}")
     began, is_enough = time.monotonic(), True
     for experiment, of_twenty in SETS:
-        if names and experiment.__name__ not in names:
+        if (names or experiment in ONLY_NAMED) and experiment.__name__ not in names:
             continue
         required, right = runs * of_twenty // 20, 0
         print(f"\n{experiment.__name__}: {experiment.__doc__}", flush=True)

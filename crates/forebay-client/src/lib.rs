@@ -4,14 +4,15 @@
 //! The caller owns the socket and drives a [`Session`], which carries one exchange (a request and
 //! its reply) at a time: [`Http1`] for HTTP/1.1, [`FastcgiClient`] for FastCGI, [`AppServer`] for
 //! SCGI and uwsgi, [`AjpClient`] for AJP, [`WebSocket`] for WebSocket, [`Raw`] for fixed bytes. A
-//! [`Sink`] receives the parts of a reply. A [`MuxSession`] ([`Http2`], [`Http3`]) carries several
-//! exchanges at once.
+//! [`Sink`] receives the parts of a reply. A [`MuxSession`] ([`Http2`], [`Http3`], [`FastcgiMux`])
+//! carries several exchanges at once.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod ajp;
 mod app_server;
 mod fastcgi;
+mod fastcgi_mux;
 mod http1;
 mod http2;
 mod http3;
@@ -34,6 +35,7 @@ use forebay_wire::websocket::FrameError;
 pub use ajp::{AjpClient, AjpRequest};
 pub use app_server::AppServer;
 pub use fastcgi::FastcgiClient;
+pub use fastcgi_mux::FastcgiMux;
 pub use http1::{Http1, HttpRequest, ReplyReader};
 pub use http2::{Http2, Http2Request};
 pub use http3::{Http3, Http3Config, Http3Request};
@@ -137,6 +139,10 @@ pub enum Malformed {
     Packet(AjpError),
     /// The length of the body differs from `Content-Length`.
     Length,
+    /// Invalid list of a FastCGI application's capabilities.
+    Values,
+    /// A FastCGI application does not take several requests on a connection.
+    NotMultiplexed,
     /// A FastCGI application refused the request, with the reason.
     Refused(&'static str),
     /// Status 101 although the request had no `Upgrade`.
@@ -168,6 +174,10 @@ impl fmt::Display for Malformed {
             Self::Record(error) => write!(f, "the reply is not valid FastCGI: {error}"),
             Self::Packet(error) => write!(f, "the reply is malformed AJP: {error}"),
             Self::Length => f.write_str("the reply's body is not as long as its Content-Length"),
+            Self::Values => f.write_str("the reply to FCGI_GET_VALUES is malformed"),
+            Self::NotMultiplexed => {
+                f.write_str("the application says so: its FCGI_MPXS_CONNS is not 1")
+            }
             Self::Refused(why) => write!(f, "the application {why}"),
             Self::Upgrade => {
                 f.write_str("the server switched protocols without a request to do so")

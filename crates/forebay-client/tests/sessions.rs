@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_client::{
-    AjpClient, AppServer, Ended, FastcgiClient, Gateway, Http1, Http2, Http2Request, HttpRequest,
-    Malformed, MuxSession, Session, Sink, StreamError, ajp_request,
+    AjpClient, AppServer, Ended, FastcgiClient, FastcgiMux, Gateway, Http1, Http2, Http2Request,
+    HttpRequest, Malformed, MuxSession, Session, Sink, StreamError, ajp_request, fastcgi_request,
 };
 
 #[derive(Debug, Default, PartialEq)]
@@ -199,7 +199,11 @@ fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Reads `bytes` in pieces of `size`. Returns the exchanges that ended, with their status and body.
-fn read_mux(session: &mut Http2<Collected>, bytes: &[u8], size: usize) -> Vec<(usize, String)> {
+fn read_mux(
+    session: &mut impl MuxSession<Sink = Collected>,
+    bytes: &[u8],
+    size: usize,
+) -> Vec<(usize, String)> {
     let (mut pending, mut all) = (Vec::new(), Vec::new());
     for piece in bytes.chunks(size) {
         pending.extend_from_slice(piece);
@@ -262,4 +266,134 @@ fn other_protocols_differ_from_malformed_http2() {
     let error = |bytes: &[u8]| http2(1).input(bytes, Instant::now()).unwrap_err().to_string();
     assert!(error(b"HTTP/1.1 400 Bad Request\r\n\r\n").contains("speaks HTTP/1.1"));
     assert!(error(&frame(6, 0, 0, b"ping....")).contains("first frame is not SETTINGS"));
+}
+
+/// Answer of a FastCGI application that takes this many requests at once.
+fn values(most: &str) -> Vec<u8> {
+    let pair = |name: &str, value: &str| {
+        [&[name.len() as u8, value.len() as u8], name.as_bytes(), value.as_bytes()].concat()
+    };
+    let pairs = [pair("FCGI_MPXS_CONNS", "1"), pair("FCGI_MAX_REQS", most)].concat();
+    [&[1, 10, 0, 0, 0, pairs.len() as u8, 0, 0], &pairs[..]].concat()
+}
+
+/// Encodes a FastCGI record for request `id`, with padding.
+fn record_for(id: u8, kind: u8, content: &[u8]) -> Vec<u8> {
+    [&[1, kind, 0, id, 0, content.len() as u8, 3, 0], content, b"pad"].concat()
+}
+
+/// Creates a session of FastCGI for this many exchanges, whose application has answered.
+fn fastcgi_mux(streams: usize) -> FastcgiMux<Collected> {
+    let http = b"GET /x HTTP/1.1\r\nHost: a.example\r\n\r\n";
+    let request = fastcgi_request(http, &Gateway::default(), true).unwrap();
+    let mut session = FastcgiMux::new(request.into(), (0..streams).map(|_| Collected::default()));
+    session.connect(Instant::now());
+    assert!(session.is_connecting() && session.capacity() == 0);
+    assert_eq!(session.output()[..2], [1, 9], "FCGI_GET_VALUES");
+    session.wrote(session.output().len(), Instant::now());
+    assert_eq!(read_mux(&mut session, &values("100"), 7), []);
+    assert!(!session.is_connecting() && session.take_handshake().is_some());
+    // The application may close the connection after its answer, so requests need another one.
+    assert!(session.capacity() == 0 && session.is_finished());
+    session.close(Instant::now());
+    session.connect(Instant::now());
+    assert!(!session.is_connecting() && session.output().is_empty());
+    session
+}
+
+#[test]
+fn requests_on_a_fastcgi_connection_end_in_any_order_and_fail_alone() {
+    let mut bytes = record_for(3, 6, b"Status: 404 No\r\nContent-Ty");
+    bytes.extend(record_for(1, 6, b"Status: 20"));
+    bytes.extend(record_for(3, 6, b"pe: a/b\r\n\r\nthr"));
+    bytes.extend(record_for(2, 7, b"complaint"));
+    bytes.extend(record_for(1, 6, b"1 Made\r\n\r\none"));
+    bytes.extend(record_for(3, 6, b"ee"));
+    // A reply with a malformed head. The session aborts it and ignores the rest.
+    bytes.extend(record_for(2, 6, b"no head\r\n\r\n"));
+    bytes.extend(record_for(2, 6, b"Status: 200\r\n\r\n"));
+    bytes.extend(record_for(3, 3, END));
+    bytes.extend(record_for(2, 3, END));
+    bytes.extend(record_for(4, 3, &[0, 0, 0, 0, 1, 0, 0, 0]));
+    bytes.extend(record_for(1, 3, END));
+    for size in [1, 2, 7, 1000] {
+        let mut session = fastcgi_mux(4);
+        assert_eq!(session.capacity(), 4);
+        assert!((0..4).all(|exchange| session.start(exchange, Instant::now())));
+        session.wrote(session.output().len(), Instant::now());
+        assert_eq!(session.capacity(), 0);
+        let mut ended = read_mux(&mut session, &bytes, size);
+        assert!(ended.remove(0).1.contains("reply of the script is malformed"));
+        assert_eq!(session.output()[..4], [1, 2, 0, 2], "FCGI_ABORT_REQUEST for request 2");
+        assert!(ended.remove(1).1.contains("refused a second request"));
+        assert_eq!(ended, [(2, "404 three".into()), (0, "201 one".into())]);
+        assert_eq!(session.capacity(), 4);
+        assert!(session.start(0, Instant::now()));
+        assert_eq!(session.output()[8..12], [1, 1, 0, 5], "a new ID");
+    }
+}
+
+#[test]
+fn records_for_unknown_requests_break_a_shared_fastcgi_connection() {
+    let error = |bytes: &[u8]| {
+        let mut session = fastcgi_mux(2);
+        assert!(session.start(0, Instant::now()));
+        let mut at = 0;
+        loop {
+            match session.input(&bytes[at..], Instant::now()) {
+                Ok(receipt) if receipt.ended.is_some() => at += receipt.consumed,
+                Ok(_) => return String::new(),
+                Err(error) => return error.to_string(),
+            }
+        }
+    };
+    let unknown = "record for request 2, which is not running";
+    assert!(error(&record_for(2, 6, b"x")).ends_with(unknown));
+    let reply = [record_for(1, 6, b"A: b\r\n\r\n"), record_for(1, 3, END)].concat();
+    assert_eq!(error(&reply), "");
+    let twice = [reply, record_for(1, 3, END)].concat();
+    assert!(error(&twice).ends_with("record for request 1, which is not running"));
+    assert!(error(&record_for(0, 6, b"x")).ends_with("request 0, which is not running"));
+    assert!(error(&record_for(1, 3, b"short")).ends_with("END_REQUEST of 5 bytes"));
+    assert!(error(b"HTTP/1.1 400 Bad").contains("FastCGI version 72"));
+    // A second answer about the capabilities changes nothing.
+    assert_eq!(error(&values("7")), "");
+}
+
+#[test]
+fn a_fastcgi_application_must_confirm_that_it_multiplexes() {
+    let answer = |bytes: &[u8]| {
+        let sinks = (0..8).map(|_| Collected::default());
+        let mut session = FastcgiMux::new(b"request"[..].into(), sinks);
+        session.connect(Instant::now());
+        let result = session.input(bytes, Instant::now()).map_err(|error| error.to_string());
+        session.connect(Instant::now());
+        result.map(|_| session.capacity())
+    };
+    assert_eq!(answer(&values("100")), Ok(8));
+    assert_eq!(answer(&values("3")), Ok(3), "FCGI_MAX_REQS");
+    assert_eq!((answer(&values("0")), answer(&values("many"))), (Ok(1), Ok(8)));
+    assert_eq!(answer(&values("3")[..20]), Ok(0), "a part of the answer");
+    let not = |bytes: &[u8]| answer(bytes).unwrap_err();
+    assert!(not(&record_with_id_0(b"\x0f\x01FCGI_MPXS_CONNS0")).contains("is not 1"));
+    assert!(not(&record_with_id_0(b"\x01\x01ab")).contains("is not 1"));
+    assert!(not(&record_with_id_0(b"\x0f\x7fFCGI")).contains("FCGI_GET_VALUES is malformed"));
+    assert!(not(&record_for(1, 6, b"x")).contains("which is not running"));
+}
+
+fn record_with_id_0(content: &[u8]) -> Vec<u8> {
+    [&[1, 10, 0, 0, 0, content.len() as u8, 0, 0], content].concat()
+}
+
+#[test]
+fn after_many_aborted_requests_a_fastcgi_connection_is_replaced() {
+    let mut session = fastcgi_mux(2);
+    for _ in 0..1024 {
+        assert!(session.start(1, Instant::now()));
+        session.cancel(1, Instant::now());
+        session.wrote(session.output().len(), Instant::now());
+    }
+    assert!(session.capacity() == 0 && session.is_finished());
+    session.connect(Instant::now());
+    assert!(session.capacity() == 2 && !session.is_finished());
 }

@@ -7,6 +7,7 @@ use forebay_client::{Answer, Malformed, Receipt, Session};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
+use crate::clock;
 use crate::dialling::{
     BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED, is_established, no_connection,
 };
@@ -177,7 +178,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         requests: RequestSource<C::Request>,
         config: T::Config,
     ) -> Self {
-        let now = Instant::now();
+        let now = clock::now();
         Self {
             id,
             session,
@@ -329,7 +330,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
 
     fn established(&mut self, state: &mut ThreadState) {
         self.refusals.accepted(state);
-        (self.replies, self.since) = (0, Instant::now());
+        (self.replies, self.since) = (0, clock::now());
         self.session.connect();
         self.phase = Phase::Exchanging;
         self.write(state);
@@ -380,7 +381,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         let all = self.written_all();
         let portion = if all { state.slow.reads() } else { state.slow.sends() };
         if let Some(portion) = portion.filter(|_| self.phase == Phase::Exchanging) {
-            self.wake_at(Instant::now() + portion.interval, state);
+            self.wake_at(clock::now() + portion.interval, state);
         }
     }
 
@@ -522,7 +523,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
 
     #[inline]
     fn complete(&mut self, answer: Answer, closing: bool, state: &mut ThreadState) {
-        let now = Instant::now();
+        let now = clock::now();
         let latency = now.saturating_duration_since(self.exchange.due);
         let request = (&*state.target, self.exchange.request);
         let sink = self.session.sink();
@@ -574,7 +575,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             self.exchange.written = 0;
             self.exchange.write_error = None;
             self.session.start();
-            return self.connect(Instant::now(), state);
+            return self.connect(clock::now(), state);
         }
         match self.exchange.write_error {
             Some(errno) => self.fail(Failure::Write, &io::Error::from(errno), state),
@@ -601,7 +602,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     fn fail(&mut self, failure: Failure, why: &dyn fmt::Display, state: &mut ThreadState) {
         self.count_failure(failure, why, state);
         self.close();
-        let now = Instant::now();
+        let now = clock::now();
         if matches!(failure, Failure::Read | Failure::Write) {
             self.count_closed(now, state);
         }
@@ -622,7 +623,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     fn count_failure(&mut self, failure: Failure, why: &dyn fmt::Display, state: &mut ThreadState) {
         state.tally.fail(failure, self.exchange.request, why);
         if let Some(user) = &mut self.user {
-            user.failed(Instant::now(), &mut state.tally);
+            user.failed(clock::now(), &mut state.tally);
         }
     }
 

@@ -30,6 +30,13 @@ pub enum Error {
         /// Error of the last handshake.
         source: io::Error,
     },
+    /// A FastCGI application does not take several requests on a connection.
+    NotMultiplexed {
+        /// Host and port, or path of the Unix socket.
+        endpoint: String,
+        /// The application's answer, or the reason why there is none.
+        source: io::Error,
+    },
     /// The system refused a resource that the load generator needs.
     System {
         /// Operation that failed, as text for the message.
@@ -56,6 +63,11 @@ impl fmt::Display for Error {
             Self::Handshake { endpoint, source } => {
                 write!(f, "the TLS handshake with {endpoint} failed: {source}")
             }
+            Self::NotMultiplexed { endpoint, source } => write!(
+                f,
+                "{endpoint} does not take several requests on a connection ({source}): leave out \
+                 --streams"
+            ),
             Self::System { what, source } => write!(f, "{what} failed: {source}"),
         }
     }
@@ -68,6 +80,7 @@ impl std::error::Error for Error {
             Self::Resolve { source, .. }
             | Self::Unreachable { source, .. }
             | Self::Handshake { source, .. }
+            | Self::NotMultiplexed { source, .. }
             | Self::System { source, .. } => Some(source),
         }
     }

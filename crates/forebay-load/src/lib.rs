@@ -8,6 +8,7 @@
 //!
 //! - `run` resolves the address, starts the load threads and adds up their counts;
 //! - `worker` is the load thread: it passes each event to its connection and checks timeouts;
+//! - `clock` returns the time, or that of a test (`simulation`);
 //! - `waiting` waits for events: it polls briefly before it sleeps;
 //! - `connection` is the state machine of a connection with one request at a time; `mux` is that of
 //!   a connection with several requests at once;
@@ -35,6 +36,7 @@
 mod against;
 mod budget;
 mod capacity;
+mod clock;
 mod connection;
 mod control;
 mod cookies;
@@ -65,6 +67,8 @@ mod schedule;
 mod search;
 mod series;
 mod shard;
+#[cfg(test)]
+mod simulation;
 mod slow;
 mod spec;
 mod stage_counts;

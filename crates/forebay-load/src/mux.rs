@@ -16,6 +16,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
 use crate::Error;
+use crate::clock;
 use crate::connection::{Ending, UNSENDABLE_PAUSE};
 use crate::dialling::{
     BACKLOG_PAUSE, CLOSING, Next, Refusals, WATCHED, is_established, no_connection,
@@ -203,7 +204,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             is_blocked: false,
             is_silent: false,
             pending: Vec::new(),
-            streams: Streams::new(streams, Instant::now()),
+            streams: Streams::new(streams, clock::now()),
             unwritten: 0,
             resume: None,
             wake: None,
@@ -288,7 +289,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     ) {
         state.tally.fail(failure, self.streams.all[stream].request, why);
         if let Some(user) = self.users.get_mut(stream) {
-            user.failed(Instant::now(), &mut state.tally);
+            user.failed(clock::now(), &mut state.tally);
         }
     }
 
@@ -494,7 +495,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     /// Reads until the socket is empty; with `closing`, until the end of the connection. A read
     /// that does not fill the buffer has emptied the socket.
     fn read(&mut self, closing: bool, state: &mut ThreadState) {
-        let mut now = Instant::now();
+        let mut now = clock::now();
         if std::mem::take(&mut self.is_blocked)
             && let Err(malformed) = self.receive(0, now, state)
         {
@@ -509,7 +510,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
             let Some(transport) = &mut self.transport else { return };
             let received = transport.recv(&mut state.buffer);
             self.session.set_datagram_size(transport.datagram_size());
-            now = Instant::now();
+            now = clock::now();
             match received {
                 Ok(0) => {
                     let ending = Ending::of_close(transport);
@@ -523,7 +524,10 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                     if let Err(malformed) = self.receive(n, now, state) {
                         return self.broken(&malformed, now, state);
                     }
-                    if emptied {
+                    // After the answer to a question, FastCGI needs another connection. The server
+                    // may have closed this one.
+                    let is_answered = self.phase == Phase::Connecting && self.session.is_finished();
+                    if emptied || is_answered {
                         break;
                     }
                 }
@@ -690,7 +694,7 @@ impl<C: MuxSession, T: Transport> MuxConnection<C, T> {
     fn close(&mut self) {
         if let Some(transport) = &mut self.transport {
             // A QUIC server learns only from the session's last message that the connection ends.
-            let now = Instant::now();
+            let now = clock::now();
             self.session.close(now);
             if T::IS_DATAGRAM {
                 self.session.prepare(now);

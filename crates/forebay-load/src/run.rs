@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use forebay_client::{AjpClient, AppServer, FastcgiClient, Http1, Http2, Http3, Raw, WebSocket};
+use forebay_client::{
+    AjpClient, AppServer, FastcgiClient, FastcgiMux, Http1, Http2, Http3, Raw, WebSocket,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::budget::RequestBudget;
@@ -161,6 +163,21 @@ fn crew_over<T: Transport + 'static>(
             })?)
         }
         Protocol::Http3 => http3_crew(spec)?,
+        Protocol::Fastcgi if spec.streams > 1 => {
+            let requests = requests.fastcgi()?;
+            Box::new(WorkerCrew::new(spec, |id| {
+                let StreamUsers { jar, inspections, users } = StreamUsers::of(spec, &url);
+                let session = FastcgiMux::new(requests.first(), inspections.into_iter());
+                MuxConnection::<_, T>::new(
+                    id,
+                    session,
+                    requests.for_connection(jar),
+                    spec.streams,
+                    config(),
+                )
+                .with_users(users)
+            })?)
+        }
         Protocol::Fastcgi => {
             let requests = requests.fastcgi()?;
             Box::new(WorkerCrew::new(spec, |id| {
@@ -310,6 +327,13 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
                 // TLS handshake.
                 Some(source) if spec.url.protocol().is_tls() && source.raw_os_error().is_none() => {
                     Error::Handshake { endpoint, source }
+                }
+                // For FastCGI, such an error comes from the question for multiplexing.
+                Some(source)
+                    if spec.url.protocol() == Protocol::Fastcgi
+                        && source.raw_os_error().is_none() =>
+                {
+                    Error::NotMultiplexed { endpoint, source }
                 }
                 source => Error::Unreachable {
                     endpoint,

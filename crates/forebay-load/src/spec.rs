@@ -19,8 +19,8 @@ pub struct Spec {
     pub url: Url,
     /// Number of connections.
     pub connections: usize,
-    /// Maximum number of concurrent requests per connection, for HTTP/2. The server may allow
-    /// fewer.
+    /// Maximum number of concurrent requests per connection, for HTTP/2, HTTP/3 and FastCGI. The
+    /// server may allow fewer.
     pub streams: usize,
     /// Number of load threads. No more threads than connections are started.
     pub threads: usize,
@@ -336,6 +336,12 @@ impl Spec {
         })
     }
 
+    /// Returns true if the session of a connection can carry several requests at once.
+    fn is_multiplexed(&self) -> bool {
+        let protocol = self.url.protocol();
+        protocol.has_streams() || protocol == Protocol::Fastcgi && self.streams > 1
+    }
+
     /// Returns true if requests may have placeholders or cookies.
     pub(crate) fn has_values(&self) -> bool {
         let table = self.values.as_deref();
@@ -382,10 +388,10 @@ impl Spec {
         if self.streams == 0 || self.streams > STREAMS_LIMIT {
             return refuse("streams must be from 1 to 65,536");
         }
-        if self.streams > 1 && !self.url.protocol().has_streams() {
+        if self.streams > 1 && !self.is_multiplexed() {
             return refuse(
-                "several streams on a connection need HTTP/2 or HTTP/3: write h2c://, or add --http2 or \
-                 --http3",
+                "several streams on a connection need HTTP/2, HTTP/3 or FastCGI: write h2c:// or \
+                 fcgi://, or add --http2 or --http3",
             );
         }
         if self.streams > 1 && !self.keepalive {
@@ -397,19 +403,19 @@ impl Spec {
         if requests == Some(0) || age.is_some_and(|age| age.is_zero()) {
             return refuse("the lifetime of a connection must be above zero");
         }
-        if (requests.is_some() || age.is_some()) && self.url.protocol().has_streams() {
+        if (requests.is_some() || age.is_some()) && self.is_multiplexed() {
             return refuse(
                 "a lifetime of connections needs a protocol with one request at a time: leave out \
-                 HTTP/2 and HTTP/3",
+                 HTTP/2, HTTP/3 and streams",
             );
         }
         if self.slow.read == Some(0) || self.slow.send == Some(0) {
             return refuse("--slow-read and --slow-send need at least one byte per second");
         }
-        if self.slow.is_used() && self.url.protocol().has_streams() {
+        if self.slow.is_used() && self.is_multiplexed() {
             return refuse(
                 "--slow-read and --slow-send need a protocol with one request at a time: leave out \
-                 HTTP/2 and HTTP/3",
+                 HTTP/2, HTTP/3 and streams",
             );
         }
         if self.messages != 1 && !self.url.protocol().is_grpc() {

@@ -147,6 +147,12 @@ impl Transport for Plain {
     fn is_emptied(&self, received: usize, buffer: usize) -> bool {
         received < buffer
     }
+
+    /// Over a plain socket, only the session of FastCGI multiplexing has a handshake.
+    fn no_handshake(timeout: Duration) -> io::Error {
+        let why = format!("it did not answer FCGI_GET_VALUES within {timeout:?}");
+        io::Error::new(io::ErrorKind::TimedOut, why)
+    }
 }
 
 #[cfg(test)]

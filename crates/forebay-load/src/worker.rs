@@ -176,28 +176,7 @@ impl<C: Drive> Worker<C> {
         (mix, values): (Mix, Values),
         spec: &Spec,
     ) -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let alarm = Alarm::new(&epoll)?;
-        let state = ThreadState {
-            epoll,
-            buffer: vec![0; BUFFER_SIZE].into_boxed_slice(),
-            tally: Tally::of(&target),
-            budget: RequestBudget::none(),
-            pacer: Pacer::none(),
-            active_times: None,
-            alarm,
-            idle: None,
-            target,
-            timeout: spec.timeout,
-            lifetime: spec.lifetime,
-            slow: spec.slow,
-            mix,
-            values,
-            shortfall: 0.0,
-            active: 0,
-            gave_up: false,
-            last_refusal: None,
-        };
+        let state = ThreadState::new(target, (mix, values), spec)?;
         Ok(Self { connections, waiting: Waiting::new(), state })
     }
 
@@ -346,6 +325,38 @@ impl<C: Drive> Worker<C> {
     }
 }
 
+impl ThreadState {
+    /// Creates the state of a thread whose turn has not begun.
+    pub fn new(
+        target: Arc<ServerAddresses>,
+        (mix, values): (Mix, Values),
+        spec: &Spec,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let alarm = Alarm::new(&epoll)?;
+        Ok(Self {
+            epoll,
+            buffer: vec![0; BUFFER_SIZE].into_boxed_slice(),
+            tally: Tally::of(&target),
+            budget: RequestBudget::none(),
+            pacer: Pacer::none(),
+            active_times: None,
+            alarm,
+            idle: None,
+            target,
+            timeout: spec.timeout,
+            lifetime: spec.lifetime,
+            slow: spec.slow,
+            mix,
+            values,
+            shortfall: 0.0,
+            active: 0,
+            gave_up: false,
+            last_refusal: None,
+        })
+    }
+}
+
 impl Alarm {
     fn new(epoll: &OwnedFd) -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
@@ -361,23 +372,28 @@ impl Alarm {
         self.orders.push(Reverse((at, id)));
     }
 
+    /// Returns the time of the earliest wake-up.
+    pub fn next(&self) -> Option<Instant> {
+        self.orders.peek().map(|Reverse((at, _))| *at)
+    }
+
     /// Sets the timer to the earliest wake-up. The time limit of `epoll_wait` has a resolution of
     /// only 1 ms.
     fn arm(&mut self, now: Instant) -> io::Result<()> {
-        let Some(Reverse((at, _))) = self.orders.peek() else { return Ok(()) };
-        if self.armed == Some(*at) {
+        let Some(at) = self.next() else { return Ok(()) };
+        if self.armed == Some(at) {
             return Ok(());
         }
         // A wait of zero would disarm the timer.
         let wait = at.saturating_duration_since(now).max(Duration::from_nanos(1));
         let value = Itimerspec { it_interval: timespec(Duration::ZERO), it_value: timespec(wait) };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &value)?;
-        self.armed = Some(*at);
+        self.armed = Some(at);
         Ok(())
     }
 
     /// Removes the earliest wake-up if it is due. Returns its connection.
-    fn due(&mut self, now: Instant) -> Option<usize> {
+    pub fn due(&mut self, now: Instant) -> Option<usize> {
         let Reverse((at, id)) = *self.orders.peek()?;
         if at > now {
             return None;

@@ -8,7 +8,9 @@ mod encode;
 mod pairs;
 
 pub use decode::{DecodedRecord, Decoder, FastcgiError, ProtocolStatus, RecordEvent};
-pub use encode::{Params, abort, begin, end_of_stdin, get_values, stdin, stdin_header};
+pub use encode::{
+    Params, abort, begin, end_of_stdin, get_values, set_request_id, stdin, stdin_header,
+};
 pub use pairs::pairs;
 
 /// Length of a record header in bytes.

@@ -186,3 +186,23 @@ proptest::proptest! {
         let _ = read_many(&with_version, 7);
     }
 }
+
+#[test]
+fn the_request_id_of_whole_records_is_replaced() {
+    let mut records = Vec::new();
+    begin(&mut records, 1, true);
+    stdin(&mut records, 1, &[7; 70_000]);
+    end_of_stdin(&mut records, 1);
+    let mut expected = Vec::new();
+    begin(&mut expected, 513, true);
+    stdin(&mut expected, 513, &[7; 70_000]);
+    end_of_stdin(&mut expected, 513);
+    set_request_id(&mut records, 513);
+    assert_eq!(records, expected);
+    let mut cut = [record(5, 1, b"abc", 4), vec![1, 5, 0, 1, 0]].concat();
+    set_request_id(&mut cut, 2);
+    assert_eq!(cut, [record(5, 2, b"abc", 4), vec![1, 5, 0, 1, 0]].concat());
+    let mut short = vec![1, 5, 0, 1, 255, 255, 255, 0, 9];
+    set_request_id(&mut short, 2);
+    assert_eq!(short, [1, 5, 0, 2, 255, 255, 255, 0, 9]);
+}

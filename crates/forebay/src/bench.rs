@@ -38,8 +38,8 @@ use conditions::{Conditions, INCONCLUSIVE};
 /// Send load to a server and report the results
 ///
 /// Keeps CONNECTIONS busy for a time (-d) or for a number of requests (-n). Each connection sends
-/// its next request when the reply to the previous one has arrived. With HTTP/2 or HTTP/3, each
-/// connection has up to STREAMS requests without a reply. With -r, requests are due at a given
+/// its next request when the reply to the previous one has arrived. With HTTP/2, HTTP/3 or FastCGI,
+/// each connection has up to STREAMS requests without a reply. With -r, requests are due at a given
 /// rate, whether or not replies have arrived. Latency counts from the time when a request is due to
 /// the last byte of its reply.
 ///
@@ -212,7 +212,8 @@ pub struct BenchArgs {
     /// --no-keepalive, each request has its own handshake
     #[arg(long)]
     tls_resume: bool,
-    /// Concurrent HTTP/2 or HTTP/3 requests per connection. The server may allow fewer
+    /// Concurrent HTTP/2, HTTP/3 or FastCGI requests per connection. The server may allow fewer. A
+    /// FastCGI application must multiplex (FCGI_MPXS_CONNS)
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     streams: usize,
     /// Pause on each connection between a reply and the next request, such as 100ms

@@ -51,6 +51,17 @@ pub fn get_values(out: &mut Vec<u8>, names: &[&str]) {
     }
 }
 
+/// Replaces the request ID in each of these complete records. An incomplete record at the end stays
+/// as it is.
+pub fn set_request_id(mut records: &mut [u8], id: u16) {
+    while let Some((header, rest)) = records.split_first_chunk_mut::<HEADER>() {
+        header[2..4].copy_from_slice(&id.to_be_bytes());
+        let content = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let length = content + usize::from(header[6]);
+        records = rest.get_mut(length..).unwrap_or_default();
+    }
+}
+
 fn header(out: &mut Vec<u8>, kind: u8, id: u16, length: u16) {
     let [id1, id0] = id.to_be_bytes();
     let [length1, length0] = length.to_be_bytes();

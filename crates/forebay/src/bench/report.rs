@@ -38,7 +38,7 @@ pub fn text(outcome: &Outcome) -> String {
     let head = format!(
         "{what}: {}{}, {}, {}{}",
         counted(outcome.connections as u64, "connection"),
-        if outcome.protocol.has_streams() {
+        if outcome.protocol.has_streams() || outcome.streams > 1 {
             format!(" of {}", counted(outcome.streams as u64, "stream"))
         } else {
             String::new()
