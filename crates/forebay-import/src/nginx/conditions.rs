@@ -90,7 +90,9 @@ fn translate<'a>(
             requests(cx, server, here, directive, *of, phase, out);
         }
         Meaning::OtherMethods(methods) if decides => {
-            let Some(inner) = block.iter().find(|inner| inner.name == "return") else {
+            let inner = block.iter().find(|inner| inner.name == "return");
+            // Two conditions on the method would need two routes for other methods.
+            let Some(inner) = inner.filter(|_| phase.methods.is_none()) else {
                 phase.closed = Some(cx.note(directive, "limit `methods` of the route"));
                 return;
             };
@@ -405,8 +407,16 @@ fn when(keys: &Keys, name: &str, operator: &str, text: &str) -> Meaning {
     if !keys.route("when") || text.contains('$') && mark.is_empty() || !is_readable {
         return Meaning::Unknown;
     }
+    // `$host` is in lower case, and has neither a port nor a dot at its end.
+    let of_host = if name == "host" { host_pattern(text, mark) } else { None };
+    if name == "host" && of_host.is_none() {
+        return Meaning::Unknown;
+    }
+    // A variable is also empty if its field, cookie or parameter has an empty value.
+    let is_not = is_not != (text.is_empty() && mark.is_empty());
     let value = match (text, mark) {
-        ("", "") => Value::Bool(false),
+        _ if of_host.is_some() => Value::from(of_host.unwrap_or_default()),
+        ("", "") => Value::from("~."),
         // nginx compares this text as it is, but `when` would read it as an expression.
         (text, "") if text.starts_with('~') => return Meaning::Unknown,
         (text, mark) => Value::Text(format!("{mark}{text}")),
@@ -430,6 +440,20 @@ fn when(keys: &Keys, name: &str, operator: &str, text: &str) -> Meaning {
     }
     let when = if is_not { Table::default().with("not", Value::Table(when)) } else { when };
     Meaning::Requests(Box::new((Matcher { when, ..Matcher::default() }, None)))
+}
+
+/// Returns the expression for the field Host that `when` compares, in place of a text or expression
+/// for `$host`. Returns `None` if an end within the expression cannot get a port.
+fn host_pattern(text: &str, mark: &str) -> Option<String> {
+    const END: &str = r"\.?(:[0-9]*)?$";
+    if mark.is_empty() {
+        return (!text.is_empty()).then(|| format!("~*^{}{END}", regex_syntax::escape(text)));
+    }
+    let (start, end) = match text.strip_suffix('$') {
+        Some(start) => (start, END),
+        None => (text, ""),
+    };
+    (!start.contains('$') && !start.ends_with('\\')).then(|| format!("~*{start}{end}"))
 }
 
 /// Returns the old and new paths of a `map` variable.

@@ -61,6 +61,11 @@ pub fn routes(
     }
     let found = match alias(scope) {
         Some(alias) if here.is_exact() => return one_file(cx, scope, here, alias, base),
+        // An alias of an expression is the path of one file.
+        Some(alias) if here.path().is_none() && scope.of_own("alias").is_some() => {
+            let comment = cx.note(alias, "write the directory of these paths in `files`");
+            return vec![missing(base.clone(), comment)];
+        }
         Some(alias) => match here.prefix() {
             Some(prefix) => Base::Alias { prefix, dir: alias.arg(0).to_owned() },
             None => {

@@ -34,13 +34,7 @@ impl Limit {
 
     /// Leaves only the requests with the methods that the limit names.
     pub fn narrow(&self, routes: &mut Vec<DraftRoute>) {
-        routes.retain_mut(|route| match route.matcher.and(&self.methods) {
-            Some(both) => {
-                route.matcher = both;
-                true
-            }
-            None => false,
-        });
+        narrow(&self.methods, routes);
     }
 
     /// Returns routes with the rules on other methods.
@@ -70,6 +64,21 @@ impl Limit {
         let keys = &self.others.keys;
         keys.get("deny") == Some(&Value::from("all")) && keys.get("satisfy").is_none()
     }
+}
+
+/// Leaves only the requests with these methods. Removes the routes of which no request is left.
+pub fn only(methods: &[String], routes: &mut Vec<DraftRoute>) {
+    narrow(&Matcher::default().with_methods(methods.to_vec()), routes);
+}
+
+fn narrow(methods: &Matcher, routes: &mut Vec<DraftRoute>) {
+    routes.retain_mut(|route| match route.matcher.and(methods) {
+        Some(both) => {
+            route.matcher = both;
+            true
+        }
+        None => false,
+    });
 }
 
 #[cfg(test)]
