@@ -180,3 +180,54 @@ fn a_table_of_values_has_nothing_of_one_location() {
          server { listen 8080; location ~ ^/(.)x$ { add_header B $b; proxy_pass http://127.0.0.1:9; } }");
     assert!(!toml.contains("{g1}") && toml.contains("NOT TRANSLATED"), "{toml}");
 }
+
+#[test]
+fn a_prefix_whose_alias_is_a_file_sends_this_file() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("icon.ico"), "icon").unwrap();
+    let root = dir.path().display();
+    let toml = server(&format!(
+        "location /static/favicon.ico {{ alias {root}/icon.ico; }} location / {{ proxy_pass http://127.0.0.1:9; }}"
+    ));
+    let all = routes(&toml);
+    assert!(all[0].contains("path = \"/static/favicon.ico\"\n"), "{toml}");
+    assert!(
+        all[0].contains(&format!("files = \"{root}\"")) && all[0].contains("/icon.ico"),
+        "{toml}"
+    );
+    assert!(all[1].contains("path = \"/static/favicon.ico*\"") && all[1].contains("404"), "{toml}");
+}
+
+#[test]
+fn a_backend_answers_no_path_that_only_files_have() {
+    for lines in [
+        "location / { if (!-e $request_filename) { return 405; } proxy_pass http://127.0.0.1:9; }",
+        "if (!-f $request_filename) { return 404; } location / { proxy_pass http://127.0.0.1:9; }",
+    ] {
+        let toml = server(lines);
+        assert!(!toml.contains("proxy =") && toml.contains("403"), "{toml}");
+    }
+}
+
+#[test]
+fn directories_are_left_to_the_end_of_try_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().display();
+    for (checks, has_index) in
+        [("$uri", false), ("$uri $uri/", true), ("$uri $uri/index.html", true)]
+    {
+        let toml = of(&format!(
+            "server {{ listen 8080; root {root}; location / {{ try_files {checks} @app; }}\n\
+             location @app {{ proxy_pass http://127.0.0.1:9; }} }}"
+        ));
+        assert_eq!(!toml.contains("index = []"), has_index, "{toml}");
+    }
+}
+
+#[test]
+fn requests_of_a_break_get_the_rules_of_the_location() {
+    let toml = server("location /a { if ($arg_k = 1) { break; } deny all; return 200 open; }");
+    let all = routes(&toml);
+    assert!(all[0].contains("when = ") && all[0].contains("403"), "{toml}");
+    assert!(all[1].contains("body = \"open\""), "{toml}");
+}

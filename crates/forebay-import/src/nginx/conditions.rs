@@ -1,7 +1,8 @@
 //! Translates blocks of `return`, `rewrite` and `if`, with the conditions of `if` on the request and
 //! on files.
 
-use super::here::{EarlyStep, Here, Phase};
+use super::here::{EarlyStep, Here, OwnContent, Phase};
+use super::locations::Location;
 use super::rewrites;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
@@ -195,6 +196,21 @@ fn requests<'a>(
         note(cx, directive);
         return;
     }
+    let only_breaks = block.iter().any(|inner| inner.name == "break")
+        && !block.iter().any(|inner| matches!(inner.name.as_str(), "return" | "rewrite" | "if"));
+    if only_breaks {
+        // nginx reads no further `return` and `rewrite` for these requests.
+        match here.location.directive {
+            None => note(cx, directive),
+            Some(_) if phase.closed.is_some() => {}
+            Some(_) => {
+                let Here { matcher, found, .. } = narrow;
+                let rewrite = phase.rewrite.clone();
+                out.push(EarlyStep::Content(OwnContent { matcher, found, rewrite }));
+            }
+        }
+        return;
+    }
     let mut inner = Phase::default();
     let mut steps = Vec::new();
     run(cx, server, &narrow, block, &mut inner, &mut steps);
@@ -239,10 +255,23 @@ fn missing<'a>(
                 }
             }
             "proxy_pass" => phase.missing_pass = Some(inner),
+            "return" if passes_on(server, here) => {
+                let next = "a backend answers for missing files, too: limit the paths of the route";
+                phase.closed.get_or_insert(cx.note(directive, next));
+            }
             "return" if inner.arg(0) == "404" => {}
             "break" | "set" => {}
             _ => drop(cx.note(inner, "Forebay answers 404 for a missing file")),
         }
+    }
+}
+
+/// Returns true if a backend answers some of these requests, which does not look for files.
+fn passes_on(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
+    let passes = |location: &Location<'_>| location.passes_on_without_files();
+    match here.location.directive {
+        Some(_) => passes(here.location),
+        None => server.locations.iter().any(passes),
     }
 }
 

@@ -91,6 +91,14 @@ impl<'a> Location<'a> {
         &self.inner
     }
 
+    /// Returns true if a backend answers that does not look for files, as a FastCGI application does.
+    pub fn passes_on_without_files(&self) -> bool {
+        let passes = |directive: &Directive| {
+            directive.name.ends_with("_pass") && directive.name != "fastcgi_pass"
+        };
+        self.scope.own().iter().any(passes) || self.inner.iter().any(Self::passes_on_without_files)
+    }
+
     fn is_regex(&self) -> bool {
         matches!(self.kind, LocationKind::Regex { .. })
     }

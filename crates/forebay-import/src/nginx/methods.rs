@@ -24,7 +24,7 @@ impl Limit {
         // nginx reads the names of methods without regard to case.
         let mut methods: Vec<String> =
             limit.args.iter().map(|method| method.to_ascii_uppercase()).collect();
-        if methods.iter().any(|method| method == "GET") {
+        if methods.iter().any(|method| method == "GET") && !methods.iter().any(|m| m == "HEAD") {
             methods.push("HEAD".into());
         }
         let methods = Matcher::default().with_methods(methods);
