@@ -1,7 +1,7 @@
 //! The request fields that a configuration of Forebay cannot set, or need not set.
 
 /// Fields that Forebay sends to HTTP servers by itself, each with the values of nginx that have the
-/// same effect. An empty list stands for all values.
+/// same effect. An empty list means all values.
 const SENT: [(&str, &[&str]); 7] = [
     ("host", &[]),
     ("x-forwarded-for", &["$proxy_add_x_forwarded_for", "$remote_addr", "$http_x_forwarded_for"]),
@@ -26,7 +26,7 @@ const OWN: [&str; 9] = [
     "transfer-encoding",
 ];
 
-/// What Forebay does with a request field that nginx sets.
+/// The treatment of a request field that nginx sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fixed {
     /// Forebay sends the field with a value of the same effect.
@@ -37,7 +37,7 @@ pub enum Fixed {
     Own,
 }
 
-/// Returns what Forebay does with a field; `None` if the configuration may set the field.
+/// Returns the treatment of a field; `None` if the configuration may set the field.
 pub fn of(name: &str, value: &str) -> Option<Fixed> {
     if OWN.iter().any(|own| own.eq_ignore_ascii_case(name)) {
         return Some(Fixed::Own);

@@ -66,7 +66,7 @@ impl Limit {
     }
 }
 
-/// Leaves only the requests with these methods. Removes the routes of which no request is left.
+/// Leaves only the requests with these methods. Removes routes without a remaining request.
 pub fn only(methods: &[String], routes: &mut Vec<DraftRoute>) {
     narrow(&Matcher::default().with_methods(methods.to_vec()), routes);
 }
