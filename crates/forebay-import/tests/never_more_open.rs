@@ -231,3 +231,24 @@ fn requests_of_a_break_get_the_rules_of_the_location() {
     assert!(all[0].contains("when = ") && all[0].contains("403"), "{toml}");
     assert!(all[1].contains("body = \"open\""), "{toml}");
 }
+
+#[test]
+fn a_return_after_a_condition_on_the_method_answers_only_its_methods() {
+    for (before, after) in [("", ""), ("location / { ", " }")] {
+        let toml = server(&format!(
+            "{before}if ($request_method !~ ^(GET|HEAD)$) {{ return 405; }} return 200 open;{after}"
+        ));
+        let all = routes(&toml);
+        let open = all.iter().find(|route| route.contains("body = \"open\"")).unwrap();
+        assert!(open.contains("methods = [\"GET\", \"HEAD\"]") && toml.contains("405"), "{toml}");
+    }
+}
+
+#[test]
+fn an_inner_location_takes_no_path_of_a_longer_prefix_beside_its_block() {
+    let toml = server(
+        "location /a/ { location = /a/b/ { return 200 exact; } location /a/b/c/ { return 200 inner; } }\n\
+         location /a/b/ { deny all; }",
+    );
+    assert!(!toml.contains("exact\"") && !toml.contains("inner\""), "{toml}");
+}

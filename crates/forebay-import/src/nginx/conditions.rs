@@ -44,6 +44,7 @@ pub fn run<'a>(
     out: &mut Vec<EarlyStep>,
 ) {
     for directive in block {
+        let (known, methods) = (out.len(), phase.methods.clone());
         match directive.name.as_str() {
             "return" => {
                 let variables = here.variables(server);
@@ -62,10 +63,26 @@ pub fn run<'a>(
             "if" => translate(cx, server, here, directive, phase, out),
             _ => {}
         }
+        // An earlier condition has answered all other methods.
+        if let Some(methods) = methods {
+            let limit = Matcher::default().with_methods(methods);
+            let added = out.split_off(known);
+            out.extend(added.into_iter().filter_map(|step| narrowed(step, &limit)));
+        }
         if phase.is_done {
             return;
         }
     }
+}
+
+/// Returns the step for requests that `limit` takes, too; `None` if there are none.
+fn narrowed(mut step: EarlyStep, limit: &Matcher) -> Option<EarlyStep> {
+    let matcher = match &mut step {
+        EarlyStep::Route(route) => &mut route.matcher,
+        EarlyStep::Content(own) => &mut own.matcher,
+    };
+    *matcher = matcher.and(limit)?;
+    Some(step)
 }
 
 /// Translates an `if` block.

@@ -426,6 +426,7 @@ fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRo
     let mut out = answer::before(cx, server, &here, server.scope.own(), &mut phase);
     server.maintenance = phase.maintenance.take();
     if phase.is_done {
+        out.extend(phase.otherwise);
         return out;
     }
     if let Some(comment) = phase.closed.take() {
