@@ -27,7 +27,7 @@ use forebay_origin::rules::{instead, keeps_from, rules_above, rules_beside};
 use forebay_server::dispatch::{ambiguous_route, kept_from_scripts, only_internal};
 use forebay_server::forwarded::find_client;
 use forebay_server::rewrite::{fallback_path, rewrite_request, target as rewritten_target};
-use forebay_server::route::{Instead, best_site};
+use forebay_server::route::{Instead, best_site, is_index_of};
 use forebay_wire::http1::RequestFraming;
 
 use crate::build::{by_https, places, slashes, trust};
@@ -292,11 +292,17 @@ fn rules(
 ) -> Result<bool, Fault> {
     for (above, path) in rules_above(site, plan, at, request)? {
         let rule = &site.routes[above];
+        let is_index = is_index_of(&request.path, &path);
         let path = [b"the one on line ", rule.line.to_string().as_bytes(), b" applies to ", &path]
             .concat();
         text.item("rule", &path);
         text.answer.route = Some(above);
-        gate(rule, request, text)?;
+        // An index file answers by an internal redirect, so `internal` admits the request.
+        let was_internal = request.is_internal;
+        request.is_internal |= is_index;
+        let outcome = gate(rule, request, text);
+        request.is_internal = was_internal;
+        outcome?;
         if keeps_from(site, plan, above).contains(&at) {
             return Err(kept_from_scripts());
         }

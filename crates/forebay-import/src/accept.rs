@@ -122,6 +122,7 @@ fn with_site(draft: &Draft, site: DraftSite) -> Draft {
         sites: vec![site],
         upstreams: draft.upstreams.clone(),
         apps: draft.apps.clone(),
+        maps: draft.maps.clone(),
         omits_tests: true,
         ..Draft::default()
     };

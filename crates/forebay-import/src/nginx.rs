@@ -9,6 +9,7 @@ mod cache;
 mod conditions;
 mod fields;
 mod files_of;
+mod fixed_fields;
 mod here;
 mod internal;
 mod listeners;

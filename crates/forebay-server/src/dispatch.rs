@@ -11,7 +11,7 @@ use crate::body::Body;
 use crate::exchange::{Exchange, Gate};
 use crate::reply::{Reply, is_preflight};
 use crate::rewrite::{fall_back, rewrite_here};
-use crate::route::{Instead, Route, Site};
+use crate::route::{Instead, Route, Site, is_index_of};
 use crate::stream::Stream;
 
 /// Maximum number of unread body bytes that are read to keep the connection.
@@ -143,7 +143,12 @@ async fn apply_rules<'s>(
         prepare(exchange, rule);
         if let Some(gate) = &rule.gate {
             note_gate(exchange.reply.stream(), gate.as_ref());
-            if !gate.admit(exchange).await? {
+            // An index file answers by an internal redirect, so `internal` admits the request.
+            let was_internal = exchange.request.is_internal;
+            exchange.request.is_internal |= is_index_of(&exchange.request.path, &path);
+            let outcome = gate.admit(exchange).await;
+            exchange.request.is_internal = was_internal;
+            if !outcome? {
                 return Ok(Ruling::Answered(rule));
             }
         }

@@ -214,6 +214,12 @@ impl Rule {
     }
 }
 
+/// Returns true if `other` is the path of an index file of the directory `path`.
+pub fn is_index_of(path: &[u8], other: &[u8]) -> bool {
+    let name = other.strip_prefix(path).filter(|_| path.ends_with(b"/"));
+    name.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
+}
+
 /// Sends files that an origin names.
 pub struct Sendfile {
     /// Directory that must contain the files that absolute paths name.

@@ -249,11 +249,13 @@ fn compare(nginx: &Peer, forebay: &Forebay, requests: &[&str]) {
     assert!(wrong.is_empty(), "{}\n{file}", wrong.join("\n"));
 }
 
-/// Starts a server that answers with the request that it got.
+/// Starts a server that answers with the request that it got. Below `/choose`, it sends
+/// X-Accel-Redirect with the value of the parameter `to`.
 fn echo() -> Option<Peer> {
     peer::nginx(
         "server { listen 127.0.0.1:{port}; default_type text/plain; \
-         return 200 \"$request_method $request_uri $http_x_real_ip\"; }",
+         location / { return 200 \"$request_method $request_uri $http_x_real_ip\"; } \
+         location /choose { add_header X-Accel-Redirect $arg_to; return 200 \"no\"; } }",
     )
 }
 
@@ -297,7 +299,17 @@ fn replayed_requests_to_files_and_servers_agree() {
             location /ping { default_type text/plain; return 200 "pong"; }
             location /named/ { try_files $uri @app; }
             location @app { proxy_pass http://127.0.0.1:{backend}; }
-            location /internal/ { internal; alias {dir}/static/; }
+            location /internal/ {
+                internal;
+                alias {dir}/static/;
+                location /internal/deep { return 200 "deep"; }
+            }
+            location /choose { proxy_pass http://127.0.0.1:{backend}; }
+            location /choose/ignored {
+                proxy_ignore_headers X-Accel-Redirect;
+                proxy_pass http://127.0.0.1:{backend};
+            }
+            location /keyed { if ($arg_key = "") { return 403; } return 200 "keyed"; }
             location = /secret { internal; return 200 "secret"; }
             location = /after { return 200 "secret"; internal; }
             location /inside/ { internal; proxy_pass http://127.0.0.1:{backend}; }
@@ -314,6 +326,15 @@ fn replayed_requests_to_files_and_servers_agree() {
     "#;
     let Some((nginx, forebay)) = both(server, &folder, backend.port()) else { return };
     let requests = [
+        "GET /choose?to=/internal/a.txt",
+        "GET /choose?to=/internal/missing",
+        "GET /choose?to=/internal/deep",
+        "GET /choose?to=/secret",
+        "GET /choose/ignored?to=/secret",
+        "GET /internal/deep",
+        "GET /keyed",
+        "GET /keyed?key=",
+        "GET /keyed?key=1",
         "GET /",
         "GET /index.html",
         "GET /missing",

@@ -132,6 +132,8 @@ fn compile(pattern: &str, ignores_case: bool) -> Result<Compiled, String> {
     let syntax = syntax::Config::new()
         .utf8(false)
         .unicode(false)
+        // Otherwise, a rule such as `^/admin/.*$` would leave out `/admin/x%0A`.
+        .dot_matches_new_line(true)
         .case_insensitive(ignores_case)
         .nest_limit(50);
     let mut builder = Compiled::builder();

@@ -118,3 +118,37 @@ fn rewrites_and_fallbacks_lead_to_internal_routes() {
         }
     });
 }
+
+#[test]
+fn index_files_lead_to_internal_routes_and_other_rules_hold_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("php")).unwrap();
+    std::fs::create_dir(folder.path().join("closed")).unwrap();
+    for name in ["index.html", "php/index.php", "closed/index.html"] {
+        std::fs::write(folder.path().join(name), "index").unwrap();
+    }
+    let root = folder.path().display();
+    let routes = format!(
+        "[[site.route]]\npath = \"/closed/index.html\"\ninternal = true\nallow = [\"10.0.0.0/8\"]\n\
+         files = \"{root}/closed\"\n\
+         [[site.route]]\npath = \"/index.html\"\ninternal = true\nfiles = \"{root}\"\n\
+         [[site.route]]\nsuffix = \".php\"\ninternal = true\n\
+         fastcgi = {{ to = \"10.0.0.1:9000\", root = \"{root}\" }}\n\
+         [[site.route]]\npath = \"/*\"\nfiles = {{ root = \"{root}\", index = [\"index.html\", \"index.php\"] }}\n"
+    );
+    in_memory(&routes, async |world| {
+        for (target, status) in [
+            ("/", 200),
+            ("/index.html", 404),
+            // No application listens.
+            ("/php/", 502),
+            ("/php/index.php", 404),
+            ("/php/index.php/", 404),
+            ("/php/x.php", 404),
+            ("/closed/", 403),
+            ("/closed/index.html", 404),
+        ] {
+            assert_eq!(get(world, target).await.status(), status, "{target}");
+        }
+    });
+}

@@ -35,6 +35,7 @@ mod front;
 mod groups;
 mod grpc;
 mod handing_on;
+mod hostile;
 mod http2;
 mod http2_abuse;
 mod http2_backends;

@@ -28,6 +28,8 @@ struct ClientRules {
     deny: Vec<String>,
     grants_all: bool,
     denies_all: bool,
+    /// True if `Order` and `Deny` refuse all clients that no `Allow` names.
+    denies_hosts: bool,
     needs_user: bool,
 }
 
@@ -69,14 +71,10 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     if order.is_some() && rules.denies_all && allows_others && !rules.allow.is_empty() {
         rules.denies_all = false;
     }
-    if order.is_some()
-        && !allows_others
-        && !rules.grants_all
-        && rules.allow.is_empty()
-        && !rules.needs_user
-    {
+    if order.is_some() && !allows_others && !rules.grants_all && rules.allow.is_empty() {
         // `Order allow,deny` refuses all clients that no `Allow` names.
         rules.denies_all = true;
+        rules.denies_hosts = true;
     }
     if order.is_some() && !allows_others && layer.iter().any(denies_everybody) {
         // After `Order allow,deny`, a `Deny` wins over each `Allow`.
@@ -153,6 +151,7 @@ fn read(
             if who.eq_ignore_ascii_case("all") {
                 rules.grants_all |= is_allow;
                 rules.denies_all |= !is_allow;
+                rules.denies_hosts |= !is_allow;
             } else {
                 match network(who) {
                     Some(who) if is_allow => rules.allow.push(who),
@@ -237,7 +236,10 @@ fn network(text: &str) -> Option<String> {
 fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &mut Gate) {
     // In Apache, one matching `Require` line is enough. In Forebay, a request must satisfy every
     // key.
-    if rules.denies_all && rules.allow.is_empty() && !rules.needs_user {
+    let is_any =
+        last(layers, "Satisfy").is_some_and(|satisfy| satisfy.arg(0).eq_ignore_ascii_case("any"));
+    let needs_only_user = rules.needs_user && (is_any || !rules.denies_hosts);
+    if rules.denies_all && rules.allow.is_empty() && !needs_only_user {
         gate.keys.set("deny", "all");
         return;
     }
@@ -278,10 +280,7 @@ fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &m
             }
         }
     }
-    if last(layers, "Satisfy").is_some_and(|satisfy| satisfy.arg(0).eq_ignore_ascii_case("any"))
-        && cx.keys.route("satisfy")
-        && gate.keys.0.len() > 1
-    {
+    if is_any && cx.keys.route("satisfy") && gate.keys.0.len() > 1 {
         gate.keys.set("satisfy", "any");
     }
 }
@@ -326,6 +325,9 @@ mod tests {
             ),
             ("Order allow,deny\nDeny from all\nAllow from 10.0.0.0/8", "deny = \"all\""),
             ("Order deny,allow\nDeny from all\nAllow from 10.0.0.0/8", "allow = [\"10.0.0.0/8\"]"),
+            // A right password does not help a client that `Deny` refuses.
+            ("Order deny,allow\nDeny from all\nRequire valid-user", "deny = \"all\""),
+            ("Order allow,deny\nRequire valid-user", "deny = \"all\""),
             ("SSLRequireSSL", "status = 403"),
             ("<Limit POST>\nRequire all denied\n</Limit>", "status = 403"),
         ] {

@@ -32,7 +32,10 @@ pub fn gate(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Gate {
     addresses(cx, &scope.any(&["allow", "deny"]), &mut gate);
     password(cx, scope, &mut gate);
     subrequest(cx, scope, &mut gate);
-    if scope.value("satisfy") == Some("any") && gate.keys.0.len() > 1 {
+    let is_address = |key: &str| matches!(key, "allow" | "deny");
+    let others = gate.keys.0.iter().filter(|(key, _)| !is_address(key)).count();
+    let rules = others + usize::from(others < gate.keys.0.len());
+    if scope.value("satisfy") == Some("any") && rules > 1 {
         if cx.keys.route("satisfy") {
             gate.keys.set("satisfy", "any");
         } else if let Some(directive) = scope.nearest("satisfy") {
@@ -174,11 +177,32 @@ fn auth_target(scope: &Scope<'_>, path: &str) -> Option<String> {
     let mut locations = scope.every("location");
     let location =
         locations.find(|location| location.args.last().is_some_and(|last| last == path))?;
+    // Forebay asks the server itself, so nothing else in the location would count.
+    let decides = ["if", "return", "rewrite", "try_files", "limit_except"];
+    if location.inside().iter().any(|inner| decides.contains(&inner.name.as_str())) {
+        return None;
+    }
     let pass = location.inside().iter().find(|inner| inner.name == "proxy_pass")?;
-    let url = pass.arg(0);
+    let url = with_server(scope, pass.arg(0))?;
     let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
-    let url = if has_path { url.to_owned() } else { format!("{url}{path}") };
+    let url = if has_path { url } else { format!("{url}{path}") };
     (!url.contains('$') && url.starts_with("http")).then_some(url)
+}
+
+/// Returns a URL with the address of its server in place of the name of an `upstream`. Returns `None`
+/// if the `upstream` has several servers.
+fn with_server(scope: &Scope<'_>, url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (name, path) = rest.split_at(end);
+    let Some(upstream) = scope.every("upstream").find(|upstream| upstream.arg(0) == name) else {
+        return Some(url.to_owned());
+    };
+    let mut servers = upstream.inside().iter().filter(|inner| inner.name == "server");
+    match (servers.next(), servers.next()) {
+        (Some(only), None) => Some(format!("{scheme}://{}{path}", only.arg(0))),
+        _ => None,
+    }
 }
 
 /// Returns the field with the user's name in the answers of the server of `auth_request`.

@@ -5,7 +5,7 @@ use super::access::{Gate, gate, guard};
 use super::conditions;
 use super::here::{EarlyStep, Here, OwnContent, Phase};
 use super::locations::{Location, LocationKind, Slot, longest};
-use super::methods::Limit;
+use super::methods::{self, Limit};
 use super::pages::pages;
 use super::rewrites;
 use super::server::TranslatedServer;
@@ -14,7 +14,7 @@ use super::variables::Variables;
 use super::{Cx, backends, fields, files_of, internal, maintenance, maps, names};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
-use crate::pattern::{self, PatternConditions, Use, classify_with_exception};
+use crate::pattern::{self, PatternConditions, Use, classify, classify_with_exception};
 use crate::template;
 use crate::value::{Table, Value};
 
@@ -47,7 +47,26 @@ pub fn routes<'a>(
         Err((why, superset)) => return unknown(cx, server, here, &why, superset),
     };
     out.extend(of_here(cx, server, &here));
+    out.extend(near_scripts(cx, server, &here));
     out
+}
+
+/// Returns the route for paths such as `/a.php.bak`, which `location ~ \.php` sends to an
+/// application, too. No route sends the files of these paths.
+fn near_scripts<'a>(
+    cx: &Cx<'a>,
+    server: &TranslatedServer<'a>,
+    here: &Here<'_, 'a>,
+) -> Option<DraftRoute> {
+    let LocationKind::Regex { text, ignore_case } = here.location.kind else { return None };
+    let is_script = here.found.as_ref().is_some_and(|found| found.is_script);
+    let is_wider =
+        classify(text, false, cx.keys, Use::Exact).is_ok_and(|of| of.matcher.regex.is_some());
+    let whole = pattern::as_regex(text, ignore_case, cx.keys).filter(|_| is_script && is_wider)?;
+    let matcher = whole.matcher.within(here.region.unwrap_or("/"))?;
+    let mut route = DraftRoute { matcher, ..here.route(server) }.respond(404);
+    route.comments.push("nginx sends these paths to the application, too.".into());
+    Some(route)
 }
 
 type Condition = (Matcher, Option<PatternConditions>);
@@ -94,10 +113,37 @@ fn except<'a>(
     for path in except.paths {
         let start = path.trim_end_matches('*').trim_end_matches('/').to_owned() + "/";
         let Some(location) = longest(&server.locations, &start) else { continue };
+        out.extend(found_deeper(cx, server, here, &start));
         let matcher = Matcher::prefix(&start);
         out.extend(of_here(cx, server, &Here { location, matcher, found: None, region: None }));
     }
     out
+}
+
+/// Returns routes for the paths below `start` that the location's expression matches in a later
+/// segment. An expression without `^` excludes `start` only at its first match.
+fn found_deeper<'a>(
+    cx: &mut Cx<'a>,
+    server: &TranslatedServer<'a>,
+    here: &Here<'_, 'a>,
+    start: &str,
+) -> Vec<DraftRoute> {
+    let Some(regex) = here.found.as_ref().and_then(|found| found.matcher.regex.as_deref()) else {
+        return Vec::new();
+    };
+    let (flag, text) = match regex.strip_prefix("~*") {
+        Some(text) => ("~*", text),
+        None => ("", regex),
+    };
+    if text.starts_with('^') {
+        return Vec::new();
+    }
+    let start = regex_syntax::escape(start.trim_end_matches('/'));
+    let regex = Some(format!("{flag}^{start}.*(?:{text})"));
+    let matcher = Matcher { regex, ..Matcher::default() };
+    let found = PatternConditions { matcher: matcher.clone(), ..PatternConditions::default() };
+    let deeper = Here { location: here.location, matcher, found: Some(found), region: here.region };
+    of_here(cx, server, &deeper)
 }
 
 /// Returns the route of a location whose condition Forebay cannot express. The route is closed, so
@@ -257,7 +303,7 @@ fn content<'a>(
     if let Some(comment) = phase.closed.take().or_else(|| rules.closed.clone()) {
         return vec![base.closed(comment)];
     }
-    if let Some(directive) = scope.of_own("internal").filter(|_| entry.is_some()) {
+    if let Some(directive) = scope.nearest("internal").filter(|_| entry.is_some()) {
         let next = "clients may also ask for this script by its own name, because a rule for the \
                     script would close all paths that it answers";
         base.comments.push(cx.note(directive, next));
@@ -284,17 +330,15 @@ fn content<'a>(
         }
         fields::decorate(cx, &variables, route);
         internal::redirects(cx, server, scope, route);
-        if let Some(methods) = &phase.methods
-            && let Some(both) = route.matcher.and(&Matcher::default().with_methods(methods.clone()))
-        {
-            route.matcher = both;
-        }
         guard(route, &rules);
     }
     if !rules.is_open() && !routes.iter().any(|route| route.matcher.covers(&here.matcher)) {
         let mut rest = here.route(server).respond(403);
         rest.comments.push("The rules hold for all other paths of this location, too.".into());
         routes.push(rest);
+    }
+    if let Some(methods) = &phase.methods {
+        methods::only(methods, &mut routes);
     }
     let limit = Limit::of(cx, scope);
     let mut rest = match &limit {

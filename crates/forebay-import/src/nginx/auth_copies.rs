@@ -1,5 +1,6 @@
 //! Finds the fields of an `auth_request` answer that nginx passes on (`auth_request_set`).
 
+use super::fixed_fields;
 use super::scope::Scope;
 
 /// A field of the answer that a backend gets.
@@ -11,26 +12,6 @@ pub struct AuthCopy {
     pub answer: String,
 }
 
-/// Fields that Forebay sets itself, and others that a configuration cannot set.
-const FIXED: [&str; 16] = [
-    "host",
-    "x-forwarded-for",
-    "x-forwarded-proto",
-    "x-forwarded-host",
-    "x-forwarded-scheme",
-    "upgrade",
-    "connection",
-    "content-length",
-    "expect",
-    "http2-settings",
-    "keep-alive",
-    "proxy",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-];
-
 /// Returns the fields of the answer to `auth_request` that the backend of a scope gets. If no
 /// directive sends a field to the backend, copies it with its own name, so that clients cannot send
 /// that field.
@@ -38,7 +19,7 @@ pub fn auth_copies(scope: &Scope<'_>) -> Vec<AuthCopy> {
     let mut copies: Vec<AuthCopy> = Vec::new();
     let mut add = |name: String, answer: &str| {
         let is_new = copies.iter().all(|copy| !copy.name.eq_ignore_ascii_case(&name));
-        if is_new && !FIXED.contains(&&*name.to_ascii_lowercase()) {
+        if is_new && fixed_fields::of(&name, "").is_none() {
             copies.push(AuthCopy { name, answer: answer.to_owned() });
         }
     };

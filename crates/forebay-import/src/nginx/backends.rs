@@ -1,6 +1,7 @@
 //! Translates `proxy_pass` and the other directives that pass requests to servers.
 
 use super::auth_copies::{field_of_parameter, is_copied};
+use super::fixed_fields::{self, Fixed};
 use super::here::Here;
 use super::scope::Scope;
 use super::syntax::Directive;
@@ -13,31 +14,6 @@ use crate::mount::{Mount, mount};
 use crate::template;
 use crate::units::duration;
 use crate::value::{Table, Value};
-
-/// Fields that Forebay sends to HTTP servers by itself, with the usual values.
-const SENT: [&str; 7] = [
-    "host",
-    "x-forwarded-for",
-    "x-forwarded-proto",
-    "x-forwarded-host",
-    "upgrade",
-    "connection",
-    "x-forwarded-scheme",
-];
-
-/// Fields that a configuration of Forebay cannot set. Forebay removes those that a client must not
-/// send.
-const OWN: [&str; 9] = [
-    "content-length",
-    "expect",
-    "http2-settings",
-    "keep-alive",
-    "proxy",
-    "proxy-connection",
-    "te",
-    "trailer",
-    "transfer-encoding",
-];
 
 /// Sets the key `proxy` of a route. An error is the next step for the user.
 pub fn proxy(
@@ -167,16 +143,17 @@ fn request_fields(
         }
     }
     for field in fields {
-        let lower = field.arg(0).to_ascii_lowercase();
-        if SENT.contains(&lower.as_str()) {
-            continue;
-        }
-        if OWN.contains(&lower.as_str()) {
-            if !field.arg(1).is_empty() {
-                let next = "Forebay sets or removes this field itself: remove the line";
-                route.comments.push(cx.note(field, next));
+        let fixed = fixed_fields::of(field.arg(0), field.arg(1));
+        match fixed {
+            Some(Fixed::Sent) => continue,
+            Some(Fixed::Own) => {
+                if !field.arg(1).is_empty() {
+                    let next = "Forebay sets or removes this field itself: remove the line";
+                    route.comments.push(cx.note(field, next));
+                }
+                continue;
             }
-            continue;
+            Some(Fixed::SentOtherwise) | None => {}
         }
         let name = field.arg(0).replace('_', "-");
         if !cx.keys.route("request_headers") {
@@ -188,13 +165,21 @@ fn request_fields(
         if is_copied(variables.scope, &name, field.arg(1)) {
             continue;
         }
-        let value = value_maps::fill(cx, variables, field.arg(1));
-        let value = value.unwrap_or_else(|unknown| {
-            let next =
-                format!("{unknown} has no placeholder, so the client's own field is removed");
-            route.comments.push(cx.note(field, next));
-            String::new()
-        });
+        let value = match value_maps::fill(cx, variables, field.arg(1)) {
+            Ok(value) => value,
+            Err(unknown) => {
+                let effect = match fixed {
+                    Some(_) => "Forebay sends its own value",
+                    None => "the client's own field is removed",
+                };
+                let next = format!("{unknown} has no placeholder, so {effect}");
+                route.comments.push(cx.note(field, next));
+                if fixed.is_some() {
+                    continue;
+                }
+                String::new()
+            }
+        };
         route.keys.table("request_headers").set(&name, value);
     }
 }

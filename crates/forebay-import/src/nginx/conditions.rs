@@ -1,7 +1,8 @@
 //! Translates blocks of `return`, `rewrite` and `if`, with the conditions of `if` on the request and
 //! on files.
 
-use super::here::{EarlyStep, Here, Phase};
+use super::here::{EarlyStep, Here, OwnContent, Phase};
+use super::locations::Location;
 use super::rewrites;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
@@ -43,6 +44,7 @@ pub fn run<'a>(
     out: &mut Vec<EarlyStep>,
 ) {
     for directive in block {
+        let (known, methods) = (out.len(), phase.methods.clone());
         match directive.name.as_str() {
             "return" => {
                 let variables = here.variables(server);
@@ -61,10 +63,26 @@ pub fn run<'a>(
             "if" => translate(cx, server, here, directive, phase, out),
             _ => {}
         }
+        // An earlier condition has answered all other methods.
+        if let Some(methods) = methods {
+            let limit = Matcher::default().with_methods(methods);
+            let added = out.split_off(known);
+            out.extend(added.into_iter().filter_map(|step| narrowed(step, &limit)));
+        }
         if phase.is_done {
             return;
         }
     }
+}
+
+/// Returns the step for requests that `limit` takes, too; `None` if there are none.
+fn narrowed(mut step: EarlyStep, limit: &Matcher) -> Option<EarlyStep> {
+    let matcher = match &mut step {
+        EarlyStep::Route(route) => &mut route.matcher,
+        EarlyStep::Content(own) => &mut own.matcher,
+    };
+    *matcher = matcher.and(limit)?;
+    Some(step)
 }
 
 /// Translates an `if` block.
@@ -90,7 +108,9 @@ fn translate<'a>(
             requests(cx, server, here, directive, *of, phase, out);
         }
         Meaning::OtherMethods(methods) if decides => {
-            let Some(inner) = block.iter().find(|inner| inner.name == "return") else {
+            let inner = block.iter().find(|inner| inner.name == "return");
+            // Two conditions on the method would need two routes for other methods.
+            let Some(inner) = inner.filter(|_| phase.methods.is_none()) else {
                 phase.closed = Some(cx.note(directive, "limit `methods` of the route"));
                 return;
             };
@@ -193,6 +213,21 @@ fn requests<'a>(
         note(cx, directive);
         return;
     }
+    let only_breaks = block.iter().any(|inner| inner.name == "break")
+        && !block.iter().any(|inner| matches!(inner.name.as_str(), "return" | "rewrite" | "if"));
+    if only_breaks {
+        // nginx reads no further `return` and `rewrite` for these requests.
+        match here.location.directive {
+            None => note(cx, directive),
+            Some(_) if phase.closed.is_some() => {}
+            Some(_) => {
+                let Here { matcher, found, .. } = narrow;
+                let rewrite = phase.rewrite.clone();
+                out.push(EarlyStep::Content(OwnContent { matcher, found, rewrite }));
+            }
+        }
+        return;
+    }
     let mut inner = Phase::default();
     let mut steps = Vec::new();
     run(cx, server, &narrow, block, &mut inner, &mut steps);
@@ -237,10 +272,23 @@ fn missing<'a>(
                 }
             }
             "proxy_pass" => phase.missing_pass = Some(inner),
+            "return" if passes_on(server, here) => {
+                let next = "a backend answers for missing files, too: limit the paths of the route";
+                phase.closed.get_or_insert(cx.note(directive, next));
+            }
             "return" if inner.arg(0) == "404" => {}
             "break" | "set" => {}
             _ => drop(cx.note(inner, "Forebay answers 404 for a missing file")),
         }
+    }
+}
+
+/// Returns true if a backend answers some of these requests, which does not look for files.
+fn passes_on(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
+    let passes = |location: &Location<'_>| location.passes_on_without_files();
+    match here.location.directive {
+        Some(_) => passes(here.location),
+        None => server.locations.iter().any(passes),
     }
 }
 
@@ -405,8 +453,16 @@ fn when(keys: &Keys, name: &str, operator: &str, text: &str) -> Meaning {
     if !keys.route("when") || text.contains('$') && mark.is_empty() || !is_readable {
         return Meaning::Unknown;
     }
+    // `$host` is in lower case, and has neither a port nor a dot at its end.
+    let of_host = if name == "host" { host_pattern(text, mark) } else { None };
+    if name == "host" && of_host.is_none() {
+        return Meaning::Unknown;
+    }
+    // A variable is also empty if its field, cookie or parameter has an empty value.
+    let is_not = is_not != (text.is_empty() && mark.is_empty());
     let value = match (text, mark) {
-        ("", "") => Value::Bool(false),
+        _ if of_host.is_some() => Value::from(of_host.unwrap_or_default()),
+        ("", "") => Value::from("~."),
         // nginx compares this text as it is, but `when` would read it as an expression.
         (text, "") if text.starts_with('~') => return Meaning::Unknown,
         (text, mark) => Value::Text(format!("{mark}{text}")),
@@ -430,6 +486,20 @@ fn when(keys: &Keys, name: &str, operator: &str, text: &str) -> Meaning {
     }
     let when = if is_not { Table::default().with("not", Value::Table(when)) } else { when };
     Meaning::Requests(Box::new((Matcher { when, ..Matcher::default() }, None)))
+}
+
+/// Returns the expression for the field Host that `when` compares, in place of a text or expression
+/// for `$host`. Returns `None` if an end within the expression cannot get a port.
+fn host_pattern(text: &str, mark: &str) -> Option<String> {
+    const END: &str = r"\.?(:[0-9]*)?$";
+    if mark.is_empty() {
+        return (!text.is_empty()).then(|| format!("~*^{}{END}", regex_syntax::escape(text)));
+    }
+    let (start, end) = match text.strip_suffix('$') {
+        Some(start) => (start, END),
+        None => (text, ""),
+    };
+    (!start.contains('$') && !start.ends_with('\\')).then(|| format!("~*{start}{end}"))
 }
 
 /// Returns the old and new paths of a `map` variable.

@@ -61,6 +61,18 @@ pub fn routes(
     }
     let found = match alias(scope) {
         Some(alias) if here.is_exact() => return one_file(cx, scope, here, alias, base),
+        Some(alias) if is_file(cx, here, alias) => {
+            let mut file = base.clone();
+            file.matcher.paths = vec![here.path().unwrap_or("/").to_owned()];
+            let mut routes = one_file(cx, scope, here, alias, &file);
+            routes.push(missing(base.clone(), "These paths have no file.".into()));
+            return routes;
+        }
+        // An alias of an expression is the path of one file.
+        Some(alias) if here.path().is_none() && scope.of_own("alias").is_some() => {
+            let comment = cx.note(alias, "write the directory of these paths in `files`");
+            return vec![missing(base.clone(), comment)];
+        }
         Some(alias) => match here.prefix() {
             Some(prefix) => Base::Alias { prefix, dir: alias.arg(0).to_owned() },
             None => {
@@ -181,6 +193,19 @@ fn alias_of_group(
     Some(route)
 }
 
+/// Returns true for a prefix location whose alias is one file: `location /x.ico { alias /dir/y.ico; }`.
+fn is_file(cx: &Cx<'_>, here: &Here<'_, '_>, alias: &Directive) -> bool {
+    let extension =
+        |path: &str| path.rsplit('/').next()?.rsplit_once('.').map(|(_, e)| e.to_owned());
+    let Some(path) = here.path().filter(|path| here.matcher.paths[..] == [format!("{path}*")])
+    else {
+        return false;
+    };
+    let file = files::below(&cx.dir, alias.arg(0));
+    let has_extension = extension(path).is_some() && extension(path) == extension(&file);
+    (has_extension || std::path::Path::new(&file).is_file()) && !files::is_directory(&file)
+}
+
 /// Returns a route for `location = /x { alias /dir/y; }`.
 fn one_file(
     cx: &mut Cx<'_>,
@@ -223,7 +248,10 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
             index.push(name.as_str());
         }
     }
-    if !index.is_empty() && index[..] != ["index.html"] {
+    if !tries_directories(scope) {
+        // nginx leaves directories to the last argument of `try_files`.
+        table.set("index", Vec::<&str>::new());
+    } else if !index.is_empty() && index[..] != ["index.html"] {
         table.set("index", index);
     }
     media_types(cx, scope, &mut table);
@@ -248,6 +276,14 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
     }
     let comment = format!("There is no directory {root} here. When there is: files = {value}");
     missing(route, comment)
+}
+
+/// Returns false if `try_files` finds files only, and no directory with its index file.
+fn tries_directories(scope: &Scope<'_>) -> bool {
+    let Some(directive) = scope.of_own("try_files") else { return true };
+    let checks = &directive.args[..directive.args.len().saturating_sub(1)];
+    let is_file = |check: &String| matches!(check.as_str(), "$uri" | "$document_uri");
+    checks.is_empty() || !checks.iter().all(is_file)
 }
 
 /// Adds `types` and `default_type`. A long table is a copy of nginx's own, which Forebay's built-in

@@ -18,10 +18,10 @@ const IGNORES: [&str; 4] = [
     "uwsgi_ignore_headers",
 ];
 
-/// Returns true if clients get 404 for the paths of a location. Clients cannot ask for a named
-/// location, so `internal` changes nothing there.
+/// Returns true if clients get 404 for the paths of a location. A location inherits `internal`.
+/// Clients cannot ask for a named location, so `internal` changes nothing there.
 pub fn is_hidden(location: &Location<'_>) -> bool {
-    !matches!(location.kind, LocationKind::Named(_)) && location.scope.of_own("internal").is_some()
+    !matches!(location.kind, LocationKind::Named(_)) && location.scope.nearest("internal").is_some()
 }
 
 /// Returns true if a hidden location answers requests of `mirror` or `auth_request`. Routes with

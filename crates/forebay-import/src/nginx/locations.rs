@@ -91,6 +91,14 @@ impl<'a> Location<'a> {
         &self.inner
     }
 
+    /// Returns true if a backend answers that does not look for files, as a FastCGI application does.
+    pub fn passes_on_without_files(&self) -> bool {
+        let passes = |directive: &Directive| {
+            directive.name.ends_with("_pass") && directive.name != "fastcgi_pass"
+        };
+        self.scope.own().iter().any(passes) || self.inner.iter().any(Self::passes_on_without_files)
+    }
+
     fn is_regex(&self) -> bool {
         matches!(self.kind, LocationKind::Regex { .. })
     }
@@ -187,7 +195,23 @@ fn gather<'l, 'a>(
                 let after: Vec<_> = own.chain(outer.iter().copied()).collect();
                 let expressions = regexes(&location.inner).chain(after.iter().copied()).collect();
                 statics.push(Static { location, path, expressions });
+                let (before, of_before) = (exact.len(), statics.len());
                 gather(&location.inner, &after, exact, statics);
+                // nginx compares the locations of one block first, so a longer prefix beside this
+                // location takes the paths of locations inside of it.
+                let is_reached = |inner: &str| {
+                    !level.iter().any(|other| match other.kind {
+                        LocationKind::Prefix { path: longer, .. } => {
+                            longer.len() > path.len() && inner.starts_with(longer)
+                        }
+                        _ => false,
+                    })
+                };
+                let found = exact.split_off(before);
+                let is_exact = |found: &&Location<'a>| found.path().is_some_and(is_reached);
+                exact.extend(found.into_iter().filter(is_exact));
+                let found = statics.split_off(of_before);
+                statics.extend(found.into_iter().filter(|found| is_reached(found.path)));
             }
             LocationKind::Regex { .. } | LocationKind::Named(_) => {}
         }

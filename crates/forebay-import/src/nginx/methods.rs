@@ -24,7 +24,7 @@ impl Limit {
         // nginx reads the names of methods without regard to case.
         let mut methods: Vec<String> =
             limit.args.iter().map(|method| method.to_ascii_uppercase()).collect();
-        if methods.iter().any(|method| method == "GET") {
+        if methods.iter().any(|method| method == "GET") && !methods.iter().any(|m| m == "HEAD") {
             methods.push("HEAD".into());
         }
         let methods = Matcher::default().with_methods(methods);
@@ -34,13 +34,7 @@ impl Limit {
 
     /// Leaves only the requests with the methods that the limit names.
     pub fn narrow(&self, routes: &mut Vec<DraftRoute>) {
-        routes.retain_mut(|route| match route.matcher.and(&self.methods) {
-            Some(both) => {
-                route.matcher = both;
-                true
-            }
-            None => false,
-        });
+        narrow(&self.methods, routes);
     }
 
     /// Returns routes with the rules on other methods.
@@ -70,6 +64,21 @@ impl Limit {
         let keys = &self.others.keys;
         keys.get("deny") == Some(&Value::from("all")) && keys.get("satisfy").is_none()
     }
+}
+
+/// Leaves only the requests with these methods. Removes routes without a remaining request.
+pub fn only(methods: &[String], routes: &mut Vec<DraftRoute>) {
+    narrow(&Matcher::default().with_methods(methods.to_vec()), routes);
+}
+
+fn narrow(methods: &Matcher, routes: &mut Vec<DraftRoute>) {
+    routes.retain_mut(|route| match route.matcher.and(methods) {
+        Some(both) => {
+            route.matcher = both;
+            true
+        }
+        None => false,
+    });
 }
 
 #[cfg(test)]

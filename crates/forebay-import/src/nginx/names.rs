@@ -366,7 +366,9 @@ pub fn next_step(name: &str) -> &'static str {
         "proxy_cookie_path" | "proxy_cookie_domain" | "proxy_cookie_flags" => {
             "cookies get the client's host and prefix by `redirect = \"rewrite\"`, the default; other changes are left to the application"
         }
-        "ssl_crl" => "revoked client certificates are not looked up: use short certificates",
+        "ssl_crl" => {
+            "revoked client certificates are not looked up: issue certificates with a short lifetime"
+        }
         _ if name.starts_with("proxy_cache") || name.starts_with("fastcgi_cache") => {
             "see `cache` in the guide on caching"
         }

@@ -164,6 +164,11 @@ fn leaves_out<'a>(
     phase: &mut Phase<'a>,
     out: &mut Vec<EarlyStep>,
 ) -> bool {
+    // Paths that a rewrite of the server leaves out get the content of their own locations. No route
+    // before those of all locations can express this.
+    if here.location.directive.is_none() {
+        return false;
+    }
     let Some((before, excluded, "")) = negative_lookahead(directive.arg(0)) else { return false };
     let text = format!("{before}(?:{excluded})");
     let Ok(kept) = classify(&text, false, cx.keys, Use::Exact) else { return false };

@@ -5,6 +5,7 @@ use super::here::Here;
 use super::here::Phase;
 use super::listeners::{Listener, listeners, min_version, names};
 use super::locations::{Location, order};
+use super::methods::only;
 use super::pages::pages;
 use super::rewrites;
 use super::scope::Scope;
@@ -303,6 +304,11 @@ fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &SitePart) 
 fn client_certificates(cx: &mut Cx<'_>, scope: &Scope<'_>, tls: &mut Table) -> Option<()> {
     let verify = scope.nearest("ssl_verify_client").filter(|verify| verify.arg(0) != "off");
     let Some(verify) = verify else { return Some(()) };
+    if let Some(list) = scope.nearest("ssl_crl") {
+        // Without the list, revoked certificates would be valid.
+        cx.note(list, super::names::next_step("ssl_crl"));
+        return None;
+    }
     let file = scope.value("ssl_client_certificate").map(|file| files::below(&cx.dir, file));
     match file.filter(|file| files::is_readable(file)) {
         Some(file) => {
@@ -420,6 +426,7 @@ fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRo
     let mut out = answer::before(cx, server, &here, server.scope.own(), &mut phase);
     server.maintenance = phase.maintenance.take();
     if phase.is_done {
+        out.extend(phase.otherwise);
         return out;
     }
     if let Some(comment) = phase.closed.take() {
@@ -437,12 +444,7 @@ fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRo
         rest.extend(answer::routes(cx, server, slot));
     }
     if let Some(methods) = phase.methods {
-        let limit = Matcher::default().with_methods(methods);
-        for route in &mut rest {
-            if let Some(both) = route.matcher.and(&limit) {
-                route.matcher = both;
-            }
-        }
+        only(&methods, &mut rest);
     }
     out.extend(rest);
     out.extend(phase.otherwise);

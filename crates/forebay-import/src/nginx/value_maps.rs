@@ -28,7 +28,16 @@ pub fn fill(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, text: &str) -> Resul
         match variables.fill(&format!("${{{name}}}")) {
             Ok(filled) => out.push_str(&filled),
             Err(unknown) => {
-                let table = table_of(variables, name).ok_or(unknown)?;
+                // All sites share the table, so nothing of this location belongs to its values.
+                let http = cx.http.clone();
+                let of_all = Variables {
+                    scope: &http,
+                    keys: cx.keys,
+                    found: None,
+                    server_name: None,
+                    scheme: None,
+                };
+                let table = table_of(&of_all, name).ok_or(unknown)?;
                 if cx.draft.maps.iter().all(|(other, _)| other != name) {
                     cx.draft.maps.push((name.to_owned(), table));
                 }

@@ -155,14 +155,18 @@ impl Pattern {
         while let Some(at) = rest.find('%') {
             parts.push(PatternPiece::Text(rest[..at].to_owned()));
             let tail = rest[at + 1..].trim_start_matches(['>', '<']);
-            if let Some((name, after)) = tail.strip_prefix('{').and_then(|t| t.split_once("}i")) {
+            // The first brace ends the name: further directives may follow on the line.
+            let named = tail.strip_prefix('{').and_then(|tail| tail.split_once('}'));
+            if let Some((name, after)) = named
+                && let Some(after) = after.strip_prefix('i')
+            {
                 parts.push(PatternPiece::Header(name.to_owned()));
                 rest = after;
                 continue;
             }
-            let value = tail.strip_prefix('{').and_then(|tail| tail.split_once("}x"));
-            if let Some((value, after)) =
-                value.and_then(|(name, after)| Some((LogValue::parse(name)?, after)))
+            if let Some((name, after)) = named
+                && let Some(after) = after.strip_prefix('x')
+                && let Some(value) = LogValue::parse(name)
             {
                 parts.push(PatternPiece::Value(value));
                 rest = after;

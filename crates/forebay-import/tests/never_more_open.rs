@@ -1,0 +1,254 @@
+//! Translations of configurations of nginx whose rules a careless translation would lose. Each case
+//! was compared with the answers of nginx.
+
+use forebay_import::{Language, import};
+
+/// Returns the translation of a server with these directives.
+fn server(text: &str) -> String {
+    of(&format!("server {{ listen 8080; root /srv;\n{text}\n}}"))
+}
+
+/// Returns the translation of a block `http`.
+fn of(text: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("nginx.conf");
+    std::fs::write(&file, format!("events {{}}\nhttp {{\n{text}\n}}\n")).unwrap();
+    let toml = import(Language::Nginx, &file).unwrap().toml;
+    if let Err(error) = forebay_conf::parse(&toml, "site.toml", dir.path()) {
+        panic!("{toml}\n{}", error.plain());
+    }
+    toml
+}
+
+/// Returns the routes of a translation.
+fn routes(toml: &str) -> Vec<&str> {
+    toml.split("[[site.route]]").skip(1).collect()
+}
+
+#[test]
+fn a_method_that_the_server_refuses_stays_refused_in_each_location() {
+    for lines in [
+        "if ($request_method !~ ^(GET|HEAD)$) { return 405; }\n\
+         location /api { limit_except POST { deny all; } proxy_pass http://127.0.0.1:9; }",
+        "location / { if ($request_method != GET) { return 405; }\n\
+         if ($request_method !~ ^(GET|POST)$) { return 405; } proxy_pass http://127.0.0.1:9; }",
+    ] {
+        let toml = server(lines);
+        for route in routes(&toml).iter().filter(|route| route.contains("proxy =")) {
+            assert!(route.contains("methods = ") && !route.contains("POST"), "{toml}");
+        }
+    }
+}
+
+#[test]
+fn a_rewrite_of_the_server_passes_no_rule_of_a_location() {
+    let toml = server(
+        "rewrite ^/(?!static) /index.php last;\n\
+         location /static/private { deny all; }\n\
+         location ~ \\.php$ { fastcgi_pass 127.0.0.1:9; }",
+    );
+    let all = routes(&toml);
+    let is_open = |route: &&&str| !route.contains("403") && !route.contains("404");
+    let open: Vec<_> = all.iter().filter(is_open).filter(|r| r.contains("static")).collect();
+    assert!(open.is_empty() && toml.contains("NOT TRANSLATED"), "{toml}");
+}
+
+#[test]
+fn inner_locations_inherit_internal() {
+    let toml = server(
+        "location /a/ { internal; return 200 outer;\n\
+         location /a/b/ { return 200 inner; } location ~ /a/.*x$ { return 200 other; } }",
+    );
+    for text in ["outer", "inner", "other"] {
+        let all = routes(&toml);
+        let found: Vec<_> = all.iter().filter(|route| route.contains(text)).collect();
+        assert!(!found.is_empty(), "{toml}");
+        assert!(found.iter().all(|route| route.contains("internal = true")), "{toml}");
+    }
+}
+
+#[test]
+fn conditions_on_the_host_hold_in_any_spelling() {
+    for (condition, wanted) in [
+        ("$host = adm.example", r#"Host = '~*^adm\.example\.?(:[0-9]*)?$'"#),
+        ("$host ~ ^(a|b).example$", r#"Host = '~*^(a|b).example\.?(:[0-9]*)?$'"#),
+        ("$host !~ ^b", "not = { header = { Host = \"~*^b\" } }"),
+        ("$http_host = a:80", "host = \"a:80\""),
+        // An empty field is like a missing one.
+        ("$http_x_key = \"\"", "not = { header = { x-key = \"~.\" } }"),
+        ("$http_x_key != \"\"", "when = { header = { x-key = \"~.\" } }"),
+        ("$cookie_a = \"\"", "not = { cookie = { a = \"~.\" } }"),
+    ] {
+        let toml = server(&format!(
+            "location /h {{ if ({condition}) {{ return 403; }} return 200 open; }}"
+        ));
+        assert!(toml.contains(wanted), "{condition}:\n{toml}");
+    }
+    for condition in ["$host ~ a$|b$", "$host ~ a\\$", "$host = \"\""] {
+        let toml = server(&format!(
+            "location /h {{ if ({condition}) {{ return 403; }} return 200 open; }}"
+        ));
+        assert!(!toml.contains("body = \"open\""), "{condition}:\n{toml}");
+    }
+}
+
+#[test]
+fn a_location_that_decides_itself_is_no_server_of_forward_auth() {
+    let with = |auth: &str| {
+        of(&format!(
+            "upstream one {{ server 10.0.0.1:4180; }}\n\
+             upstream two {{ server 10.0.0.1:1; server 10.0.0.2:1; }}\n\
+             server {{ listen 8080; location = /auth {{ internal; {auth} }}\n\
+             location / {{ auth_request /auth; return 200; proxy_pass http://127.0.0.1:9; }}\n\
+             location /p {{ auth_request /auth; proxy_pass http://127.0.0.1:9; }} }}"
+        ))
+    };
+    let toml = with("proxy_pass http://one/verify;");
+    assert!(toml.contains("to = \"http://10.0.0.1:4180/verify\""), "{toml}");
+    for auth in [
+        "if ($cookie_out) { return 403; } proxy_pass http://one;",
+        "proxy_pass http://two;",
+        "return 401;",
+    ] {
+        let toml = with(auth);
+        assert!(!toml.contains("proxy ="), "{auth}:\n{toml}");
+    }
+}
+
+#[test]
+fn an_exception_opens_no_deeper_match() {
+    let toml = server(
+        "location ~ /\\.(?!well-known).* { deny all; }\n\
+         location / { proxy_pass http://127.0.0.1:9; }",
+    );
+    let deeper = toml.find(r"^/\.well\-known.*(?:/\..*)").unwrap_or_else(|| panic!("{toml}"));
+    let except = toml.find("\"/.well-known/*\"").unwrap_or_else(|| panic!("{toml}"));
+    assert!(deeper < except, "{toml}");
+    let closed = routes(&toml)[0];
+    assert!(closed.contains("403") && closed.contains("well"), "{toml}");
+}
+
+#[test]
+fn copies_of_scripts_are_sent_to_no_client() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().display();
+    let toml = of(&format!(
+        "server {{ listen 8080; root {root}; location ~ \\.php {{ fastcgi_pass 127.0.0.1:9; }} }}"
+    ));
+    let all = routes(&toml);
+    let closed = all.iter().position(|route| route.contains("404")).unwrap_or(usize::MAX);
+    let files = all.iter().position(|route| route.contains("files =")).unwrap_or(0);
+    assert!(all.get(closed).is_some_and(|route| route.contains(r"path_regex = '\.php'")), "{toml}");
+    assert!(closed < files, "{toml}");
+    let toml = of(&format!(
+        "server {{ listen 8080; root {root}; location ~* \\.php$ {{ fastcgi_pass 127.0.0.1:9; }} }}"
+    ));
+    assert!(!toml.contains("404"), "{toml}");
+}
+
+#[test]
+fn an_alias_of_an_expression_opens_no_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().display();
+    let toml = server(&format!("location /a/ {{ return 200; location ~ x$ {{ alias {root}; }} }}"));
+    assert!(!toml.contains(&format!("{root}\"")) && toml.contains("404"), "{toml}");
+}
+
+#[test]
+fn fields_about_the_client_keep_fixed_values() {
+    let toml = server(
+        "location / { proxy_set_header X-Forwarded-Proto https;\n\
+         proxy_set_header X-Forwarded-Host $host;\n\
+         proxy_set_header X-Forwarded-For $unknown; proxy_pass http://127.0.0.1:9; }",
+    );
+    assert!(toml.contains("request_headers = { X-Forwarded-Proto = \"https\" }"), "{toml}");
+    assert!(toml.contains("NOT TRANSLATED") && toml.contains("its own value"), "{toml}");
+}
+
+#[test]
+fn rules_on_addresses_alone_need_no_satisfy() {
+    let toml = server(
+        "satisfy any; allow 10.0.0.0/8; deny 192.0.2.1; deny all; \
+         location / { proxy_pass http://127.0.0.1:9; }",
+    );
+    assert!(toml.contains("allow = [\"10.0.0.0/8\"]") && !toml.contains("satisfy"), "{toml}");
+}
+
+#[test]
+fn a_table_of_values_has_nothing_of_one_location() {
+    let toml = of("map $http_a $b { ~^(.)$ $1; default x; }\n\
+         server { listen 8080; location ~ ^/(.)x$ { add_header B $b; proxy_pass http://127.0.0.1:9; } }");
+    assert!(!toml.contains("{g1}") && toml.contains("NOT TRANSLATED"), "{toml}");
+}
+
+#[test]
+fn a_prefix_whose_alias_is_a_file_sends_this_file() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("icon.ico"), "icon").unwrap();
+    let root = dir.path().display();
+    let toml = server(&format!(
+        "location /static/favicon.ico {{ alias {root}/icon.ico; }} location / {{ proxy_pass http://127.0.0.1:9; }}"
+    ));
+    let all = routes(&toml);
+    assert!(all[0].contains("path = \"/static/favicon.ico\"\n"), "{toml}");
+    assert!(
+        all[0].contains(&format!("files = \"{root}\"")) && all[0].contains("/icon.ico"),
+        "{toml}"
+    );
+    assert!(all[1].contains("path = \"/static/favicon.ico*\"") && all[1].contains("404"), "{toml}");
+}
+
+#[test]
+fn a_backend_answers_no_path_that_only_files_have() {
+    for lines in [
+        "location / { if (!-e $request_filename) { return 405; } proxy_pass http://127.0.0.1:9; }",
+        "if (!-f $request_filename) { return 404; } location / { proxy_pass http://127.0.0.1:9; }",
+    ] {
+        let toml = server(lines);
+        assert!(!toml.contains("proxy =") && toml.contains("403"), "{toml}");
+    }
+}
+
+#[test]
+fn directories_are_left_to_the_end_of_try_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().display();
+    for (checks, has_index) in
+        [("$uri", false), ("$uri $uri/", true), ("$uri $uri/index.html", true)]
+    {
+        let toml = of(&format!(
+            "server {{ listen 8080; root {root}; location / {{ try_files {checks} @app; }}\n\
+             location @app {{ proxy_pass http://127.0.0.1:9; }} }}"
+        ));
+        assert_eq!(!toml.contains("index = []"), has_index, "{toml}");
+    }
+}
+
+#[test]
+fn requests_of_a_break_get_the_rules_of_the_location() {
+    let toml = server("location /a { if ($arg_k = 1) { break; } deny all; return 200 open; }");
+    let all = routes(&toml);
+    assert!(all[0].contains("when = ") && all[0].contains("403"), "{toml}");
+    assert!(all[1].contains("body = \"open\""), "{toml}");
+}
+
+#[test]
+fn a_return_after_a_condition_on_the_method_answers_only_its_methods() {
+    for (before, after) in [("", ""), ("location / { ", " }")] {
+        let toml = server(&format!(
+            "{before}if ($request_method !~ ^(GET|HEAD)$) {{ return 405; }} return 200 open;{after}"
+        ));
+        let all = routes(&toml);
+        let open = all.iter().find(|route| route.contains("body = \"open\"")).unwrap();
+        assert!(open.contains("methods = [\"GET\", \"HEAD\"]") && toml.contains("405"), "{toml}");
+    }
+}
+
+#[test]
+fn an_inner_location_takes_no_path_of_a_longer_prefix_beside_its_block() {
+    let toml = server(
+        "location /a/ { location = /a/b/ { return 200 exact; } location /a/b/c/ { return 200 inner; } }\n\
+         location /a/b/ { deny all; }",
+    );
+    assert!(!toml.contains("exact\"") && !toml.contains("inner\""), "{toml}");
+}
