@@ -206,8 +206,8 @@ impl Store {
         self.0.batches.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Moves the due times of at most [`LARGEST_BATCH`] keys of a rate limit. Returns the time by which
-    /// each key is then ahead of the current time.
+    /// Moves the due times of at most [`LARGEST_BATCH`] keys of a rate limit. For each key, returns the
+    /// time from now until the new due time.
     ///
     /// After an error other than [`StoreError::Refused`], the store may have added the counts. The caller
     /// then sends the batch again with the same number, before later ones. The store adds it only once.
