@@ -16,7 +16,7 @@ help:
 	@echo 'make tarball   an archive, in target/; make musl: of a static program; make aarch64: for this processor'
 	@echo 'make sbom    the list of crates in the program, in the format of CycloneDX, in target/'
 	@echo 'make container   an image with a static program, with buildah'
-	@echo 'make release-check   as root, by hand before a release: packages, container, and two builds with the same bytes'
+	@echo 'make release-check   as root, by hand before a release: packages, archives, container, two builds with the same bytes'
 	@echo 'make install PREFIX=/usr/local DESTDIR=   after a release build; make uninstall: the opposite'
 	@echo 'make tools   install what "make check" needs'
 	@echo 'make fresh   as root: "make demo" and "make test" in a minimal Debian, to find what they lack'
@@ -48,9 +48,13 @@ aarch64:
 container:
 	@scripts/container
 
-# Takes too long for CI: it builds four release programs.
+# Takes too long for CI: it builds five release programs.
 release-check: deb-tools rpm-tools sbom-tools
 	BINARY=$$(scripts/release-build) && export BINARY && scripts/test-packages deb make tarball rpm
+	for target in x86_64-unknown-linux-musl aarch64-unknown-linux-gnu; do \
+		BINARY=$$(scripts/release-build $$target) && export BINARY && \
+		archive=$$(scripts/package tarball) && scripts/test-archive "$$archive" || exit 1; \
+	done
 	scripts/test-container
 	scripts/reproducible --release
 

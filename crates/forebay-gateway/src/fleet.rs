@@ -2,6 +2,7 @@
 //! tickets, counts of rate limits, and purges. Two threads do this, so that no request waits for
 //! the store.
 
+mod counts;
 mod purges;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,9 +15,12 @@ use forebay_admin::Purge;
 use forebay_conf::{Plan, SharedStore, StorePlace};
 use forebay_net::log::ErrorLog;
 use forebay_net::tls::{TicketKeys, fresh_ring};
-use forebay_origin::access::{RateLimiter, SharedKeys};
+use forebay_origin::access::SharedKeys;
 use forebay_origin::cache;
-use forebay_store::{Count, Cursor, Store, StoreError};
+use forebay_store::{Cursor, Store, StoreError};
+
+use counts::CountExchange;
+pub use counts::SharedLimit;
 
 /// Interval of the exchange of counts.
 const EXCHANGE: Duration = Duration::from_millis(500);
@@ -31,13 +35,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Entry with the keys of tickets.
 const TICKETS: &str = "tls/tickets";
-
-/// A rate limit that machines share, and its name in the store.
-#[derive(Clone)]
-pub struct SharedLimit {
-    pub name: String,
-    pub limiter: Arc<RateLimiter>,
-}
 
 /// The exchange with other machines. Dropping it ends its threads.
 pub struct Fleet {
@@ -183,42 +180,6 @@ impl FleetState {
         Ok(is_first)
     }
 
-    /// Adds what this machine has admitted to the counts of all, and reads the sums. Returns `None` if
-    /// this machine has admitted nothing.
-    fn exchange_counts(&self) -> Result<Option<()>, StoreError> {
-        let mut exchanged = None;
-        // A copy, because a reload must not wait for the store.
-        let limits = lock(&self.limits).clone();
-        for SharedLimit { name, limiter } in &limits {
-            let counts = limiter.take_counts();
-            if counts.is_empty() {
-                continue;
-            }
-            let (interval, most) = (limiter.limit().interval(), limiter.furthest());
-            let count = |&(key, count): &(u64, u32)| Count {
-                key,
-                step: interval.saturating_mul(count),
-                most,
-            };
-            let steps: Vec<_> = counts.iter().map(count).collect();
-            let asked = Instant::now();
-            match self.store.advance(name, &steps) {
-                Ok(ahead) => {
-                    exchanged = Some(());
-                    limiter.return_counts(counts.get(ahead.len()..).unwrap_or_default());
-                    for ((key, _), ahead) in counts.iter().zip(ahead) {
-                        limiter.add_ahead(*key, ahead, asked);
-                    }
-                }
-                Err(error) => {
-                    limiter.return_counts(&counts);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(exchanged)
-    }
-
     fn apply(&self, purge: &Purge) {
         let cache = lock(&self.cache).clone();
         if let Some(cache) = cache {
@@ -250,6 +211,7 @@ pub fn check_store(plan: &Plan) -> Option<String> {
 /// Exchanges keys and counts, and publishes purges, until the fleet is dropped.
 fn keep(shared: &Weak<FleetState>, purges: &Receiver<Purge>) {
     let mut keys_due = Instant::now();
+    let mut counts = CountExchange::default();
     let mut unpublished: Option<Purge> = None;
     loop {
         let Some(shared) = shared.upgrade() else { return };
@@ -258,7 +220,9 @@ fn keep(shared: &Weak<FleetState>, purges: &Receiver<Purge>) {
             shared.notice(&outcome);
             keys_due = Instant::now() + if outcome.is_ok() { KEYS } else { PAUSE * 5 };
         }
-        if let Some(outcome) = shared.exchange_counts().transpose() {
+        // A copy, because a reload must not wait for the store.
+        let limits = lock(&shared.limits).clone();
+        if let Some(outcome) = counts.exchange(&shared.store, &limits).transpose() {
             shared.notice(&outcome);
         }
         if let Some(purge) = &unpublished {

@@ -141,7 +141,14 @@ impl Tunnel {
             never = bridge.say_farewell(client.thread()), if is_websocket => match never {},
         };
         match end {
-            BridgeEnd::Idle => client.thread().counters.count_limit(Limit::TunnelIdle),
+            BridgeEnd::Idle => {
+                // A client need not answer a close frame. Otherwise, its stream would be reset.
+                let farewell = bridge.downwards.farewell.as_ref();
+                if farewell.is_some_and(|farewell| farewell.is_closed.get()) {
+                    client.finish_writing();
+                }
+                client.thread().counters.count_limit(Limit::TunnelIdle);
+            }
             BridgeEnd::Lost => {
                 client.abort(Abort::ReplyLost);
                 backend.reset();

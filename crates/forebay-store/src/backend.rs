@@ -17,7 +17,9 @@ pub trait StoreBackend: Send + Sync {
 
     fn unlock(&self, name: &str, owner: &str) -> Result<(), StoreError>;
 
-    fn advance(&self, limit: &str, counts: &[Count]) -> Result<Vec<Duration>, StoreError>;
+    /// Adds the counts of a batch to a limit. If the store has already added this batch, or a later one of
+    /// its owner, changes nothing.
+    fn advance(&self, limit: &str, batch: &Batch<'_>) -> Result<Vec<Duration>, StoreError>;
 
     fn publish(&self, channel: &str, message: &[u8]) -> Result<(), StoreError>;
 
@@ -43,6 +45,16 @@ pub enum Expected<'a> {
     Anything,
     Nothing,
     Content(&'a [u8]),
+}
+
+/// Counts that a machine adds to a limit together.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// The process that has counted.
+    pub owner: &'a str,
+    /// Larger than the numbers of all earlier batches of this owner.
+    pub number: u64,
+    pub counts: &'a [Count],
 }
 
 /// Requests that a machine has admitted for one key of a rate limit since its last exchange.

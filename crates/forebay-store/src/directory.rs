@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use crate::backend::{Change, Count, Cursor, Expected, Messages, StoreBackend};
+use crate::backend::{Batch, Change, Cursor, Expected, Messages, StoreBackend};
 use crate::{LARGEST_ENTRY, StoreError};
 
 mod rates;
@@ -184,7 +184,8 @@ impl StoreBackend for Directory {
         Ok(())
     }
 
-    fn advance(&self, limit: &str, counts: &[Count]) -> Result<Vec<Duration>, StoreError> {
+    // The rename adds a whole batch or nothing, so its number is not needed.
+    fn advance(&self, limit: &str, batch: &Batch<'_>) -> Result<Vec<Duration>, StoreError> {
         let path = self.path("rates", limit);
         let _lock = self.change()?;
         // A file that is too large or no file at all is replaced.
@@ -192,7 +193,8 @@ impl StoreBackend for Directory {
             Err(StoreError::Content(_)) => None,
             before => before?,
         };
-        let (after, ahead) = rates::advance(&before.unwrap_or_default(), counts, since_1970());
+        let (after, ahead) =
+            rates::advance(&before.unwrap_or_default(), batch.counts, since_1970());
         write(&path, &after[..after.len().min(LARGEST_COUNTS)], Durability::Memory)?;
         Ok(ahead)
     }

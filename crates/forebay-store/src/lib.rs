@@ -17,18 +17,22 @@ mod redis;
 mod seal;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_conf::{SharedStore, StorePlace};
 
-use backend::StoreBackend;
+use backend::{Batch, StoreBackend};
 pub use backend::{Change, Count, Cursor, Expected, Messages};
 pub use seal::Derivation;
 use seal::Seal;
 
 /// Maximum size of an entry or a message in bytes. A certificate with its key has a few kilobytes.
 pub const LARGEST_ENTRY: usize = 256 * 1024;
+
+/// Maximum number of counts in a batch. The script that adds them blocks Redis for other clients.
+pub const LARGEST_BATCH: usize = 500;
 
 /// Reason why an operation failed.
 #[derive(Debug)]
@@ -72,6 +76,8 @@ struct Inner {
     place: String,
     /// Name of this process as an owner of locks.
     owner: String,
+    /// Number of the last batch of counts.
+    batches: AtomicU64,
     /// Outcomes that are in the log already.
     noticed: Mutex<Noticed>,
 }
@@ -108,7 +114,8 @@ impl Store {
         let seal = settings.key.as_ref().map(|key| Seal::new(key.as_bytes()));
         let place = settings.place.to_string();
         let owner = name::of_this_process();
-        Ok(Self(Arc::new(Inner { backend, seal, place, owner, noticed: Mutex::default() })))
+        let (batches, noticed) = (AtomicU64::new(0), Mutex::default());
+        Ok(Self(Arc::new(Inner { backend, seal, place, owner, batches, noticed })))
     }
 
     /// Returns true if `other` is a clone of this handle.
@@ -194,11 +201,27 @@ impl Store {
         self.0.backend.unlock(name::checked(name)?, &self.0.owner)
     }
 
-    /// Moves the due times of keys of a rate limit, and returns the time by which each key is then
-    /// ahead of the current time. If the store fails after some keys, returns only the times of
-    /// these keys.
-    pub fn advance(&self, limit: &str, counts: &[Count]) -> Result<Vec<Duration>, StoreError> {
-        self.0.backend.advance(name::checked(limit)?, counts)
+    /// Returns a number for a batch of counts. Each number is larger than those before.
+    pub fn next_batch(&self) -> u64 {
+        self.0.batches.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Moves the due times of at most [`LARGEST_BATCH`] keys of a rate limit. For each key, returns the
+    /// time from now until the new due time.
+    ///
+    /// After an error other than [`StoreError::Refused`], the store may have added the counts. The caller
+    /// then sends the batch again with the same number, before later ones. The store adds it only once.
+    pub fn advance(
+        &self,
+        limit: &str,
+        number: u64,
+        counts: &[Count],
+    ) -> Result<Vec<Duration>, StoreError> {
+        if counts.len() > LARGEST_BATCH {
+            return Err(StoreError::Refused(format!("{} counts are too many", counts.len())));
+        }
+        let batch = Batch { owner: &self.0.owner, number, counts };
+        self.0.backend.advance(name::checked(limit)?, &batch)
     }
 
     /// Sends a message to all machines that read this channel. Messages are kept for an hour, so that a

@@ -14,7 +14,7 @@ use forebay_conf::RedisServer;
 use forebay_wire::resp::{RespError, RespValue};
 
 use crate::StoreError;
-use crate::backend::{Change, Count, Cursor, Expected, Messages, StoreBackend};
+use crate::backend::{Batch, Change, Cursor, Expected, Messages, StoreBackend};
 
 mod connection;
 
@@ -24,8 +24,8 @@ use connection::{ConnectionError, Connector, RedisConnection};
 const LIMIT: Duration = Duration::from_secs(2);
 /// After a failure, all operations fail at once for this time, so that no thread waits repeatedly.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Maximum number of keys in one script. A script blocks the server for other clients.
-const KEYS_AT_ONCE: usize = 500;
+/// Life of the number of a process's last batch of counts, in milliseconds: a day.
+const BATCH_LIFE: &[u8] = b"86400000";
 /// Number of messages that a channel keeps, and their life after the last one in milliseconds.
 const KEPT_MESSAGES: &[u8] = b"1000";
 const MESSAGE_LIFE: &[u8] = b"3600000";
@@ -45,15 +45,22 @@ const UNLOCK: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('
 /// Adds to the time at which each key is due, in microseconds of the server's clock. The clocks of the
 /// machines therefore need not agree. A content that is no number counts as nothing: comparisons with
 /// a NaN are false.
+///
+/// The first key has the number of the owner's last batch. If the number of this batch is not larger, its
+/// first copy has arrived, and the script only reads. The number is written first: if the server has no
+/// memory, it refuses the first write of a script, and nothing has changed.
 const ADVANCE: &str = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] local out = {} \
-    for i, key in ipairs(KEYS) do \
+    local last = redis.pcall('GET', KEYS[1]) last = type(last) == 'string' and tonumber(last) or 0 \
+    local is_new = not (last >= tonumber(ARGV[1])) \
+    if is_new then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end \
+    for i = 2, #KEYS do local key = KEYS[i] \
     local step, most = tonumber(ARGV[2 * i - 1]), tonumber(ARGV[2 * i]) \
     local v = redis.pcall('GET', key) local due = type(v) == 'string' and tonumber(v) or now \
-    if not (due >= now) then due = now end due = due + step \
+    if not (due >= now) then due = now end if is_new then due = due + step end \
     if not (due <= now + most) then due = now + most end \
-    if due > now then redis.call('SET', key, string.format('%.0f', due), 'PX', \
+    if is_new and due > now then redis.call('SET', key, string.format('%.0f', due), 'PX', \
     math.ceil((due - now) / 1000) + 1) end \
-    out[i] = due - now end return out";
+    out[i - 1] = due - now end return out";
 
 const PUBLISH: &str = "redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], '*', 'm', ARGV[1]) \
     redis.call('PEXPIRE', KEYS[1], ARGV[3]) return 1";
@@ -256,33 +263,27 @@ impl StoreBackend for Redis {
         self.script(UNLOCK, &lock(name), &[owner.as_bytes()]).map(drop).map_err(about(name))
     }
 
-    fn advance(&self, limit: &str, counts: &[Count]) -> Result<Vec<Duration>, StoreError> {
-        let mut ahead = Vec::with_capacity(counts.len());
-        for part in counts.chunks(KEYS_AT_ONCE) {
-            let keys: Vec<_> = part
-                .iter()
-                .map(|count| format!("forebay:rate:{limit}:{:016x}", count.key))
-                .collect();
-            let times = part.iter().flat_map(|count| [count.step, count.most]);
-            let times: Vec<_> = times.map(|time| time.as_micros().to_string()).collect();
-            let number = keys.len().to_string();
-            let mut arguments = vec![&b"EVAL"[..], ADVANCE.as_bytes(), number.as_bytes()];
-            arguments.extend(keys.iter().chain(&times).map(String::as_bytes));
-            let found = match self.call(&arguments) {
-                // The server has the counts of the parts before this one.
-                Err(_) if !ahead.is_empty() => return Ok(ahead),
-                found => found?,
-            };
-            let RespValue::Array(found) = found else { return Err(unexpected()) };
-            if found.len() != part.len() {
-                return Err(unexpected());
-            }
-            for value in found {
-                let RespValue::Number(time) = value else { return Err(unexpected()) };
-                ahead.push(Duration::from_micros(u64::try_from(time).unwrap_or(0)));
-            }
+    fn advance(&self, limit: &str, batch: &Batch<'_>) -> Result<Vec<Duration>, StoreError> {
+        let Batch { owner, number, counts } = *batch;
+        let last = format!("forebay:batch:{limit}:{owner}");
+        let rates = counts.iter().map(|count| format!("forebay:rate:{limit}:{:016x}", count.key));
+        let keys: Vec<_> = std::iter::once(last).chain(rates).collect();
+        let times = counts.iter().flat_map(|count| [count.step, count.most]);
+        let times: Vec<_> = times.map(|time| time.as_micros().to_string()).collect();
+        let (number, length) = (number.to_string(), keys.len().to_string());
+        let mut arguments = vec![&b"EVAL"[..], ADVANCE.as_bytes(), length.as_bytes()];
+        arguments.extend(keys.iter().map(String::as_bytes));
+        arguments.extend([number.as_bytes(), BATCH_LIFE]);
+        arguments.extend(times.iter().map(String::as_bytes));
+        let RespValue::Array(found) = self.call(&arguments)? else { return Err(unexpected()) };
+        if found.len() != counts.len() {
+            return Err(unexpected());
         }
-        Ok(ahead)
+        let ahead = found.into_iter().map(|value| match value {
+            RespValue::Number(time) => Ok(Duration::from_micros(u64::try_from(time).unwrap_or(0))),
+            _ => Err(unexpected()),
+        });
+        ahead.collect()
     }
 
     fn publish(&self, channel: &str, message: &[u8]) -> Result<(), StoreError> {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use forebay_conf::{Plan, SharedStore};
-use forebay_store::{Count, Cursor, LARGEST_ENTRY, Store, StoreError};
+use forebay_store::{Count, Cursor, LARGEST_BATCH, LARGEST_ENTRY, Store, StoreError};
 use forebay_testkit::peer::Redis;
 use forebay_testkit::tls::Authority;
 
@@ -99,20 +99,26 @@ fn check(one: &Store, other: &Store) {
         let wanted = second * seconds;
         assert!(found <= wanted && found > wanted - second * 20, "{found:?} {wanted:?}");
     };
-    let ahead = one.advance("limit", &[count(1, second * 100), count(2, second * 50)]).unwrap();
+    let ahead = add(one, "limit", &[count(1, second * 100), count(2, second * 50)]);
     about(ahead[0], 100);
     about(ahead[1], 50);
-    let ahead =
-        other.advance("limit", &[count(1, second * 100), count(9, Duration::ZERO)]).unwrap();
+    let ahead = add(other, "limit", &[count(1, second * 100), count(9, Duration::ZERO)]);
     about(ahead[0], 200);
     assert_eq!(ahead[1], Duration::ZERO);
-    let ahead = one.advance("limit", &[count(1, second * 5000)]).unwrap();
+    let ahead = add(one, "limit", &[count(1, second * 5000)]);
     about(ahead[0], 1000);
-    let many: Vec<_> = (0..1200).map(|key| count(key, second * 30)).collect();
-    let ahead = one.advance("many", &many).unwrap();
-    assert_eq!(ahead.len(), many.len());
+    let many: Vec<_> = (0..=LARGEST_BATCH as u64).map(|key| count(key, second * 30)).collect();
+    let ahead = add(one, "many", &many[1..]);
+    assert_eq!(ahead.len(), LARGEST_BATCH);
     ahead.into_iter().for_each(|ahead| about(ahead, 30));
-    assert!(one.advance("many", &[]).unwrap().is_empty());
+    assert!(add(one, "many", &[]).is_empty());
+    let refused = one.advance("many", one.next_batch(), &many);
+    assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+}
+
+/// Adds a batch of counts.
+fn add(store: &Store, limit: &str, counts: &[Count]) -> Vec<Duration> {
+    store.advance(limit, store.next_batch(), counts).unwrap()
 }
 
 #[test]
@@ -159,7 +165,7 @@ fn hostile_files_are_errors() {
     fs::create_dir_all(root.path().join("rates")).unwrap();
     fs::write(root.path().join("rates/limit"), vec![0xff; 3_000_000]).unwrap();
     let count = Count { key: 1, step: SOON, most: SOON };
-    assert!(store.advance("limit", &[count]).unwrap()[0] <= SOON);
+    assert!(add(&store, "limit", &[count])[0] <= SOON);
     let nowhere = directory(Path::new("/dev/null/x"), "");
     let error = nowhere.put("a", b"", None).unwrap_err();
     assert!(matches!(&error, StoreError::Away(why) if why.contains("/dev/null/x")), "{error}");
@@ -248,8 +254,20 @@ fn hostile_values_in_redis_are_errors() {
     }
     server.send(&[&[b"LPUSH", limit(7).as_bytes(), b"x"]]);
     let counts: Vec<_> = (1..=7).map(|key| Count { key, step: NOW, most: SOON }).collect();
-    let ahead = store.advance("limit", &counts).unwrap();
+    let ahead = add(&store, "limit", &counts);
     assert!(ahead.iter().all(|ahead| *ahead <= SOON), "{ahead:?}");
+    // Numbers of batches.
+    let step = SOON / 9;
+    let one_more = || add(&store, "other", &[Count { key: 1, step, most: SOON }])[0];
+    one_more();
+    let script = b"local key = redis.call('KEYS', 'forebay:batch:other:*')[1] \
+        redis.call('DEL', key) redis.call(ARGV[1], key, ARGV[2]) return 1";
+    let hostile = [("SET", "nan"), ("SET", "x"), ("SET", ""), ("SET", "-1e300"), ("LPUSH", "x")];
+    for (before, (command, value)) in (1..).zip(hostile) {
+        let write: &[&[u8]] = &[b"EVAL", script, b"0", command.as_bytes(), value.as_bytes()];
+        assert_eq!(server.send(&[write]), ":1");
+        assert!(one_more() > step * before, "{value}");
+    }
     // The server goes and comes back.
     server.kill();
     let gone = store.get("one");
@@ -307,14 +325,33 @@ fn command(client: &mut BufReader<TcpStream>) -> String {
 }
 
 #[test]
-fn counts_are_not_sent_twice() {
+fn redis_adds_a_batch_once() {
+    let Some(server) = Redis::start(None) else { return };
+    let (one, other) = (redis(&server.url(0)), redis(&server.url(0)));
+    let count = |seconds| [Count { key: 1, step: SOON * seconds, most: SOON * 1000 }];
+    let about = |found: Vec<Duration>, steps: u32| {
+        assert!(found[0] <= SOON * steps && found[0] > SOON * (steps - 1), "{found:?} {steps}");
+    };
+    let (first, second) = (one.next_batch(), one.next_batch());
+    about(one.advance("limit", first, &count(1)).unwrap(), 1);
+    about(one.advance("limit", first, &count(1)).unwrap(), 1);
+    // Another machine, and another limit, have numbers of their own.
+    about(other.advance("limit", first, &count(1)).unwrap(), 2);
+    about(one.advance("limit", second, &count(2)).unwrap(), 4);
+    about(one.advance("another", first, &count(1)).unwrap(), 1);
+    // A copy that has waited in the server does not count either.
+    about(one.advance("limit", first, &count(1)).unwrap(), 4);
+}
+
+#[test]
+fn a_batch_is_sent_once_to_a_server_that_hangs_or_refuses() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", listener.local_addr().unwrap());
-    let part = format!("*500\r\n{}", ":7\r\n".repeat(500));
     let server = thread::spawn(move || {
         let (mut commands, mut clients) = (Vec::new(), Vec::new());
-        // The first connection hangs at the second part, the second one refuses it.
-        for replies in [&["+PONG\r\n", &part][..], &["+PONG\r\n", &part, "-ERR no\r\n", &part]] {
+        // The first connection hangs, and the second one refuses.
+        let counted = "*1\r\n:7\r\n";
+        for replies in [&["+PONG\r\n"][..], &["+PONG\r\n", counted, "-ERR no\r\n", counted]] {
             let mut client = BufReader::new(listener.accept().unwrap().0);
             for reply in replies {
                 commands.push(command(&mut client));
@@ -326,16 +363,16 @@ fn counts_are_not_sent_twice() {
         commands
     });
     let store = redis(&url);
-    let counts: Vec<_> = (0..600).map(|key| Count { key, step: NOW, most: SOON }).collect();
-    for _ in 0..2 {
-        assert_eq!(store.advance("limit", &counts).unwrap().len(), 500);
-        thread::sleep(Duration::from_millis(300));
-    }
-    // The connection is kept after an error, and a server that refuses is not asked twice.
-    assert_eq!(store.advance("limit", &counts[..500]).unwrap().len(), 500);
+    let add = || store.advance("limit", 1, &[Count { key: 1, step: NOW, most: SOON }]);
+    assert!(matches!(add(), Err(StoreError::Away(_))));
+    // The store is not asked again at once.
+    while add().is_err() {}
+    let refused = add();
+    assert!(matches!(refused, Err(StoreError::Refused(_))), "{refused:?}");
+    // The connection is kept after an error.
+    assert_eq!(add().unwrap(), [Duration::from_micros(7)]);
     drop(store);
-    let all = ["PING", "EVAL", "EVAL", "PING", "EVAL", "EVAL", "EVAL", ""];
-    assert_eq!(server.join().unwrap(), all);
+    assert_eq!(server.join().unwrap(), ["PING", "EVAL", "PING", "EVAL", "EVAL", "EVAL", ""]);
 }
 
 #[test]

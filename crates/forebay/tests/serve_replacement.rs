@@ -463,6 +463,48 @@ fn a_websocket_is_closed_in_order_and_opened_again_at_the_new_process() {
 }
 
 #[test]
+fn a_websocket_over_http3_is_closed_in_order_and_opened_again() {
+    const HELLO: &[u8] = b"\x81\x05hello";
+    let steps = || {
+        let greeting = [SWITCHED, HELLO].concat();
+        vec![ScriptStep::ReadHead, ScriptStep::send(greeting), ScriptStep::ReadToEnd]
+    };
+    let backend = ScriptedBackend::tcp([steps(), steps()]);
+    let route = format!("[[site.route]]\nproxy = \"http://127.0.0.1:{}\"\n", backend.port());
+    let (mut forebay, authority) = http3::site(Folder::new(), &route);
+    let last = http3::run(async {
+        let ask = http3::raw::headers(&[
+            (":method", "CONNECT"),
+            (":protocol", "websocket"),
+            (":scheme", "https"),
+            (":authority", "localhost"),
+            (":path", "/chat"),
+        ]);
+        let open = async |client: &http3::Client| {
+            let (mut send, mut receive) = client.quic.open_bi().await.unwrap();
+            send.write_all(&ask).await.unwrap();
+            let mut came = Vec::new();
+            while !came.ends_with(HELLO) {
+                came.extend(receive.read_chunk(1000, true).await.unwrap().unwrap().bytes);
+            }
+            (send, receive)
+        };
+        let old = http3::Client::connect(forebay.address, &authority).await;
+        // The sending side stays open: the client need not answer a close frame.
+        let (_send, mut receive) = open(&old).await;
+        let last = upgrade(&mut forebay, None);
+        let rest = receive.read_to_end(1000).await.unwrap();
+        assert_eq!(rest.strip_prefix(&[0, 4]), Some(&GOING_AWAY[..]), "{rest:x?}");
+        let new = http3::Client::connect(forebay.address, &authority).await;
+        open(&new).await;
+        until(|| forebay.process.has_ended()).await;
+        last
+    });
+    stop(forebay, last);
+    backend.finish();
+}
+
+#[test]
 fn the_administrators_unix_socket_belongs_to_the_new_process() {
     let mut forebay = serve(
         Folder::new(),

@@ -142,3 +142,25 @@ fn last_words_of_a_client_that_resets_its_stream_arrive() {
         assert!(outcome.is_err(), "no end is taken for a proper one");
     });
 }
+
+#[test]
+fn a_websocket_ends_with_a_close_frame_before_its_connection_does() {
+    const HELLO: &[u8] = b"\x81\x05hello";
+    in_memory(HTTP1, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let (mut client, stream) = connect(world, Config::default()).await;
+        let (_, mut server) = client.during(backend.answer(SWITCH)).await;
+        server.send(HELLO).await;
+        client.until(|client| client.received == HELLO.len()).await;
+        // An upgrade stops the old process in this way, too.
+        world.gateway.stop();
+        client.until(|client| client.goaway == Some(ErrorCode::NO_ERROR)).await;
+        // A message that is under way arrives whole.
+        server.send(HELLO).await;
+        let reply = client.reply(stream).await;
+        assert_eq!(reply.body, [HELLO, HELLO, &[0x88, 2, 0x03, 0xe9]].concat());
+        assert!(reply.is_whole, "{reply:?}");
+        let (rest, _) = server.rest().await;
+        assert_eq!(rest, b"");
+    });
+}
