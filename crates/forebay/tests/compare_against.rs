@@ -76,7 +76,8 @@ fn an_older_revision_is_built_and_run_beside_the_new_one() {
 
     build_here(&experiment, |script| script);
     let run = experiment.run(&["--against", "HEAD", "--threshold", "99%", "--rounds", "3"]);
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    // 4: the interval is too wide to decide, because other programs used the machine.
+    assert!(matches!(run.code, Some(0 | 4)), "{:?} {}", run.code, run.stderr);
     assert_eq!(experiment.read("builds"), "built\n", "it is built once");
 
     // A server that is many times slower, in one round: there is no interval and no decision.
