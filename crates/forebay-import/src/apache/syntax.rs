@@ -10,6 +10,12 @@ use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 /// Maximum number of lines in all files together.
 const MOST_LINES: usize = 200_000;
 
+/// Maximum length of a line, in bytes, after its variables were replaced.
+const LONGEST_LINE: usize = 64 * 1024;
+
+/// Maximum number of bytes that the values of variables add to all lines together.
+const MOST_EXPANDED: usize = 8 * 1024 * 1024;
+
 /// Values of the variables in Debian's `/etc/apache2/envvars`.
 const DEBIAN: [(&str, &str); 6] = [
     ("APACHE_LOG_DIR", "/var/log/apache2"),
@@ -31,6 +37,7 @@ pub fn read(file: &Path) -> Result<Vec<Directive>, ImportError> {
         defines: defines.collect(),
         modules: Vec::new(),
         lines: 0,
+        expanded: 0,
     };
     let mut found = Vec::new();
     parser.file(file, None, &mut found)?;
@@ -58,6 +65,8 @@ struct Parser {
     /// The modules that `LoadModule` lines name. Empty if there are no such lines.
     modules: Vec<String>,
     lines: usize,
+    /// The bytes that the values of variables have added.
+    expanded: usize,
 }
 
 /// A line with its continuations, and the position of its first part.
@@ -116,7 +125,7 @@ impl Parser {
             }
             let section =
                 text.strip_prefix('<').map(|inner| inner.strip_suffix('>').unwrap_or(inner));
-            let mut words = words(&self.expand(section.unwrap_or(&text)));
+            let mut words = words(&self.expand(section.unwrap_or(&text), &place)?);
             if words.is_empty() {
                 continue;
             }
@@ -239,7 +248,7 @@ impl Parser {
     }
 
     /// Replaces each `${NAME}` by the value of the variable.
-    fn expand(&self, text: &str) -> String {
+    fn expand(&mut self, text: &str, place: &SourceLine) -> Result<String, ImportError> {
         let (mut out, mut rest) = (String::new(), text);
         while let Some((before, after)) = rest.split_once("${") {
             out.push_str(before);
@@ -249,6 +258,7 @@ impl Parser {
             match value {
                 Some((value, behind)) => {
                     out.push_str(value);
+                    self.expanded += value.len();
                     rest = behind;
                 }
                 None => {
@@ -256,8 +266,13 @@ impl Parser {
                     rest = after;
                 }
             }
+            if out.len() > LONGEST_LINE || self.expanded > MOST_EXPANDED {
+                let message = "the values of the variables make the configuration too long";
+                let help = "shorten the values of Define, or write them in place of the variables";
+                return Err(ImportError::at(place, message, help));
+            }
         }
-        out + rest
+        Ok(out + rest)
     }
 }
 
@@ -365,5 +380,13 @@ mod tests {
         }
         assert!(parse(&"<A>\n".repeat(10_000)).unwrap_err().contains("deep"));
         assert!(parse("Include x.conf\n").unwrap_err().contains("includes itself"));
+        let doubled = |n| format!("Define V{} ${{V{n}}}${{V{n}}}\n", n + 1);
+        let lines: String = (0..40).map(doubled).collect();
+        let long = parse(&format!("Define V0 aaaa\n{lines}")).unwrap_err();
+        assert!(long.contains("too long") && long.contains(":15:"), "{long}");
+        let own = format!("Define V aa\n{}", "Define V ${V}${V}\n".repeat(100));
+        assert!(parse(&own).unwrap_err().contains("too long"));
+        let value = format!("Define V {}\n", "a".repeat(60_000));
+        assert!(parse(&format!("{value}{}", "X ${V}\n".repeat(200))).is_err());
     }
 }
