@@ -5,6 +5,7 @@ mod bases;
 mod fields;
 mod handlers;
 mod includes;
+mod listeners;
 mod media;
 mod place;
 mod regions;

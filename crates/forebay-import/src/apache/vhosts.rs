@@ -2,6 +2,7 @@
 
 use super::access::gate;
 use super::bases::bases;
+use super::listeners::{self, HostTls};
 use super::rewrites::{self, Around};
 use super::sections::{Sections, all, find_htaccess, last};
 use super::syntax::{self, Directive, is, line};
@@ -122,7 +123,13 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
     let is_tls =
         last(&levels, "SSLEngine").is_some_and(|ssl| ssl.arg(0).eq_ignore_ascii_case("on"));
     let tls = if is_tls { tls(cx, &levels, host) } else { None };
-    site.listen = listen(cx, host, tls_of(is_tls, tls.is_some()));
+    site.listen = listeners::listen(cx, host, tls_of(is_tls, tls.is_some()));
+    if site.listen.is_empty() {
+        if let Some(host) = host {
+            cx.note(host, "no Listen line has this address, so Apache sends it no requests");
+        }
+        return;
+    }
     if is_tls && tls.is_none() {
         site.comments.push(
             "Without its certificate, the site listens on this machine only, without TLS.".into(),
@@ -174,62 +181,12 @@ fn hosts(cx: &mut Cx<'_>, levels: &[&[Directive]]) -> Vec<String> {
     names
 }
 
-/// The TLS of a host.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum HostTls {
-    /// The host has no TLS.
-    Off,
-    /// The host has TLS and a certificate.
-    Certified,
-    /// The host has TLS but no certificate that Forebay can use. Such a host listens on loopback
-    /// only.
-    Uncertified,
-}
-
 fn tls_of(is_tls: bool, has_certificate: bool) -> HostTls {
     match has_certificate {
         _ if !is_tls => HostTls::Off,
         true => HostTls::Certified,
         false => HostTls::Uncertified,
     }
-}
-
-/// Returns the listeners of a host.
-fn listen(cx: &Cx<'_>, host: Option<&Directive>, tls: HostTls) -> Vec<String> {
-    let usual_port = if tls == HostTls::Off { "80" } else { "443" };
-    let typed: Vec<&str> = match host {
-        Some(host) => host.args.iter().map(String::as_str).collect(),
-        None => {
-            let listens = all(&[cx.main], "Listen");
-            listens.iter().map(|listen| listen.arg(0)).collect()
-        }
-    };
-    let mut found: Vec<String> = Vec::new();
-    for text in typed {
-        let (address, port) = match text.rsplit_once(':') {
-            Some((address, port)) if port.parse::<u16>().is_ok() => (address, port),
-            Some((address, _)) if !address.contains(':') => (address, usual_port),
-            _ if text.parse::<u16>().is_ok() => ("*", text),
-            _ => (text, usual_port),
-        };
-        let whole = format!("{address}:{port}");
-        let listen = match whole.parse::<std::net::SocketAddr>() {
-            Ok(address) => address.to_string(),
-            Err(_) => format!(":{port}"),
-        };
-        let listen = match tls {
-            HostTls::Off => listen,
-            HostTls::Certified => format!("https://{listen}"),
-            HostTls::Uncertified => format!("127.0.0.1:{port}"),
-        };
-        if !found.contains(&listen) {
-            found.push(listen);
-        }
-    }
-    if found.is_empty() {
-        found.push(":80".into());
-    }
-    found
 }
 
 fn tls(cx: &mut Cx<'_>, levels: &[&[Directive]], host: Option<&Directive>) -> Option<Table> {
