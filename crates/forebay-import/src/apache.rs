@@ -8,6 +8,7 @@ mod includes;
 mod listeners;
 mod media;
 mod place;
+mod proxies;
 mod regions;
 mod rewrites;
 mod sections;

@@ -303,6 +303,18 @@ fn paths(texts: &[String], ends: &[&str]) -> Option<Vec<String>> {
     Some(found)
 }
 
+/// Returns the texts with which every match of an expression begins, in lower case. The flag of a
+/// text is true if nothing else follows it. Returns `None` if matches may begin with other texts.
+pub fn literal_starts(text: &str) -> Option<Vec<(String, bool)>> {
+    let mut all = Vec::new();
+    for branch in parts(text, false).ok()? {
+        let [Part::Start, Part::Literals(texts), rest @ ..] = &branch[..] else { return None };
+        let is_whole = matches!(rest, [] | [Part::Any(_)] | [Part::Any(_), Part::End]);
+        all.extend(texts.iter().map(|text| (text.to_ascii_lowercase(), is_whole)));
+    }
+    Some(all)
+}
+
 /// Returns true if a route may have this path.
 pub fn is_path(path: &str) -> bool {
     let plain = path.strip_suffix('*').unwrap_or(path);

@@ -41,13 +41,15 @@ fn with_htaccess(lines: &str) -> String {
     of(dir.path(), &text)
 }
 
-/// Returns the routes of a translation.
-fn routes(toml: &str) -> Vec<&str> {
-    toml.split("[[site.route]]").skip(1).collect()
+/// Returns the routes of a translation, without comments.
+fn routes(toml: &str) -> Vec<String> {
+    let lines = toml.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    text.split("[[site.route]]").skip(1).map(str::to_owned).collect()
 }
 
 /// Returns the first route that contains a text.
-fn route<'a>(toml: &'a str, text: &str) -> &'a str {
+fn route(toml: &str, text: &str) -> String {
     let found = routes(toml).into_iter().find(|route| route.contains(text));
     found.unwrap_or_else(|| panic!("no route has {text}:\n{toml}"))
 }
@@ -74,4 +76,84 @@ fn a_host_listens_only_at_the_addresses_of_listen() {
         let toml = import(Language::Apache, &file).unwrap().toml;
         assert!(toml.contains(wanted), "{listen}, {host}:\n{toml}");
     }
+}
+
+#[test]
+fn sections_for_backends_restrict_the_routes_to_them() {
+    let rule = "Require ip 10.0.0.0/8";
+    for (section, wanted) in [
+        ("Proxy http://127.0.0.1:9/", r#"allow = ["10.0.0.0/8"]"#),
+        ("Proxy http://127.0.0.1:9", r#"allow = ["10.0.0.0/8"]"#),
+        ("Proxy *", r#"allow = ["10.0.0.0/8"]"#),
+        ("Proxy http://127.*", r#"allow = ["10.0.0.0/8"]"#),
+        (r#"ProxyMatch "^http://127""#, r#"allow = ["10.0.0.0/8"]"#),
+        (r#"Proxy ~ "^http://127""#, r#"allow = ["10.0.0.0/8"]"#),
+        ("Proxy http://127.0.0.1:9/admin", "status = 403"),
+        ("Proxy http://*:9/", "status = 403"),
+        (r#"ProxyMatch "9/x$""#, "status = 403"),
+        ("Proxy http://10.0.0.1/", "proxy = "),
+        (r#"ProxyMatch "^ftp:""#, "proxy = "),
+    ] {
+        let name = section.split(' ').next().unwrap();
+        let toml = passing(&format!("<{section}>\n{rule}\n</{name}>"));
+        let is_guarded = !wanted.contains("proxy");
+        assert!(route(&toml, "\"/*\"").contains(wanted), "{section}:\n{toml}");
+        assert!(
+            !is_guarded
+                || !routes(&toml)
+                    .iter()
+                    .any(|route| route.contains("proxy") && !route.contains("allow")),
+            "{section}:\n{toml}"
+        );
+    }
+    // A section by path overrides it.
+    let toml = passing(
+        "<Proxy *>\nRequire all granted\n</Proxy>\n<Location /adm>\nRequire all denied\n</Location>",
+    );
+    assert!(route(&toml, "/adm").contains("deny"), "{toml}");
+}
+
+#[test]
+fn a_backend_of_a_rewrite_rule_has_the_rules_of_its_paths() {
+    let toml = passing(
+        "RewriteEngine on\nRewriteRule ^/x/(.*)$ http://127.0.0.1:8/$1 [P]\n\
+         <Location /x/adm>\nRequire all denied\n</Location>\n\
+         <Files *.bak>\nRequire all denied\n</Files>\n\
+         <Proxy http://127.0.0.1:8/>\nRequire ip 10.0.0.0/8\n</Proxy>",
+    );
+    let all = routes(&toml);
+    assert!(all[0].contains(".bak") && all[0].contains("403"), "{toml}");
+    assert!(all[1].contains("/x/adm") && all[1].contains("deny = \"all\""), "{toml}");
+    assert!(route(&toml, "path = \"/x/*\"").contains("allow = "), "{toml}");
+}
+
+#[test]
+fn a_host_inherits_no_rewrite_rules() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = "RewriteEngine on\nRewriteRule ^/x http://127.0.0.1:8/x [P]\n";
+    for (options, has) in [("", false), ("RewriteOptions Inherit\n", true)] {
+        let toml = of(
+            dir.path(),
+            &format!(
+                "{rules}<VirtualHost *:80>\nServerName a.example\nRewriteEngine on\n{options}\
+             ProxyPass / http://127.0.0.1:9/\n</VirtualHost>\n"
+            ),
+        );
+        assert_eq!(toml.contains("127.0.0.1:8"), has, "{toml}");
+    }
+}
+
+#[test]
+fn redirects_of_directories_are_kept() {
+    let toml = with_htaccess(
+        "Redirect gone /w/x.txt\nRedirectMatch 403 dump\\.sql$\nRedirect 301 /w/r.txt /new\n\
+         RedirectMatch 404 ^/w/(a|b)\\.txt$\n",
+    );
+    for (text, wanted) in
+        [("/w/x.txt", "410"), ("\"dump.sql\"", "403"), ("/w/r.txt", "/new"), ("/w/a.txt", "404")]
+    {
+        assert!(route(&toml, text).contains(wanted), "{text}\n{toml}");
+    }
+    let toml = passing("<Location /x>\nRedirect 403 /\nRedirect http://b.example/\n</Location>");
+    assert!(route(&toml, "/x").contains("403"), "{toml}");
 }

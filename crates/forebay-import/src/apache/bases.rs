@@ -29,8 +29,10 @@ pub enum Content {
     Cgi,
     /// The backend with this URL.
     Pass(String),
-    /// A complete route.
+    /// A complete route without access rules.
     Fixed(Box<DraftRoute>),
+    /// The route of a `RewriteRule` that passes requests to the backend with this URL.
+    Rule(Box<DraftRoute>, String),
 }
 
 /// Returns the matcher for a path and all paths below it.
@@ -241,6 +243,50 @@ fn redirect<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
         });
     }
     found
+}
+
+/// Returns the routes for the redirects of sections, for the paths of `region` alone.
+pub fn redirects_within(
+    cx: &mut Cx<'_>,
+    blocks: &[&[Directive]],
+    region: &Matcher,
+) -> Vec<DraftRoute> {
+    let mut out = Vec::new();
+    for directive in blocks.iter().rev().copied().flatten() {
+        let is_redirect = ["Redirect", "RedirectMatch", "RedirectTemp", "RedirectPermanent"]
+            .iter()
+            .any(|name| is(directive, name));
+        let lacks_path = |target: &String| target.contains("://") && directive.args.len() < 3;
+        if is_redirect
+            && directive.args.iter().take(2).all(|arg| !arg.starts_with(['/', '^']))
+            && directive.args.last().is_some_and(lacks_path)
+        {
+            // Without a path, the redirect applies to the path of its section.
+            let route = DraftRoute::new(&directive.place, line(directive), region.clone());
+            out.push(route.closed(cx.note(directive, "write the target in `redirect`")));
+            continue;
+        }
+        for base in redirect(cx, directive) {
+            if let Content::Fixed(route) = base.content {
+                out.extend(narrowed(cx, *route, region));
+            }
+        }
+    }
+    out
+}
+
+/// Returns the route for requests that also meet `region`; `None` if there are no such requests.
+/// If one route cannot have both conditions, returns a closed route for the whole region.
+pub fn narrowed(cx: &mut Cx<'_>, route: DraftRoute, region: &Matcher) -> Option<DraftRoute> {
+    if let Some(matcher) = route.matcher.and(region) {
+        return Some(DraftRoute { matcher, ..route });
+    }
+    if !route.matcher.conflicts_with(region) {
+        return None;
+    }
+    let next = "a route cannot have both conditions: write routes for these paths";
+    let comment = cx.draft.notes.add(&route.place, &route.source, next);
+    Some(DraftRoute { matcher: region.clone(), ..route }.closed(comment))
 }
 
 /// Returns the base for `AliasMatch` and `ScriptAliasMatch`.

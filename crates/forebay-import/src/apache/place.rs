@@ -3,12 +3,13 @@
 
 use super::Cx;
 use super::access::gate;
-use super::bases::{Base, Content};
+use super::bases::{Base, Content, narrowed, redirects_within};
 use super::fields::decorate;
 use super::handlers::{handlers, whole_handler};
+use super::proxies;
 use super::regions::{guarded, has_option, of_name, region_matcher, regions, whole_root};
 use super::rewrites::{self, Around};
-use super::sections::{Sections, all, last};
+use super::sections::{Sections, last};
 use super::syntax::{Directive, is, line};
 use super::targets;
 use crate::draft::DraftRoute;
@@ -124,7 +125,8 @@ fn is_same(region: &[DraftRoute], own: &[DraftRoute]) -> bool {
         }
         keys
     };
-    region.len() == own.len() && region.iter().zip(own).all(|(a, b)| keys(a) == keys(b))
+    region.len() == own.len()
+        && region.iter().zip(own).all(|(a, b)| keys(a) == keys(b) && a.place == b.place)
 }
 
 /// Returns the routes of one region of a base.
@@ -137,14 +139,17 @@ fn answers(
     scheme: &str,
 ) -> Vec<DraftRoute> {
     let mut layers = sections.layers(url, dir.as_deref());
-    let is_proxy = matches!(base.content, Content::Pass(_));
-    if is_proxy {
-        let proxies =
-            all(&sections.levels, "Proxy").into_iter().filter(|proxy| proxy.arg(0) == "*");
-        layers.extend(proxies.map(Directive::inside));
+    let mut partial = None;
+    if let Content::Pass(target) | Content::Rule(_, target) = &base.content {
+        let found = proxies::sections_of(cx, sections, target);
+        partial = found.partial;
+        // Sections by path override those of `Proxy`.
+        let at = sections.levels.len();
+        layers.splice(at..at, found.blocks);
     }
     let rules = gate(cx, &layers);
     let route = DraftRoute::new(&base.directive.place, line(base.directive), matcher);
+    let region = route.matcher.clone();
     let mut routes = match &base.content {
         Content::Fixed(fixed) => {
             // Apache evaluates a redirect before the access rules, so do not add these rules.
@@ -162,6 +167,9 @@ fn answers(
                 }
             }
         }
+        Content::Rule(rule, _) => {
+            vec![DraftRoute { matcher: route.matcher.clone(), ..(**rule).clone() }]
+        }
         Content::Cgi => scripts(cx, base, route),
         Content::Files => {
             let place = (url.as_str(), dir.as_deref().unwrap_or("/"));
@@ -169,8 +177,9 @@ fn answers(
         }
     };
     // Skip the layers of the server and of the virtual host, which get their notes elsewhere.
-    let inner = layers.iter().skip(sections.levels.len());
-    let untranslated = inner.copied().find_map(access_without_translation);
+    let inner = &layers[sections.levels.len()..];
+    let untranslated = inner.iter().copied().find_map(access_without_translation).or(partial);
+    routes.splice(0..0, redirects_within(cx, inner, &region));
     for route in &mut routes {
         decorate(cx, &layers, route);
         *route = guarded(route.clone(), &rules);
@@ -241,10 +250,7 @@ fn directory(
     if let Some(section) = own.next_back() {
         let rules =
             rewrites::rules(cx, section.block, Around { url: Some(url), scheme: Some(scheme) });
-        out.extend(rules.routes.into_iter().filter_map(|mut rule| {
-            rule.matcher = rule.matcher.and(&route.matcher)?;
-            Some(rule)
-        }));
+        out.extend(rules.routes.into_iter().filter_map(|rule| narrowed(cx, rule, &route.matcher)));
         fallback = rules.fallback.or(fallback);
     }
     let page = last(layers, "ErrorDocument").filter(|page| page.arg(0) == "404");

@@ -1,7 +1,7 @@
 //! Translates `RewriteRule` and `RewriteCond`.
 
 use super::Cx;
-use super::sections::last;
+use super::sections::{all, last};
 use super::syntax::{Directive, is, line};
 use super::targets;
 use crate::draft::DraftRoute;
@@ -35,6 +35,24 @@ pub struct Around<'s> {
     /// a server.
     pub url: Option<&'s str>,
     pub scheme: Option<&'s str>,
+}
+
+/// Returns true if a level inherits the rules of the level around it, or passes its own ones down.
+pub fn inherits(levels: &[&[Directive]]) -> bool {
+    all(levels, "RewriteOptions")
+        .iter()
+        .flat_map(|options| &options.args)
+        .any(|option| option.to_ascii_lowercase().starts_with("inherit"))
+}
+
+/// Returns true if the route of a rule passes requests to a backend.
+pub fn passes_on(route: &DraftRoute) -> bool {
+    ["proxy", "fastcgi", "scgi", "uwsgi", "ajp"].iter().any(|key| route.keys.get(key).is_some())
+}
+
+/// Returns the target of a rule up to its first group.
+pub fn target(directive: &Directive) -> &str {
+    directive.arg(1).split(['$', '%']).next().unwrap_or_default()
 }
 
 /// Translates the rules of a block.

@@ -1,7 +1,7 @@
 //! Translates virtual hosts to sites.
 
 use super::access::gate;
-use super::bases::bases;
+use super::bases::{Base, Content, bases};
 use super::listeners::{self, HostTls};
 use super::rewrites::{self, Around};
 use super::sections::{Sections, all, find_htaccess, last};
@@ -238,16 +238,50 @@ fn tls(cx: &mut Cx<'_>, levels: &[&[Directive]], host: Option<&Directive>) -> Op
 
 /// Returns the routes of a site.
 fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<DraftRoute> {
+    let mut rules = server_rules(cx, sections, scheme).into_iter().peekable();
     let mut out = Vec::new();
-    for level in sections.levels.iter().rev() {
-        let around = Around { url: None, scheme: Some(scheme) };
-        out.extend(rewrites::rules(cx, level, around).routes);
+    // Redirects and refusals of rewrite rules precede the access rules. Routes to a backend do not.
+    while let Some((_, route)) = rules.next_if(|(_, route)| !rewrites::passes_on(route)) {
+        out.push(route);
     }
     out.extend(expressions(cx, sections));
     let bases = bases(cx, sections);
     out.extend(place::of_files(cx, sections, &bases));
+    for (directive, route) in rules {
+        if !rewrites::passes_on(&route) {
+            out.push(route);
+            continue;
+        }
+        let matcher = route.matcher.clone();
+        let target = rewrites::target(directive).to_owned();
+        let content = Content::Rule(Box::new(route), target);
+        let base = Base { directive, url: "/".into(), matcher, dir: None, content };
+        out.extend(place::routes(cx, sections, &base, scheme));
+    }
     for base in &bases {
         out.extend(place::routes(cx, sections, base, scheme));
+    }
+    out
+}
+
+/// Returns the routes of the rewrite rules of the host, each with its directive. A virtual host has
+/// the rules of the main server only if `RewriteOptions` says so.
+fn server_rules<'a>(
+    cx: &mut Cx<'_>,
+    sections: &Sections<'a>,
+    scheme: &str,
+) -> Vec<(&'a Directive, DraftRoute)> {
+    let mut out = Vec::new();
+    let inherits = rewrites::inherits(&sections.levels);
+    for (at, level) in sections.levels.iter().rev().enumerate() {
+        if at > 0 && !inherits {
+            break;
+        }
+        let around = Around { url: None, scheme: Some(scheme) };
+        for route in rewrites::rules(cx, level, around).routes {
+            let directive = level.iter().find(|directive| directive.place == route.place);
+            out.extend(directive.map(|directive| (directive, route)));
+        }
     }
     out
 }
