@@ -2,6 +2,7 @@
 
 mod access;
 mod bases;
+mod conditions;
 mod fields;
 mod handlers;
 mod includes;

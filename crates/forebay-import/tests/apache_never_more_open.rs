@@ -150,10 +150,143 @@ fn redirects_of_directories_are_kept() {
          RedirectMatch 404 ^/w/(a|b)\\.txt$\n",
     );
     for (text, wanted) in
-        [("/w/x.txt", "410"), ("\"dump.sql\"", "403"), ("/w/r.txt", "/new"), ("/w/a.txt", "404")]
+        [("/w/x.txt", "410"), ("\"dump.sql\"", "403"), ("/w/r.txt", "/new"), ("(a|b)", "404")]
     {
         assert!(route(&toml, text).contains(wanted), "{text}\n{toml}");
     }
     let toml = passing("<Location /x>\nRedirect 403 /\nRedirect http://b.example/\n</Location>");
     assert!(route(&toml, "/x").contains("403"), "{toml}");
+}
+
+#[test]
+fn rewrite_rules_refuse_with_any_status() {
+    for (flags, status) in
+        [("R=404,L", 404), ("R=403", 403), ("R=451", 451), ("gone", 410), ("forbidden,L", 403)]
+    {
+        let rule = format!("RewriteEngine on\nRewriteRule ^/?x - [{flags}]\n");
+        let wanted = format!("status = {status}");
+        let toml = passing(&rule);
+        assert!(route(&toml, "x").contains(&wanted), "{flags}\n{toml}");
+        let toml = with_htaccess(&rule.replace("/?", ""));
+        assert!(route(&toml, "/w/x").contains(&wanted), "{flags}\n{toml}");
+    }
+}
+
+#[test]
+fn patterns_of_directories_match_below_them() {
+    let rule = |pattern: &str, conditions: &str| {
+        with_htaccess(&format!("RewriteEngine on\n{conditions}\nRewriteRule {pattern} - [F]\n"))
+    };
+    for (pattern, wanted) in [
+        ("(^|/)secret", "path_regex = \"^/w/(|.*?(?:/))secret\""),
+        (r"(?:/|^)\.git", r"path_regex = '^/w/(?:|.*?(?:/))\.git'"),
+        ("^a|^b", "path_regex = \"^/w/(?:a|b)\""),
+        ("^secret/", "path = \"/w/secret/*\""),
+        (r"x\.txt$", "suffix = \"x.txt\""),
+        ("secret", "path_regex = \"^/w/.*?secret\""),
+        ("a|^b", "path = \"/w/*\"\n  respond = { status = 403 }"),
+        ("!^ok", "path = \"/w/*\"\n  respond = { status = 403 }"),
+        (".", "path = \"/w/*\"\n  respond = { status = 403 }"),
+    ] {
+        let toml = rule(pattern, "");
+        let found = routes(&toml).into_iter().find(|route| route.contains(wanted));
+        assert!(found.is_some_and(|route| route.contains("403")), "{pattern}\n{toml}");
+        // The directory below it has the same rules.
+        let first = routes(&toml).iter().position(|route| route.contains("files"));
+        let before = &routes(&toml)[..first.unwrap()];
+        assert!(pattern.starts_with('^') || before.iter().any(|r| r.contains("403")), "{toml}");
+    }
+    for (conditions, wanted) in [
+        (r"RewriteCond %{REQUEST_URI} /x\.txt$", r"'/x\.txt$'"),
+        (r"RewriteCond %{REQUEST_URI} ^/w/x", "\"/w/x*\""),
+        ("RewriteCond %{REQUEST_URI} /x [OR]\nRewriteCond %{REQUEST_METHOD} ^DELETE$", "\"/x\""),
+        ("RewriteCond %{REQUEST_METHOD} ^DELETE$ [OR]\nRewriteCond %{REQUEST_URI} /x", "DELETE"),
+        ("RewriteCond %{REQUEST_URI} /x [OR]\nRewriteCond %{THE_REQUEST} evil", "\"/w/*\""),
+    ] {
+        let toml = rule(".*", conditions);
+        assert!(route(&toml, wanted).contains("403"), "{conditions}\n{toml}");
+        assert!(!routes(&toml)[0].contains("\"/*\""), "{conditions}\n{toml}");
+    }
+}
+
+#[test]
+fn inherited_rules_of_directories_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("www");
+    std::fs::create_dir_all(root.join("w/sub")).unwrap();
+    let rules = "RewriteEngine on\nRewriteRule ^sub/x - [F]\nRewriteRule ^y - [R=404]\n";
+    std::fs::write(root.join("w/.htaccess"), rules).unwrap();
+    let root = root.display();
+    let host = |inner: &str| {
+        of(
+            dir.path(),
+            &format!(
+                "DocumentRoot {root}\n<Directory {root}>\nAllowOverride All\n</Directory>\n\
+             <Directory {root}/w/sub>\n{inner}\n</Directory>\n"
+            ),
+        )
+    };
+    let toml = host("Require ip 10.0.0.0/8");
+    assert!(route(&toml, "\"/w/sub/x*\"").contains("403"), "{toml}");
+    let own = "RewriteEngine on\nRewriteRule ^z - [F]\n";
+    let toml = host(&format!("{own}RewriteOptions Inherit"));
+    assert!(route(&toml, "\"/w/sub/y*\"").contains("404"), "{toml}");
+    let toml = host(own);
+    assert!(!toml.contains("\"/w/sub/y*\""), "{toml}");
+}
+
+#[test]
+fn conditions_on_the_client_and_its_fields_become_when() {
+    for (conditions, wanted) in [
+        ("%{HTTP_USER_AGENT} (bad|evil)bot [NC]", r#"header = { User-Agent = "~*(bad|evil)bot" }"#),
+        ("%{HTTP_USER_AGENT} ^$", r#"not = { header = { User-Agent = "~." } }"#),
+        ("%{HTTP_HOST} ^old\\.example$", "Host = '~^old\\.example$'"),
+        ("%{HTTP_COOKIE} bad=1", r#"header = { Cookie = "~bad=1" }"#),
+        ("%{HTTP:X-Key} =abc", r#"header = { X-KEY = "abc" }"#),
+        ("%{REMOTE_ADDR} ^10\\.", r#"client = ["10.0.0.0/8"]"#),
+        ("%{REMOTE_ADDR} !^10\\.", r#"not = { client = ["10.0.0.0/8"] }"#),
+        ("%{REMOTE_ADDR} =192.0.2.1", r#"client = ["192.0.2.1"]"#),
+        ("%{QUERY_STRING} (^|&)id=", "query = { id = true }"),
+        ("%{QUERY_STRING} ^id=5$", r#"query = { id = "5" }"#),
+        ("%{REQUEST_METHOD} !^(GET|POST)$", "method = [\"GET\", \"POST\"]"),
+        ("%{REQUEST_METHOD} !^(GET|POST)$", "methods = [\"HEAD\"]"),
+    ] {
+        let lines = format!("RewriteEngine on\nRewriteCond {conditions}\nRewriteRule ^ - [F]");
+        let toml = passing(&lines);
+        assert!(route(&toml, wanted).contains("403"), "{conditions}\n{toml}");
+        assert!(!toml.contains("NOT TRANSLATED"), "{toml}");
+    }
+    let toml = passing(
+        "RewriteEngine on\nRewriteCond %{HTTP_REFERER} !^$\n\
+         RewriteCond %{HTTP_REFERER} !^http://a\\.example\n\
+         RewriteCond %{HTTP_REFERER} !^http://b\\.example [NC]\nRewriteRule \\.png$ - [F]",
+    );
+    let found = route(&toml, ".png");
+    assert!(found.contains("header = { Referer = \"~.\" }"), "{toml}");
+    assert!(
+        found.contains(
+            r"not = { header = { Referer = ['~^http://a\.example', '~*^http://b\.example'] } }"
+        ),
+        "{toml}"
+    );
+    // These conditions have no translation. The note names the line.
+    for condition in [
+        "%{HTTP_USER_AGENT} .*x?",
+        "%{HTTP:X-Role} !^user$",
+        "%{REMOTE_ADDR} ^10.",
+        "%{QUERY_STRING} evil",
+        "%{QUERY_STRING} !(^|&)id=",
+        "%{REQUEST_METHOD} PROP",
+        "%{HTTP_USER_AGENT} (?!x)",
+        "%{HTTP_HOST}%{REQUEST_URI} x",
+        "%{ENV:bad} 1",
+        "%{TIME_HOUR} >12",
+    ] {
+        let rule = format!("RewriteEngine on\nRewriteCond {condition}\nRewriteRule ^/x - [F]");
+        let toml = passing(&rule);
+        let note = format!("RewriteCond {condition} has no translation");
+        assert!(toml.replace("\n  #  ", "").contains(&note), "{note}\n{toml}");
+        assert!(route(&toml, "/x").contains("403"), "{toml}");
+        assert!(!route(&toml, "/x").contains("when"), "{toml}");
+    }
 }

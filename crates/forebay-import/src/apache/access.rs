@@ -210,7 +210,7 @@ fn close(cx: &mut Cx<'_>, directive: &Directive, gate: &mut Gate) {
 }
 
 /// Returns an address or network: `10.0.0.0/8`, `10.`, `10.0.0.0/255.0.0.0` or `::1`.
-fn network(text: &str) -> Option<String> {
+pub fn network(text: &str) -> Option<String> {
     if let Some((address, mask)) = text.split_once('/') {
         let address: std::net::IpAddr = address.parse().ok()?;
         if mask.parse::<u8>().is_ok() {

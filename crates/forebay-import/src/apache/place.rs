@@ -178,7 +178,14 @@ fn answers(
     };
     // Skip the layers of the server and of the virtual host, which get their notes elsewhere.
     let inner = &layers[sections.levels.len()..];
-    let untranslated = inner.iter().copied().find_map(access_without_translation).or(partial);
+    let mut by_path = sections.locations.iter().filter(|s| super::sections::is_below(url, &s.path));
+    // Rewrite rules are translated only in sections of directories with files.
+    let rewrite = match &base.content {
+        Content::Files => by_path.find_map(|section| rewrites::decision(section.block)),
+        _ => inner.iter().copied().find_map(rewrites::decision),
+    };
+    let untranslated = inner.iter().copied().find_map(access_without_translation);
+    let untranslated = untranslated.or(rewrite).or(partial);
     routes.splice(0..0, redirects_within(cx, inner, &region));
     for route in &mut routes {
         decorate(cx, &layers, route);
@@ -246,10 +253,19 @@ fn directory(
         let is_whole = super::sections::is_below(dir, &section.path);
         is_whole && section.block.iter().any(|d| is(d, "RewriteEngine"))
     });
-    // The rewrite rules of the nearest directory replace those of the directories above it.
-    if let Some(section) = own.next_back() {
-        let rules =
-            rewrites::rules(cx, section.block, Around { url: Some(url), scheme: Some(scheme) });
+    // The rewrite rules of the nearest directory replace those of the directories above it, unless
+    // `RewriteOptions` says otherwise.
+    let inherits = rewrites::inherits(&layers[sections.levels.len()..]);
+    let mut nearest = None;
+    while let Some(section) = own.next_back().filter(|_| inherits || nearest.is_none()) {
+        let path = *nearest.get_or_insert(&section.path);
+        let section_url = whole_root(dir.strip_prefix(path.as_str()).unwrap_or(""), url);
+        let around = Around {
+            url: Some(section_url.as_deref().unwrap_or(url)),
+            scheme: Some(scheme),
+            is_above: section_url.is_none(),
+        };
+        let rules = rewrites::rules(cx, section.block, around);
         out.extend(rules.routes.into_iter().filter_map(|rule| narrowed(cx, rule, &route.matcher)));
         fallback = rules.fallback.or(fallback);
     }

@@ -1,6 +1,8 @@
 //! Translates `RewriteRule` and `RewriteCond`.
 
 use super::Cx;
+use super::bases::narrowed;
+use super::conditions::{self, Conditions};
 use super::sections::{all, last};
 use super::syntax::{Directive, is, line};
 use super::targets;
@@ -19,15 +21,6 @@ pub struct Rules {
     pub fallback: Option<String>,
 }
 
-/// The translation of the `RewriteCond` lines of a rule.
-#[derive(Default)]
-struct Conditions {
-    matcher: Matcher,
-    is_missing: bool,
-    never: bool,
-    unknown: bool,
-}
-
 /// The context of rewrite rules: the path of their directory, and the scheme of the site.
 #[derive(Clone, Copy)]
 pub struct Around<'s> {
@@ -35,6 +28,9 @@ pub struct Around<'s> {
     /// a server.
     pub url: Option<&'s str>,
     pub scheme: Option<&'s str>,
+    /// True if the directory of the rules is above the directory of the path. Patterns then match a
+    /// path that begins outside of the site.
+    pub is_above: bool,
 }
 
 /// Returns true if a level inherits the rules of the level around it, or passes its own ones down.
@@ -68,68 +64,12 @@ pub fn rules(cx: &mut Cx<'_>, block: &[Directive], around: Around<'_>) -> Rules 
         if is(directive, "RewriteCond") {
             conditions.push(directive);
         } else if is(directive, "RewriteRule") {
-            let read = read_conditions(cx, &conditions, around.scheme);
-            rule(cx, directive, (read, conditions.len()), (around, base.as_deref()), &mut found);
+            let read = conditions::read(cx, &conditions, around.scheme);
+            rule(cx, directive, read, (around, base.as_deref()), &mut found);
             conditions.clear();
         }
     }
     found
-}
-
-fn read_conditions(cx: &Cx<'_>, list: &[&Directive], scheme: Option<&str>) -> Conditions {
-    let mut found = Conditions::default();
-    for condition in list {
-        let (test, pattern) = (condition.arg(0), condition.arg(1));
-        let flags = condition.arg(2).to_ascii_uppercase();
-        if flags.contains("OR") {
-            found.unknown = true;
-        }
-        let name = test.strip_prefix("%{").and_then(|rest| rest.strip_suffix('}')).unwrap_or("");
-        match (name.to_ascii_uppercase().as_str(), pattern) {
-            ("REQUEST_FILENAME", "!-f" | "!-d" | "!-l" | "!-e") => found.is_missing = true,
-            ("HTTPS", "off" | "!on" | "!=on" | "=off") => only(&mut found, scheme, "http"),
-            ("HTTPS", "on" | "!off" | "!=off" | "=on") => only(&mut found, scheme, "https"),
-            ("SERVER_PORT", "80" | "^80$" | "!443" | "!^443$") => only(&mut found, scheme, "http"),
-            ("SERVER_PORT", "443" | "^443$") => only(&mut found, scheme, "https"),
-            ("REQUEST_METHOD", methods) => method(&mut found, methods),
-            ("REQUEST_URI", text) if !text.starts_with('!') => {
-                match classify(text, flags.contains("NC"), cx.keys, Use::Exact) {
-                    Ok(path) => match found.matcher.and(&path.matcher) {
-                        Some(both) => found.matcher = both,
-                        None => found.unknown = true,
-                    },
-                    Err(_) => found.unknown = true,
-                }
-            }
-            // Such conditions only exclude the front controller itself, so they need no
-            // translation.
-            ("REQUEST_URI", "!=/favicon.ico" | "!^/index\\.php") => {}
-            _ => found.unknown = true,
-        }
-    }
-    found
-}
-
-/// Restricts a rule to a scheme. All listeners of a site have the same scheme, so the rule applies
-/// to all requests of the site or to none.
-fn only(found: &mut Conditions, scheme: Option<&str>, wanted: &str) {
-    match scheme {
-        Some(scheme) => found.never |= scheme != wanted,
-        None => found.unknown = true,
-    }
-}
-
-fn method(found: &mut Conditions, text: &str) {
-    let text = text.trim_start_matches('^').trim_end_matches('$');
-    let text = text.strip_prefix('(').and_then(|inner| inner.strip_suffix(')')).unwrap_or(text);
-    let list: Vec<String> = text.split('|').map(str::to_owned).collect();
-    let is_method =
-        |method: &String| !method.is_empty() && method.bytes().all(|b| b.is_ascii_uppercase());
-    if list.iter().all(is_method) {
-        found.matcher.methods = list;
-    } else {
-        found.unknown = true;
-    }
 }
 
 /// Returns the value of a flag such as `R=301`, or an empty text for `R`.
@@ -137,68 +77,119 @@ fn flag<'d>(directive: &'d Directive, name: &str) -> Option<&'d str> {
     let flags = directive.arg(2).strip_prefix('[')?.strip_suffix(']')?;
     flags.split(',').map(str::trim).find_map(|flag| {
         let (key, value) = flag.split_once('=').unwrap_or((flag, ""));
-        key.eq_ignore_ascii_case(name).then_some(value)
+        let is_long =
+            LONG_FLAGS.iter().any(|(short, long)| *short == name && key.eq_ignore_ascii_case(long));
+        (is_long || key.eq_ignore_ascii_case(name)).then_some(value)
     })
+}
+
+/// The long names of flags.
+const LONG_FLAGS: [(&str, &str); 7] = [
+    ("F", "forbidden"),
+    ("G", "gone"),
+    ("R", "redirect"),
+    ("P", "proxy"),
+    ("NC", "nocase"),
+    ("QSA", "qsappend"),
+    ("QSD", "qsdiscard"),
+];
+
+/// Returns the status with which a rule refuses requests.
+fn refusal(directive: &Directive) -> Option<u64> {
+    let code = flag(directive, "R").and_then(|code| code.parse().ok());
+    match () {
+        () if flag(directive, "F").is_some() => Some(403),
+        () if flag(directive, "G").is_some() => Some(410),
+        () => code.filter(|code| (400..600).contains(code)),
+    }
+}
+
+/// Returns a rule of a block that refuses or redirects requests.
+pub fn decision(block: &[Directive]) -> Option<&Directive> {
+    let mut rules = block.iter().filter(|directive| is(directive, "RewriteRule"));
+    rules.find(|rule| refusal(rule).is_some() || flag(rule, "R").is_some())
 }
 
 fn rule(
     cx: &mut Cx<'_>,
     directive: &Directive,
-    (conditions, count): (Conditions, usize),
+    conditions: Conditions<'_>,
     (around, base): (Around<'_>, Option<&str>),
     found: &mut Rules,
 ) {
     let (pattern, target) = (directive.arg(0), directive.arg(1));
-    if conditions.never {
+    if conditions.alternatives.is_empty() {
         return;
     }
-    let decides = flag(directive, "F").is_some() || flag(directive, "G").is_some();
-    if target == "-" && !decides {
+    let refusal = refusal(directive);
+    if target == "-" && refusal.is_none() {
         // Rules such as `RewriteRule ^index\.php$ - [L]`, and rules that only set variables, do not
         // change replies.
         return;
     }
-    if conditions.unknown && (target.starts_with("ws://") || target.starts_with("wss://")) {
+    let is_plain = conditions.unknown.is_none()
+        && conditions.alternatives.iter().all(|matcher| matcher.when.is_empty());
+    if !is_plain && (target.starts_with("ws://") || target.starts_with("wss://")) {
         // Forebay passes WebSocket upgrades on to every backend, so the rule is not needed.
         return;
     }
     let url = around.url.map(|url| url.trim_end_matches('/'));
     // The rule is a front controller: one script answers for all missing files.
-    if conditions.is_missing && !conditions.unknown && !decides && flag(directive, "R").is_none() {
+    if conditions.is_missing && is_plain && refusal.is_none() && flag(directive, "R").is_none() {
         match front_controller(cx, target, url, base) {
             Some(target) => found.fallback = Some(target),
             None => drop(cx.note(directive, "name the script for missing files in `fallback_to`")),
         }
         return;
     }
-    let next = "write routes with `redirect`, `rewrite` or `proxy` for these paths";
+    let route = |matcher| DraftRoute::new(&directive.place, line(directive), matcher);
     let conditional = match pattern_of(cx, pattern, target, url, flag(directive, "NC").is_some()) {
-        Ok(found) => found,
+        Ok(found) if !around.is_above || refusal.is_none() => found,
+        Ok(_) => {
+            let comment = cx.note(directive, NEXT);
+            found.routes.push(route(Matcher::path("/*")).closed(comment));
+            return;
+        }
         Err(matcher) => {
-            let comment = cx.note(directive, next);
-            found
-                .routes
-                .push(DraftRoute::new(&directive.place, line(directive), matcher).closed(comment));
+            let comment = cx.note(directive, NEXT);
+            found.routes.push(route(matcher).closed(comment));
             return;
         }
     };
-    let Some(matcher) = conditional.matcher.and(&conditions.matcher) else { return };
-    let route = DraftRoute::new(&directive.place, line(directive), matcher);
-    if conditions.unknown {
-        let text = format!("its {count} RewriteCond lines have no translation: {next}");
+    if let Some(condition) = conditions.unknown {
+        let text = format!("{}: {} has no translation: {NEXT}", condition.place, line(condition));
         let comment = cx.note(directive, text);
-        found.routes.push(route.closed(comment));
+        let known = conditions.alternatives.first().filter(|_| conditions.alternatives.len() == 1);
+        let matcher = known.and_then(|known| conditional.matcher.and(known));
+        found.routes.push(route(matcher.unwrap_or(conditional.matcher)).closed(comment));
         return;
     }
-    let answered = answer(cx, directive, &conditional, (url, base), route.clone());
-    found.routes.push(match answered {
-        Ok(route) => route,
-        Err(why) => {
-            let comment = cx.note(directive, format!("{why}: {next}"));
-            route.closed(comment)
+    for alternative in &conditions.alternatives {
+        let Some(narrow) = narrowed(cx, route(conditional.matcher.clone()), alternative) else {
+            continue;
+        };
+        if narrow.keys.get("respond").is_some() {
+            // One route cannot have both conditions, so that it is closed.
+            found.routes.push(DraftRoute { matcher: conditional.matcher.clone(), ..narrow });
+            return;
         }
-    });
+        if let Some(status) = refusal {
+            found.routes.push(narrow.respond(status));
+            continue;
+        }
+        let answered = answer(cx, directive, &conditional, (url, base), narrow.clone());
+        found.routes.push(match answered {
+            Ok(route) => route,
+            Err(why) => {
+                let comment = cx.note(directive, format!("{why}: {NEXT}"));
+                narrow.closed(comment)
+            }
+        });
+    }
 }
+
+/// The next step for a rule without a translation.
+const NEXT: &str = "write routes with `redirect`, `rewrite` or `proxy` for these paths";
 
 /// Returns the path for missing files from a target such as `index.php`, `/index.php/$1` or
 /// `index.php?q=$1`.
@@ -242,22 +233,97 @@ fn pattern_of(
     url: Option<&str>,
     ignore_case: bool,
 ) -> Result<PatternConditions, Matcher> {
-    let whole = match (url, pattern.strip_prefix('^')) {
-        (Some(url), Some(rest)) => format!("^{}/{rest}", regex_syntax::escape(url)),
-        (Some(url), None) if !url.is_empty() => {
-            format!("^{}/.*{pattern}", regex_syntax::escape(url))
-        }
-        _ if pattern == "." => "^".into(),
-        _ => pattern.to_owned(),
+    let below = |url: Option<&str>| Matcher::prefix(&format!("{}/", url.unwrap_or_default()));
+    let whole = match url {
+        Some(url) => in_directory(pattern, url),
+        None if pattern == "." => Some("^".into()),
+        None => Some(pattern.to_owned()),
     };
-    if whole.starts_with('!') {
-        return Err(Matcher::path("/*"));
-    }
-    let found = classify(&whole, ignore_case, cx.keys, Use::Exact).map_err(|unknown| {
-        unknown.superset.map_or_else(|| Matcher::path("/*"), |matcher| *matcher)
-    })?;
+    let Some(whole) = whole.filter(|_| !pattern.starts_with('!')) else { return Err(below(url)) };
+    let found = classify(&whole, ignore_case, cx.keys, Use::Exact)
+        .map_err(|unknown| unknown.superset.map_or_else(|| below(url), |matcher| *matcher))?;
     let lacks = (1..10).any(|n| target.contains(&format!("${n}")) && group(n, &found).is_none());
     if lacks { as_regex(&whole, ignore_case, cx.keys).ok_or(found.matcher) } else { Ok(found) }
+}
+
+/// Returns the expression on whole paths for an expression that matches the path below the directory
+/// `url`, without its first slash. Returns `None` if the translation is unknown.
+fn in_directory(pattern: &str, url: &str) -> Option<String> {
+    let start = format!("^{}/", regex_syntax::escape(url));
+    if let Some(pattern) = pattern.strip_prefix("(?i)") {
+        return in_directory(pattern, url).map(|whole| format!("(?i){whole}"));
+    }
+    let branches = branches(pattern);
+    let own: Vec<&str> = branches.iter().filter_map(|branch| branch.strip_prefix('^')).collect();
+    let inner = match &own[..] {
+        [one] => (*one).to_owned(),
+        all => format!("(?:{})", all.join("|")),
+    };
+    if own.len() == branches.len() && !has_start(&inner) {
+        return Some(format!("{start}{inner}"));
+    }
+    let is_one = branches.len() == 1;
+    if !has_start(pattern) {
+        let takes_all = ["(.*", ".*", "(.+", ".+"].iter().any(|any| pattern.starts_with(any));
+        return Some(match pattern {
+            "." => start,
+            _ if is_one && takes_all => format!("{start}{pattern}"),
+            _ if is_one => format!("{start}.*?{pattern}"),
+            _ => format!("{start}.*?(?:{pattern})"),
+        });
+    }
+    // Expressions such as `(^|/)name` match at the start, or after a slash.
+    let open = ["(?:", "("].into_iter().find(|open| pattern.starts_with(open))?;
+    let (group, rest) = pattern.strip_prefix(open)?.split_once(')')?;
+    let other = group.strip_prefix("^|").or_else(|| group.strip_suffix("|^"))?;
+    if !is_one || has_start(other) || has_start(rest) || other.contains(['(', '[', '\\']) {
+        return None;
+    }
+    Some(format!("{start}{open}|.*?(?:{other})){rest}"))
+}
+
+/// Splits an expression at each `|` outside of groups and classes.
+fn branches(pattern: &str) -> Vec<&str> {
+    let (mut found, mut from, mut depth) = (Vec::new(), 0, 0_usize);
+    for (at, c, in_class) in plain_chars(pattern) {
+        match c {
+            _ if in_class => {}
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            '|' if depth == 0 => {
+                found.push(&pattern[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(&pattern[from..]);
+    found
+}
+
+/// Returns true if a part of an expression matches only at the start.
+fn has_start(pattern: &str) -> bool {
+    pattern.contains("\\A") || plain_chars(pattern).any(|(_, c, in_class)| c == '^' && !in_class)
+}
+
+/// Returns the characters of an expression that are not escaped. The flag is true in a class.
+fn plain_chars(pattern: &str) -> impl Iterator<Item = (usize, char, bool)> {
+    let (mut is_escaped, mut in_class) = (false, false);
+    pattern.char_indices().filter_map(move |(at, c)| {
+        if std::mem::take(&mut is_escaped) {
+            return None;
+        }
+        match c {
+            '\\' => {
+                is_escaped = true;
+                return None;
+            }
+            '[' => in_class = true,
+            ']' => in_class = false,
+            _ => {}
+        }
+        Some((at, c, in_class))
+    })
 }
 
 /// Returns the complete route of a rule. An error says why the rule has no translation.
@@ -268,12 +334,6 @@ fn answer(
     (url, base): (Option<&str>, Option<&str>),
     mut route: DraftRoute,
 ) -> Result<DraftRoute, String> {
-    if flag(directive, "F").is_some() {
-        return Ok(route.respond(403));
-    }
-    if flag(directive, "G").is_some() {
-        return Ok(route.respond(410));
-    }
     let target = below(directive.arg(1), url, base);
     let (target, drops_query) = match target.strip_suffix('?') {
         Some(rest) => (rest.to_owned(), true),
@@ -301,6 +361,9 @@ fn answer(
             "seeother" => Some(303),
             code => code.parse().ok(),
         });
+        if status.is_some_and(|status: u64| !(300..400).contains(&status)) {
+            return Err("the status is no redirect".into());
+        }
         let status = status.filter(|s| matches!(s, 301 | 302 | 303 | 307 | 308)).unwrap_or(302);
         let to = redirect_target(&filled, keeps, cx.keys);
         return if is_redirect_target(&to) {

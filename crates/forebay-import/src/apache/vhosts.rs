@@ -277,7 +277,7 @@ fn server_rules<'a>(
         if at > 0 && !inherits {
             break;
         }
-        let around = Around { url: None, scheme: Some(scheme) };
+        let around = Around { url: None, scheme: Some(scheme), is_above: false };
         for route in rewrites::rules(cx, level, around).routes {
             let directive = level.iter().find(|directive| directive.place == route.place);
             out.extend(directive.map(|directive| (directive, route)));
