@@ -3,11 +3,14 @@
 mod access;
 mod bases;
 mod conditions;
+mod expressions;
 mod fields;
+mod globs;
 mod handlers;
 mod includes;
 mod listeners;
 mod media;
+mod named_files;
 mod place;
 mod proxies;
 mod regions;

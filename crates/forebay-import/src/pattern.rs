@@ -322,6 +322,22 @@ pub fn literal_starts(text: &str) -> Option<Vec<(String, bool)>> {
     Some(all)
 }
 
+/// Returns the texts that an expression matches if it matches only fixed texts. The flag of a text is
+/// true if the text must be at the start.
+pub fn literals(text: &str) -> Option<Vec<(String, bool)>> {
+    let mut all = Vec::new();
+    for branch in parts(text, false).ok()? {
+        let (is_start, texts) = match &branch[..] {
+            [Part::Start, Part::Literals(texts), Part::EndOrSlash | Part::End]
+            | [Part::Start, Part::Literals(texts)] => (true, texts),
+            [Part::Literals(texts)] => (false, texts),
+            _ => return None,
+        };
+        all.extend(texts.iter().map(|text| (text.clone(), is_start)));
+    }
+    Some(all)
+}
+
 /// Returns true if a route may have this path.
 pub fn is_path(path: &str) -> bool {
     let plain = path.strip_suffix('*').unwrap_or(path);

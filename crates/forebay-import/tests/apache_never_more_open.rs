@@ -290,3 +290,71 @@ fn conditions_on_the_client_and_its_fields_become_when() {
         assert!(!route(&toml, "/x").contains("when"), "{toml}");
     }
 }
+
+#[test]
+fn sections_with_wildcards_refuse_their_paths() {
+    let denied = "Require all denied";
+    let toml = passing(&format!(
+        "<Location \"/glob/*/adm\">\n{denied}\n</Location>\n\
+         <Location \"/q?x/\">\n{denied}\n</Location>\n\
+         <LocationMatch \"^/lm/.+/adm\">\n{denied}\n</LocationMatch>\n\
+         <Location /if>\n<If \"true\">\n{denied}\n</If>\n</Location>"
+    ));
+    for regex in ["^/glob/[^/]*/adm$", "^/q[^/]x/$", "^/lm/.+/adm", "\"/if/*\""] {
+        assert!(route(&toml, regex).contains("403"), "{toml}");
+    }
+    assert!(!route(&toml, "/if").contains("\"/*\""), "{toml}");
+}
+
+#[test]
+fn sections_of_files_and_directories_close_only_their_paths() {
+    let toml = with_htaccess(
+        "<Files \"?.txt\">\nRequire all denied\n</Files>\n\
+         <FilesMatch \"^(xmlrpc|a)\\.php$\">\nRequire all denied\n</FilesMatch>\n\
+         <FilesMatch \"^\\.ht|^secret\">\nRequire all denied\n</FilesMatch>\n\
+         <Files x.php>\nRedirect 403 /\n</Files>\n",
+    );
+    for regex in
+        [r"/[^/]\.txt(?:/|$)", r"/(xmlrpc|a)\.php(?:/|$)", r"/(?:\.ht|secret)", r"/x\.php(?:/|$)"]
+    {
+        let found = route(&toml, regex);
+        assert!(found.contains("403") && found.contains("\"/w/*\""), "{toml}");
+    }
+    let closed = routes(&toml).into_iter().filter(|route| route.contains("403"));
+    assert!(closed.into_iter().all(|route| route.contains("/w")), "{toml}");
+    let toml = with_htaccess("<If \"true\">\nRequire all denied\n</If>\n");
+    assert!(route(&toml, "403").contains("path = \"/w/*\""), "{toml}");
+    let dir = tempfile::Builder::new().prefix("x").tempdir().unwrap();
+    let root = dir.path().join("www");
+    std::fs::create_dir_all(root.join("adm")).unwrap();
+    let root = root.display();
+    let host = |section: &str| {
+        let name = section.split(' ').next().unwrap();
+        of(
+            dir.path(),
+            &format!(
+                "DocumentRoot {root}\nAlias /other {root}/adm\n\
+             <{section}>\nRequire ip 10.0.0.0/8\n</{name}>\n"
+            ),
+        )
+    };
+    for (section, wanted) in [
+        (format!("DirectoryMatch ^{root}/adm"), "\"^/adm\""),
+        (format!("DirectoryMatch ({root}/adm|/usr/share/x)"), "\"/adm*\""),
+        (format!("DirectoryMatch ^{root}/.*/x$"), "^/.*/x(?:/|$)"),
+        (format!("Directory {root}/*/x"), "^/[^/]*/x(?:/|$)"),
+        ("DirectoryMatch /adm".into(), "path_regex = \"/adm\""),
+        ("DirectoryMatch (^/nowhere|^/none)".into(), ""),
+        ("Directory /usr/share/nowhere*".into(), ""),
+        ("DirectoryMatch a.c".into(), "path = \"/*\""),
+    ] {
+        let toml = host(&section);
+        match wanted {
+            "" => assert!(!toml.contains("403"), "{section}\n{toml}"),
+            wanted => assert!(route(&toml, wanted).contains("403"), "{section}\n{toml}"),
+        }
+    }
+    // Two paths lead to this directory.
+    let toml = host(&format!("Directory {root}/adm"));
+    assert_eq!(toml.matches("allow = ").count(), 2, "{toml}");
+}

@@ -285,6 +285,38 @@ fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &m
     }
 }
 
+/// Returns a directive of a section that restricts access and that Forebay cannot translate.
+pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
+    let restricts = |directive: &&Directive| {
+        let name = directive.name.to_ascii_lowercase();
+        let is_perl = name.starts_with("perl")
+            && ["access", "authen", "authz"].iter().any(|phase| name.contains(phase));
+        let is_ldap = name.starts_with("authldap") || name.starts_with("authdb");
+        let wants_tls = matches!(&*name, "sslrequire" | "sslrequiressl");
+        let wants_client =
+            name == "sslverifyclient" && !directive.arg(0).eq_ignore_ascii_case("none");
+        let limits_methods = matches!(&*name, "limit" | "limitexcept")
+            && directive.inside().iter().any(|inner| {
+                let grants = is(inner, "Require") && inner.arg(1).eq_ignore_ascii_case("granted");
+                ["Require", "Order", "Deny"].iter().any(|rule| is(inner, rule)) && !grants
+            });
+        is_perl || is_ldap || wants_tls || wants_client || limits_methods
+    };
+    block.iter().find(restricts)
+}
+
+/// Returns a directive of a section that may refuse or redirect requests, also within conditions.
+pub fn restriction(block: &[Directive]) -> Option<&Directive> {
+    let grants = |d: &Directive| d.args.len() == 2 && d.arg(1).eq_ignore_ascii_case("granted");
+    let decides = |d: &&Directive| {
+        let is_rule = ["Require", "Order", "Deny"].iter().any(|name| is(d, name)) && !grants(d);
+        is_rule || d.name.to_ascii_lowercase().starts_with("redirect")
+    };
+    let own = access_without_translation(block).or_else(|| block.iter().find(decides));
+    own.or_else(|| super::rewrites::decision(block))
+        .or_else(|| block.iter().find_map(|inner| restriction(inner.inside())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::network;

@@ -2,12 +2,12 @@
 //! (`bases`). A region is a part of a base that has its own sections.
 
 use super::Cx;
-use super::access::gate;
+use super::access::{access_without_translation, gate};
 use super::bases::{Base, Content, narrowed, redirects_within};
 use super::fields::decorate;
 use super::handlers::{handlers, whole_handler};
 use super::proxies;
-use super::regions::{guarded, has_option, of_name, region_matcher, regions, whole_root};
+use super::regions::{guarded, has_option, region_matcher, regions, whole_root};
 use super::rewrites::{self, Around};
 use super::sections::{Sections, last};
 use super::syntax::{Directive, is, line};
@@ -15,75 +15,8 @@ use super::targets;
 use crate::draft::DraftRoute;
 use crate::files;
 use crate::matcher::Matcher;
-use crate::pattern::{Use, as_regex, classify};
+use crate::pattern::as_regex;
 use crate::value::{Table, Value};
-
-/// Returns the routes of `Files` and `FilesMatch` sections that restrict access.
-pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) -> Vec<DraftRoute> {
-    let mut out = Vec::new();
-    for (section, around) in &sections.files {
-        let rules = gate(cx, &[section.inside()]);
-        let untranslated = access_without_translation(section.inside());
-        if rules.is_open() && untranslated.is_none() {
-            continue;
-        }
-        let text = section.args.last().map_or("", String::as_str);
-        let is_regex = is(section, "FilesMatch") || section.arg(0) == "~";
-        if text.starts_with("^\\.ht") || text == ".htaccess" || text == ".ht*" {
-            // Forebay never sends files whose names begin with a dot.
-            continue;
-        }
-        let matcher = if is_regex { of_regex(cx, text) } else { of_name(text) };
-        let matcher = match around.as_deref().and_then(|around| url_below(around, bases)) {
-            Some(url) => matcher.and_then(|matcher| matcher.within(&url)),
-            None => matcher,
-        };
-        let route =
-            DraftRoute::new(&section.place, line(section), matcher.clone().unwrap_or_default());
-        out.push(match matcher {
-            Some(_) if rules.keys.get("deny") == Some(&Value::from("all")) => route.respond(403),
-            Some(_) => {
-                let text = "write these rules in the routes that answer for these files";
-                let comment = cx.note(section, text);
-                route.closed(comment)
-            }
-            None => {
-                let comment = cx.note(
-                    section,
-                    "write a route with `respond` for these files, before the others",
-                );
-                let mut route = route;
-                route.matcher = Matcher::path("/*");
-                route.closed(comment)
-            }
-        });
-    }
-    out
-}
-
-/// Returns the URL path of a directory.
-fn url_below(dir: &str, bases: &[Base<'_>]) -> Option<String> {
-    bases.iter().find_map(|base| super::sections::url_of(dir, base.dir.as_deref()?, &base.url))
-}
-
-/// Returns the conditions for a regular expression on file names.
-fn of_regex(cx: &Cx<'_>, text: &str) -> Option<Matcher> {
-    let (ignore_case, text) = match text.strip_prefix("(?i)") {
-        Some(text) => (true, text),
-        None => (false, text),
-    };
-    match text.strip_prefix('^') {
-        // The name follows the last slash of the path.
-        Some(name) => {
-            as_regex(&format!("/{name}"), ignore_case, cx.keys).map(|found| found.matcher)
-        }
-        None => {
-            // Path info may follow the name.
-            let found = classify(text, ignore_case, cx.keys, Use::Exact).ok()?;
-            Some(found.matcher)
-        }
-    }
-}
 
 /// Returns the routes of a base: those of its regions first.
 pub fn routes(
@@ -197,26 +130,6 @@ fn answers(
         }
     }
     routes
-}
-
-/// Returns a directive of a section that restricts access and that Forebay cannot translate.
-pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
-    let restricts = |directive: &&Directive| {
-        let name = directive.name.to_ascii_lowercase();
-        let is_perl = name.starts_with("perl")
-            && ["access", "authen", "authz"].iter().any(|phase| name.contains(phase));
-        let is_ldap = name.starts_with("authldap") || name.starts_with("authdb");
-        let wants_tls = matches!(&*name, "sslrequire" | "sslrequiressl");
-        let wants_client =
-            name == "sslverifyclient" && !directive.arg(0).eq_ignore_ascii_case("none");
-        let limits_methods = matches!(&*name, "limit" | "limitexcept")
-            && directive.inside().iter().any(|inner| {
-                let grants = is(inner, "Require") && inner.arg(1).eq_ignore_ascii_case("granted");
-                ["Require", "Order", "Deny"].iter().any(|rule| is(inner, rule)) && !grants
-            });
-        is_perl || is_ldap || wants_tls || wants_client || limits_methods
-    };
-    block.iter().find(restricts)
 }
 
 /// Returns the route for `ScriptAlias`: a directory of scripts, or one program.

@@ -1,8 +1,7 @@
 //! The `Proxy` and `ProxyMatch` sections that apply to a backend.
 
 use super::Cx;
-use super::access::gate;
-use super::place::access_without_translation;
+use super::access::{access_without_translation, gate};
 use super::sections::Sections;
 use super::syntax::{Directive, is};
 use crate::pattern::literal_starts;

@@ -3,6 +3,7 @@
 use super::Cx;
 use super::bases::narrowed;
 use super::conditions::{self, Conditions};
+use super::globs;
 use super::sections::{all, last};
 use super::syntax::{Directive, is, line};
 use super::targets;
@@ -235,7 +236,10 @@ fn pattern_of(
 ) -> Result<PatternConditions, Matcher> {
     let below = |url: Option<&str>| Matcher::prefix(&format!("{}/", url.unwrap_or_default()));
     let whole = match url {
-        Some(url) => in_directory(pattern, url),
+        Some(url) => {
+            let start = format!("^{}/", regex_syntax::escape(url));
+            globs::after(pattern, &start, ".*?")
+        }
         None if pattern == "." => Some("^".into()),
         None => Some(pattern.to_owned()),
     };
@@ -244,86 +248,6 @@ fn pattern_of(
         .map_err(|unknown| unknown.superset.map_or_else(|| below(url), |matcher| *matcher))?;
     let lacks = (1..10).any(|n| target.contains(&format!("${n}")) && group(n, &found).is_none());
     if lacks { as_regex(&whole, ignore_case, cx.keys).ok_or(found.matcher) } else { Ok(found) }
-}
-
-/// Returns the expression on whole paths for an expression that matches the path below the directory
-/// `url`, without its first slash. Returns `None` if the translation is unknown.
-fn in_directory(pattern: &str, url: &str) -> Option<String> {
-    let start = format!("^{}/", regex_syntax::escape(url));
-    if let Some(pattern) = pattern.strip_prefix("(?i)") {
-        return in_directory(pattern, url).map(|whole| format!("(?i){whole}"));
-    }
-    let branches = branches(pattern);
-    let own: Vec<&str> = branches.iter().filter_map(|branch| branch.strip_prefix('^')).collect();
-    let inner = match &own[..] {
-        [one] => (*one).to_owned(),
-        all => format!("(?:{})", all.join("|")),
-    };
-    if own.len() == branches.len() && !has_start(&inner) {
-        return Some(format!("{start}{inner}"));
-    }
-    let is_one = branches.len() == 1;
-    if !has_start(pattern) {
-        let takes_all = ["(.*", ".*", "(.+", ".+"].iter().any(|any| pattern.starts_with(any));
-        return Some(match pattern {
-            "." => start,
-            _ if is_one && takes_all => format!("{start}{pattern}"),
-            _ if is_one => format!("{start}.*?{pattern}"),
-            _ => format!("{start}.*?(?:{pattern})"),
-        });
-    }
-    // Expressions such as `(^|/)name` match at the start, or after a slash.
-    let open = ["(?:", "("].into_iter().find(|open| pattern.starts_with(open))?;
-    let (group, rest) = pattern.strip_prefix(open)?.split_once(')')?;
-    let other = group.strip_prefix("^|").or_else(|| group.strip_suffix("|^"))?;
-    if !is_one || has_start(other) || has_start(rest) || other.contains(['(', '[', '\\']) {
-        return None;
-    }
-    Some(format!("{start}{open}|.*?(?:{other})){rest}"))
-}
-
-/// Splits an expression at each `|` outside of groups and classes.
-fn branches(pattern: &str) -> Vec<&str> {
-    let (mut found, mut from, mut depth) = (Vec::new(), 0, 0_usize);
-    for (at, c, in_class) in plain_chars(pattern) {
-        match c {
-            _ if in_class => {}
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            '|' if depth == 0 => {
-                found.push(&pattern[from..at]);
-                from = at + 1;
-            }
-            _ => {}
-        }
-    }
-    found.push(&pattern[from..]);
-    found
-}
-
-/// Returns true if a part of an expression matches only at the start.
-fn has_start(pattern: &str) -> bool {
-    pattern.contains("\\A") || plain_chars(pattern).any(|(_, c, in_class)| c == '^' && !in_class)
-}
-
-/// Returns the characters of an expression that are not escaped. The flag is true in a class.
-fn plain_chars(pattern: &str) -> impl Iterator<Item = (usize, char, bool)> {
-    let (mut is_escaped, mut in_class) = (false, false);
-    pattern.char_indices().filter_map(move |(at, c)| {
-        if std::mem::take(&mut is_escaped) {
-            return None;
-        }
-        match c {
-            '\\' => {
-                is_escaped = true;
-                return None;
-            }
-            '[' => in_class = true,
-            ']' => in_class = false,
-            _ => {}
-        }
-        Some((at, c, in_class))
-    })
 }
 
 /// Returns the complete route of a rule. An error says why the rule has no translation.

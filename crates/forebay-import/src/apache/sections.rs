@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Cx;
+use super::bases::Base;
 use super::syntax::{Directive, is};
 
 /// Maximum number of directories that are searched for `.htaccess`.
@@ -16,6 +17,15 @@ pub struct Section<'a> {
     pub block: &'a [Directive],
 }
 
+/// The part of a site to which the section around a directive applies.
+#[derive(Clone, Debug)]
+pub enum Place {
+    Anywhere,
+    Directory(String),
+    /// The paths below this one.
+    Path(String),
+}
+
 /// The sections of a virtual host.
 pub struct Sections<'a> {
     /// `Directory` sections, the shortest path first.
@@ -26,7 +36,7 @@ pub struct Sections<'a> {
     pub files: Vec<(&'a Directive, Option<String>)>,
     /// `If`, `ElseIf` and `Else` sections, and sections whose path is a regular expression or has
     /// wildcards.
-    pub expressions: Vec<&'a Directive>,
+    pub expressions: Vec<(&'a Directive, Place)>,
     /// The blocks of the main server and of the virtual host, the outermost first.
     pub levels: Vec<&'a [Directive]>,
 }
@@ -59,22 +69,19 @@ impl<'a> Sections<'a> {
             self.directories.push(Section { path, block });
         } else if is(directive, "Location") && !is_regex {
             let path = directive.arg(0).to_owned();
+            let is_condition = |inner: &&Directive| is_condition(inner);
+            let inner = block.iter().filter(is_condition);
+            self.expressions.extend(inner.map(|inner| (inner, Place::Path(path.clone()))));
             self.locations.push(Section { path, block });
         } else if is(directive, "Files") || is(directive, "FilesMatch") {
             self.files.push((directive, around.map(str::to_owned)));
-        } else if [
-            "Directory",
-            "DirectoryMatch",
-            "Location",
-            "LocationMatch",
-            "If",
-            "ElseIf",
-            "Else",
-        ]
-        .iter()
-        .any(|name| is(directive, name))
+        } else if is_condition(directive)
+            || ["Directory", "DirectoryMatch", "Location", "LocationMatch"]
+                .iter()
+                .any(|name| is(directive, name))
         {
-            self.expressions.push(directive);
+            let place = around.map_or(Place::Anywhere, |dir| Place::Directory(dir.to_owned()));
+            self.expressions.push((directive, place));
         }
     }
 
@@ -84,8 +91,8 @@ impl<'a> Sections<'a> {
             for inner in directive.inside() {
                 if is(inner, "Files") || is(inner, "FilesMatch") {
                     self.files.push((inner, Some(path.clone())));
-                } else if is(inner, "If") {
-                    self.expressions.push(inner);
+                } else if is_condition(inner) {
+                    self.expressions.push((inner, Place::Directory(path.clone())));
                 }
             }
             self.directories.push(Section { path: path.clone(), block: directive.inside() });
@@ -112,6 +119,23 @@ impl<'a> Sections<'a> {
         let last = holding.by_ref().filter_map(named).last();
         last.is_some_and(|directive| !directive.arg(0).eq_ignore_ascii_case("none"))
     }
+}
+
+fn is_condition(directive: &Directive) -> bool {
+    ["If", "ElseIf", "Else"].iter().any(|name| is(directive, name))
+}
+
+/// Returns the URL paths of a directory, one for each base that includes the directory or is below
+/// it.
+pub fn urls_of(dir: &str, bases: &[Base<'_>]) -> Vec<String> {
+    let mut found = Vec::new();
+    for base in bases {
+        let Some(base_dir) = &base.dir else { continue };
+        let url = url_of(dir, base_dir, &base.url)
+            .or_else(|| is_below(base_dir, dir).then(|| base.url.clone()));
+        found.extend(url.filter(|url| !found.contains(url)));
+    }
+    found
 }
 
 /// Returns true if `path` is `above`, or below it.

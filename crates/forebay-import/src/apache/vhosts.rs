@@ -1,16 +1,15 @@
 //! Translates virtual hosts to sites.
 
-use super::access::gate;
 use super::bases::{Base, Content, bases};
+use super::expressions::expressions;
 use super::listeners::{self, HostTls};
 use super::rewrites::{self, Around};
 use super::sections::{Sections, all, find_htaccess, last};
 use super::syntax::{self, Directive, is, line};
-use super::{Cx, place};
+use super::{Cx, named_files, place};
 use crate::draft::{DraftRoute, DraftSite, SourceLine};
 use crate::files;
 use crate::matcher::Matcher;
-use crate::pattern::{Use, classify};
 use crate::units::duration;
 use crate::value::{Table, Value};
 
@@ -244,9 +243,9 @@ fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<DraftRo
     while let Some((_, route)) = rules.next_if(|(_, route)| !rewrites::passes_on(route)) {
         out.push(route);
     }
-    out.extend(expressions(cx, sections));
     let bases = bases(cx, sections);
-    out.extend(place::of_files(cx, sections, &bases));
+    out.extend(expressions(cx, sections, &bases));
+    out.extend(named_files::of_files(cx, sections, &bases));
     for (directive, route) in rules {
         if !rewrites::passes_on(&route) {
             out.push(route);
@@ -282,45 +281,6 @@ fn server_rules<'a>(
             let directive = level.iter().find(|directive| directive.place == route.place);
             out.extend(directive.map(|directive| (directive, route)));
         }
-    }
-    out
-}
-
-/// Returns closed routes for the paths of sections with expressions, if these sections restrict
-/// access.
-fn expressions(cx: &mut Cx<'_>, sections: &Sections<'_>) -> Vec<DraftRoute> {
-    let mut out = Vec::new();
-    for section in &sections.expressions {
-        let rules = gate(cx, &[section.inside()]);
-        let is_open =
-            rules.is_open() && place::access_without_translation(section.inside()).is_none();
-        let unread = cx.note_unread(section.inside());
-        let text = section.args.last().map_or("", String::as_str);
-        let is_location = is(section, "LocationMatch") || is(section, "Location");
-        let found =
-            if is_location { classify(text, false, cx.keys, Use::Exact).ok() } else { None };
-        if is_open && unread.is_empty() && section.inside().iter().all(|d| is(d, "Require")) {
-            continue;
-        }
-        let matcher = found.map(|found| found.matcher);
-        let denies = rules.keys.get("deny") == Some(&Value::from("all"));
-        let mut route = DraftRoute::new(
-            &section.place,
-            line(section),
-            matcher.clone().unwrap_or_else(|| Matcher::path("/*")),
-        );
-        match (denies, matcher) {
-            (true, Some(_)) => route = route.respond(403),
-            (_, _) if is_open => {
-                cx.note(section, "write a route for these paths, before the others");
-                continue;
-            }
-            _ => {
-                let comment = cx.note(section, "write a route with these rules, before the others");
-                route = route.closed(comment);
-            }
-        }
-        out.push(route);
     }
     out
 }
