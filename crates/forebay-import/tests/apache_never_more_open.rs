@@ -358,3 +358,30 @@ fn sections_of_files_and_directories_close_only_their_paths() {
     let toml = host(&format!("Directory {root}/adm"));
     assert_eq!(toml.matches("allow = ").count(), 2, "{toml}");
 }
+
+#[test]
+fn fields_with_a_condition_are_never_sent_to_all_backends() {
+    for (line, wanted) in [
+        ("RequestHeader set X-Internal 1 env=internal", "X-Internal = \"\""),
+        (
+            "RequestHeader set X-Internal 1 \"expr=%{REMOTE_ADDR} == '10.0.0.1'\"",
+            "X-Internal = \"\"",
+        ),
+        ("RequestHeader set X-Internal %{who}e", "X-Internal = \"\""),
+        ("RequestHeader edit X-Internal a b", "X-Internal = \"\""),
+        ("RequestHeader setifempty X-Internal b", "X-Internal = \"\""),
+        ("RequestHeader unset X-Internal env=other", "X-Internal = \"\""),
+        (
+            "RequestHeader set X-Internal 0\nRequestHeader set X-Internal 1 env=a",
+            "X-Internal = \"0\"",
+        ),
+        ("RequestHeader set X-Internal 1", "X-Internal = \"1\""),
+        ("RequestHeader set X-Forwarded-Proto https", "X-Forwarded-Proto = \"https\""),
+    ] {
+        let toml = passing(line);
+        let found = route(&toml, "proxy");
+        assert!(found.contains(&format!("request_headers = {{ {wanted} }}")), "{line}\n{toml}");
+    }
+    let toml = passing("Header set X-A 1 env=a\nHeader unset X-B env=b");
+    assert!(!route(&toml, "proxy").contains("X-"), "{toml}");
+}

@@ -63,10 +63,23 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     let Some(at) = layers.iter().rposition(|layer| has_rules(&layer)) else { return gate };
     let layer = &layers[at];
     let mut rules = ClientRules::default();
+    let (old_is_open, new_is_open) = (is_open(cx, layer, is_old), is_open(cx, layer, is_new));
+    let is_any = satisfies_any(layers);
     for directive in *layer {
-        read(cx, directive, &mut rules, &mut gate, false);
+        // The rules of both modules apply, so that the open rules of one module change nothing.
+        let is_needless = !is_any
+            && (old_is_open && is_old(directive) && !new_is_open
+                || new_is_open && is_new(directive) && !old_is_open);
+        if !is_needless {
+            read(cx, directive, &mut rules, &mut gate, false);
+        }
     }
-    let order = layer.iter().rfind(|directive| is(directive, "Order"));
+    let has_both = layer.iter().any(is_old) && layer.iter().any(is_new);
+    if has_both && !is_any && !old_is_open && !new_is_open && names_places(layer) {
+        let first = layer.iter().find(|directive| is_new(directive));
+        first.into_iter().for_each(|directive| close(cx, directive, &mut gate));
+    }
+    let order = layer.iter().rfind(|d| is(d, "Order") && (is_any || !old_is_open || new_is_open));
     let allows_others = order.is_some_and(|order| order.arg(0).eq_ignore_ascii_case("deny,allow"));
     if order.is_some() && rules.denies_all && allows_others && !rules.allow.is_empty() {
         rules.denies_all = false;
@@ -95,6 +108,48 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     gate
 }
 
+/// Returns true for a directive of mod_access_compat.
+fn is_old(directive: &Directive) -> bool {
+    ["Order", "Allow", "Deny"].iter().any(|name| is(directive, name))
+}
+
+/// Returns true for a directive of mod_authz_core.
+fn is_new(directive: &Directive) -> bool {
+    directive.name.to_ascii_lowercase().starts_with("require")
+}
+
+/// Returns true if the rules of one module in a section admit all clients. Returns false if there
+/// are no such rules.
+fn is_open(cx: &mut Cx<'_>, layer: &[Directive], is_own: fn(&Directive) -> bool) -> bool {
+    let mut own = layer.iter().filter(|directive| is_own(directive)).peekable();
+    if own.peek().is_none() {
+        return false;
+    }
+    let (mut rules, mut gate) = (ClientRules::default(), Gate::default());
+    let count = cx.draft.notes.0.len();
+    own.for_each(|directive| read(cx, directive, &mut rules, &mut gate, false));
+    // The section is read once more for its notes.
+    cx.draft.notes.0.truncate(count);
+    let restricts = rules.denies_all || !rules.deny.is_empty() || rules.needs_user;
+    rules.grants_all && !restricts && gate.closed.is_none()
+}
+
+/// Returns true if rules of mod_authz_core name addresses.
+fn names_places(layer: &[Directive]) -> bool {
+    let is_place = |directive: &Directive| {
+        directive.args.iter().any(|word| matches!(&*word.to_ascii_lowercase(), "ip" | "local"))
+    };
+    layer
+        .iter()
+        .filter(|directive| is_new(directive))
+        .any(|directive| is_place(directive) || names_places(directive.inside()))
+}
+
+/// Returns true if the rules of one module are enough.
+fn satisfies_any(layers: &[&[Directive]]) -> bool {
+    last(layers, "Satisfy").is_some_and(|satisfy| satisfy.arg(0).eq_ignore_ascii_case("any"))
+}
+
 fn denies_everybody(directive: &Directive) -> bool {
     is(directive, "Deny") && directive.args.iter().any(|who| who.eq_ignore_ascii_case("all"))
 }
@@ -103,9 +158,6 @@ fn denies_everybody(directive: &Directive) -> bool {
 /// override. Sections override only directives of the same module. `Require` belongs to
 /// mod_authz_core, and `Order`, `Allow` and `Deny` belong to mod_access_compat.
 fn other_rules<'a>(outer: &[&'a [Directive]], inner: &[Directive]) -> Option<&'a Directive> {
-    let is_old =
-        |directive: &Directive| ["Order", "Allow", "Deny"].iter().any(|n| is(directive, n));
-    let is_new = |directive: &Directive| directive.name.to_ascii_lowercase().starts_with("require");
     let grants = |directive: &Directive| directive.args.iter().any(|word| word == "granted");
     let has_old = inner.iter().any(is_old);
     let has_new = inner.iter().any(is_new);
@@ -153,9 +205,12 @@ fn read(
                 rules.denies_all |= !is_allow;
                 rules.denies_hosts |= !is_allow;
             } else {
+                let list = if is_allow { &mut rules.allow } else { &mut rules.deny };
                 match network(who) {
-                    Some(who) if is_allow => rules.allow.push(who),
-                    Some(who) => rules.deny.push(who),
+                    _ if who.eq_ignore_ascii_case("localhost") => {
+                        list.extend(["127.0.0.0/8", "::1"].map(str::to_owned));
+                    }
+                    Some(who) => list.push(who),
                     None => close(cx, directive, gate),
                 }
             }
@@ -236,8 +291,7 @@ pub fn network(text: &str) -> Option<String> {
 fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &mut Gate) {
     // In Apache, one matching `Require` line is enough. In Forebay, a request must satisfy every
     // key.
-    let is_any =
-        last(layers, "Satisfy").is_some_and(|satisfy| satisfy.arg(0).eq_ignore_ascii_case("any"));
+    let is_any = satisfies_any(layers);
     let needs_only_user = rules.needs_user && (is_any || !rules.denies_hosts);
     if rules.denies_all && rules.allow.is_empty() && !needs_only_user {
         gate.keys.set("deny", "all");
@@ -289,6 +343,9 @@ fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &m
 pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
     let restricts = |directive: &&Directive| {
         let name = directive.name.to_ascii_lowercase();
+        let is_module = matches!(&*name, "wsgiaccessscript" | "mellonenable")
+            || name.starts_with("luahookaccess")
+            || name.starts_with("luahookauth");
         let is_perl = name.starts_with("perl")
             && ["access", "authen", "authz"].iter().any(|phase| name.contains(phase));
         let is_ldap = name.starts_with("authldap") || name.starts_with("authdb");
@@ -300,7 +357,7 @@ pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
                 let grants = is(inner, "Require") && inner.arg(1).eq_ignore_ascii_case("granted");
                 ["Require", "Order", "Deny"].iter().any(|rule| is(inner, rule)) && !grants
             });
-        is_perl || is_ldap || wants_tls || wants_client || limits_methods
+        is_module || is_perl || is_ldap || wants_tls || wants_client || limits_methods
     };
     block.iter().find(restricts)
 }
@@ -360,6 +417,22 @@ mod tests {
             // A right password does not help a client that `Deny` refuses.
             ("Order deny,allow\nDeny from all\nRequire valid-user", "deny = \"all\""),
             ("Order allow,deny\nRequire valid-user", "deny = \"all\""),
+            // The rules of both modules apply.
+            ("Order allow,deny\nAllow from all\nRequire ip 10.0.0.0/8", "allow = [\"10.0.0.0/8\"]"),
+            (
+                "Order deny,allow\nDeny from all\nAllow from 10.0.0.0/8\nRequire all granted",
+                "allow = [\"10.0.0.0/8\"]",
+            ),
+            (
+                "Order deny,allow\nDeny from all\nAllow from 10.0.0.0/8\nRequire ip 192.0.2.1",
+                "status = 403",
+            ),
+            ("Order allow,deny\nAllow from all\nRequire all denied", "deny = \"all\""),
+            ("Order allow,deny\nAllow from all\nRequire all granted", ""),
+            (
+                "Order deny,allow\nDeny from all\nAllow from localhost 10.",
+                "allow = [\"127.0.0.0/8\", \"::1\", \"10.0.0.0/8\"]",
+            ),
             ("SSLRequireSSL", "status = 403"),
             ("<Limit POST>\nRequire all denied\n</Limit>", "status = 403"),
         ] {

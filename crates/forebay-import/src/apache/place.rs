@@ -118,7 +118,11 @@ fn answers(
         _ => inner.iter().copied().find_map(rewrites::decision),
     };
     let untranslated = inner.iter().copied().find_map(access_without_translation);
-    let untranslated = untranslated.or(rewrite).or(partial);
+    // Handlers of a server apply to all of its paths. Its other lines get their notes elsewhere.
+    let outer = sections.levels.iter().copied().flatten();
+    let outer = outer.filter(|d| ["Perl", "Lua"].iter().any(|n| d.name.starts_with(n)));
+    let outer = outer.map(std::slice::from_ref).find_map(access_without_translation);
+    let untranslated = untranslated.or(rewrite).or(partial).or(outer);
     routes.splice(0..0, redirects_within(cx, inner, &region));
     for route in &mut routes {
         decorate(cx, &layers, route);
