@@ -7,6 +7,7 @@ mod expressions;
 mod fields;
 mod globs;
 mod handlers;
+mod htaccess;
 mod includes;
 mod listeners;
 mod media;
@@ -101,6 +102,7 @@ const READ: &[&str] = &[
     "AliasMatch",
     "Allow",
     "AllowOverride",
+    "AllowOverrideList",
     "AuthName",
     "AuthType",
     "AuthUserFile",
@@ -191,6 +193,7 @@ const NEEDLESS: &[&str] = &[
     "AuthBasicAuthoritative",
     "BrowserMatchNoCase",
     "DefaultIcon",
+    "DefaultRuntimeDir",
     "DeflateCompressionLevel",
     "EnableMMAP",
     "EnableSendfile",

@@ -385,3 +385,33 @@ fn fields_with_a_condition_are_never_sent_to_all_backends() {
     let toml = passing("Header set X-A 1 env=a\nHeader unset X-B env=b");
     assert!(!route(&toml, "proxy").contains("X-"), "{toml}");
 }
+
+#[test]
+fn access_files_of_all_directories_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let deny = "Require all denied\n";
+    for name in ["www/a", "www/b", "cgi/x", "else/y"] {
+        std::fs::create_dir_all(path(name)).unwrap();
+    }
+    for name in ["www/a/.acl", "cgi/x/.acl", "else/y/.acl"] {
+        std::fs::write(path(name), deny).unwrap();
+    }
+    std::os::unix::fs::symlink(path("else"), path("www/b/link")).unwrap();
+    // These links lead back.
+    std::os::unix::fs::symlink(path("www"), path("www/b/top")).unwrap();
+    std::os::unix::fs::symlink(path("www/a"), path("else/a")).unwrap();
+    std::os::unix::fs::symlink(path("www/b"), path("www/a/b")).unwrap();
+    let root = dir.path().display();
+    let text = format!(
+        "AccessFileName .acl\nDocumentRoot {root}/www\nScriptAlias /cgi {root}/cgi\n\
+         <Directory {root}>\nAllowOverride All\n</Directory>\n"
+    );
+    let toml = of(dir.path(), &text);
+    for name in ["\"/a/*\"", "\"/cgi/x/*\"", "\"/b/link/y/*\""] {
+        assert!(route(&toml, name).contains("deny = \"all\""), "{name}\n{toml}");
+    }
+    std::fs::write(path(".acl"), deny).unwrap();
+    let toml = of(dir.path(), &text);
+    assert!(route(&toml, "\"/*\"").contains("deny = \"all\""), "{toml}");
+}

@@ -7,7 +7,7 @@ use super::bases::Base;
 use super::syntax::{Directive, is};
 
 /// Maximum number of directories that are searched for `.htaccess`.
-const MOST_DIRECTORIES: usize = 2_000;
+const MOST_DIRECTORIES: usize = 20_000;
 
 /// A section that applies to a path and to everything below it.
 #[derive(Clone, Debug)]
@@ -113,11 +113,13 @@ impl<'a> Sections<'a> {
 
     /// Returns true if `.htaccess` files may restrict access below a directory.
     pub fn allows_override(&self, dir: &str) -> bool {
-        let named =
-            |section: &Section<'a>| section.block.iter().rfind(|inner| is(inner, "AllowOverride"));
-        let mut holding = self.directories.iter().filter(|section| is_below(dir, &section.path));
-        let last = holding.by_ref().filter_map(named).last();
-        last.is_some_and(|directive| !directive.arg(0).eq_ignore_ascii_case("none"))
+        let allows = |name: &str| {
+            let named = |section: &Section<'a>| section.block.iter().rfind(|inner| is(inner, name));
+            let holding = self.directories.iter().filter(|section| is_below(dir, &section.path));
+            let last = holding.filter_map(named).last();
+            last.is_some_and(|directive| !directive.arg(0).eq_ignore_ascii_case("none"))
+        };
+        allows("AllowOverride") || allows("AllowOverrideList")
     }
 }
 
@@ -154,27 +156,50 @@ pub fn all<'a>(layers: &[&'a [Directive]], name: &str) -> Vec<&'a Directive> {
     layers.iter().copied().flatten().filter(|directive| is(directive, name)).collect()
 }
 
-/// Returns the `.htaccess` files below a directory.
-pub fn find_htaccess(dir: &str) -> Vec<PathBuf> {
-    let (mut found, mut open, mut count) = (Vec::new(), vec![PathBuf::from(dir)], 0);
-    while let Some(dir) = open.pop() {
+/// The files with access rules below a directory.
+pub struct AccessFiles {
+    pub found: Vec<PathBuf>,
+    /// False if there are too many directories to search.
+    pub is_complete: bool,
+}
+
+/// Returns the access files below a directory, and in the directories above it. `names` are their
+/// names, such as `.htaccess`.
+pub fn find_access_files(dir: &str, names: &[&str]) -> AccessFiles {
+    let top = PathBuf::from(dir);
+    let (mut found, mut count) = (Vec::new(), 0);
+    let mut add = |dir: &Path| {
+        let files = names.iter().map(|name| dir.join(name));
+        // Apache reads the first of these files.
+        found.extend(files.into_iter().find(|file| file.is_file()));
+    };
+    top.ancestors().skip(1).for_each(&mut add);
+    // Each directory with the real directories above it, because a link may lead back to them.
+    let real = top.canonicalize().unwrap_or_else(|_| top.clone());
+    let mut open = vec![(top, vec![real])];
+    while let Some((dir, reals)) = open.pop() {
         count += 1;
         if count > MOST_DIRECTORIES {
-            break;
+            return AccessFiles { found, is_complete: false };
         }
-        let file = dir.join(".htaccess");
-        if file.is_file() {
-            found.push(file);
-        }
+        add(&dir);
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-            // Does not follow symbolic links, because they may lead back to a directory above.
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                open.push(entry.path());
+            let path = entry.path();
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_dir() {
+                open.push((path, reals.clone()));
+            } else if kind.is_symlink()
+                && let Ok(real) = path.canonicalize()
+                && real.is_dir()
+                && !reals.iter().chain(&dir.canonicalize()).any(|dir| dir.starts_with(&real))
+            {
+                let reals = reals.iter().cloned().chain([real]).collect();
+                open.push((path, reals));
             }
         }
     }
     found.sort();
-    found
+    AccessFiles { found, is_complete: true }
 }
 
 /// Returns the URL path of a directory that is `base_dir` or below it.

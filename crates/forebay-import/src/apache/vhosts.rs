@@ -4,10 +4,10 @@ use super::bases::{Base, Content, bases};
 use super::expressions::expressions;
 use super::listeners::{self, HostTls};
 use super::rewrites::{self, Around};
-use super::sections::{Sections, all, find_htaccess, last};
-use super::syntax::{self, Directive, is, line};
-use super::{Cx, named_files, place};
-use crate::draft::{DraftRoute, DraftSite, SourceLine};
+use super::sections::{Sections, last};
+use super::syntax::{Directive, is, line};
+use super::{Cx, htaccess, named_files, place};
+use crate::draft::{DraftRoute, DraftSite};
 use crate::files;
 use crate::matcher::Matcher;
 use crate::units::duration;
@@ -20,7 +20,7 @@ pub fn translate(cx: &mut Cx<'_>) {
     cx.draft.comments.extend(comments);
     process(cx);
     let hosts: Vec<&Directive> = main.iter().filter(|d| is(d, "VirtualHost")).collect();
-    let htaccess = read_htaccess(cx, &hosts);
+    let htaccess = htaccess::read(cx, &hosts);
     for host in &hosts {
         let comments = cx.note_unread(host.inside());
         site(cx, Some(host), &htaccess);
@@ -54,59 +54,6 @@ fn process(cx: &mut Cx<'_>) {
         let next = "choose a file that Forebay may write: [log] with access = \"FILE\" and format = \"combined\"";
         cx.note(log, next);
     }
-}
-
-/// Reads the `.htaccess` files below the directories of all hosts, if the hosts allow such files.
-fn read_htaccess(cx: &mut Cx<'_>, hosts: &[&Directive]) -> Vec<(String, Directive)> {
-    let mut found = Vec::new();
-    let levels = hosts.iter().map(|host| vec![cx.main, host.inside()]);
-    let levels: Vec<Vec<&[Directive]>> = std::iter::once(vec![cx.main]).chain(levels).collect();
-    for levels in levels {
-        let sections = Sections::new(cx, levels.clone());
-        let roots = all(&levels, "DocumentRoot").into_iter().chain(all(&levels, "Alias"));
-        for root in roots {
-            let dir = cx.path(root.args.last().map_or("", String::as_str));
-            for file in find_htaccess(&dir) {
-                let path = file.parent().unwrap_or(&file).display().to_string();
-                let is_known = found.iter().any(|(known, _): &(String, Directive)| *known == path);
-                if is_known || !sections.allows_override(&path) {
-                    continue;
-                }
-                let name: std::rc::Rc<str> = file.display().to_string().into();
-                let place = SourceLine { file: name.clone(), line: 1 };
-                match syntax::read(&file) {
-                    Ok(block) => {
-                        let args = vec![path.clone()];
-                        let directive =
-                            Directive { name: "Directory".into(), args, block: Some(block), place };
-                        let unread = cx.note_unread(directive.inside());
-                        cx.draft.comments.extend(unread);
-                        found.push((path, directive));
-                    }
-                    Err(error) => {
-                        // Apache refuses all requests for such a directory.
-                        cx.draft.notes.add(&place, ".htaccess", error.to_string());
-                        let args = vec!["all".into(), "denied".into()];
-                        let rule = Directive {
-                            name: "Require".into(),
-                            args,
-                            block: None,
-                            place: place.clone(),
-                        };
-                        let args = vec![path.clone()];
-                        let directive = Directive {
-                            name: "Directory".into(),
-                            args,
-                            block: Some(vec![rule]),
-                            place,
-                        };
-                        found.push((path, directive));
-                    }
-                }
-            }
-        }
-    }
-    found
 }
 
 /// Adds the site of a virtual host, or of the main server if `host` is `None`.
