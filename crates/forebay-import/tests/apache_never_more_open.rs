@@ -415,3 +415,53 @@ fn access_files_of_all_directories_are_read() {
     let toml = of(dir.path(), &text);
     assert!(route(&toml, "\"/*\"").contains("deny = \"all\""), "{toml}");
 }
+
+#[test]
+fn scripts_that_are_turned_off_do_not_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("www");
+    std::fs::create_dir_all(root.join("up")).unwrap();
+    let root = root.display();
+    let handler = "<FilesMatch \\.php$>\nSetHandler proxy:fcgi://127.0.0.1:9\n</FilesMatch>";
+    for (line, is_off) in [
+        ("php_admin_value engine off", true),
+        ("php_flag engine 0", true),
+        ("RemoveHandler .php .phtml", true),
+        ("AddType text/plain .php", true),
+        ("SetHandler default-handler", true),
+        ("<FilesMatch \\.php$>\nSetHandler none\n</FilesMatch>", true),
+        ("php_flag engine on", false),
+        ("AddType text/plain .txt", false),
+    ] {
+        let toml = of(
+            dir.path(),
+            &format!(
+                "DocumentRoot {root}\n{handler}\n<Directory {root}/up>\n{line}\n</Directory>\n"
+            ),
+        );
+        let found = routes(&toml).into_iter().find(|r| r.contains("/up/*"));
+        let is_closed = found.is_some_and(|route| route.contains("phtml") && route.contains("403"));
+        assert_eq!(is_closed, is_off, "{line}\n{toml}");
+        assert!(toml.contains("fastcgi"), "{toml}");
+    }
+}
+
+#[test]
+fn links_and_listings_stay_hidden() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().display();
+    for (lines, follows, lists) in [
+        ("", true, false),
+        ("Options None", false, false),
+        ("Options -FollowSymLinks", false, false),
+        ("Options +Indexes", true, true),
+        ("Options Indexes SymLinksIfOwnerMatch", true, true),
+        ("Options Indexes FollowSymLinks\nIndexIgnore .??* *~", true, true),
+        ("Options Indexes FollowSymLinks\nIndexIgnore *", true, false),
+    ] {
+        let text = format!("DocumentRoot {root}\n<Directory {root}>\n{lines}\n</Directory>\n");
+        let toml = of(dir.path(), &text);
+        assert_eq!(!toml.contains("follow_symlinks = \"never\""), follows, "{lines}\n{toml}");
+        assert_eq!(toml.contains("listing = true"), lists, "{lines}\n{toml}");
+    }
+}

@@ -9,7 +9,7 @@ use super::handlers::{handlers, whole_handler};
 use super::proxies;
 use super::regions::{guarded, has_option, region_matcher, regions, whole_root};
 use super::rewrites::{self, Around};
-use super::sections::{Sections, last};
+use super::sections::{Sections, all, last};
 use super::syntax::{Directive, is, line};
 use super::targets;
 use crate::draft::DraftRoute;
@@ -235,6 +235,24 @@ fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<
     found
 }
 
+/// Returns true if a line of `IndexIgnore` hides names other than those of Apache's own configuration.
+fn hides_names(names: &Directive) -> bool {
+    let usual = ["RCS", "CVS", ".??*", "*~", "*#", "HEADER*", "README*", "*,v", "*,t"];
+    !names.args.iter().all(|name| usual.contains(&name.as_str()))
+}
+
+/// Returns true if Apache follows symbolic links, as it does without `Options`.
+fn follows_links(layers: &[&[Directive]]) -> bool {
+    let options = all(layers, "Options");
+    let is_relative =
+        |options: &&Directive| options.args.iter().all(|option| option.starts_with(['+', '-']));
+    let is_default = options.iter().all(|options| is_relative(options))
+        && !options.iter().any(|options| {
+            options.args.iter().any(|option| option.eq_ignore_ascii_case("-FollowSymLinks"))
+        });
+    is_default || has_option(layers, "FollowSymLinks") || has_option(layers, "SymLinksIfOwnerMatch")
+}
+
 /// Adds the key `files` for a directory to the route. If the directory does not exist, the route
 /// answers 404.
 fn with_files(layers: &[&[Directive]], dir: &str, mut route: DraftRoute) -> DraftRoute {
@@ -246,7 +264,14 @@ fn with_files(layers: &[&[Directive]], dir: &str, mut route: DraftRoute) -> Draf
         table.set("index", index);
     }
     if has_option(layers, "Indexes") {
-        table.set("listing", true);
+        if all(layers, "IndexIgnore").iter().any(|names| hides_names(names)) {
+            route.comments.push("IndexIgnore hides names here, so there is no listing.".into());
+        } else {
+            table.set("listing", true);
+        }
+    }
+    if !follows_links(layers) {
+        table.set("follow_symlinks", "never");
     }
     let value = if table.0.len() == 1 { Value::from(dir) } else { Value::Table(table) };
     if files::is_directory(dir) {
