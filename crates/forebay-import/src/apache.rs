@@ -209,6 +209,7 @@ const NEEDLESS: &[&str] = &[
     "IndexStyleSheet",
     "KeptBodySize",
     "LanguagePriority",
+    "LoadModule",
     "LogFormat",
     "LogLevel",
     "MaxConnectionsPerChild",

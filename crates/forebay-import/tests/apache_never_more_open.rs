@@ -356,7 +356,7 @@ fn sections_of_files_and_directories_close_only_their_paths() {
     }
     // Two paths lead to this directory.
     let toml = host(&format!("Directory {root}/adm"));
-    assert_eq!(toml.matches("allow = ").count(), 2, "{toml}");
+    assert_eq!(toml.matches("allow = ").count(), 3, "{toml}");
 }
 
 #[test]
@@ -464,4 +464,24 @@ fn links_and_listings_stay_hidden() {
         assert_eq!(!toml.contains("follow_symlinks = \"never\""), follows, "{lines}\n{toml}");
         assert_eq!(toml.contains("listing = true"), lists, "{lines}\n{toml}");
     }
+}
+
+#[test]
+fn replies_of_rules_have_the_fields_and_slashes_of_apache() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("www/dir")).unwrap();
+    let root = dir.path().join("www").display().to_string();
+    let toml = of(
+        dir.path(),
+        &format!(
+            "LoadModule alias_module x.so\nDocumentRoot {root}\nAlias /smoke {root}/dir\n\
+         DirectoryIndex index.php\nRewriteEngine on\nRewriteRule ^/x - [F]\n\
+         Header always set X-A 1\nHeader set X-B 1\n"
+        ),
+    );
+    assert!(route(&toml, "path = \"/smoke\"").contains("to = \"/smoke/\", status = 301"), "{toml}");
+    let refused = route(&toml, "\"/x*\"");
+    assert!(refused.contains("X-A = { value = \"1\", always = true }"), "{toml}");
+    // Without a module for PHP, there is no hint about PHP.
+    assert!(!toml.contains("PHP"), "{toml}");
 }

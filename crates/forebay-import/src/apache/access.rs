@@ -255,6 +255,10 @@ fn require(
             rules.allow.extend(["127.0.0.0/8", "::1"].map(str::to_owned));
         }
         "valid-user" if !is_not => rules.needs_user = true,
+        "user" | "group" if !is_not => {
+            let next = "write a file of these users alone, and name it in `basic_auth`";
+            gate.closed = Some(cx.note(directive, next));
+        }
         _ => close(cx, directive, gate),
     }
 }

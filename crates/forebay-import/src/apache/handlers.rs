@@ -255,7 +255,10 @@ fn php_module(
     let index = last(layers, "DirectoryIndex");
     let names_php = index.is_some_and(|index| index.args.iter().any(|name| name.ends_with(".php")));
     let is_named = runs_php(layers) || in_files;
-    if !is_named && !names_php && !has_php(dir) {
+    let modules: Vec<&Directive> = cx.main.iter().filter(|d| is(d, "LoadModule")).collect();
+    let lacks_php =
+        !modules.is_empty() && !modules.iter().any(|module| module.arg(0).starts_with("php"));
+    if !is_named && (!names_php || lacks_php) && !has_php(dir) {
         return None;
     }
     let mut scripts = route.clone();

@@ -117,7 +117,9 @@ fn answers(
         Content::Files => by_path.find_map(|section| rewrites::decision(section.block)),
         _ => inner.iter().copied().find_map(rewrites::decision),
     };
-    let untranslated = inner.iter().copied().find_map(access_without_translation);
+    let is_met = |d: &&Directive| scheme == "https" && is(d, "SSLRequireSSL");
+    let lines = inner.iter().copied().flatten().filter(|directive| !is_met(directive));
+    let untranslated = lines.map(std::slice::from_ref).find_map(access_without_translation);
     // Handlers of a server apply to all of its paths. Its other lines get their notes elsewhere.
     let outer = sections.levels.iter().copied().flatten();
     let outer = outer.filter(|d| ["Perl", "Lua"].iter().any(|n| d.name.starts_with(n)));
@@ -195,6 +197,7 @@ fn directory(
         return out;
     }
     out.extend(handlers(cx, sections, layers, (url, dir), &route));
+    out.extend(slash_redirect((url, dir), &route));
     for (matcher, dir) in directories(cx, (url, dir), &route.matcher) {
         let mut files_route = route.clone();
         files_route.matcher = matcher;
@@ -202,6 +205,18 @@ fn directory(
         out.push(with_files(layers, &dir, files_route));
     }
     out
+}
+
+/// Returns the redirect from the path of an `Alias` without its final slash to the path with it.
+fn slash_redirect((url, dir): (&str, &str), route: &DraftRoute) -> Option<DraftRoute> {
+    let path = url.trim_end_matches('/');
+    let is_own = route.matcher.paths.iter().any(|own| own == path) && !path.is_empty();
+    let is_plain = path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._~-".contains(&b));
+    if !is_own || !is_plain || whole_root(url, dir).is_some() || !files::is_directory(dir) {
+        return None;
+    }
+    let matcher = Matcher { paths: vec![path.to_owned()], ..route.matcher.clone() };
+    Some(DraftRoute { matcher, ..route.clone() }.redirect(&format!("{path}/"), 301))
 }
 
 /// Splits the paths of a region into parts, and returns the directory of each part.

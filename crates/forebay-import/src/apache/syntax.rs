@@ -277,7 +277,10 @@ impl Parser {
         match name.to_ascii_lowercase().as_str() {
             "define" => drop(self.defines.insert(argument(0), argument(1))),
             "undefine" => drop(self.defines.remove(&argument(0))),
-            "loadmodule" => self.modules.push(argument(0)),
+            "loadmodule" => {
+                self.modules.push(argument(0));
+                found.push(Directive { name, args, block: None, place });
+            }
             "serverroot" => self.root = PathBuf::from(argument(0)),
             "include" | "includeoptional" => {
                 let Some(files) = self.locate(&argument(0)) else {

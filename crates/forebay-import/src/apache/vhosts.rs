@@ -2,6 +2,7 @@
 
 use super::bases::{Base, Content, bases};
 use super::expressions::expressions;
+use super::fields::decorate;
 use super::listeners::{self, HostTls};
 use super::rewrites::{self, Around};
 use super::sections::{Sections, last};
@@ -193,8 +194,11 @@ fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<DraftRo
     let bases = bases(cx, sections);
     out.extend(expressions(cx, sections, &bases));
     out.extend(named_files::of_files(cx, sections, &bases));
-    for (directive, route) in rules {
+    // Other replies get the fields of the host with their content.
+    out.iter_mut().for_each(|route| decorate(cx, &sections.levels, route));
+    for (directive, mut route) in rules {
         if !rewrites::passes_on(&route) {
+            decorate(cx, &sections.levels, &mut route);
             out.push(route);
             continue;
         }
