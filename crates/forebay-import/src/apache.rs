@@ -12,6 +12,8 @@ mod includes;
 mod listeners;
 mod media;
 mod named_files;
+mod narrow;
+mod networks;
 mod place;
 mod proxies;
 mod regions;

@@ -1,6 +1,7 @@
 //! Translates `Require`, `Order`, `Allow` and `Deny`, and passwords.
 
 use super::Cx;
+use super::networks::network;
 use super::sections::{all, last};
 use super::syntax::{Directive, is};
 use crate::files;
@@ -268,30 +269,6 @@ fn close(cx: &mut Cx<'_>, directive: &Directive, gate: &mut Gate) {
     gate.closed = Some(cx.note(directive, next));
 }
 
-/// Returns an address or network: `10.0.0.0/8`, `10.`, `10.0.0.0/255.0.0.0` or `::1`.
-pub fn network(text: &str) -> Option<String> {
-    if let Some((address, mask)) = text.split_once('/') {
-        let address: std::net::IpAddr = address.parse().ok()?;
-        if mask.parse::<u8>().is_ok() {
-            return Some(text.to_owned());
-        }
-        let mask: std::net::Ipv4Addr = mask.parse().ok()?;
-        let bits = u32::from(mask);
-        let length = bits.leading_ones();
-        return (bits.count_ones() == length).then(|| format!("{address}/{length}"));
-    }
-    if text.parse::<std::net::IpAddr>().is_ok() {
-        return Some(text.to_owned());
-    }
-    let parts: Vec<&str> = text.trim_end_matches('.').split('.').collect();
-    let is_part = |part: &&str| part.parse::<u8>().is_ok();
-    if parts.len() > 3 || !parts.iter().all(is_part) {
-        return None;
-    }
-    let zeros = vec!["0"; 4 - parts.len()];
-    Some(format!("{}/{}", [parts.clone(), zeros].concat().join("."), parts.len() * 8))
-}
-
 fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &mut Gate) {
     // In Apache, one matching `Require` line is enough. In Forebay, a request must satisfy every
     // key.
@@ -380,7 +357,6 @@ pub fn restriction(block: &[Directive]) -> Option<&Directive> {
 
 #[cfg(test)]
 mod tests {
-    use super::network;
     use crate::{Language, import};
 
     #[test]
@@ -500,20 +476,5 @@ mod tests {
         );
         std::fs::write(&file, text).unwrap();
         import(Language::Apache, &file).unwrap().toml
-    }
-
-    #[test]
-    fn networks_of_all_forms() {
-        for (text, found) in [
-            ("10", Some("10.0.0.0/8")),
-            ("192.168.", Some("192.168.0.0/16")),
-            ("10.1.2.3", Some("10.1.2.3")),
-            ("10.0.0.0/255.255.0.0", Some("10.0.0.0/16")),
-            ("::1", Some("::1")),
-            ("example.org", None),
-            ("10.0.0.0/255.0.255.0", None),
-        ] {
-            assert_eq!(network(text).as_deref(), found, "{text}");
-        }
     }
 }

@@ -2,7 +2,8 @@
 //! `ScriptAlias` and `DocumentRoot`, in Apache's order.
 
 use super::Cx;
-use super::sections::{Sections, is_below};
+use super::narrow::narrowed;
+use super::sections::{Sections, is_below, url_of};
 use super::syntax::{Directive, is, line};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
@@ -275,18 +276,17 @@ pub fn redirects_within(
     out
 }
 
-/// Returns the route for requests that also meet `region`; `None` if there are no such requests.
-/// If one route cannot have both conditions, returns a closed route for the whole region.
-pub fn narrowed(cx: &mut Cx<'_>, route: DraftRoute, region: &Matcher) -> Option<DraftRoute> {
-    if let Some(matcher) = route.matcher.and(region) {
-        return Some(DraftRoute { matcher, ..route });
+/// Returns the URL paths of a directory, one for each base that includes the directory or is below
+/// it.
+pub fn urls_of(dir: &str, bases: &[Base<'_>]) -> Vec<String> {
+    let mut found = Vec::new();
+    for base in bases {
+        let Some(base_dir) = &base.dir else { continue };
+        let url = url_of(dir, base_dir, &base.url)
+            .or_else(|| is_below(base_dir, dir).then(|| base.url.clone()));
+        found.extend(url.filter(|url| !found.contains(url)));
     }
-    if !route.matcher.conflicts_with(region) {
-        return None;
-    }
-    let next = "a route cannot have both conditions: write routes for these paths";
-    let comment = cx.draft.notes.add(&route.place, &route.source, next);
-    Some(DraftRoute { matcher: region.clone(), ..route }.closed(comment))
+    found
 }
 
 /// Returns the base for `AliasMatch` and `ScriptAliasMatch`.

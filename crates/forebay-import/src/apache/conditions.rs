@@ -1,7 +1,7 @@
 //! Translates `RewriteCond`.
 
 use super::Cx;
-use super::access::network;
+use super::networks::network;
 use super::syntax::Directive;
 use crate::keys::Keys;
 use crate::matcher::Matcher;

@@ -2,9 +2,9 @@
 
 use super::Cx;
 use super::access::{gate, restriction};
-use super::bases::{Base, below};
+use super::bases::{Base, below, urls_of};
 use super::globs;
-use super::sections::{Place, Sections, urls_of};
+use super::sections::{Place, Sections};
 use super::syntax::{Directive, is, line};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;

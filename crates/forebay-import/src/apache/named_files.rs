@@ -2,10 +2,11 @@
 
 use super::Cx;
 use super::access::{gate, restriction};
-use super::bases::{Base, below, narrowed};
+use super::bases::{Base, below, urls_of};
 use super::globs;
+use super::narrow::narrowed;
 use super::regions::of_name;
-use super::sections::{Sections, urls_of};
+use super::sections::Sections;
 use super::syntax::{is, line};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;

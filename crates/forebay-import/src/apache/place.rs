@@ -3,9 +3,10 @@
 
 use super::Cx;
 use super::access::{access_without_translation, gate};
-use super::bases::{Base, Content, narrowed, redirects_within};
+use super::bases::{Base, Content, redirects_within};
 use super::fields::decorate;
 use super::handlers::{handlers, whole_handler};
+use super::narrow::narrowed;
 use super::proxies;
 use super::regions::{guarded, has_option, region_matcher, regions, whole_root};
 use super::rewrites::{self, Around};

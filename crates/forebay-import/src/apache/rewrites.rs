@@ -1,9 +1,9 @@
 //! Translates `RewriteRule` and `RewriteCond`.
 
 use super::Cx;
-use super::bases::narrowed;
 use super::conditions::{self, Conditions};
 use super::globs;
+use super::narrow::narrowed;
 use super::sections::{all, last};
 use super::syntax::{Directive, is, line};
 use super::targets;

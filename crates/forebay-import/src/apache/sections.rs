@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use super::Cx;
-use super::bases::Base;
 use super::syntax::{Directive, is};
 
 /// Maximum number of directories that are searched for `.htaccess`.
@@ -125,19 +124,6 @@ impl<'a> Sections<'a> {
 
 fn is_condition(directive: &Directive) -> bool {
     ["If", "ElseIf", "Else"].iter().any(|name| is(directive, name))
-}
-
-/// Returns the URL paths of a directory, one for each base that includes the directory or is below
-/// it.
-pub fn urls_of(dir: &str, bases: &[Base<'_>]) -> Vec<String> {
-    let mut found = Vec::new();
-    for base in bases {
-        let Some(base_dir) = &base.dir else { continue };
-        let url = url_of(dir, base_dir, &base.url)
-            .or_else(|| is_below(base_dir, dir).then(|| base.url.clone()));
-        found.extend(url.filter(|url| !found.contains(url)));
-    }
-    found
 }
 
 /// Returns true if `path` is `above`, or below it.
