@@ -310,7 +310,7 @@ fn paths(texts: &[String], ends: &[&str]) -> Option<Vec<String>> {
     Some(found)
 }
 
-/// Returns the texts with which every match of an expression begins, in lower case. The flag of a
+/// Returns the possible beginnings of a match, in lower case. The flag of a
 /// text is true if nothing else follows it. Returns `None` if matches may begin with other texts.
 pub fn literal_starts(text: &str) -> Option<Vec<(String, bool)>> {
     let mut all = Vec::new();

@@ -485,3 +485,16 @@ fn replies_of_rules_have_the_fields_and_slashes_of_apache() {
     // Without a module for PHP, there is no hint about PHP.
     assert!(!toml.contains("PHP"), "{toml}");
 }
+
+#[test]
+fn filters_and_handlers_of_a_whole_server_close_it() {
+    for (line, is_closed) in [
+        ("SecRuleEngine On", true),
+        ("SecRuleEngine DetectionOnly", false),
+        ("PerlAccessHandler My::Rule", true),
+        ("LuaHookAccessChecker /x.lua check", true),
+    ] {
+        let toml = passing(line);
+        assert_eq!(!toml.contains("proxy ="), is_closed, "{line}\n{toml}");
+    }
+}

@@ -324,7 +324,9 @@ fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &m
 pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
     let restricts = |directive: &&Directive| {
         let name = directive.name.to_ascii_lowercase();
-        let is_module = matches!(&*name, "wsgiaccessscript" | "mellonenable")
+        let is_filter = name == "secruleengine" && directive.arg(0).eq_ignore_ascii_case("on");
+        let is_module = is_filter
+            || matches!(&*name, "wsgiaccessscript" | "mellonenable")
             || name.starts_with("luahookaccess")
             || name.starts_with("luahookauth");
         let is_perl = name.starts_with("perl")

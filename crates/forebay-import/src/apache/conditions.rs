@@ -3,7 +3,6 @@
 use super::Cx;
 use super::networks::network;
 use super::syntax::Directive;
-use crate::keys::Keys;
 use crate::matcher::Matcher;
 use crate::pattern::{self, Use, classify};
 use crate::value::{Table, Value};
@@ -64,7 +63,7 @@ pub fn read<'d>(cx: &Cx<'_>, list: &[&'d Directive], scheme: Option<&str>) -> Co
     found
 }
 
-/// Returns the meaning of lines of which one must hold.
+/// Returns the meaning of several lines if one of them must hold.
 fn either(group: Vec<Meaning>) -> Meaning {
     let (mut all, mut is_missing, mut is_unknown) = (Vec::new(), false, false);
     for one in group {
@@ -178,7 +177,7 @@ fn meaning(cx: &Cx<'_>, condition: &Directive, scheme: Option<&str>) -> Meaning 
         ("REMOTE_ADDR", text) => address(text),
         ("QUERY_STRING", text) => query(text, ignores_case),
         (name, text) => match field_name(name) {
-            Some(field) => field_value(cx.keys, &field, text, ignores_case),
+            Some(field) => field_value(&field, text, ignores_case),
             None => Meaning::Unknown,
         },
     }
@@ -288,13 +287,9 @@ fn field_name(name: &str) -> Option<String> {
 }
 
 /// Returns the condition on a field of the request.
-fn field_value(keys: &Keys, field: &str, text: &str, ignores_case: bool) -> Meaning {
+fn field_value(field: &str, text: &str, ignores_case: bool) -> Meaning {
     let (is_not, text) = text.strip_prefix('!').map_or((false, text), |text| (true, text));
-    let header = |value: &str| {
-        keys.route("when")
-            .then(|| Table::default().with("header", Table::default().with(field, value)))
-            .unwrap_or_default()
-    };
+    let header = |value: &str| Table::default().with("header", Table::default().with(field, value));
     let any = || header("~.");
     match (text, is_not) {
         ("^$" | "=" | "=\"\"", false) | (".", true) => return Meaning::not(any()),

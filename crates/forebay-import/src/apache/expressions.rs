@@ -48,7 +48,7 @@ pub fn expressions(
     out
 }
 
-/// Returns the matchers of the paths to which a section applies. The error contains matchers for
+/// Returns matchers for the paths of a section. The error contains matchers for
 /// these paths and others.
 fn matchers(
     cx: &Cx<'_>,

@@ -18,7 +18,7 @@ pub enum HostTls {
     Uncertified,
 }
 
-/// An address of `Listen` or `VirtualHost`. `None` stands for all addresses, or for all ports.
+/// An address of `Listen` or `VirtualHost`. `None` means all addresses, or all ports.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Place {
     ip: Option<IpAddr>,

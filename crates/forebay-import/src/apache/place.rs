@@ -123,7 +123,7 @@ fn answers(
     let untranslated = lines.map(std::slice::from_ref).find_map(access_without_translation);
     // Handlers of a server apply to all of its paths. Its other lines get their notes elsewhere.
     let outer = sections.levels.iter().copied().flatten();
-    let outer = outer.filter(|d| ["Perl", "Lua"].iter().any(|n| d.name.starts_with(n)));
+    let outer = outer.filter(|d| ["Perl", "Lua", "Sec"].iter().any(|n| d.name.starts_with(n)));
     let outer = outer.map(std::slice::from_ref).find_map(access_without_translation);
     let untranslated = untranslated.or(rewrite).or(partial).or(outer);
     routes.splice(0..0, redirects_within(cx, inner, &region));
@@ -262,7 +262,7 @@ fn follows_links(layers: &[&[Directive]]) -> bool {
     let options = all(layers, "Options");
     let is_relative =
         |options: &&Directive| options.args.iter().all(|option| option.starts_with(['+', '-']));
-    let is_default = options.iter().all(|options| is_relative(options))
+    let is_default = options.iter().all(is_relative)
         && !options.iter().any(|options| {
             options.args.iter().any(|option| option.eq_ignore_ascii_case("-FollowSymLinks"))
         });

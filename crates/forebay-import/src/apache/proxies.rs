@@ -15,7 +15,7 @@ pub struct ProxySections<'a> {
     pub partial: Option<&'a Directive>,
 }
 
-/// The part of a backend's requests to which a section applies.
+/// The part of a backend's requests that has the rules of a section.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,

@@ -95,7 +95,7 @@ const LONG_FLAGS: [(&str, &str); 7] = [
     ("QSD", "qsdiscard"),
 ];
 
-/// Returns the status with which a rule refuses requests.
+/// Returns the status of a rule that refuses requests.
 fn refusal(directive: &Directive) -> Option<u64> {
     let code = flag(directive, "R").and_then(|code| code.parse().ok());
     match () {
@@ -170,7 +170,7 @@ fn rule(
             continue;
         };
         if narrow.keys.get("respond").is_some() {
-            // One route cannot have both conditions, so that it is closed.
+            // The route is closed, because a route cannot have both conditions.
             found.routes.push(DraftRoute { matcher: conditional.matcher.clone(), ..narrow });
             return;
         }

@@ -16,7 +16,7 @@ pub struct Section<'a> {
     pub block: &'a [Directive],
 }
 
-/// The part of a site to which the section around a directive applies.
+/// The part of a site that the section around a directive selects.
 #[derive(Clone, Debug)]
 pub enum Place {
     Anywhere,
@@ -115,7 +115,7 @@ impl<'a> Sections<'a> {
         let allows = |name: &str| {
             let named = |section: &Section<'a>| section.block.iter().rfind(|inner| is(inner, name));
             let holding = self.directories.iter().filter(|section| is_below(dir, &section.path));
-            let last = holding.filter_map(named).last();
+            let last = holding.filter_map(named).next_back();
             last.is_some_and(|directive| !directive.arg(0).eq_ignore_ascii_case("none"))
         };
         allows("AllowOverride") || allows("AllowOverrideList")

@@ -244,7 +244,7 @@ impl Parser {
             return Err(ImportError::at(&place, message, "write one argument for each of them"));
         }
         let mut pairs: Vec<_> = parameters.iter().zip(&args[1..]).collect();
-        // One parameter may be the beginning of another.
+        // A parameter may be the beginning of another parameter.
         pairs.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         self.lines += lines.len();
         for line in &mut lines {
