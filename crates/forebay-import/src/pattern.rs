@@ -125,13 +125,6 @@ pub fn is_readable(text: &str) -> bool {
     text.len() < 1_000 && parts(text, false).is_ok()
 }
 
-/// Returns true if an expression may match an empty text.
-pub fn may_be_empty(text: &str) -> bool {
-    let mut builder = regex_syntax::ParserBuilder::new();
-    let parsed = builder.unicode(false).utf8(false).nest_limit(50).build().parse(text);
-    parsed.map_or(true, |hir| hir.properties().minimum_len().is_none_or(|least| least == 0))
-}
-
 /// Gives each numbered group a name, because placeholders have names.
 fn named_groups(text: &str) -> String {
     let (mut named, mut number, mut in_class) = (String::new(), 0, false);
@@ -336,6 +329,13 @@ pub fn literals(text: &str) -> Option<Vec<(String, bool)>> {
         all.extend(texts.iter().map(|text| (text.clone(), is_start)));
     }
     Some(all)
+}
+
+/// Returns true if an expression may match an empty text.
+pub fn may_be_empty(text: &str) -> bool {
+    let mut builder = regex_syntax::ParserBuilder::new();
+    let parsed = builder.unicode(false).utf8(false).nest_limit(50).build().parse(text);
+    parsed.map_or(true, |hir| hir.properties().minimum_len().is_none_or(|least| least == 0))
 }
 
 /// Returns true if a route may have this path.

@@ -4,7 +4,7 @@ use super::Cx;
 use super::access::{gate, restriction};
 use super::bases::{Base, below, urls_of};
 use super::globs;
-use super::sections::{Place, Sections};
+use super::sections::{SectionScope, Sections};
 use super::syntax::{Directive, is, line};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
@@ -53,7 +53,7 @@ pub fn expressions(
 fn matchers(
     cx: &Cx<'_>,
     section: &Directive,
-    place: &Place,
+    place: &SectionScope,
     bases: &[Base<'_>],
 ) -> Result<Vec<Matcher>, Vec<Matcher>> {
     let whole = || vec![Matcher::path("/*")];
@@ -74,9 +74,11 @@ fn matchers(
         }
         "directory" | "directorymatch" => directories(cx, text, bases),
         _ => Err(match place {
-            Place::Anywhere => whole(),
-            Place::Directory(dir) => urls_of(dir, bases).iter().map(|url| below(url)).collect(),
-            Place::Path(url) => vec![below(url)],
+            SectionScope::Anywhere => whole(),
+            SectionScope::Directory(dir) => {
+                urls_of(dir, bases).iter().map(|url| below(url)).collect()
+            }
+            SectionScope::Path(url) => vec![below(url)],
         }),
     }
 }

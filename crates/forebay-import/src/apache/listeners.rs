@@ -20,7 +20,7 @@ pub enum HostTls {
 
 /// An address of `Listen` or `VirtualHost`. `None` means all addresses, or all ports.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct Endpoint {
     ip: Option<IpAddr>,
     port: Option<u16>,
 }
@@ -29,7 +29,7 @@ struct Place {
 /// sockets for a `VirtualHost` without such a line.
 pub fn listen(cx: &mut Cx<'_>, host: Option<&Directive>, tls: HostTls) -> Vec<String> {
     let lines = all(&[cx.main], "Listen");
-    let opened: Vec<Place> = lines.iter().filter_map(|line| place(line.arg(0))).collect();
+    let opened: Vec<Endpoint> = lines.iter().filter_map(|line| place(line.arg(0))).collect();
     let mut wanted = Vec::new();
     for text in host.iter().flat_map(|host| &host.args) {
         match place(text) {
@@ -44,7 +44,7 @@ pub fn listen(cx: &mut Cx<'_>, host: Option<&Directive>, tls: HostTls) -> Vec<St
         }
     }
     if host.is_none() {
-        wanted.push(Place { ip: None, port: None });
+        wanted.push(Endpoint { ip: None, port: None });
     }
     let mut found: Vec<String> = Vec::new();
     for want in wanted {
@@ -61,14 +61,14 @@ pub fn listen(cx: &mut Cx<'_>, host: Option<&Directive>, tls: HostTls) -> Vec<St
                 (Some(want), Some(open)) if want != open => continue,
                 (want, open) => want.or(open),
             };
-            add(&mut found, Place { ip, port }, tls);
+            add(&mut found, Endpoint { ip, port }, tls);
         }
     }
     found
 }
 
 /// Adds the listener in Forebay's form.
-fn add(found: &mut Vec<String>, place: Place, tls: HostTls) {
+fn add(found: &mut Vec<String>, place: Endpoint, tls: HostTls) {
     let usual_port = if tls == HostTls::Off { 80 } else { 443 };
     let port = place.port.unwrap_or(usual_port);
     let address = match place.ip {
@@ -87,9 +87,9 @@ fn add(found: &mut Vec<String>, place: Place, tls: HostTls) {
 
 /// Parses an address such as `8080`, `*:80`, `_default_:443`, `10.0.0.1` or `[::1]:80`. Returns
 /// `None` for a host name.
-fn place(text: &str) -> Option<Place> {
+fn place(text: &str) -> Option<Endpoint> {
     if let Ok(port) = text.parse() {
-        return Some(Place { ip: None, port: Some(port) });
+        return Some(Endpoint { ip: None, port: Some(port) });
     }
     let (address, port) = match text.rsplit_once(':') {
         Some((address, "*")) => (address, None),
@@ -104,5 +104,5 @@ fn place(text: &str) -> Option<Place> {
         "localhost" => Some(IpAddr::from([127, 0, 0, 1])),
         text => Some(text.parse().ok()?),
     };
-    Some(Place { ip, port })
+    Some(Endpoint { ip, port })
 }

@@ -17,7 +17,7 @@ pub struct ProxySections<'a> {
 
 /// The part of a backend's requests that has the rules of a section.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum ProxyShare {
     All,
     Some,
     None,
@@ -42,39 +42,39 @@ pub fn sections_of<'a>(
         };
         let block = section.inside();
         match part {
-            Part::All => found.blocks.push(block),
-            Part::Some if !gate(cx, &[block]).is_open() => found.partial = Some(section),
-            Part::Some if access_without_translation(block).is_some() => {
+            ProxyShare::All => found.blocks.push(block),
+            ProxyShare::Some if !gate(cx, &[block]).is_open() => found.partial = Some(section),
+            ProxyShare::Some if access_without_translation(block).is_some() => {
                 found.partial = Some(section);
             }
-            Part::Some | Part::None => {}
+            ProxyShare::Some | ProxyShare::None => {}
         }
     }
     found
 }
 
 /// Compares the text of a `Proxy` section, which may have wildcards, with a target.
-fn by_text(text: &str, target: &str) -> Part {
+fn by_text(text: &str, target: &str) -> ProxyShare {
     let text = text.to_ascii_lowercase();
     let start = text.split(['*', '?', '[', '\\']).next().unwrap_or_default();
     let is_whole =
         start.len() == text.len() || text.len() == start.len() + 1 && text.ends_with('*');
     match (target.starts_with(start), start.starts_with(target)) {
-        (true, _) if is_whole => Part::All,
-        (false, false) => Part::None,
-        _ => Part::Some,
+        (true, _) if is_whole => ProxyShare::All,
+        (false, false) => ProxyShare::None,
+        _ => ProxyShare::Some,
     }
 }
 
-fn by_expression(text: &str, target: &str) -> Part {
-    let Some(starts) = literal_starts(text) else { return Part::Some };
+fn by_expression(text: &str, target: &str) -> ProxyShare {
+    let Some(starts) = literal_starts(text) else { return ProxyShare::Some };
     let is_whole = |start: &(String, bool)| start.1 && target.starts_with(&start.0);
     let overlaps = |(start, _): &(String, bool)| {
         target.starts_with(start.as_str()) || start.starts_with(target)
     };
     match () {
-        () if starts.iter().any(is_whole) => Part::All,
-        () if starts.iter().any(overlaps) => Part::Some,
-        () => Part::None,
+        () if starts.iter().any(is_whole) => ProxyShare::All,
+        () if starts.iter().any(overlaps) => ProxyShare::Some,
+        () => ProxyShare::None,
     }
 }

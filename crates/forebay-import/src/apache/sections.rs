@@ -18,7 +18,7 @@ pub struct Section<'a> {
 
 /// The part of a site that the section around a directive selects.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum SectionScope {
     Anywhere,
     Directory(String),
     /// The paths below this one.
@@ -35,7 +35,7 @@ pub struct Sections<'a> {
     pub files: Vec<(&'a Directive, Option<String>)>,
     /// `If`, `ElseIf` and `Else` sections, and sections whose path is a regular expression or has
     /// wildcards.
-    pub expressions: Vec<(&'a Directive, Place)>,
+    pub expressions: Vec<(&'a Directive, SectionScope)>,
     /// The blocks of the main server and of the virtual host, the outermost first.
     pub levels: Vec<&'a [Directive]>,
 }
@@ -70,7 +70,7 @@ impl<'a> Sections<'a> {
             let path = directive.arg(0).to_owned();
             let is_condition = |inner: &&Directive| is_condition(inner);
             let inner = block.iter().filter(is_condition);
-            self.expressions.extend(inner.map(|inner| (inner, Place::Path(path.clone()))));
+            self.expressions.extend(inner.map(|inner| (inner, SectionScope::Path(path.clone()))));
             self.locations.push(Section { path, block });
         } else if is(directive, "Files") || is(directive, "FilesMatch") {
             self.files.push((directive, around.map(str::to_owned)));
@@ -79,7 +79,8 @@ impl<'a> Sections<'a> {
                 .iter()
                 .any(|name| is(directive, name))
         {
-            let place = around.map_or(Place::Anywhere, |dir| Place::Directory(dir.to_owned()));
+            let place = around
+                .map_or(SectionScope::Anywhere, |dir| SectionScope::Directory(dir.to_owned()));
             self.expressions.push((directive, place));
         }
     }
@@ -91,7 +92,7 @@ impl<'a> Sections<'a> {
                 if is(inner, "Files") || is(inner, "FilesMatch") {
                     self.files.push((inner, Some(path.clone())));
                 } else if is_condition(inner) {
-                    self.expressions.push((inner, Place::Directory(path.clone())));
+                    self.expressions.push((inner, SectionScope::Directory(path.clone())));
                 }
             }
             self.directories.push(Section { path: path.clone(), block: directive.inside() });
