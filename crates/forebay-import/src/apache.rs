@@ -2,11 +2,20 @@
 
 mod access;
 mod bases;
+mod conditions;
+mod expressions;
 mod fields;
+mod globs;
 mod handlers;
+mod htaccess;
 mod includes;
+mod listeners;
 mod media;
+mod named_files;
+mod narrow;
+mod networks;
 mod place;
+mod proxies;
 mod regions;
 mod rewrites;
 mod sections;
@@ -95,6 +104,7 @@ const READ: &[&str] = &[
     "AliasMatch",
     "Allow",
     "AllowOverride",
+    "AllowOverrideList",
     "AuthName",
     "AuthType",
     "AuthUserFile",
@@ -185,6 +195,7 @@ const NEEDLESS: &[&str] = &[
     "AuthBasicAuthoritative",
     "BrowserMatchNoCase",
     "DefaultIcon",
+    "DefaultRuntimeDir",
     "DeflateCompressionLevel",
     "EnableMMAP",
     "EnableSendfile",
@@ -200,6 +211,7 @@ const NEEDLESS: &[&str] = &[
     "IndexStyleSheet",
     "KeptBodySize",
     "LanguagePriority",
+    "LoadModule",
     "LogFormat",
     "LogLevel",
     "MaxConnectionsPerChild",

@@ -303,6 +303,41 @@ fn paths(texts: &[String], ends: &[&str]) -> Option<Vec<String>> {
     Some(found)
 }
 
+/// Returns the possible beginnings of a match, in lower case. The flag of a
+/// text is true if nothing else follows it. Returns `None` if matches may begin with other texts.
+pub fn literal_starts(text: &str) -> Option<Vec<(String, bool)>> {
+    let mut all = Vec::new();
+    for branch in parts(text, false).ok()? {
+        let [Part::Start, Part::Literals(texts), rest @ ..] = &branch[..] else { return None };
+        let is_whole = matches!(rest, [] | [Part::Any(_)] | [Part::Any(_), Part::End]);
+        all.extend(texts.iter().map(|text| (text.to_ascii_lowercase(), is_whole)));
+    }
+    Some(all)
+}
+
+/// Returns the texts that an expression matches if it matches only fixed texts. The flag of a text is
+/// true if the text must be at the start.
+pub fn literals(text: &str) -> Option<Vec<(String, bool)>> {
+    let mut all = Vec::new();
+    for branch in parts(text, false).ok()? {
+        let (is_start, texts) = match &branch[..] {
+            [Part::Start, Part::Literals(texts), Part::EndOrSlash | Part::End]
+            | [Part::Start, Part::Literals(texts)] => (true, texts),
+            [Part::Literals(texts)] => (false, texts),
+            _ => return None,
+        };
+        all.extend(texts.iter().map(|text| (text.clone(), is_start)));
+    }
+    Some(all)
+}
+
+/// Returns true if an expression may match an empty text.
+pub fn may_be_empty(text: &str) -> bool {
+    let mut builder = regex_syntax::ParserBuilder::new();
+    let parsed = builder.unicode(false).utf8(false).nest_limit(50).build().parse(text);
+    parsed.map_or(true, |hir| hir.properties().minimum_len().is_none_or(|least| least == 0))
+}
+
 /// Returns true if a route may have this path.
 pub fn is_path(path: &str) -> bool {
     let plain = path.strip_suffix('*').unwrap_or(path);

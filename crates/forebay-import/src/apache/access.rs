@@ -1,6 +1,7 @@
 //! Translates `Require`, `Order`, `Allow` and `Deny`, and passwords.
 
 use super::Cx;
+use super::networks::network;
 use super::sections::{all, last};
 use super::syntax::{Directive, is};
 use crate::files;
@@ -63,10 +64,23 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     let Some(at) = layers.iter().rposition(|layer| has_rules(&layer)) else { return gate };
     let layer = &layers[at];
     let mut rules = ClientRules::default();
+    let (old_is_open, new_is_open) = (is_open(cx, layer, is_old), is_open(cx, layer, is_new));
+    let is_any = satisfies_any(layers);
     for directive in *layer {
-        read(cx, directive, &mut rules, &mut gate, false);
+        // The rules of both modules apply, so that the open rules of one module change nothing.
+        let is_needless = !is_any
+            && (old_is_open && is_old(directive) && !new_is_open
+                || new_is_open && is_new(directive) && !old_is_open);
+        if !is_needless {
+            read(cx, directive, &mut rules, &mut gate, false);
+        }
     }
-    let order = layer.iter().rfind(|directive| is(directive, "Order"));
+    let has_both = layer.iter().any(is_old) && layer.iter().any(is_new);
+    if has_both && !is_any && !old_is_open && !new_is_open && names_places(layer) {
+        let first = layer.iter().find(|directive| is_new(directive));
+        first.into_iter().for_each(|directive| close(cx, directive, &mut gate));
+    }
+    let order = layer.iter().rfind(|d| is(d, "Order") && (is_any || !old_is_open || new_is_open));
     let allows_others = order.is_some_and(|order| order.arg(0).eq_ignore_ascii_case("deny,allow"));
     if order.is_some() && rules.denies_all && allows_others && !rules.allow.is_empty() {
         rules.denies_all = false;
@@ -95,6 +109,48 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     gate
 }
 
+/// Returns true for a directive of mod_access_compat.
+fn is_old(directive: &Directive) -> bool {
+    ["Order", "Allow", "Deny"].iter().any(|name| is(directive, name))
+}
+
+/// Returns true for a directive of mod_authz_core.
+fn is_new(directive: &Directive) -> bool {
+    directive.name.to_ascii_lowercase().starts_with("require")
+}
+
+/// Returns true if the rules of one module in a section admit all clients. Returns false if there
+/// are no such rules.
+fn is_open(cx: &mut Cx<'_>, layer: &[Directive], is_own: fn(&Directive) -> bool) -> bool {
+    let mut own = layer.iter().filter(|directive| is_own(directive)).peekable();
+    if own.peek().is_none() {
+        return false;
+    }
+    let (mut rules, mut gate) = (ClientRules::default(), Gate::default());
+    let count = cx.draft.notes.0.len();
+    own.for_each(|directive| read(cx, directive, &mut rules, &mut gate, false));
+    // The section is read once more for its notes.
+    cx.draft.notes.0.truncate(count);
+    let restricts = rules.denies_all || !rules.deny.is_empty() || rules.needs_user;
+    rules.grants_all && !restricts && gate.closed.is_none()
+}
+
+/// Returns true if rules of mod_authz_core name addresses.
+fn names_places(layer: &[Directive]) -> bool {
+    let is_place = |directive: &Directive| {
+        directive.args.iter().any(|word| matches!(&*word.to_ascii_lowercase(), "ip" | "local"))
+    };
+    layer
+        .iter()
+        .filter(|directive| is_new(directive))
+        .any(|directive| is_place(directive) || names_places(directive.inside()))
+}
+
+/// Returns true if the rules of one module are enough.
+fn satisfies_any(layers: &[&[Directive]]) -> bool {
+    last(layers, "Satisfy").is_some_and(|satisfy| satisfy.arg(0).eq_ignore_ascii_case("any"))
+}
+
 fn denies_everybody(directive: &Directive) -> bool {
     is(directive, "Deny") && directive.args.iter().any(|who| who.eq_ignore_ascii_case("all"))
 }
@@ -103,9 +159,6 @@ fn denies_everybody(directive: &Directive) -> bool {
 /// override. Sections override only directives of the same module. `Require` belongs to
 /// mod_authz_core, and `Order`, `Allow` and `Deny` belong to mod_access_compat.
 fn other_rules<'a>(outer: &[&'a [Directive]], inner: &[Directive]) -> Option<&'a Directive> {
-    let is_old =
-        |directive: &Directive| ["Order", "Allow", "Deny"].iter().any(|n| is(directive, n));
-    let is_new = |directive: &Directive| directive.name.to_ascii_lowercase().starts_with("require");
     let grants = |directive: &Directive| directive.args.iter().any(|word| word == "granted");
     let has_old = inner.iter().any(is_old);
     let has_new = inner.iter().any(is_new);
@@ -153,9 +206,12 @@ fn read(
                 rules.denies_all |= !is_allow;
                 rules.denies_hosts |= !is_allow;
             } else {
+                let list = if is_allow { &mut rules.allow } else { &mut rules.deny };
                 match network(who) {
-                    Some(who) if is_allow => rules.allow.push(who),
-                    Some(who) => rules.deny.push(who),
+                    _ if who.eq_ignore_ascii_case("localhost") => {
+                        list.extend(["127.0.0.0/8", "::1"].map(str::to_owned));
+                    }
+                    Some(who) => list.push(who),
                     None => close(cx, directive, gate),
                 }
             }
@@ -200,6 +256,10 @@ fn require(
             rules.allow.extend(["127.0.0.0/8", "::1"].map(str::to_owned));
         }
         "valid-user" if !is_not => rules.needs_user = true,
+        "user" | "group" if !is_not => {
+            let next = "write a file of these users alone, and name it in `basic_auth`";
+            gate.closed = Some(cx.note(directive, next));
+        }
         _ => close(cx, directive, gate),
     }
 }
@@ -209,35 +269,10 @@ fn close(cx: &mut Cx<'_>, directive: &Directive, gate: &mut Gate) {
     gate.closed = Some(cx.note(directive, next));
 }
 
-/// Returns an address or network: `10.0.0.0/8`, `10.`, `10.0.0.0/255.0.0.0` or `::1`.
-fn network(text: &str) -> Option<String> {
-    if let Some((address, mask)) = text.split_once('/') {
-        let address: std::net::IpAddr = address.parse().ok()?;
-        if mask.parse::<u8>().is_ok() {
-            return Some(text.to_owned());
-        }
-        let mask: std::net::Ipv4Addr = mask.parse().ok()?;
-        let bits = u32::from(mask);
-        let length = bits.leading_ones();
-        return (bits.count_ones() == length).then(|| format!("{address}/{length}"));
-    }
-    if text.parse::<std::net::IpAddr>().is_ok() {
-        return Some(text.to_owned());
-    }
-    let parts: Vec<&str> = text.trim_end_matches('.').split('.').collect();
-    let is_part = |part: &&str| part.parse::<u8>().is_ok();
-    if parts.len() > 3 || !parts.iter().all(is_part) {
-        return None;
-    }
-    let zeros = vec!["0"; 4 - parts.len()];
-    Some(format!("{}/{}", [parts.clone(), zeros].concat().join("."), parts.len() * 8))
-}
-
 fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &mut Gate) {
     // In Apache, one matching `Require` line is enough. In Forebay, a request must satisfy every
     // key.
-    let is_any =
-        last(layers, "Satisfy").is_some_and(|satisfy| satisfy.arg(0).eq_ignore_ascii_case("any"));
+    let is_any = satisfies_any(layers);
     let needs_only_user = rules.needs_user && (is_any || !rules.denies_hosts);
     if rules.denies_all && rules.allow.is_empty() && !needs_only_user {
         gate.keys.set("deny", "all");
@@ -285,9 +320,45 @@ fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &m
     }
 }
 
+/// Returns a directive of a section that restricts access and that Forebay cannot translate.
+pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
+    let restricts = |directive: &&Directive| {
+        let name = directive.name.to_ascii_lowercase();
+        let is_filter = name == "secruleengine" && directive.arg(0).eq_ignore_ascii_case("on");
+        let is_module = is_filter
+            || matches!(&*name, "wsgiaccessscript" | "mellonenable")
+            || name.starts_with("luahookaccess")
+            || name.starts_with("luahookauth");
+        let is_perl = name.starts_with("perl")
+            && ["access", "authen", "authz"].iter().any(|phase| name.contains(phase));
+        let is_ldap = name.starts_with("authldap") || name.starts_with("authdb");
+        let wants_tls = matches!(&*name, "sslrequire" | "sslrequiressl");
+        let wants_client =
+            name == "sslverifyclient" && !directive.arg(0).eq_ignore_ascii_case("none");
+        let limits_methods = matches!(&*name, "limit" | "limitexcept")
+            && directive.inside().iter().any(|inner| {
+                let grants = is(inner, "Require") && inner.arg(1).eq_ignore_ascii_case("granted");
+                ["Require", "Order", "Deny"].iter().any(|rule| is(inner, rule)) && !grants
+            });
+        is_module || is_perl || is_ldap || wants_tls || wants_client || limits_methods
+    };
+    block.iter().find(restricts)
+}
+
+/// Returns a directive of a section that may refuse or redirect requests, also within conditions.
+pub fn restriction(block: &[Directive]) -> Option<&Directive> {
+    let grants = |d: &Directive| d.args.len() == 2 && d.arg(1).eq_ignore_ascii_case("granted");
+    let decides = |d: &&Directive| {
+        let is_rule = ["Require", "Order", "Deny"].iter().any(|name| is(d, name)) && !grants(d);
+        is_rule || d.name.to_ascii_lowercase().starts_with("redirect")
+    };
+    let own = access_without_translation(block).or_else(|| block.iter().find(decides));
+    own.or_else(|| super::rewrites::decision(block))
+        .or_else(|| block.iter().find_map(|inner| restriction(inner.inside())))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::network;
     use crate::{Language, import};
 
     #[test]
@@ -328,6 +399,22 @@ mod tests {
             // A right password does not help a client that `Deny` refuses.
             ("Order deny,allow\nDeny from all\nRequire valid-user", "deny = \"all\""),
             ("Order allow,deny\nRequire valid-user", "deny = \"all\""),
+            // The rules of both modules apply.
+            ("Order allow,deny\nAllow from all\nRequire ip 10.0.0.0/8", "allow = [\"10.0.0.0/8\"]"),
+            (
+                "Order deny,allow\nDeny from all\nAllow from 10.0.0.0/8\nRequire all granted",
+                "allow = [\"10.0.0.0/8\"]",
+            ),
+            (
+                "Order deny,allow\nDeny from all\nAllow from 10.0.0.0/8\nRequire ip 192.0.2.1",
+                "status = 403",
+            ),
+            ("Order allow,deny\nAllow from all\nRequire all denied", "deny = \"all\""),
+            ("Order allow,deny\nAllow from all\nRequire all granted", ""),
+            (
+                "Order deny,allow\nDeny from all\nAllow from localhost 10.",
+                "allow = [\"127.0.0.0/8\", \"::1\", \"10.0.0.0/8\"]",
+            ),
             ("SSLRequireSSL", "status = 403"),
             ("<Limit POST>\nRequire all denied\n</Limit>", "status = 403"),
         ] {
@@ -391,20 +478,5 @@ mod tests {
         );
         std::fs::write(&file, text).unwrap();
         import(Language::Apache, &file).unwrap().toml
-    }
-
-    #[test]
-    fn networks_of_all_forms() {
-        for (text, found) in [
-            ("10", Some("10.0.0.0/8")),
-            ("192.168.", Some("192.168.0.0/16")),
-            ("10.1.2.3", Some("10.1.2.3")),
-            ("10.0.0.0/255.255.0.0", Some("10.0.0.0/16")),
-            ("::1", Some("::1")),
-            ("example.org", None),
-            ("10.0.0.0/255.0.255.0", None),
-        ] {
-            assert_eq!(network(text).as_deref(), found, "{text}");
-        }
     }
 }

@@ -2,7 +2,8 @@
 //! `ScriptAlias` and `DocumentRoot`, in Apache's order.
 
 use super::Cx;
-use super::sections::{Sections, is_below};
+use super::narrow::narrowed;
+use super::sections::{Sections, is_below, url_of};
 use super::syntax::{Directive, is, line};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
@@ -29,8 +30,10 @@ pub enum Content {
     Cgi,
     /// The backend with this URL.
     Pass(String),
-    /// A complete route.
+    /// A complete route without access rules.
     Fixed(Box<DraftRoute>),
+    /// The route of a `RewriteRule` that passes requests to the backend with this URL.
+    Rule(Box<DraftRoute>, String),
 }
 
 /// Returns the matcher for a path and all paths below it.
@@ -239,6 +242,49 @@ fn redirect<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
         } else {
             closed(cx, directive, matcher, next)
         });
+    }
+    found
+}
+
+/// Returns the routes for the redirects of sections, for the paths of `region` alone.
+pub fn redirects_within(
+    cx: &mut Cx<'_>,
+    blocks: &[&[Directive]],
+    region: &Matcher,
+) -> Vec<DraftRoute> {
+    let mut out = Vec::new();
+    for directive in blocks.iter().rev().copied().flatten() {
+        let is_redirect = ["Redirect", "RedirectMatch", "RedirectTemp", "RedirectPermanent"]
+            .iter()
+            .any(|name| is(directive, name));
+        let lacks_path = |target: &String| target.contains("://") && directive.args.len() < 3;
+        if is_redirect
+            && directive.args.iter().take(2).all(|arg| !arg.starts_with(['/', '^']))
+            && directive.args.last().is_some_and(lacks_path)
+        {
+            // Without a path, the redirect applies to the path of its section.
+            let route = DraftRoute::new(&directive.place, line(directive), region.clone());
+            out.push(route.closed(cx.note(directive, "write the target in `redirect`")));
+            continue;
+        }
+        for base in redirect(cx, directive) {
+            if let Content::Fixed(route) = base.content {
+                out.extend(narrowed(cx, *route, region));
+            }
+        }
+    }
+    out
+}
+
+/// Returns the URL paths of a directory, one for each base that includes the directory or is below
+/// it.
+pub fn urls_of(dir: &str, bases: &[Base<'_>]) -> Vec<String> {
+    let mut found = Vec::new();
+    for base in bases {
+        let Some(base_dir) = &base.dir else { continue };
+        let url = url_of(dir, base_dir, &base.url)
+            .or_else(|| is_below(base_dir, dir).then(|| base.url.clone()));
+        found.extend(url.filter(|url| !found.contains(url)));
     }
     found
 }

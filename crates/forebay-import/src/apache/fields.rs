@@ -72,7 +72,7 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute) {
     }
     let word = |at: usize| args.get(at).map_or("", String::as_str);
     let (action, name, value) = (word(0).to_ascii_lowercase(), word(1), word(2));
-    let has_condition = args.len() > 3;
+    let has_condition = args.len() > 3 || is_condition(word(2)) && action == "unset";
     let is_name = !name.is_empty()
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
     let is_ours = [
@@ -128,8 +128,10 @@ fn request_header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute
     let first = args.next().unwrap_or("");
     let action = if first == "early" { args.next().unwrap_or("") } else { first };
     let (name, value) = (args.next().unwrap_or("").replace('_', "-"), args.next().unwrap_or(""));
-    if name.eq_ignore_ascii_case("x-forwarded-proto")
-        || name.eq_ignore_ascii_case("x-forwarded-for")
+    // Forebay sends the addresses and the scheme of the client by itself.
+    let is_fixed = action.eq_ignore_ascii_case("set") && !value.contains('%') && !value.is_empty();
+    if name.eq_ignore_ascii_case("x-forwarded-for")
+        || name.eq_ignore_ascii_case("x-forwarded-proto") && !is_fixed
     {
         return;
     }
@@ -138,9 +140,10 @@ fn request_header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute
         route.comments.push(cx.note(directive, next));
         return;
     }
+    let has_condition = args.any(is_condition);
     let value = match (action.to_ascii_lowercase().as_str(), value) {
         ("unset", _) => String::new(),
-        ("set" | "append" | "add", value) => match placeholder(value, cx) {
+        ("set" | "append" | "add", value) if !has_condition => match placeholder(value, cx) {
             Some(value) => value,
             None => {
                 let next = "the value has no placeholder, so the client's own field is removed";
@@ -149,11 +152,22 @@ fn request_header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute
             }
         },
         _ => {
-            route.comments.push(cx.note(directive, "write a fixed value in `request_headers`"));
-            return;
+            let next = "the value depends on a condition, so the field is removed: write it in \
+                        `request_headers` of a route with `when`";
+            route.comments.push(cx.note(directive, next));
+            // A value that holds for all requests stays.
+            if route.keys.table("request_headers").get(&name).is_some() {
+                return;
+            }
+            String::new()
         }
     };
     route.keys.table("request_headers").set(&name, value);
+}
+
+/// Returns true for the last argument of `Header` or `RequestHeader` if it is a condition.
+fn is_condition(argument: &str) -> bool {
+    argument.starts_with("env=") || argument.starts_with("expr=")
 }
 
 /// Returns a value with placeholders in place of `%{REMOTE_ADDR}s` and similar variables.

@@ -23,7 +23,7 @@ pub fn handlers(
     (url, dir): (&str, &str),
     route: &DraftRoute,
 ) -> Vec<DraftRoute> {
-    let mut out = Vec::new();
+    let mut out = disabled(cx, sections, layers, dir, route);
     let root = whole_root(url, dir);
     let mut is_php_known = false;
     for (section, around) in &sections.files {
@@ -57,6 +57,80 @@ pub fn handlers(
         out.extend(php_module(cx, sections, layers, (root.as_deref(), dir), route));
     }
     out
+}
+
+/// Returns closed routes for scripts that do not run in this directory, although they run in others.
+fn disabled(
+    cx: &mut Cx<'_>,
+    sections: &Sections<'_>,
+    layers: &[&[Directive]],
+    dir: &str,
+    route: &DraftRoute,
+) -> Vec<DraftRoute> {
+    let mut out = Vec::new();
+    let runs_scripts = runs_php(layers)
+        || sections.files.iter().any(|(section, _)| {
+            let block = [section.inside()];
+            targets::handler(&block).is_some() || runs_php(&block)
+        });
+    if !runs_scripts && !has_php(dir) {
+        return out;
+    }
+    let mut close = |cx: &mut Cx<'_>, directive: &Directive, matcher: &Matcher| {
+        let Some(matcher) = route.matcher.and(matcher) else { return };
+        let comment = cx.note(directive, "scripts do not run here: write a route for these files");
+        out.push(DraftRoute { matcher, ..route.clone() }.closed(comment));
+    };
+    let php =
+        Matcher { regex: Some(r"~*\.(php[0-9]?|phtml|phar)(/|$)".into()), ..Matcher::default() };
+    for (section, _) in sections.files.iter().filter(|(_, around)| {
+        // Without a directory around it, the section would apply to all scripts.
+        around.as_deref().is_some_and(|around| is_below(dir, around))
+    }) {
+        if let Some(directive) = turned_off(&[section.inside()]) {
+            close(cx, directive, &php);
+        }
+    }
+    if let Some(directive) = turned_off(&layers[sections.levels.len().min(layers.len())..]) {
+        close(cx, directive, &php);
+    }
+    out
+}
+
+/// Returns the directive that turns scripts off, if no later directive turns them on.
+fn turned_off<'a>(layers: &[&'a [Directive]]) -> Option<&'a Directive> {
+    let mut found = None;
+    for directive in layers.iter().copied().flatten() {
+        let word = |at: usize| directive.arg(at).to_ascii_lowercase();
+        let is_script = |at: usize| {
+            directive
+                .args
+                .iter()
+                .skip(at)
+                .any(|end| end.to_ascii_lowercase().trim_start_matches('.').starts_with("ph"))
+        };
+        match &*directive.name.to_ascii_lowercase() {
+            "php_flag" | "php_value" | "php_admin_flag" | "php_admin_value"
+                if word(0) == "engine" =>
+            {
+                let is_off = matches!(&*word(1), "off" | "0" | "false" | "no" | "none");
+                found = is_off.then_some(directive);
+            }
+            "removehandler" | "removetype" if is_script(0) => found = Some(directive),
+            "sethandler" => {
+                let is_none =
+                    ["none", "default-handler", "text"].iter().any(|n| word(0).starts_with(n));
+                found = is_none.then_some(directive);
+            }
+            "addtype" | "addhandler" if is_script(1) && !word(0).contains("php") => {
+                let is_other = word(0).starts_with("text/") || word(0) == "default-handler";
+                found = if is_other { Some(directive) } else { found };
+            }
+            "forcetype" if word(0).starts_with("text/") => found = Some(directive),
+            _ => {}
+        }
+    }
+    found
 }
 
 /// Returns the route that passes the scripts of a `Files` or `FilesMatch` section to a backend.
@@ -181,7 +255,10 @@ fn php_module(
     let index = last(layers, "DirectoryIndex");
     let names_php = index.is_some_and(|index| index.args.iter().any(|name| name.ends_with(".php")));
     let is_named = runs_php(layers) || in_files;
-    if !is_named && !names_php && !has_php(dir) {
+    let modules: Vec<&Directive> = cx.main.iter().filter(|d| is(d, "LoadModule")).collect();
+    let lacks_php =
+        !modules.is_empty() && !modules.iter().any(|module| module.arg(0).starts_with("php"));
+    if !is_named && (!names_php || lacks_php) && !has_php(dir) {
         return None;
     }
     let mut scripts = route.clone();

@@ -2,11 +2,13 @@
 //! (`bases`). A region is a part of a base that has its own sections.
 
 use super::Cx;
-use super::access::gate;
-use super::bases::{Base, Content};
+use super::access::{access_without_translation, gate};
+use super::bases::{Base, Content, redirects_within};
 use super::fields::decorate;
 use super::handlers::{handlers, whole_handler};
-use super::regions::{guarded, has_option, of_name, region_matcher, regions, whole_root};
+use super::narrow::narrowed;
+use super::proxies;
+use super::regions::{guarded, has_option, region_matcher, regions, whole_root};
 use super::rewrites::{self, Around};
 use super::sections::{Sections, all, last};
 use super::syntax::{Directive, is, line};
@@ -14,75 +16,8 @@ use super::targets;
 use crate::draft::DraftRoute;
 use crate::files;
 use crate::matcher::Matcher;
-use crate::pattern::{Use, as_regex, classify};
+use crate::pattern::as_regex;
 use crate::value::{Table, Value};
-
-/// Returns the routes of `Files` and `FilesMatch` sections that restrict access.
-pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) -> Vec<DraftRoute> {
-    let mut out = Vec::new();
-    for (section, around) in &sections.files {
-        let rules = gate(cx, &[section.inside()]);
-        let untranslated = access_without_translation(section.inside());
-        if rules.is_open() && untranslated.is_none() {
-            continue;
-        }
-        let text = section.args.last().map_or("", String::as_str);
-        let is_regex = is(section, "FilesMatch") || section.arg(0) == "~";
-        if text.starts_with("^\\.ht") || text == ".htaccess" || text == ".ht*" {
-            // Forebay never sends files whose names begin with a dot.
-            continue;
-        }
-        let matcher = if is_regex { of_regex(cx, text) } else { of_name(text) };
-        let matcher = match around.as_deref().and_then(|around| url_below(around, bases)) {
-            Some(url) => matcher.and_then(|matcher| matcher.within(&url)),
-            None => matcher,
-        };
-        let route =
-            DraftRoute::new(&section.place, line(section), matcher.clone().unwrap_or_default());
-        out.push(match matcher {
-            Some(_) if rules.keys.get("deny") == Some(&Value::from("all")) => route.respond(403),
-            Some(_) => {
-                let text = "write these rules in the routes that answer for these files";
-                let comment = cx.note(section, text);
-                route.closed(comment)
-            }
-            None => {
-                let comment = cx.note(
-                    section,
-                    "write a route with `respond` for these files, before the others",
-                );
-                let mut route = route;
-                route.matcher = Matcher::path("/*");
-                route.closed(comment)
-            }
-        });
-    }
-    out
-}
-
-/// Returns the URL path of a directory.
-fn url_below(dir: &str, bases: &[Base<'_>]) -> Option<String> {
-    bases.iter().find_map(|base| super::sections::url_of(dir, base.dir.as_deref()?, &base.url))
-}
-
-/// Returns the conditions for a regular expression on file names.
-fn of_regex(cx: &Cx<'_>, text: &str) -> Option<Matcher> {
-    let (ignore_case, text) = match text.strip_prefix("(?i)") {
-        Some(text) => (true, text),
-        None => (false, text),
-    };
-    match text.strip_prefix('^') {
-        // The name follows the last slash of the path.
-        Some(name) => {
-            as_regex(&format!("/{name}"), ignore_case, cx.keys).map(|found| found.matcher)
-        }
-        None => {
-            // Path info may follow the name.
-            let found = classify(text, ignore_case, cx.keys, Use::Exact).ok()?;
-            Some(found.matcher)
-        }
-    }
-}
 
 /// Returns the routes of a base: those of its regions first.
 pub fn routes(
@@ -124,7 +59,8 @@ fn is_same(region: &[DraftRoute], own: &[DraftRoute]) -> bool {
         }
         keys
     };
-    region.len() == own.len() && region.iter().zip(own).all(|(a, b)| keys(a) == keys(b))
+    region.len() == own.len()
+        && region.iter().zip(own).all(|(a, b)| keys(a) == keys(b) && a.place == b.place)
 }
 
 /// Returns the routes of one region of a base.
@@ -137,14 +73,17 @@ fn answers(
     scheme: &str,
 ) -> Vec<DraftRoute> {
     let mut layers = sections.layers(url, dir.as_deref());
-    let is_proxy = matches!(base.content, Content::Pass(_));
-    if is_proxy {
-        let proxies =
-            all(&sections.levels, "Proxy").into_iter().filter(|proxy| proxy.arg(0) == "*");
-        layers.extend(proxies.map(Directive::inside));
+    let mut partial = None;
+    if let Content::Pass(target) | Content::Rule(_, target) = &base.content {
+        let found = proxies::sections_of(cx, sections, target);
+        partial = found.partial;
+        // Sections by path override those of `Proxy`.
+        let at = sections.levels.len();
+        layers.splice(at..at, found.blocks);
     }
     let rules = gate(cx, &layers);
     let route = DraftRoute::new(&base.directive.place, line(base.directive), matcher);
+    let region = route.matcher.clone();
     let mut routes = match &base.content {
         Content::Fixed(fixed) => {
             // Apache evaluates a redirect before the access rules, so do not add these rules.
@@ -162,6 +101,9 @@ fn answers(
                 }
             }
         }
+        Content::Rule(rule, _) => {
+            vec![DraftRoute { matcher: route.matcher.clone(), ..(**rule).clone() }]
+        }
         Content::Cgi => scripts(cx, base, route),
         Content::Files => {
             let place = (url.as_str(), dir.as_deref().unwrap_or("/"));
@@ -169,8 +111,22 @@ fn answers(
         }
     };
     // Skip the layers of the server and of the virtual host, which get their notes elsewhere.
-    let inner = layers.iter().skip(sections.levels.len());
-    let untranslated = inner.copied().find_map(access_without_translation);
+    let inner = &layers[sections.levels.len()..];
+    let mut by_path = sections.locations.iter().filter(|s| super::sections::is_below(url, &s.path));
+    // Rewrite rules are translated only in sections of directories with files.
+    let rewrite = match &base.content {
+        Content::Files => by_path.find_map(|section| rewrites::decision(section.block)),
+        _ => inner.iter().copied().find_map(rewrites::decision),
+    };
+    let is_met = |d: &&Directive| scheme == "https" && is(d, "SSLRequireSSL");
+    let lines = inner.iter().copied().flatten().filter(|directive| !is_met(directive));
+    let untranslated = lines.map(std::slice::from_ref).find_map(access_without_translation);
+    // Handlers of a server apply to all of its paths. Its other lines get their notes elsewhere.
+    let outer = sections.levels.iter().copied().flatten();
+    let outer = outer.filter(|d| ["Perl", "Lua", "Sec"].iter().any(|n| d.name.starts_with(n)));
+    let outer = outer.map(std::slice::from_ref).find_map(access_without_translation);
+    let untranslated = untranslated.or(rewrite).or(partial).or(outer);
+    routes.splice(0..0, redirects_within(cx, inner, &region));
     for route in &mut routes {
         decorate(cx, &layers, route);
         *route = guarded(route.clone(), &rules);
@@ -181,26 +137,6 @@ fn answers(
         }
     }
     routes
-}
-
-/// Returns a directive of a section that restricts access and that Forebay cannot translate.
-pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
-    let restricts = |directive: &&Directive| {
-        let name = directive.name.to_ascii_lowercase();
-        let is_perl = name.starts_with("perl")
-            && ["access", "authen", "authz"].iter().any(|phase| name.contains(phase));
-        let is_ldap = name.starts_with("authldap") || name.starts_with("authdb");
-        let wants_tls = matches!(&*name, "sslrequire" | "sslrequiressl");
-        let wants_client =
-            name == "sslverifyclient" && !directive.arg(0).eq_ignore_ascii_case("none");
-        let limits_methods = matches!(&*name, "limit" | "limitexcept")
-            && directive.inside().iter().any(|inner| {
-                let grants = is(inner, "Require") && inner.arg(1).eq_ignore_ascii_case("granted");
-                ["Require", "Order", "Deny"].iter().any(|rule| is(inner, rule)) && !grants
-            });
-        is_perl || is_ldap || wants_tls || wants_client || limits_methods
-    };
-    block.iter().find(restricts)
 }
 
 /// Returns the route for `ScriptAlias`: a directory of scripts, or one program.
@@ -237,14 +173,20 @@ fn directory(
         let is_whole = super::sections::is_below(dir, &section.path);
         is_whole && section.block.iter().any(|d| is(d, "RewriteEngine"))
     });
-    // The rewrite rules of the nearest directory replace those of the directories above it.
-    if let Some(section) = own.next_back() {
-        let rules =
-            rewrites::rules(cx, section.block, Around { url: Some(url), scheme: Some(scheme) });
-        out.extend(rules.routes.into_iter().filter_map(|mut rule| {
-            rule.matcher = rule.matcher.and(&route.matcher)?;
-            Some(rule)
-        }));
+    // The rewrite rules of the nearest directory replace those of the directories above it, unless
+    // `RewriteOptions` says otherwise.
+    let inherits = rewrites::inherits(&layers[sections.levels.len()..]);
+    let mut nearest = None;
+    while let Some(section) = own.next_back().filter(|_| inherits || nearest.is_none()) {
+        let path = *nearest.get_or_insert(&section.path);
+        let section_url = whole_root(dir.strip_prefix(path.as_str()).unwrap_or(""), url);
+        let around = Around {
+            url: Some(section_url.as_deref().unwrap_or(url)),
+            scheme: Some(scheme),
+            is_above: section_url.is_none(),
+        };
+        let rules = rewrites::rules(cx, section.block, around);
+        out.extend(rules.routes.into_iter().filter_map(|rule| narrowed(cx, rule, &route.matcher)));
         fallback = rules.fallback.or(fallback);
     }
     let page = last(layers, "ErrorDocument").filter(|page| page.arg(0) == "404");
@@ -256,6 +198,7 @@ fn directory(
         return out;
     }
     out.extend(handlers(cx, sections, layers, (url, dir), &route));
+    out.extend(slash_redirect((url, dir), &route));
     for (matcher, dir) in directories(cx, (url, dir), &route.matcher) {
         let mut files_route = route.clone();
         files_route.matcher = matcher;
@@ -263,6 +206,18 @@ fn directory(
         out.push(with_files(layers, &dir, files_route));
     }
     out
+}
+
+/// Returns the redirect from the path of an `Alias` without its final slash to the path with it.
+fn slash_redirect((url, dir): (&str, &str), route: &DraftRoute) -> Option<DraftRoute> {
+    let path = url.trim_end_matches('/');
+    let is_own = route.matcher.paths.iter().any(|own| own == path) && !path.is_empty();
+    let is_plain = path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._~-".contains(&b));
+    if !is_own || !is_plain || whole_root(url, dir).is_some() || !files::is_directory(dir) {
+        return None;
+    }
+    let matcher = Matcher { paths: vec![path.to_owned()], ..route.matcher.clone() };
+    Some(DraftRoute { matcher, ..route.clone() }.redirect(&format!("{path}/"), 301))
 }
 
 /// Splits the paths of a region into parts, and returns the directory of each part.
@@ -296,6 +251,24 @@ fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<
     found
 }
 
+/// Returns true if a line of `IndexIgnore` hides names other than those of Apache's own configuration.
+fn hides_names(names: &Directive) -> bool {
+    let usual = ["RCS", "CVS", ".??*", "*~", "*#", "HEADER*", "README*", "*,v", "*,t"];
+    !names.args.iter().all(|name| usual.contains(&name.as_str()))
+}
+
+/// Returns true if Apache follows symbolic links, as it does without `Options`.
+fn follows_links(layers: &[&[Directive]]) -> bool {
+    let options = all(layers, "Options");
+    let is_relative =
+        |options: &&Directive| options.args.iter().all(|option| option.starts_with(['+', '-']));
+    let is_default = options.iter().all(is_relative)
+        && !options.iter().any(|options| {
+            options.args.iter().any(|option| option.eq_ignore_ascii_case("-FollowSymLinks"))
+        });
+    is_default || has_option(layers, "FollowSymLinks") || has_option(layers, "SymLinksIfOwnerMatch")
+}
+
 /// Adds the key `files` for a directory to the route. If the directory does not exist, the route
 /// answers 404.
 fn with_files(layers: &[&[Directive]], dir: &str, mut route: DraftRoute) -> DraftRoute {
@@ -307,7 +280,14 @@ fn with_files(layers: &[&[Directive]], dir: &str, mut route: DraftRoute) -> Draf
         table.set("index", index);
     }
     if has_option(layers, "Indexes") {
-        table.set("listing", true);
+        if all(layers, "IndexIgnore").iter().any(|names| hides_names(names)) {
+            route.comments.push("IndexIgnore hides names here, so there is no listing.".into());
+        } else {
+            table.set("listing", true);
+        }
+    }
+    if !follows_links(layers) {
+        table.set("follow_symlinks", "never");
     }
     let value = if table.0.len() == 1 { Value::from(dir) } else { Value::Table(table) };
     if files::is_directory(dir) {

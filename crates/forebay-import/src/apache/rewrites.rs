@@ -1,7 +1,10 @@
 //! Translates `RewriteRule` and `RewriteCond`.
 
 use super::Cx;
-use super::sections::last;
+use super::conditions::{self, Conditions};
+use super::globs;
+use super::narrow::narrowed;
+use super::sections::{all, last};
 use super::syntax::{Directive, is, line};
 use super::targets;
 use crate::draft::DraftRoute;
@@ -19,15 +22,6 @@ pub struct Rules {
     pub fallback: Option<String>,
 }
 
-/// The translation of the `RewriteCond` lines of a rule.
-#[derive(Default)]
-struct Conditions {
-    matcher: Matcher,
-    is_missing: bool,
-    never: bool,
-    unknown: bool,
-}
-
 /// The context of rewrite rules: the path of their directory, and the scheme of the site.
 #[derive(Clone, Copy)]
 pub struct Around<'s> {
@@ -35,6 +29,27 @@ pub struct Around<'s> {
     /// a server.
     pub url: Option<&'s str>,
     pub scheme: Option<&'s str>,
+    /// True if the directory of the rules is above the directory of the path. Patterns then match a
+    /// path that begins outside of the site.
+    pub is_above: bool,
+}
+
+/// Returns true if a level inherits the rules of the level around it, or passes its own ones down.
+pub fn inherits(levels: &[&[Directive]]) -> bool {
+    all(levels, "RewriteOptions")
+        .iter()
+        .flat_map(|options| &options.args)
+        .any(|option| option.to_ascii_lowercase().starts_with("inherit"))
+}
+
+/// Returns true if the route of a rule passes requests to a backend.
+pub fn passes_on(route: &DraftRoute) -> bool {
+    ["proxy", "fastcgi", "scgi", "uwsgi", "ajp"].iter().any(|key| route.keys.get(key).is_some())
+}
+
+/// Returns the target of a rule up to its first group.
+pub fn target(directive: &Directive) -> &str {
+    directive.arg(1).split(['$', '%']).next().unwrap_or_default()
 }
 
 /// Translates the rules of a block.
@@ -50,68 +65,12 @@ pub fn rules(cx: &mut Cx<'_>, block: &[Directive], around: Around<'_>) -> Rules 
         if is(directive, "RewriteCond") {
             conditions.push(directive);
         } else if is(directive, "RewriteRule") {
-            let read = read_conditions(cx, &conditions, around.scheme);
-            rule(cx, directive, (read, conditions.len()), (around, base.as_deref()), &mut found);
+            let read = conditions::read(cx, &conditions, around.scheme);
+            rule(cx, directive, read, (around, base.as_deref()), &mut found);
             conditions.clear();
         }
     }
     found
-}
-
-fn read_conditions(cx: &Cx<'_>, list: &[&Directive], scheme: Option<&str>) -> Conditions {
-    let mut found = Conditions::default();
-    for condition in list {
-        let (test, pattern) = (condition.arg(0), condition.arg(1));
-        let flags = condition.arg(2).to_ascii_uppercase();
-        if flags.contains("OR") {
-            found.unknown = true;
-        }
-        let name = test.strip_prefix("%{").and_then(|rest| rest.strip_suffix('}')).unwrap_or("");
-        match (name.to_ascii_uppercase().as_str(), pattern) {
-            ("REQUEST_FILENAME", "!-f" | "!-d" | "!-l" | "!-e") => found.is_missing = true,
-            ("HTTPS", "off" | "!on" | "!=on" | "=off") => only(&mut found, scheme, "http"),
-            ("HTTPS", "on" | "!off" | "!=off" | "=on") => only(&mut found, scheme, "https"),
-            ("SERVER_PORT", "80" | "^80$" | "!443" | "!^443$") => only(&mut found, scheme, "http"),
-            ("SERVER_PORT", "443" | "^443$") => only(&mut found, scheme, "https"),
-            ("REQUEST_METHOD", methods) => method(&mut found, methods),
-            ("REQUEST_URI", text) if !text.starts_with('!') => {
-                match classify(text, flags.contains("NC"), cx.keys, Use::Exact) {
-                    Ok(path) => match found.matcher.and(&path.matcher) {
-                        Some(both) => found.matcher = both,
-                        None => found.unknown = true,
-                    },
-                    Err(_) => found.unknown = true,
-                }
-            }
-            // Such conditions only exclude the front controller itself, so they need no
-            // translation.
-            ("REQUEST_URI", "!=/favicon.ico" | "!^/index\\.php") => {}
-            _ => found.unknown = true,
-        }
-    }
-    found
-}
-
-/// Restricts a rule to a scheme. All listeners of a site have the same scheme, so the rule applies
-/// to all requests of the site or to none.
-fn only(found: &mut Conditions, scheme: Option<&str>, wanted: &str) {
-    match scheme {
-        Some(scheme) => found.never |= scheme != wanted,
-        None => found.unknown = true,
-    }
-}
-
-fn method(found: &mut Conditions, text: &str) {
-    let text = text.trim_start_matches('^').trim_end_matches('$');
-    let text = text.strip_prefix('(').and_then(|inner| inner.strip_suffix(')')).unwrap_or(text);
-    let list: Vec<String> = text.split('|').map(str::to_owned).collect();
-    let is_method =
-        |method: &String| !method.is_empty() && method.bytes().all(|b| b.is_ascii_uppercase());
-    if list.iter().all(is_method) {
-        found.matcher.methods = list;
-    } else {
-        found.unknown = true;
-    }
 }
 
 /// Returns the value of a flag such as `R=301`, or an empty text for `R`.
@@ -119,68 +78,119 @@ fn flag<'d>(directive: &'d Directive, name: &str) -> Option<&'d str> {
     let flags = directive.arg(2).strip_prefix('[')?.strip_suffix(']')?;
     flags.split(',').map(str::trim).find_map(|flag| {
         let (key, value) = flag.split_once('=').unwrap_or((flag, ""));
-        key.eq_ignore_ascii_case(name).then_some(value)
+        let is_long =
+            LONG_FLAGS.iter().any(|(short, long)| *short == name && key.eq_ignore_ascii_case(long));
+        (is_long || key.eq_ignore_ascii_case(name)).then_some(value)
     })
+}
+
+/// The long names of flags.
+const LONG_FLAGS: [(&str, &str); 7] = [
+    ("F", "forbidden"),
+    ("G", "gone"),
+    ("R", "redirect"),
+    ("P", "proxy"),
+    ("NC", "nocase"),
+    ("QSA", "qsappend"),
+    ("QSD", "qsdiscard"),
+];
+
+/// Returns the status of a rule that refuses requests.
+fn refusal(directive: &Directive) -> Option<u64> {
+    let code = flag(directive, "R").and_then(|code| code.parse().ok());
+    match () {
+        () if flag(directive, "F").is_some() => Some(403),
+        () if flag(directive, "G").is_some() => Some(410),
+        () => code.filter(|code| (400..600).contains(code)),
+    }
+}
+
+/// Returns a rule of a block that refuses or redirects requests.
+pub fn decision(block: &[Directive]) -> Option<&Directive> {
+    let mut rules = block.iter().filter(|directive| is(directive, "RewriteRule"));
+    rules.find(|rule| refusal(rule).is_some() || flag(rule, "R").is_some())
 }
 
 fn rule(
     cx: &mut Cx<'_>,
     directive: &Directive,
-    (conditions, count): (Conditions, usize),
+    conditions: Conditions<'_>,
     (around, base): (Around<'_>, Option<&str>),
     found: &mut Rules,
 ) {
     let (pattern, target) = (directive.arg(0), directive.arg(1));
-    if conditions.never {
+    if conditions.alternatives.is_empty() {
         return;
     }
-    let decides = flag(directive, "F").is_some() || flag(directive, "G").is_some();
-    if target == "-" && !decides {
+    let refusal = refusal(directive);
+    if target == "-" && refusal.is_none() {
         // Rules such as `RewriteRule ^index\.php$ - [L]`, and rules that only set variables, do not
         // change replies.
         return;
     }
-    if conditions.unknown && (target.starts_with("ws://") || target.starts_with("wss://")) {
+    let is_plain = conditions.unknown.is_none()
+        && conditions.alternatives.iter().all(|matcher| matcher.when.is_empty());
+    if !is_plain && (target.starts_with("ws://") || target.starts_with("wss://")) {
         // Forebay passes WebSocket upgrades on to every backend, so the rule is not needed.
         return;
     }
     let url = around.url.map(|url| url.trim_end_matches('/'));
     // The rule is a front controller: one script answers for all missing files.
-    if conditions.is_missing && !conditions.unknown && !decides && flag(directive, "R").is_none() {
+    if conditions.is_missing && is_plain && refusal.is_none() && flag(directive, "R").is_none() {
         match front_controller(cx, target, url, base) {
             Some(target) => found.fallback = Some(target),
             None => drop(cx.note(directive, "name the script for missing files in `fallback_to`")),
         }
         return;
     }
-    let next = "write routes with `redirect`, `rewrite` or `proxy` for these paths";
+    let route = |matcher| DraftRoute::new(&directive.place, line(directive), matcher);
     let conditional = match pattern_of(cx, pattern, target, url, flag(directive, "NC").is_some()) {
-        Ok(found) => found,
+        Ok(found) if !around.is_above || refusal.is_none() => found,
+        Ok(_) => {
+            let comment = cx.note(directive, NEXT);
+            found.routes.push(route(Matcher::path("/*")).closed(comment));
+            return;
+        }
         Err(matcher) => {
-            let comment = cx.note(directive, next);
-            found
-                .routes
-                .push(DraftRoute::new(&directive.place, line(directive), matcher).closed(comment));
+            let comment = cx.note(directive, NEXT);
+            found.routes.push(route(matcher).closed(comment));
             return;
         }
     };
-    let Some(matcher) = conditional.matcher.and(&conditions.matcher) else { return };
-    let route = DraftRoute::new(&directive.place, line(directive), matcher);
-    if conditions.unknown {
-        let text = format!("its {count} RewriteCond lines have no translation: {next}");
+    if let Some(condition) = conditions.unknown {
+        let text = format!("{}: {} has no translation: {NEXT}", condition.place, line(condition));
         let comment = cx.note(directive, text);
-        found.routes.push(route.closed(comment));
+        let known = conditions.alternatives.first().filter(|_| conditions.alternatives.len() == 1);
+        let matcher = known.and_then(|known| conditional.matcher.and(known));
+        found.routes.push(route(matcher.unwrap_or(conditional.matcher)).closed(comment));
         return;
     }
-    let answered = answer(cx, directive, &conditional, (url, base), route.clone());
-    found.routes.push(match answered {
-        Ok(route) => route,
-        Err(why) => {
-            let comment = cx.note(directive, format!("{why}: {next}"));
-            route.closed(comment)
+    for alternative in &conditions.alternatives {
+        let Some(narrow) = narrowed(cx, route(conditional.matcher.clone()), alternative) else {
+            continue;
+        };
+        if narrow.keys.get("respond").is_some() {
+            // The route is closed, because a route cannot have both conditions.
+            found.routes.push(DraftRoute { matcher: conditional.matcher.clone(), ..narrow });
+            return;
         }
-    });
+        if let Some(status) = refusal {
+            found.routes.push(narrow.respond(status));
+            continue;
+        }
+        let answered = answer(cx, directive, &conditional, (url, base), narrow.clone());
+        found.routes.push(match answered {
+            Ok(route) => route,
+            Err(why) => {
+                let comment = cx.note(directive, format!("{why}: {NEXT}"));
+                narrow.closed(comment)
+            }
+        });
+    }
 }
+
+/// The next step for a rule without a translation.
+const NEXT: &str = "write routes with `redirect`, `rewrite` or `proxy` for these paths";
 
 /// Returns the path for missing files from a target such as `index.php`, `/index.php/$1` or
 /// `index.php?q=$1`.
@@ -224,20 +234,18 @@ fn pattern_of(
     url: Option<&str>,
     ignore_case: bool,
 ) -> Result<PatternConditions, Matcher> {
-    let whole = match (url, pattern.strip_prefix('^')) {
-        (Some(url), Some(rest)) => format!("^{}/{rest}", regex_syntax::escape(url)),
-        (Some(url), None) if !url.is_empty() => {
-            format!("^{}/.*{pattern}", regex_syntax::escape(url))
+    let below = |url: Option<&str>| Matcher::prefix(&format!("{}/", url.unwrap_or_default()));
+    let whole = match url {
+        Some(url) => {
+            let start = format!("^{}/", regex_syntax::escape(url));
+            globs::after(pattern, &start, ".*?")
         }
-        _ if pattern == "." => "^".into(),
-        _ => pattern.to_owned(),
+        None if pattern == "." => Some("^".into()),
+        None => Some(pattern.to_owned()),
     };
-    if whole.starts_with('!') {
-        return Err(Matcher::path("/*"));
-    }
-    let found = classify(&whole, ignore_case, cx.keys, Use::Exact).map_err(|unknown| {
-        unknown.superset.map_or_else(|| Matcher::path("/*"), |matcher| *matcher)
-    })?;
+    let Some(whole) = whole.filter(|_| !pattern.starts_with('!')) else { return Err(below(url)) };
+    let found = classify(&whole, ignore_case, cx.keys, Use::Exact)
+        .map_err(|unknown| unknown.superset.map_or_else(|| below(url), |matcher| *matcher))?;
     let lacks = (1..10).any(|n| target.contains(&format!("${n}")) && group(n, &found).is_none());
     if lacks { as_regex(&whole, ignore_case, cx.keys).ok_or(found.matcher) } else { Ok(found) }
 }
@@ -250,12 +258,6 @@ fn answer(
     (url, base): (Option<&str>, Option<&str>),
     mut route: DraftRoute,
 ) -> Result<DraftRoute, String> {
-    if flag(directive, "F").is_some() {
-        return Ok(route.respond(403));
-    }
-    if flag(directive, "G").is_some() {
-        return Ok(route.respond(410));
-    }
     let target = below(directive.arg(1), url, base);
     let (target, drops_query) = match target.strip_suffix('?') {
         Some(rest) => (rest.to_owned(), true),
@@ -283,6 +285,9 @@ fn answer(
             "seeother" => Some(303),
             code => code.parse().ok(),
         });
+        if status.is_some_and(|status: u64| !(300..400).contains(&status)) {
+            return Err("the status is no redirect".into());
+        }
         let status = status.filter(|s| matches!(s, 301 | 302 | 303 | 307 | 308)).unwrap_or(302);
         let to = redirect_target(&filled, keeps, cx.keys);
         return if is_redirect_target(&to) {

@@ -6,7 +6,7 @@ use super::Cx;
 use super::syntax::{Directive, is};
 
 /// Maximum number of directories that are searched for `.htaccess`.
-const MOST_DIRECTORIES: usize = 2_000;
+const MOST_DIRECTORIES: usize = 20_000;
 
 /// A section that applies to a path and to everything below it.
 #[derive(Clone, Debug)]
@@ -14,6 +14,15 @@ pub struct Section<'a> {
     /// The directory or the URL path.
     pub path: String,
     pub block: &'a [Directive],
+}
+
+/// The part of a site that the section around a directive selects.
+#[derive(Clone, Debug)]
+pub enum SectionScope {
+    Anywhere,
+    Directory(String),
+    /// The paths below this one.
+    Path(String),
 }
 
 /// The sections of a virtual host.
@@ -26,7 +35,7 @@ pub struct Sections<'a> {
     pub files: Vec<(&'a Directive, Option<String>)>,
     /// `If`, `ElseIf` and `Else` sections, and sections whose path is a regular expression or has
     /// wildcards.
-    pub expressions: Vec<&'a Directive>,
+    pub expressions: Vec<(&'a Directive, SectionScope)>,
     /// The blocks of the main server and of the virtual host, the outermost first.
     pub levels: Vec<&'a [Directive]>,
 }
@@ -59,22 +68,20 @@ impl<'a> Sections<'a> {
             self.directories.push(Section { path, block });
         } else if is(directive, "Location") && !is_regex {
             let path = directive.arg(0).to_owned();
+            let is_condition = |inner: &&Directive| is_condition(inner);
+            let inner = block.iter().filter(is_condition);
+            self.expressions.extend(inner.map(|inner| (inner, SectionScope::Path(path.clone()))));
             self.locations.push(Section { path, block });
         } else if is(directive, "Files") || is(directive, "FilesMatch") {
             self.files.push((directive, around.map(str::to_owned)));
-        } else if [
-            "Directory",
-            "DirectoryMatch",
-            "Location",
-            "LocationMatch",
-            "If",
-            "ElseIf",
-            "Else",
-        ]
-        .iter()
-        .any(|name| is(directive, name))
+        } else if is_condition(directive)
+            || ["Directory", "DirectoryMatch", "Location", "LocationMatch"]
+                .iter()
+                .any(|name| is(directive, name))
         {
-            self.expressions.push(directive);
+            let place = around
+                .map_or(SectionScope::Anywhere, |dir| SectionScope::Directory(dir.to_owned()));
+            self.expressions.push((directive, place));
         }
     }
 
@@ -84,8 +91,8 @@ impl<'a> Sections<'a> {
             for inner in directive.inside() {
                 if is(inner, "Files") || is(inner, "FilesMatch") {
                     self.files.push((inner, Some(path.clone())));
-                } else if is(inner, "If") {
-                    self.expressions.push(inner);
+                } else if is_condition(inner) {
+                    self.expressions.push((inner, SectionScope::Directory(path.clone())));
                 }
             }
             self.directories.push(Section { path: path.clone(), block: directive.inside() });
@@ -106,12 +113,18 @@ impl<'a> Sections<'a> {
 
     /// Returns true if `.htaccess` files may restrict access below a directory.
     pub fn allows_override(&self, dir: &str) -> bool {
-        let named =
-            |section: &Section<'a>| section.block.iter().rfind(|inner| is(inner, "AllowOverride"));
-        let mut holding = self.directories.iter().filter(|section| is_below(dir, &section.path));
-        let last = holding.by_ref().filter_map(named).last();
-        last.is_some_and(|directive| !directive.arg(0).eq_ignore_ascii_case("none"))
+        let allows = |name: &str| {
+            let named = |section: &Section<'a>| section.block.iter().rfind(|inner| is(inner, name));
+            let holding = self.directories.iter().filter(|section| is_below(dir, &section.path));
+            let last = holding.filter_map(named).next_back();
+            last.is_some_and(|directive| !directive.arg(0).eq_ignore_ascii_case("none"))
+        };
+        allows("AllowOverride") || allows("AllowOverrideList")
     }
+}
+
+fn is_condition(directive: &Directive) -> bool {
+    ["If", "ElseIf", "Else"].iter().any(|name| is(directive, name))
 }
 
 /// Returns true if `path` is `above`, or below it.
@@ -130,27 +143,50 @@ pub fn all<'a>(layers: &[&'a [Directive]], name: &str) -> Vec<&'a Directive> {
     layers.iter().copied().flatten().filter(|directive| is(directive, name)).collect()
 }
 
-/// Returns the `.htaccess` files below a directory.
-pub fn find_htaccess(dir: &str) -> Vec<PathBuf> {
-    let (mut found, mut open, mut count) = (Vec::new(), vec![PathBuf::from(dir)], 0);
-    while let Some(dir) = open.pop() {
+/// The files with access rules below a directory.
+pub struct AccessFiles {
+    pub found: Vec<PathBuf>,
+    /// False if there are too many directories to search.
+    pub is_complete: bool,
+}
+
+/// Returns the access files below a directory, and in the directories above it. `names` are their
+/// names, such as `.htaccess`.
+pub fn find_access_files(dir: &str, names: &[&str]) -> AccessFiles {
+    let top = PathBuf::from(dir);
+    let (mut found, mut count) = (Vec::new(), 0);
+    let mut add = |dir: &Path| {
+        let files = names.iter().map(|name| dir.join(name));
+        // Apache reads the first of these files.
+        found.extend(files.into_iter().find(|file| file.is_file()));
+    };
+    top.ancestors().skip(1).for_each(&mut add);
+    // Each directory with the real directories above it, because a link may lead back to them.
+    let real = top.canonicalize().unwrap_or_else(|_| top.clone());
+    let mut open = vec![(top, vec![real])];
+    while let Some((dir, reals)) = open.pop() {
         count += 1;
         if count > MOST_DIRECTORIES {
-            break;
+            return AccessFiles { found, is_complete: false };
         }
-        let file = dir.join(".htaccess");
-        if file.is_file() {
-            found.push(file);
-        }
+        add(&dir);
         for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-            // Does not follow symbolic links, because they may lead back to a directory above.
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                open.push(entry.path());
+            let path = entry.path();
+            let Ok(kind) = entry.file_type() else { continue };
+            if kind.is_dir() {
+                open.push((path, reals.clone()));
+            } else if kind.is_symlink()
+                && let Ok(real) = path.canonicalize()
+                && real.is_dir()
+                && !reals.iter().chain(&dir.canonicalize()).any(|dir| dir.starts_with(&real))
+            {
+                let reals = reals.iter().cloned().chain([real]).collect();
+                open.push((path, reals));
             }
         }
     }
     found.sort();
-    found
+    AccessFiles { found, is_complete: true }
 }
 
 /// Returns the URL path of a directory that is `base_dir` or below it.

@@ -10,6 +10,12 @@ use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 /// Maximum number of lines in all files together.
 const MOST_LINES: usize = 200_000;
 
+/// Maximum length of a line, in bytes, after its variables were replaced.
+const LONGEST_LINE: usize = 64 * 1024;
+
+/// Maximum number of bytes that the values of variables add to all lines together.
+const MOST_EXPANDED: usize = 8 * 1024 * 1024;
+
 /// Values of the variables in Debian's `/etc/apache2/envvars`.
 const DEBIAN: [(&str, &str); 6] = [
     ("APACHE_LOG_DIR", "/var/log/apache2"),
@@ -30,7 +36,9 @@ pub fn read(file: &Path) -> Result<Vec<Directive>, ImportError> {
         root: dir,
         defines: defines.collect(),
         modules: Vec::new(),
+        macros: HashMap::new(),
         lines: 0,
+        expanded: 0,
     };
     let mut found = Vec::new();
     parser.file(file, None, &mut found)?;
@@ -57,10 +65,15 @@ struct Parser {
     defines: HashMap<String, String>,
     /// The modules that `LoadModule` lines name. Empty if there are no such lines.
     modules: Vec<String>,
+    /// The parameters and the lines of each `Macro`.
+    macros: HashMap<String, (Vec<String>, Vec<Line>)>,
     lines: usize,
+    /// The bytes that the values of variables have added.
+    expanded: usize,
 }
 
 /// A line with its continuations, and the position of its first part.
+#[derive(Clone)]
 struct Line {
     text: String,
     place: SourceLine,
@@ -116,12 +129,18 @@ impl Parser {
             }
             let section =
                 text.strip_prefix('<').map(|inner| inner.strip_suffix('>').unwrap_or(inner));
-            let mut words = words(&self.expand(section.unwrap_or(&text)));
+            let mut words = words(&self.expand(section.unwrap_or(&text), &place)?);
             if words.is_empty() {
                 continue;
             }
             let name = words.remove(0);
             match section {
+                Some(_) if name.eq_ignore_ascii_case("Macro") => {
+                    self.define_macro(lines, words, &place)?;
+                }
+                None if name.eq_ignore_ascii_case("Use") => {
+                    self.use_macro(words, place, depth, found)?;
+                }
                 Some(_) => self.section(lines, (name, words), place, depth, found)?,
                 None => self.directive(name, words, place, found)?,
             }
@@ -156,7 +175,9 @@ impl Parser {
         let holds = match lower.as_str() {
             "ifmodule" => Some(self.has_module(condition) == wanted),
             "ifdefine" => Some(self.defines.contains_key(condition) == wanted),
-            "ifversion" | "ifdirective" | "ifsection" | "iffile" => Some(wanted),
+            "ifversion" => Some(is_version(&args) == wanted),
+            "iffile" => Some(self.root.join(condition).exists() == wanted),
+            "ifdirective" | "ifsection" => Some(wanted),
             _ => None,
         };
         let mut inner = Vec::new();
@@ -174,6 +195,75 @@ impl Parser {
         Ok(())
     }
 
+    /// Reads the lines of a `Macro` up to its end.
+    fn define_macro(
+        &mut self,
+        lines: &mut std::vec::IntoIter<Line>,
+        mut args: Vec<String>,
+        place: &SourceLine,
+    ) -> Result<(), ImportError> {
+        let is_end = |line: &Line| {
+            let name = line.text.strip_prefix("</").map(|name| name.trim_end_matches('>').trim());
+            name.is_some_and(|name| name.eq_ignore_ascii_case("Macro"))
+        };
+        let mut inner = Vec::new();
+        loop {
+            match lines.next() {
+                Some(line) if is_end(&line) => break,
+                Some(line) => inner.push(line),
+                None => {
+                    let help = "add </Macro> after its last line";
+                    return Err(ImportError::at(place, "<Macro> has no end", help));
+                }
+            }
+        }
+        if args.is_empty() {
+            return Err(ImportError::at(place, "<Macro> has no name", "add a name"));
+        }
+        let name = args.remove(0).to_ascii_lowercase();
+        self.macros.insert(name, (args, inner));
+        Ok(())
+    }
+
+    /// Reads the lines of a macro with these arguments in place of its parameters.
+    fn use_macro(
+        &mut self,
+        args: Vec<String>,
+        place: SourceLine,
+        depth: usize,
+        found: &mut Vec<Directive>,
+    ) -> Result<(), ImportError> {
+        let name = args.first().cloned().unwrap_or_default();
+        let Some((parameters, mut lines)) = self.macros.get(&name.to_ascii_lowercase()).cloned()
+        else {
+            let message = format!("there is no macro {}", plain(&name));
+            return Err(ImportError::at(&place, message, "include the file with its <Macro>"));
+        };
+        if parameters.len() + 1 != args.len() {
+            let message = format!("the macro {} has {} parameters", plain(&name), parameters.len());
+            return Err(ImportError::at(&place, message, "write one argument for each of them"));
+        }
+        let mut pairs: Vec<_> = parameters.iter().zip(&args[1..]).collect();
+        // A parameter may be the beginning of another parameter.
+        pairs.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+        self.lines += lines.len();
+        for line in &mut lines {
+            for (parameter, value) in pairs.iter().filter(|(name, _)| !name.is_empty()) {
+                line.text = line.text.replace(parameter.as_str(), value);
+            }
+            self.expanded += line.text.len();
+            if line.text.len() > LONGEST_LINE || self.expanded > MOST_EXPANDED {
+                let help = "shorten the arguments of Use";
+                return Err(ImportError::at(&place, "the lines of the macro are too long", help));
+            }
+        }
+        if self.lines > MOST_LINES {
+            let message = format!("the configuration has more than {MOST_LINES} lines");
+            return Err(ImportError::at(&place, message, "import the file of one site"));
+        }
+        self.block(&mut lines.into_iter(), None, depth + 1, found)
+    }
+
     /// Carries out directives that change the parser, such as `Define` and `Include`. Adds all
     /// others to `found`.
     fn directive(
@@ -187,7 +277,10 @@ impl Parser {
         match name.to_ascii_lowercase().as_str() {
             "define" => drop(self.defines.insert(argument(0), argument(1))),
             "undefine" => drop(self.defines.remove(&argument(0))),
-            "loadmodule" => self.modules.push(argument(0)),
+            "loadmodule" => {
+                self.modules.push(argument(0));
+                found.push(Directive { name, args, block: None, place });
+            }
             "serverroot" => self.root = PathBuf::from(argument(0)),
             "include" | "includeoptional" => {
                 let Some(files) = self.locate(&argument(0)) else {
@@ -239,7 +332,7 @@ impl Parser {
     }
 
     /// Replaces each `${NAME}` by the value of the variable.
-    fn expand(&self, text: &str) -> String {
+    fn expand(&mut self, text: &str, place: &SourceLine) -> Result<String, ImportError> {
         let (mut out, mut rest) = (String::new(), text);
         while let Some((before, after)) = rest.split_once("${") {
             out.push_str(before);
@@ -249,6 +342,7 @@ impl Parser {
             match value {
                 Some((value, behind)) => {
                     out.push_str(value);
+                    self.expanded += value.len();
                     rest = behind;
                 }
                 None => {
@@ -256,8 +350,36 @@ impl Parser {
                     rest = after;
                 }
             }
+            if out.len() > LONGEST_LINE || self.expanded > MOST_EXPANDED {
+                let message = "the values of the variables make the configuration too long";
+                let help = "shorten the values of Define, or write them in place of the variables";
+                return Err(ImportError::at(place, message, help));
+            }
         }
-        out + rest
+        Ok(out + rest)
+    }
+}
+
+/// Returns true if the newest Apache, 2.4, meets the condition of `IfVersion`.
+fn is_version(args: &[String]) -> bool {
+    const NEWEST: [u32; 3] = [2, 4, 99];
+    let (operator, version) = match args {
+        [version] => ("=", version.trim_start_matches('!')),
+        [operator, version, ..] => (operator.trim_start_matches('!'), version.as_str()),
+        [] => return true,
+    };
+    let parts: Result<Vec<u32>, _> = version.split('.').map(str::parse).collect();
+    // Expressions on versions are usually about 2.4.
+    let Ok(mut parts) = parts else { return true };
+    let length = parts.len().min(3);
+    parts.truncate(length);
+    let order = NEWEST[..length].cmp(&parts[..]);
+    match operator {
+        "<" => order.is_lt(),
+        "<=" => order.is_le(),
+        ">" => order.is_gt(),
+        ">=" => order.is_ge(),
+        _ => order.is_eq(),
     }
 }
 
@@ -354,6 +476,30 @@ mod tests {
     }
 
     #[test]
+    fn macros_and_versions_are_read() {
+        let found = parse(
+            "<Macro Closed $path $p>\n<Location $path>\nRequire ip $p\n</Location>\n</Macro>\n\
+             Use closed /a 10\n<IfVersion < 2.4>\nX\n</IfVersion>\n<IfVersion >= 2.4.10>\nY\n\
+             </IfVersion>\n<IfVersion !< 2.4>\nZ\n</IfVersion>\n<IfFile /no/such>\nX\n</IfFile>\n",
+        );
+        let found = found.unwrap();
+        let all: Vec<String> = found.iter().map(line).collect();
+        assert_eq!(all, ["<Location /a>", "Y", "Z"]);
+        assert_eq!(line(&found[0].inside()[0]), "Require ip 10");
+        for (text, error) in [
+            ("Use None\n", "no macro None"),
+            ("<Macro A $a>\n</Macro>\nUse A\n", "1 parameters"),
+            ("<Macro A>\n", "<Macro> has no end"),
+            ("<Macro>\n</Macro>\n", "no name"),
+            ("<Macro A>\nUse A\n</Macro>\nUse A\n", "deep"),
+            ("<Macro A $a>\nUse A $a$a\n</Macro>\nUse A aaaaaaaaaaaaaaaa\n", "long"),
+        ] {
+            let found = parse(text).unwrap_err();
+            assert!(found.contains(error), "{found}");
+        }
+    }
+
+    #[test]
     fn unbalanced_sections_are_an_error_with_their_line() {
         for (text, error) in [
             ("A\n<VirtualHost *:80>\nB\n", ":2: <VirtualHost> has no end"),
@@ -365,5 +511,13 @@ mod tests {
         }
         assert!(parse(&"<A>\n".repeat(10_000)).unwrap_err().contains("deep"));
         assert!(parse("Include x.conf\n").unwrap_err().contains("includes itself"));
+        let doubled = |n| format!("Define V{} ${{V{n}}}${{V{n}}}\n", n + 1);
+        let lines: String = (0..40).map(doubled).collect();
+        let long = parse(&format!("Define V0 aaaa\n{lines}")).unwrap_err();
+        assert!(long.contains("too long") && long.contains(":15:"), "{long}");
+        let own = format!("Define V aa\n{}", "Define V ${V}${V}\n".repeat(100));
+        assert!(parse(&own).unwrap_err().contains("too long"));
+        let value = format!("Define V {}\n", "a".repeat(60_000));
+        assert!(parse(&format!("{value}{}", "X ${V}\n".repeat(200))).is_err());
     }
 }

@@ -1,15 +1,16 @@
 //! Translates virtual hosts to sites.
 
-use super::access::gate;
-use super::bases::bases;
+use super::bases::{Base, Content, bases};
+use super::expressions::expressions;
+use super::fields::decorate;
+use super::listeners::{self, HostTls};
 use super::rewrites::{self, Around};
-use super::sections::{Sections, all, find_htaccess, last};
-use super::syntax::{self, Directive, is, line};
-use super::{Cx, place};
-use crate::draft::{DraftRoute, DraftSite, SourceLine};
+use super::sections::{Sections, last};
+use super::syntax::{Directive, is, line};
+use super::{Cx, htaccess, named_files, place};
+use crate::draft::{DraftRoute, DraftSite};
 use crate::files;
 use crate::matcher::Matcher;
-use crate::pattern::{Use, classify};
 use crate::units::duration;
 use crate::value::{Table, Value};
 
@@ -20,7 +21,7 @@ pub fn translate(cx: &mut Cx<'_>) {
     cx.draft.comments.extend(comments);
     process(cx);
     let hosts: Vec<&Directive> = main.iter().filter(|d| is(d, "VirtualHost")).collect();
-    let htaccess = read_htaccess(cx, &hosts);
+    let htaccess = htaccess::read(cx, &hosts);
     for host in &hosts {
         let comments = cx.note_unread(host.inside());
         site(cx, Some(host), &htaccess);
@@ -56,59 +57,6 @@ fn process(cx: &mut Cx<'_>) {
     }
 }
 
-/// Reads the `.htaccess` files below the directories of all hosts, if the hosts allow such files.
-fn read_htaccess(cx: &mut Cx<'_>, hosts: &[&Directive]) -> Vec<(String, Directive)> {
-    let mut found = Vec::new();
-    let levels = hosts.iter().map(|host| vec![cx.main, host.inside()]);
-    let levels: Vec<Vec<&[Directive]>> = std::iter::once(vec![cx.main]).chain(levels).collect();
-    for levels in levels {
-        let sections = Sections::new(cx, levels.clone());
-        let roots = all(&levels, "DocumentRoot").into_iter().chain(all(&levels, "Alias"));
-        for root in roots {
-            let dir = cx.path(root.args.last().map_or("", String::as_str));
-            for file in find_htaccess(&dir) {
-                let path = file.parent().unwrap_or(&file).display().to_string();
-                let is_known = found.iter().any(|(known, _): &(String, Directive)| *known == path);
-                if is_known || !sections.allows_override(&path) {
-                    continue;
-                }
-                let name: std::rc::Rc<str> = file.display().to_string().into();
-                let place = SourceLine { file: name.clone(), line: 1 };
-                match syntax::read(&file) {
-                    Ok(block) => {
-                        let args = vec![path.clone()];
-                        let directive =
-                            Directive { name: "Directory".into(), args, block: Some(block), place };
-                        let unread = cx.note_unread(directive.inside());
-                        cx.draft.comments.extend(unread);
-                        found.push((path, directive));
-                    }
-                    Err(error) => {
-                        // Apache refuses all requests for such a directory.
-                        cx.draft.notes.add(&place, ".htaccess", error.to_string());
-                        let args = vec!["all".into(), "denied".into()];
-                        let rule = Directive {
-                            name: "Require".into(),
-                            args,
-                            block: None,
-                            place: place.clone(),
-                        };
-                        let args = vec![path.clone()];
-                        let directive = Directive {
-                            name: "Directory".into(),
-                            args,
-                            block: Some(vec![rule]),
-                            place,
-                        };
-                        found.push((path, directive));
-                    }
-                }
-            }
-        }
-    }
-    found
-}
-
 /// Adds the site of a virtual host, or of the main server if `host` is `None`.
 fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directive)]) {
     let main = cx.main;
@@ -122,7 +70,13 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
     let is_tls =
         last(&levels, "SSLEngine").is_some_and(|ssl| ssl.arg(0).eq_ignore_ascii_case("on"));
     let tls = if is_tls { tls(cx, &levels, host) } else { None };
-    site.listen = listen(cx, host, tls_of(is_tls, tls.is_some()));
+    site.listen = listeners::listen(cx, host, tls_of(is_tls, tls.is_some()));
+    if site.listen.is_empty() {
+        if let Some(host) = host {
+            cx.note(host, "no Listen line has this address, so Apache sends it no requests");
+        }
+        return;
+    }
     if is_tls && tls.is_none() {
         site.comments.push(
             "Without its certificate, the site listens on this machine only, without TLS.".into(),
@@ -174,62 +128,12 @@ fn hosts(cx: &mut Cx<'_>, levels: &[&[Directive]]) -> Vec<String> {
     names
 }
 
-/// The TLS of a host.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum HostTls {
-    /// The host has no TLS.
-    Off,
-    /// The host has TLS and a certificate.
-    Certified,
-    /// The host has TLS but no certificate that Forebay can use. Such a host listens on loopback
-    /// only.
-    Uncertified,
-}
-
 fn tls_of(is_tls: bool, has_certificate: bool) -> HostTls {
     match has_certificate {
         _ if !is_tls => HostTls::Off,
         true => HostTls::Certified,
         false => HostTls::Uncertified,
     }
-}
-
-/// Returns the listeners of a host.
-fn listen(cx: &Cx<'_>, host: Option<&Directive>, tls: HostTls) -> Vec<String> {
-    let usual_port = if tls == HostTls::Off { "80" } else { "443" };
-    let typed: Vec<&str> = match host {
-        Some(host) => host.args.iter().map(String::as_str).collect(),
-        None => {
-            let listens = all(&[cx.main], "Listen");
-            listens.iter().map(|listen| listen.arg(0)).collect()
-        }
-    };
-    let mut found: Vec<String> = Vec::new();
-    for text in typed {
-        let (address, port) = match text.rsplit_once(':') {
-            Some((address, port)) if port.parse::<u16>().is_ok() => (address, port),
-            Some((address, _)) if !address.contains(':') => (address, usual_port),
-            _ if text.parse::<u16>().is_ok() => ("*", text),
-            _ => (text, usual_port),
-        };
-        let whole = format!("{address}:{port}");
-        let listen = match whole.parse::<std::net::SocketAddr>() {
-            Ok(address) => address.to_string(),
-            Err(_) => format!(":{port}"),
-        };
-        let listen = match tls {
-            HostTls::Off => listen,
-            HostTls::Certified => format!("https://{listen}"),
-            HostTls::Uncertified => format!("127.0.0.1:{port}"),
-        };
-        if !found.contains(&listen) {
-            found.push(listen);
-        }
-    }
-    if found.is_empty() {
-        found.push(":80".into());
-    }
-    found
 }
 
 fn tls(cx: &mut Cx<'_>, levels: &[&[Directive]], host: Option<&Directive>) -> Option<Table> {
@@ -281,55 +185,53 @@ fn tls(cx: &mut Cx<'_>, levels: &[&[Directive]], host: Option<&Directive>) -> Op
 
 /// Returns the routes of a site.
 fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<DraftRoute> {
+    let mut rules = server_rules(cx, sections, scheme).into_iter().peekable();
     let mut out = Vec::new();
-    for level in sections.levels.iter().rev() {
-        let around = Around { url: None, scheme: Some(scheme) };
-        out.extend(rewrites::rules(cx, level, around).routes);
+    // Redirects and refusals of rewrite rules precede the access rules. Routes to a backend do not.
+    while let Some((_, route)) = rules.next_if(|(_, route)| !rewrites::passes_on(route)) {
+        out.push(route);
     }
-    out.extend(expressions(cx, sections));
     let bases = bases(cx, sections);
-    out.extend(place::of_files(cx, sections, &bases));
+    out.extend(expressions(cx, sections, &bases));
+    out.extend(named_files::of_files(cx, sections, &bases));
+    // Other replies get the fields of the host with their content.
+    out.iter_mut().for_each(|route| decorate(cx, &sections.levels, route));
+    for (directive, mut route) in rules {
+        if !rewrites::passes_on(&route) {
+            decorate(cx, &sections.levels, &mut route);
+            out.push(route);
+            continue;
+        }
+        let matcher = route.matcher.clone();
+        let target = rewrites::target(directive).to_owned();
+        let content = Content::Rule(Box::new(route), target);
+        let base = Base { directive, url: "/".into(), matcher, dir: None, content };
+        out.extend(place::routes(cx, sections, &base, scheme));
+    }
     for base in &bases {
         out.extend(place::routes(cx, sections, base, scheme));
     }
     out
 }
 
-/// Returns closed routes for the paths of sections with expressions, if these sections restrict
-/// access.
-fn expressions(cx: &mut Cx<'_>, sections: &Sections<'_>) -> Vec<DraftRoute> {
+/// Returns the routes of the rewrite rules of the host, each with its directive. A virtual host has
+/// the rules of the main server only if `RewriteOptions` says so.
+fn server_rules<'a>(
+    cx: &mut Cx<'_>,
+    sections: &Sections<'a>,
+    scheme: &str,
+) -> Vec<(&'a Directive, DraftRoute)> {
     let mut out = Vec::new();
-    for section in &sections.expressions {
-        let rules = gate(cx, &[section.inside()]);
-        let is_open =
-            rules.is_open() && place::access_without_translation(section.inside()).is_none();
-        let unread = cx.note_unread(section.inside());
-        let text = section.args.last().map_or("", String::as_str);
-        let is_location = is(section, "LocationMatch") || is(section, "Location");
-        let found =
-            if is_location { classify(text, false, cx.keys, Use::Exact).ok() } else { None };
-        if is_open && unread.is_empty() && section.inside().iter().all(|d| is(d, "Require")) {
-            continue;
+    let inherits = rewrites::inherits(&sections.levels);
+    for (at, level) in sections.levels.iter().rev().enumerate() {
+        if at > 0 && !inherits {
+            break;
         }
-        let matcher = found.map(|found| found.matcher);
-        let denies = rules.keys.get("deny") == Some(&Value::from("all"));
-        let mut route = DraftRoute::new(
-            &section.place,
-            line(section),
-            matcher.clone().unwrap_or_else(|| Matcher::path("/*")),
-        );
-        match (denies, matcher) {
-            (true, Some(_)) => route = route.respond(403),
-            (_, _) if is_open => {
-                cx.note(section, "write a route for these paths, before the others");
-                continue;
-            }
-            _ => {
-                let comment = cx.note(section, "write a route with these rules, before the others");
-                route = route.closed(comment);
-            }
+        let around = Around { url: None, scheme: Some(scheme), is_above: false };
+        for route in rewrites::rules(cx, level, around).routes {
+            let directive = level.iter().find(|directive| directive.place == route.place);
+            out.extend(directive.map(|directive| (directive, route)));
         }
-        out.push(route);
     }
     out
 }

@@ -1,0 +1,324 @@
+//! Translates `RewriteCond`.
+
+use super::Cx;
+use super::networks::network;
+use super::syntax::Directive;
+use crate::matcher::Matcher;
+use crate::pattern::{self, Use, classify};
+use crate::value::{Table, Value};
+
+/// Maximum number of alternatives that `[OR]` may give to one rule.
+const MOST_ALTERNATIVES: usize = 32;
+
+/// The translation of the `RewriteCond` lines of a rule.
+#[derive(Default)]
+pub struct Conditions<'d> {
+    /// The rule applies to requests that meet one of these. Empty if the rule applies to none.
+    pub alternatives: Vec<Matcher>,
+    /// True if the rule applies only to missing files.
+    pub is_missing: bool,
+    /// A line without a translation.
+    pub unknown: Option<&'d Directive>,
+}
+
+/// The meaning of one line.
+enum Meaning {
+    Always,
+    Never,
+    Missing,
+    /// The condition is true for requests that meet one of these.
+    Requests(Vec<Matcher>),
+    Unknown,
+}
+
+impl Meaning {
+    fn when(when: Table) -> Self {
+        Self::Requests(vec![Matcher { when, ..Matcher::default() }])
+    }
+
+    /// Returns the condition that is true for requests that do not meet `when`.
+    fn not(when: Table) -> Self {
+        Self::when(Table::default().with("not", when))
+    }
+}
+
+/// Translates the lines of a rule. `scheme` is the scheme of the site.
+pub fn read<'d>(cx: &Cx<'_>, list: &[&'d Directive], scheme: Option<&str>) -> Conditions<'d> {
+    let mut found = Conditions { alternatives: vec![Matcher::default()], ..Conditions::default() };
+    let mut group = Vec::new();
+    for (at, condition) in list.iter().enumerate() {
+        group.push(meaning(cx, condition, scheme));
+        if has_flag(condition, ["OR", "ORNEXT"]) && at + 1 < list.len() {
+            continue;
+        }
+        let is_known = add(&mut found, either(std::mem::take(&mut group)));
+        if !is_known {
+            found.unknown.get_or_insert(condition);
+        }
+    }
+    let has_when = found.alternatives.iter().any(|matcher| !matcher.when.is_empty());
+    if found.is_missing && has_when {
+        found.unknown = found.unknown.or(list.first().copied());
+    }
+    found
+}
+
+/// Returns the meaning of several lines if one of them must hold.
+fn either(group: Vec<Meaning>) -> Meaning {
+    let (mut all, mut is_missing, mut is_unknown) = (Vec::new(), false, false);
+    for one in group {
+        match one {
+            Meaning::Always => return Meaning::Always,
+            Meaning::Never => {}
+            Meaning::Missing => is_missing = true,
+            Meaning::Requests(matchers) => all.extend(matchers),
+            Meaning::Unknown => is_unknown = true,
+        }
+    }
+    match (is_unknown, is_missing, all.is_empty()) {
+        (true, ..) | (_, true, false) => Meaning::Unknown,
+        (_, true, true) => Meaning::Missing,
+        (_, false, true) => Meaning::Never,
+        _ => Meaning::Requests(all),
+    }
+}
+
+/// Adds a condition that must hold, too. Returns false if it has no translation.
+fn add(found: &mut Conditions<'_>, meaning: Meaning) -> bool {
+    match meaning {
+        Meaning::Always => {}
+        Meaning::Never => found.alternatives.clear(),
+        Meaning::Missing => found.is_missing = true,
+        Meaning::Unknown => return false,
+        Meaning::Requests(matchers) => {
+            let mut all = Vec::new();
+            for own in &found.alternatives {
+                for other in &matchers {
+                    match both(own, other) {
+                        Some(matcher) => all.push(matcher),
+                        None if own.conflicts_with(other) => return false,
+                        None => {}
+                    }
+                }
+            }
+            if all.len() > MOST_ALTERNATIVES {
+                return false;
+            }
+            found.alternatives = all;
+        }
+    }
+    true
+}
+
+/// Returns the matcher of requests that meet both matchers. Joins two values that a field must not
+/// have to a list.
+fn both(own: &Matcher, other: &Matcher) -> Option<Matcher> {
+    let nots = (own.when.get("not").cloned(), other.when.get("not").cloned());
+    let (Some(Value::Table(ours)), Some(Value::Table(theirs))) = nots else {
+        return own.and(other);
+    };
+    let without = |matcher: &Matcher| {
+        let mut matcher = matcher.clone();
+        matcher.when.remove("not");
+        matcher
+    };
+    let mut merged = without(own).and(&without(other))?;
+    let not = if ours == theirs { ours } else { joined(&ours, &theirs)? };
+    merged.when.set("not", not);
+    Some(merged)
+}
+
+/// Returns the table that a request meets if it meets one of both tables.
+fn joined(ours: &Table, theirs: &Table) -> Option<Table> {
+    let ([(key, own)], [(other_key, other)]) = (&ours.0[..], &theirs.0[..]) else { return None };
+    if key != other_key {
+        return None;
+    }
+    let value = match (own, other) {
+        (Value::Table(own), Value::Table(other)) => Value::Table(joined(own, other)?),
+        (own, other) => {
+            let list = |value: &Value| match value {
+                Value::List(list) => Some(list.clone()),
+                Value::Text(_) => Some(vec![value.clone()]),
+                _ => None,
+            };
+            Value::List([list(own)?, list(other)?].concat())
+        }
+    };
+    Some(Table::default().with(key, value))
+}
+
+fn has_flag(condition: &Directive, names: [&str; 2]) -> bool {
+    let flags = condition.arg(2).trim_start_matches('[').trim_end_matches(']');
+    flags.split(',').any(|flag| names.iter().any(|name| flag.trim().eq_ignore_ascii_case(name)))
+}
+
+fn meaning(cx: &Cx<'_>, condition: &Directive, scheme: Option<&str>) -> Meaning {
+    let (test, pattern) = (condition.arg(0), condition.arg(1));
+    let ignores_case = has_flag(condition, ["NC", "NOCASE"]);
+    let name = test.strip_prefix("%{").and_then(|rest| rest.strip_suffix('}')).unwrap_or("");
+    let name = name.to_ascii_uppercase();
+    match (name.as_str(), pattern) {
+        ("REQUEST_FILENAME", "!-f" | "!-d" | "!-l" | "!-e") => Meaning::Missing,
+        ("HTTPS", "off" | "!on" | "!=on" | "=off" | "^off$" | "!^on$") => only(scheme, "http"),
+        ("HTTPS", "on" | "!off" | "!=off" | "=on" | "^on$" | "!^off$") => only(scheme, "https"),
+        ("SERVER_PORT", "80" | "^80$" | "!443" | "!^443$") => only(scheme, "http"),
+        ("SERVER_PORT", "443" | "^443$") => only(scheme, "https"),
+        ("REQUEST_METHOD", methods) => method(methods),
+        // Such conditions only exclude the front controller itself, so they need no translation.
+        ("REQUEST_URI", "!=/favicon.ico" | "!^/index\\.php") => Meaning::Always,
+        ("REQUEST_URI", text) if !text.starts_with(['!', '=', '<', '>', '-']) => {
+            match classify(text, ignores_case, cx.keys, Use::Exact) {
+                Ok(path) => Meaning::Requests(vec![path.matcher]),
+                Err(_) => Meaning::Unknown,
+            }
+        }
+        _ if !cx.keys.route("when") => Meaning::Unknown,
+        ("REMOTE_ADDR", text) => address(text),
+        ("QUERY_STRING", text) => query(text, ignores_case),
+        (name, text) => match field_name(name) {
+            Some(field) => field_value(&field, text, ignores_case),
+            None => Meaning::Unknown,
+        },
+    }
+}
+
+/// Returns a condition on the scheme. All listeners of a site have the same scheme, so the rule
+/// applies to all requests of the site or to none.
+fn only(scheme: Option<&str>, wanted: &str) -> Meaning {
+    match scheme {
+        Some(scheme) if scheme == wanted => Meaning::Always,
+        Some(_) => Meaning::Never,
+        None => Meaning::Unknown,
+    }
+}
+
+fn method(text: &str) -> Meaning {
+    let (is_not, text) = text.strip_prefix('!').map_or((false, text), |text| (true, text));
+    let text = text.strip_prefix('=').unwrap_or(text);
+    let bare = text.trim_start_matches('^').trim_end_matches('$');
+    let is_whole = text.starts_with('^') && text.ends_with('$');
+    let bare = bare.strip_prefix('(').and_then(|inner| inner.strip_suffix(')')).unwrap_or(bare);
+    let bare = bare.strip_prefix("?:").unwrap_or(bare);
+    let list: Vec<String> = bare.split('|').map(str::to_owned).collect();
+    let is_method =
+        |method: &String| !method.is_empty() && method.bytes().all(|b| b.is_ascii_uppercase());
+    // Without anchors, `PROP` would mean PROPFIND, too.
+    let usual = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "TRACK"];
+    let is_usual = |method: &String| usual.contains(&method.as_str()) || method == "DEBUG";
+    if !list.iter().all(is_method) || !is_whole && !list.iter().all(is_usual) {
+        return Meaning::Unknown;
+    }
+    if !is_not {
+        return Meaning::Requests(vec![Matcher::default().with_methods(list)]);
+    }
+    // In Forebay, GET includes HEAD.
+    let head = (list.iter().any(|method| method == "GET")
+        && !list.iter().any(|method| method == "HEAD"))
+    .then(|| Matcher::default().with_methods(vec!["HEAD".into()]));
+    let others = Table::default().with("not", Table::default().with("method", list));
+    let others = Matcher { when: others, ..Matcher::default() };
+    Meaning::Requests(std::iter::once(others).chain(head).collect())
+}
+
+/// Returns the condition on the address of the client, such as `^10\.` or `=192.0.2.1`.
+fn address(text: &str) -> Meaning {
+    let (is_not, text) = text.strip_prefix('!').map_or((false, text), |text| (true, text));
+    let plain = match text.strip_prefix('=') {
+        Some(address) => address.parse::<std::net::IpAddr>().ok().map(|_| address.to_owned()),
+        None => text.strip_prefix('^').map(|text| text.replace("\\.", ".")).and_then(|text| {
+            let whole =
+                text.strip_suffix('$').filter(|text| text.parse::<std::net::IpAddr>().is_ok());
+            // The dots of a beginning must be escaped, because `^10.` is also the start of 100.0.0.1.
+            let is_start = text.ends_with('.') && !text.contains(':');
+            whole.map(str::to_owned).or_else(|| is_start.then(|| text.clone()))
+        }),
+    };
+    let has_plain_dots = text.replace("\\.", "").contains('.') && !text.starts_with('=');
+    let network =
+        plain.filter(|_| !has_plain_dots || text.ends_with('$')).and_then(|text| network(&text));
+    let Some(network) = network else { return Meaning::Unknown };
+    let when = Table::default().with("client", vec![network]);
+    if is_not { Meaning::not(when) } else { Meaning::when(when) }
+}
+
+/// Returns the condition on one parameter, such as `(^|&)id=1`. Forebay compares decoded values, in
+/// any order, so that the condition holds for more requests than in Apache.
+fn query(text: &str, ignores_case: bool) -> Meaning {
+    let start = ["(^|&)", "(?:^|&)", "(&|^)", "\\b", "^"].iter().find_map(|s| text.strip_prefix(s));
+    let Some((name, value)) = start.and_then(|rest| rest.split_once('=')) else {
+        return Meaning::Unknown;
+    };
+    let is_plain =
+        |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b));
+    let ends = ["(&|$)", "(?:&|$)", "(.*)$", "(.*)", ".*", "$"];
+    let (value, end) =
+        ends.iter().find_map(|end| Some((value.strip_suffix(end)?, *end))).unwrap_or((value, ""));
+    // The names of parameters have a case in Forebay.
+    if name.is_empty() || !is_plain(name) || !is_plain(value) || ignores_case {
+        return Meaning::Unknown;
+    }
+    let is_whole = end.ends_with("$)") || end == "$";
+    let value = match value {
+        "" if is_whole => return Meaning::Unknown,
+        "" => Value::Bool(true),
+        value if is_whole => Value::from(value),
+        value => Value::Text(format!("~^{value}")),
+    };
+    Meaning::when(Table::default().with("query", Table::default().with(name, value)))
+}
+
+/// Returns the request field of a variable such as `HTTP_USER_AGENT` or `HTTP:X-Key`.
+fn field_name(name: &str) -> Option<String> {
+    let field = match name {
+        "HTTP_USER_AGENT" => "User-Agent",
+        "HTTP_REFERER" => "Referer",
+        "HTTP_COOKIE" => "Cookie",
+        "HTTP_HOST" => "Host",
+        "HTTP_ACCEPT" => "Accept",
+        // Forebay sets its own values for these fields.
+        _ => name.strip_prefix("HTTP:").filter(|field| {
+            !field.starts_with("X-FORWARDED-")
+                && !field.is_empty()
+                && field.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+        })?,
+    };
+    Some(field.to_owned())
+}
+
+/// Returns the condition on a field of the request.
+fn field_value(field: &str, text: &str, ignores_case: bool) -> Meaning {
+    let (is_not, text) = text.strip_prefix('!').map_or((false, text), |text| (true, text));
+    let header = |value: &str| Table::default().with("header", Table::default().with(field, value));
+    let any = || header("~.");
+    match (text, is_not) {
+        ("^$" | "=" | "=\"\"", false) | (".", true) => return Meaning::not(any()),
+        ("^$" | "=" | "=\"\"", true) | ("." | ".+", false) => return Meaning::when(any()),
+        ("^-?$", false) => {
+            let empty = Table::default().with("not", any());
+            let alternatives = [empty, header("-")];
+            let matcher = |when| Matcher { when, ..Matcher::default() };
+            return Meaning::Requests(alternatives.map(matcher).to_vec());
+        }
+        (".*" | "^" | "^.*$", false) => return Meaning::Always,
+        _ => {}
+    }
+    // A client may send such a field twice. Apache compares both values together, and Forebay each
+    // of them, so that `not` holds for fewer requests. Backends read only these fields once.
+    if is_not && !["User-Agent", "Referer", "Host"].contains(&field) {
+        return Meaning::Unknown;
+    }
+    let value = match text.strip_prefix('=') {
+        Some(value) if value.starts_with('~') || ignores_case => return Meaning::Unknown,
+        Some(value) => value.to_owned(),
+        None => {
+            let is_other = text.starts_with(['<', '>', '-']);
+            // An expression for an empty text would hold for a missing field.
+            if is_other || !pattern::is_readable(text) || pattern::may_be_empty(text) {
+                return Meaning::Unknown;
+            }
+            format!("{}{text}", if ignores_case { "~*" } else { "~" })
+        }
+    };
+    if is_not { Meaning::not(header(&value)) } else { Meaning::when(header(&value)) }
+}

@@ -1,0 +1,108 @@
+//! Translates `Listen`, and the addresses of `VirtualHost`, to listeners.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::Cx;
+use super::sections::all;
+use super::syntax::Directive;
+
+/// The TLS of a host.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum HostTls {
+    /// The host has no TLS.
+    Off,
+    /// The host has TLS and a certificate.
+    Certified,
+    /// The host has TLS but no certificate that Forebay can use. Such a host listens on loopback
+    /// only.
+    Uncertified,
+}
+
+/// An address of `Listen` or `VirtualHost`. `None` means all addresses, or all ports.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Endpoint {
+    ip: Option<IpAddr>,
+    port: Option<u16>,
+}
+
+/// Returns the listeners of a host: the `Listen` lines that its addresses include. Apache opens no
+/// sockets for a `VirtualHost` without such a line.
+pub fn listen(cx: &mut Cx<'_>, host: Option<&Directive>, tls: HostTls) -> Vec<String> {
+    let lines = all(&[cx.main], "Listen");
+    let opened: Vec<Endpoint> = lines.iter().filter_map(|line| place(line.arg(0))).collect();
+    let mut wanted = Vec::new();
+    for text in host.iter().flat_map(|host| &host.args) {
+        match place(text) {
+            Some(place) => wanted.push(place),
+            None => {
+                if let Some(host) = host {
+                    let next =
+                        "a host name in an address is not looked up: write the address in `listen`";
+                    cx.note(host, next);
+                }
+            }
+        }
+    }
+    if host.is_none() {
+        wanted.push(Endpoint { ip: None, port: None });
+    }
+    let mut found: Vec<String> = Vec::new();
+    for want in wanted {
+        if lines.is_empty() {
+            // The file of one site has no `Listen` lines.
+            add(&mut found, want, tls);
+        }
+        for open in &opened {
+            let ip = match (want.ip, open.ip) {
+                (Some(want), Some(open)) if want != open && !open.is_unspecified() => continue,
+                (want, open) => want.or(open),
+            };
+            let port = match (want.port, open.port) {
+                (Some(want), Some(open)) if want != open => continue,
+                (want, open) => want.or(open),
+            };
+            add(&mut found, Endpoint { ip, port }, tls);
+        }
+    }
+    found
+}
+
+/// Adds the listener in Forebay's form.
+fn add(found: &mut Vec<String>, place: Endpoint, tls: HostTls) {
+    let usual_port = if tls == HostTls::Off { 80 } else { 443 };
+    let port = place.port.unwrap_or(usual_port);
+    let address = match place.ip {
+        Some(ip) => SocketAddr::new(ip, port).to_string(),
+        None => format!(":{port}"),
+    };
+    let listen = match tls {
+        HostTls::Off => address,
+        HostTls::Certified => format!("https://{address}"),
+        HostTls::Uncertified => format!("127.0.0.1:{port}"),
+    };
+    if !found.contains(&listen) {
+        found.push(listen);
+    }
+}
+
+/// Parses an address such as `8080`, `*:80`, `_default_:443`, `10.0.0.1` or `[::1]:80`. Returns
+/// `None` for a host name.
+fn place(text: &str) -> Option<Endpoint> {
+    if let Ok(port) = text.parse() {
+        return Some(Endpoint { ip: None, port: Some(port) });
+    }
+    let (address, port) = match text.rsplit_once(':') {
+        Some((address, "*")) => (address, None),
+        Some((address, port)) if !address.contains(':') || address.ends_with(']') => {
+            (address, Some(port.parse().ok()?))
+        }
+        _ => (text, None),
+    };
+    let bare = address.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
+    let ip = match bare.unwrap_or(address) {
+        "*" | "_default_" | "" => None,
+        "localhost" => Some(IpAddr::from([127, 0, 0, 1])),
+        text => Some(text.parse().ok()?),
+    };
+    Some(Endpoint { ip, port })
+}

@@ -1,0 +1,500 @@
+//! Translations of configurations of Apache whose rules a careless translation would lose. Each
+//! case was compared with the answers of Apache, or with its source.
+
+use std::path::Path;
+
+use forebay_import::{Language, import};
+
+/// Returns the translation of a file, which Forebay must accept.
+fn of(dir: &Path, text: &str) -> String {
+    let file = dir.join("apache2.conf");
+    std::fs::write(&file, text).unwrap();
+    let toml = import(Language::Apache, &file).unwrap().toml;
+    if let Err(error) = forebay_conf::parse(&toml, "site.toml", dir) {
+        panic!("{toml}\n{}", error.plain());
+    }
+    toml
+}
+
+/// Returns the translation of a host that passes requests to a backend.
+fn passing(lines: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!(
+        "Listen 8080\n<VirtualHost *:8080>\nServerName a.example\n\
+         ProxyPass / http://127.0.0.1:9/\n{lines}\n</VirtualHost>\n"
+    );
+    of(dir.path(), &text)
+}
+
+/// Returns the translation of a host with a directory `/w` that has this `.htaccess`.
+fn with_htaccess(lines: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("www");
+    std::fs::create_dir_all(root.join("w/sub")).unwrap();
+    std::fs::write(root.join("w/.htaccess"), lines).unwrap();
+    std::fs::write(root.join("w/sub/.htaccess"), "ErrorDocument 404 /x\n").unwrap();
+    let root = root.display();
+    let text = format!(
+        "Listen 8080\n<VirtualHost *:8080>\nServerName a.example\nDocumentRoot {root}\n\
+         <Directory {root}>\nAllowOverride All\n</Directory>\n</VirtualHost>\n"
+    );
+    of(dir.path(), &text)
+}
+
+/// Returns the routes of a translation, without comments.
+fn routes(toml: &str) -> Vec<String> {
+    let lines = toml.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    text.split("[[site.route]]").skip(1).map(str::to_owned).collect()
+}
+
+/// Returns the first route that contains a text.
+fn route(toml: &str, text: &str) -> String {
+    let found = routes(toml).into_iter().find(|route| route.contains(text));
+    found.unwrap_or_else(|| panic!("no route has {text}:\n{toml}"))
+}
+
+#[test]
+fn a_host_listens_only_at_the_addresses_of_listen() {
+    let dir = tempfile::tempdir().unwrap();
+    for (listen, host, wanted) in [
+        ("Listen 127.0.0.1:8080", "*:8080", r#"listen = ["127.0.0.1:8080"]"#),
+        ("Listen 127.0.0.1:8080", "_default_:8080", r#"listen = ["127.0.0.1:8080"]"#),
+        ("Listen 127.0.0.1:8080", "*", r#"listen = ["127.0.0.1:8080"]"#),
+        ("Listen 81\nListen [::1]:82", "*", r#"listen = [":81", "[::1]:82"]"#),
+        ("Listen 81", "127.0.0.1:81", r#"listen = ["127.0.0.1:81"]"#),
+        ("Listen 81", "*:*", r#"listen = [":81"]"#),
+        ("Listen 10.0.0.1:81", "10.0.0.2:81", "no Listen line has"),
+        ("Listen 81", "*:82", "no Listen line has"),
+        ("Listen 81", "name.example:81", "no Listen line has"),
+        ("", "*:82", r#"listen = [":82"]"#),
+        ("", "10.0.0.1", r#"listen = ["10.0.0.1:80"]"#),
+    ] {
+        let lines = "ServerName a.example\nProxyPass / http://127.0.0.1:9/\n</VirtualHost>";
+        let file = dir.path().join("apache2.conf");
+        std::fs::write(&file, format!("{listen}\n<VirtualHost {host}>\n{lines}\n")).unwrap();
+        let toml = import(Language::Apache, &file).unwrap().toml;
+        assert!(toml.contains(wanted), "{listen}, {host}:\n{toml}");
+    }
+}
+
+#[test]
+fn sections_for_backends_restrict_the_routes_to_them() {
+    let rule = "Require ip 10.0.0.0/8";
+    for (section, wanted) in [
+        ("Proxy http://127.0.0.1:9/", r#"allow = ["10.0.0.0/8"]"#),
+        ("Proxy http://127.0.0.1:9", r#"allow = ["10.0.0.0/8"]"#),
+        ("Proxy *", r#"allow = ["10.0.0.0/8"]"#),
+        ("Proxy http://127.*", r#"allow = ["10.0.0.0/8"]"#),
+        (r#"ProxyMatch "^http://127""#, r#"allow = ["10.0.0.0/8"]"#),
+        (r#"Proxy ~ "^http://127""#, r#"allow = ["10.0.0.0/8"]"#),
+        ("Proxy http://127.0.0.1:9/admin", "status = 403"),
+        ("Proxy http://*:9/", "status = 403"),
+        (r#"ProxyMatch "9/x$""#, "status = 403"),
+        ("Proxy http://10.0.0.1/", "proxy = "),
+        (r#"ProxyMatch "^ftp:""#, "proxy = "),
+    ] {
+        let name = section.split(' ').next().unwrap();
+        let toml = passing(&format!("<{section}>\n{rule}\n</{name}>"));
+        let is_guarded = !wanted.contains("proxy");
+        assert!(route(&toml, "\"/*\"").contains(wanted), "{section}:\n{toml}");
+        assert!(
+            !is_guarded
+                || !routes(&toml)
+                    .iter()
+                    .any(|route| route.contains("proxy") && !route.contains("allow")),
+            "{section}:\n{toml}"
+        );
+    }
+    // A section by path overrides it.
+    let toml = passing(
+        "<Proxy *>\nRequire all granted\n</Proxy>\n<Location /adm>\nRequire all denied\n</Location>",
+    );
+    assert!(route(&toml, "/adm").contains("deny"), "{toml}");
+}
+
+#[test]
+fn a_backend_of_a_rewrite_rule_has_the_rules_of_its_paths() {
+    let toml = passing(
+        "RewriteEngine on\nRewriteRule ^/x/(.*)$ http://127.0.0.1:8/$1 [P]\n\
+         <Location /x/adm>\nRequire all denied\n</Location>\n\
+         <Files *.bak>\nRequire all denied\n</Files>\n\
+         <Proxy http://127.0.0.1:8/>\nRequire ip 10.0.0.0/8\n</Proxy>",
+    );
+    let all = routes(&toml);
+    assert!(all[0].contains(".bak") && all[0].contains("403"), "{toml}");
+    assert!(all[1].contains("/x/adm") && all[1].contains("deny = \"all\""), "{toml}");
+    assert!(route(&toml, "path = \"/x/*\"").contains("allow = "), "{toml}");
+}
+
+#[test]
+fn a_host_inherits_no_rewrite_rules() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = "RewriteEngine on\nRewriteRule ^/x http://127.0.0.1:8/x [P]\n";
+    for (options, has) in [("", false), ("RewriteOptions Inherit\n", true)] {
+        let toml = of(
+            dir.path(),
+            &format!(
+                "{rules}<VirtualHost *:80>\nServerName a.example\nRewriteEngine on\n{options}\
+             ProxyPass / http://127.0.0.1:9/\n</VirtualHost>\n"
+            ),
+        );
+        assert_eq!(toml.contains("127.0.0.1:8"), has, "{toml}");
+    }
+}
+
+#[test]
+fn redirects_of_directories_are_kept() {
+    let toml = with_htaccess(
+        "Redirect gone /w/x.txt\nRedirectMatch 403 dump\\.sql$\nRedirect 301 /w/r.txt /new\n\
+         RedirectMatch 404 ^/w/(a|b)\\.txt$\n",
+    );
+    for (text, wanted) in
+        [("/w/x.txt", "410"), ("\"dump.sql\"", "403"), ("/w/r.txt", "/new"), ("(a|b)", "404")]
+    {
+        assert!(route(&toml, text).contains(wanted), "{text}\n{toml}");
+    }
+    let toml = passing("<Location /x>\nRedirect 403 /\nRedirect http://b.example/\n</Location>");
+    assert!(route(&toml, "/x").contains("403"), "{toml}");
+}
+
+#[test]
+fn rewrite_rules_refuse_with_any_status() {
+    for (flags, status) in
+        [("R=404,L", 404), ("R=403", 403), ("R=451", 451), ("gone", 410), ("forbidden,L", 403)]
+    {
+        let rule = format!("RewriteEngine on\nRewriteRule ^/?x - [{flags}]\n");
+        let wanted = format!("status = {status}");
+        let toml = passing(&rule);
+        assert!(route(&toml, "x").contains(&wanted), "{flags}\n{toml}");
+        let toml = with_htaccess(&rule.replace("/?", ""));
+        assert!(route(&toml, "/w/x").contains(&wanted), "{flags}\n{toml}");
+    }
+}
+
+#[test]
+fn patterns_of_directories_match_below_them() {
+    let rule = |pattern: &str, conditions: &str| {
+        with_htaccess(&format!("RewriteEngine on\n{conditions}\nRewriteRule {pattern} - [F]\n"))
+    };
+    for (pattern, wanted) in [
+        ("(^|/)secret", "path_regex = \"^/w/(|.*?(?:/))secret\""),
+        (r"(?:/|^)\.git", r"path_regex = '^/w/(?:|.*?(?:/))\.git'"),
+        ("^a|^b", "path_regex = \"^/w/(?:a|b)\""),
+        ("^secret/", "path = \"/w/secret/*\""),
+        (r"x\.txt$", "suffix = \"x.txt\""),
+        ("secret", "path_regex = \"^/w/.*?secret\""),
+        ("a|^b", "path = \"/w/*\"\n  respond = { status = 403 }"),
+        ("!^ok", "path = \"/w/*\"\n  respond = { status = 403 }"),
+        (".", "path = \"/w/*\"\n  respond = { status = 403 }"),
+    ] {
+        let toml = rule(pattern, "");
+        let found = routes(&toml).into_iter().find(|route| route.contains(wanted));
+        assert!(found.is_some_and(|route| route.contains("403")), "{pattern}\n{toml}");
+        // The directory below it has the same rules.
+        let first = routes(&toml).iter().position(|route| route.contains("files"));
+        let before = &routes(&toml)[..first.unwrap()];
+        assert!(pattern.starts_with('^') || before.iter().any(|r| r.contains("403")), "{toml}");
+    }
+    for (conditions, wanted) in [
+        (r"RewriteCond %{REQUEST_URI} /x\.txt$", r"'/x\.txt$'"),
+        (r"RewriteCond %{REQUEST_URI} ^/w/x", "\"/w/x*\""),
+        ("RewriteCond %{REQUEST_URI} /x [OR]\nRewriteCond %{REQUEST_METHOD} ^DELETE$", "\"/x\""),
+        ("RewriteCond %{REQUEST_METHOD} ^DELETE$ [OR]\nRewriteCond %{REQUEST_URI} /x", "DELETE"),
+        ("RewriteCond %{REQUEST_URI} /x [OR]\nRewriteCond %{THE_REQUEST} evil", "\"/w/*\""),
+    ] {
+        let toml = rule(".*", conditions);
+        assert!(route(&toml, wanted).contains("403"), "{conditions}\n{toml}");
+        assert!(!routes(&toml)[0].contains("\"/*\""), "{conditions}\n{toml}");
+    }
+}
+
+#[test]
+fn inherited_rules_of_directories_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("www");
+    std::fs::create_dir_all(root.join("w/sub")).unwrap();
+    let rules = "RewriteEngine on\nRewriteRule ^sub/x - [F]\nRewriteRule ^y - [R=404]\n";
+    std::fs::write(root.join("w/.htaccess"), rules).unwrap();
+    let root = root.display();
+    let host = |inner: &str| {
+        of(
+            dir.path(),
+            &format!(
+                "DocumentRoot {root}\n<Directory {root}>\nAllowOverride All\n</Directory>\n\
+             <Directory {root}/w/sub>\n{inner}\n</Directory>\n"
+            ),
+        )
+    };
+    let toml = host("Require ip 10.0.0.0/8");
+    assert!(route(&toml, "\"/w/sub/x*\"").contains("403"), "{toml}");
+    let own = "RewriteEngine on\nRewriteRule ^z - [F]\n";
+    let toml = host(&format!("{own}RewriteOptions Inherit"));
+    assert!(route(&toml, "\"/w/sub/y*\"").contains("404"), "{toml}");
+    let toml = host(own);
+    assert!(!toml.contains("\"/w/sub/y*\""), "{toml}");
+}
+
+#[test]
+fn conditions_on_the_client_and_its_fields_become_when() {
+    for (conditions, wanted) in [
+        ("%{HTTP_USER_AGENT} (bad|evil)bot [NC]", r#"header = { User-Agent = "~*(bad|evil)bot" }"#),
+        ("%{HTTP_USER_AGENT} ^$", r#"not = { header = { User-Agent = "~." } }"#),
+        ("%{HTTP_HOST} ^old\\.example$", "Host = '~^old\\.example$'"),
+        ("%{HTTP_COOKIE} bad=1", r#"header = { Cookie = "~bad=1" }"#),
+        ("%{HTTP:X-Key} =abc", r#"header = { X-KEY = "abc" }"#),
+        ("%{REMOTE_ADDR} ^10\\.", r#"client = ["10.0.0.0/8"]"#),
+        ("%{REMOTE_ADDR} !^10\\.", r#"not = { client = ["10.0.0.0/8"] }"#),
+        ("%{REMOTE_ADDR} =192.0.2.1", r#"client = ["192.0.2.1"]"#),
+        ("%{QUERY_STRING} (^|&)id=", "query = { id = true }"),
+        ("%{QUERY_STRING} ^id=5$", r#"query = { id = "5" }"#),
+        ("%{REQUEST_METHOD} !^(GET|POST)$", "method = [\"GET\", \"POST\"]"),
+        ("%{REQUEST_METHOD} !^(GET|POST)$", "methods = [\"HEAD\"]"),
+    ] {
+        let lines = format!("RewriteEngine on\nRewriteCond {conditions}\nRewriteRule ^ - [F]");
+        let toml = passing(&lines);
+        assert!(route(&toml, wanted).contains("403"), "{conditions}\n{toml}");
+        assert!(!toml.contains("NOT TRANSLATED"), "{toml}");
+    }
+    let toml = passing(
+        "RewriteEngine on\nRewriteCond %{HTTP_REFERER} !^$\n\
+         RewriteCond %{HTTP_REFERER} !^http://a\\.example\n\
+         RewriteCond %{HTTP_REFERER} !^http://b\\.example [NC]\nRewriteRule \\.png$ - [F]",
+    );
+    let found = route(&toml, ".png");
+    assert!(found.contains("header = { Referer = \"~.\" }"), "{toml}");
+    assert!(
+        found.contains(
+            r"not = { header = { Referer = ['~^http://a\.example', '~*^http://b\.example'] } }"
+        ),
+        "{toml}"
+    );
+    // These conditions have no translation. The note names the line.
+    for condition in [
+        "%{HTTP_USER_AGENT} .*x?",
+        "%{HTTP:X-Role} !^user$",
+        "%{REMOTE_ADDR} ^10.",
+        "%{QUERY_STRING} evil",
+        "%{QUERY_STRING} !(^|&)id=",
+        "%{REQUEST_METHOD} PROP",
+        "%{HTTP_USER_AGENT} (?!x)",
+        "%{HTTP_HOST}%{REQUEST_URI} x",
+        "%{ENV:bad} 1",
+        "%{TIME_HOUR} >12",
+    ] {
+        let rule = format!("RewriteEngine on\nRewriteCond {condition}\nRewriteRule ^/x - [F]");
+        let toml = passing(&rule);
+        let note = format!("RewriteCond {condition} has no translation");
+        assert!(toml.replace("\n  #  ", "").contains(&note), "{note}\n{toml}");
+        assert!(route(&toml, "/x").contains("403"), "{toml}");
+        assert!(!route(&toml, "/x").contains("when"), "{toml}");
+    }
+}
+
+#[test]
+fn sections_with_wildcards_refuse_their_paths() {
+    let denied = "Require all denied";
+    let toml = passing(&format!(
+        "<Location \"/glob/*/adm\">\n{denied}\n</Location>\n\
+         <Location \"/q?x/\">\n{denied}\n</Location>\n\
+         <LocationMatch \"^/lm/.+/adm\">\n{denied}\n</LocationMatch>\n\
+         <Location /if>\n<If \"true\">\n{denied}\n</If>\n</Location>"
+    ));
+    for regex in ["^/glob/[^/]*/adm$", "^/q[^/]x/$", "^/lm/.+/adm", "\"/if/*\""] {
+        assert!(route(&toml, regex).contains("403"), "{toml}");
+    }
+    assert!(!route(&toml, "/if").contains("\"/*\""), "{toml}");
+}
+
+#[test]
+fn sections_of_files_and_directories_close_only_their_paths() {
+    let toml = with_htaccess(
+        "<Files \"?.txt\">\nRequire all denied\n</Files>\n\
+         <FilesMatch \"^(xmlrpc|a)\\.php$\">\nRequire all denied\n</FilesMatch>\n\
+         <FilesMatch \"^\\.ht|^secret\">\nRequire all denied\n</FilesMatch>\n\
+         <Files x.php>\nRedirect 403 /\n</Files>\n",
+    );
+    for regex in
+        [r"/[^/]\.txt(?:/|$)", r"/(xmlrpc|a)\.php(?:/|$)", r"/(?:\.ht|secret)", r"/x\.php(?:/|$)"]
+    {
+        let found = route(&toml, regex);
+        assert!(found.contains("403") && found.contains("\"/w/*\""), "{toml}");
+    }
+    let closed = routes(&toml).into_iter().filter(|route| route.contains("403"));
+    assert!(closed.into_iter().all(|route| route.contains("/w")), "{toml}");
+    let toml = with_htaccess("<If \"true\">\nRequire all denied\n</If>\n");
+    assert!(route(&toml, "403").contains("path = \"/w/*\""), "{toml}");
+    let dir = tempfile::Builder::new().prefix("x").tempdir().unwrap();
+    let root = dir.path().join("www");
+    std::fs::create_dir_all(root.join("adm")).unwrap();
+    let root = root.display();
+    let host = |section: &str| {
+        let name = section.split(' ').next().unwrap();
+        of(
+            dir.path(),
+            &format!(
+                "DocumentRoot {root}\nAlias /other {root}/adm\n\
+             <{section}>\nRequire ip 10.0.0.0/8\n</{name}>\n"
+            ),
+        )
+    };
+    for (section, wanted) in [
+        (format!("DirectoryMatch ^{root}/adm"), "\"^/adm\""),
+        (format!("DirectoryMatch ({root}/adm|/usr/share/x)"), "\"/adm*\""),
+        (format!("DirectoryMatch ^{root}/.*/x$"), "^/.*/x(?:/|$)"),
+        (format!("Directory {root}/*/x"), "^/[^/]*/x(?:/|$)"),
+        ("DirectoryMatch /adm".into(), "path_regex = \"/adm\""),
+        ("DirectoryMatch (^/nowhere|^/none)".into(), ""),
+        ("Directory /usr/share/nowhere*".into(), ""),
+        ("DirectoryMatch a.c".into(), "path = \"/*\""),
+    ] {
+        let toml = host(&section);
+        match wanted {
+            "" => assert!(!toml.contains("403"), "{section}\n{toml}"),
+            wanted => assert!(route(&toml, wanted).contains("403"), "{section}\n{toml}"),
+        }
+    }
+    // Two paths lead to this directory.
+    let toml = host(&format!("Directory {root}/adm"));
+    assert_eq!(toml.matches("allow = ").count(), 3, "{toml}");
+}
+
+#[test]
+fn fields_with_a_condition_are_never_sent_to_all_backends() {
+    for (line, wanted) in [
+        ("RequestHeader set X-Internal 1 env=internal", "X-Internal = \"\""),
+        (
+            "RequestHeader set X-Internal 1 \"expr=%{REMOTE_ADDR} == '10.0.0.1'\"",
+            "X-Internal = \"\"",
+        ),
+        ("RequestHeader set X-Internal %{who}e", "X-Internal = \"\""),
+        ("RequestHeader edit X-Internal a b", "X-Internal = \"\""),
+        ("RequestHeader setifempty X-Internal b", "X-Internal = \"\""),
+        ("RequestHeader unset X-Internal env=other", "X-Internal = \"\""),
+        (
+            "RequestHeader set X-Internal 0\nRequestHeader set X-Internal 1 env=a",
+            "X-Internal = \"0\"",
+        ),
+        ("RequestHeader set X-Internal 1", "X-Internal = \"1\""),
+        ("RequestHeader set X-Forwarded-Proto https", "X-Forwarded-Proto = \"https\""),
+    ] {
+        let toml = passing(line);
+        let found = route(&toml, "proxy");
+        assert!(found.contains(&format!("request_headers = {{ {wanted} }}")), "{line}\n{toml}");
+    }
+    let toml = passing("Header set X-A 1 env=a\nHeader unset X-B env=b");
+    assert!(!route(&toml, "proxy").contains("X-"), "{toml}");
+}
+
+#[test]
+fn access_files_of_all_directories_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let deny = "Require all denied\n";
+    for name in ["www/a", "www/b", "cgi/x", "else/y"] {
+        std::fs::create_dir_all(path(name)).unwrap();
+    }
+    for name in ["www/a/.acl", "cgi/x/.acl", "else/y/.acl"] {
+        std::fs::write(path(name), deny).unwrap();
+    }
+    std::os::unix::fs::symlink(path("else"), path("www/b/link")).unwrap();
+    // These links lead back.
+    std::os::unix::fs::symlink(path("www"), path("www/b/top")).unwrap();
+    std::os::unix::fs::symlink(path("www/a"), path("else/a")).unwrap();
+    std::os::unix::fs::symlink(path("www/b"), path("www/a/b")).unwrap();
+    let root = dir.path().display();
+    let text = format!(
+        "AccessFileName .acl\nDocumentRoot {root}/www\nScriptAlias /cgi {root}/cgi\n\
+         <Directory {root}>\nAllowOverride All\n</Directory>\n"
+    );
+    let toml = of(dir.path(), &text);
+    for name in ["\"/a/*\"", "\"/cgi/x/*\"", "\"/b/link/y/*\""] {
+        assert!(route(&toml, name).contains("deny = \"all\""), "{name}\n{toml}");
+    }
+    std::fs::write(path(".acl"), deny).unwrap();
+    let toml = of(dir.path(), &text);
+    assert!(route(&toml, "\"/*\"").contains("deny = \"all\""), "{toml}");
+}
+
+#[test]
+fn scripts_that_are_turned_off_do_not_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("www");
+    std::fs::create_dir_all(root.join("up")).unwrap();
+    let root = root.display();
+    let handler = "<FilesMatch \\.php$>\nSetHandler proxy:fcgi://127.0.0.1:9\n</FilesMatch>";
+    for (line, is_off) in [
+        ("php_admin_value engine off", true),
+        ("php_flag engine 0", true),
+        ("RemoveHandler .php .phtml", true),
+        ("AddType text/plain .php", true),
+        ("SetHandler default-handler", true),
+        ("<FilesMatch \\.php$>\nSetHandler none\n</FilesMatch>", true),
+        ("php_flag engine on", false),
+        ("AddType text/plain .txt", false),
+    ] {
+        let toml = of(
+            dir.path(),
+            &format!(
+                "DocumentRoot {root}\n{handler}\n<Directory {root}/up>\n{line}\n</Directory>\n"
+            ),
+        );
+        let found = routes(&toml).into_iter().find(|r| r.contains("/up/*"));
+        let is_closed = found.is_some_and(|route| route.contains("phtml") && route.contains("403"));
+        assert_eq!(is_closed, is_off, "{line}\n{toml}");
+        assert!(toml.contains("fastcgi"), "{toml}");
+    }
+}
+
+#[test]
+fn links_and_listings_stay_hidden() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().display();
+    for (lines, follows, lists) in [
+        ("", true, false),
+        ("Options None", false, false),
+        ("Options -FollowSymLinks", false, false),
+        ("Options +Indexes", true, true),
+        ("Options Indexes SymLinksIfOwnerMatch", true, true),
+        ("Options Indexes FollowSymLinks\nIndexIgnore .??* *~", true, true),
+        ("Options Indexes FollowSymLinks\nIndexIgnore *", true, false),
+    ] {
+        let text = format!("DocumentRoot {root}\n<Directory {root}>\n{lines}\n</Directory>\n");
+        let toml = of(dir.path(), &text);
+        assert_eq!(!toml.contains("follow_symlinks = \"never\""), follows, "{lines}\n{toml}");
+        assert_eq!(toml.contains("listing = true"), lists, "{lines}\n{toml}");
+    }
+}
+
+#[test]
+fn replies_of_rules_have_the_fields_and_slashes_of_apache() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("www/dir")).unwrap();
+    let root = dir.path().join("www").display().to_string();
+    let toml = of(
+        dir.path(),
+        &format!(
+            "LoadModule alias_module x.so\nDocumentRoot {root}\nAlias /smoke {root}/dir\n\
+         DirectoryIndex index.php\nRewriteEngine on\nRewriteRule ^/x - [F]\n\
+         Header always set X-A 1\nHeader set X-B 1\n"
+        ),
+    );
+    assert!(route(&toml, "path = \"/smoke\"").contains("to = \"/smoke/\", status = 301"), "{toml}");
+    let refused = route(&toml, "\"/x*\"");
+    assert!(refused.contains("X-A = { value = \"1\", always = true }"), "{toml}");
+    // Without a module for PHP, there is no hint about PHP.
+    assert!(!toml.contains("PHP"), "{toml}");
+}
+
+#[test]
+fn filters_and_handlers_of_a_whole_server_close_it() {
+    for (line, is_closed) in [
+        ("SecRuleEngine On", true),
+        ("SecRuleEngine DetectionOnly", false),
+        ("PerlAccessHandler My::Rule", true),
+        ("LuaHookAccessChecker /x.lua check", true),
+    ] {
+        let toml = passing(line);
+        assert_eq!(!toml.contains("proxy ="), is_closed, "{line}\n{toml}");
+    }
+}
