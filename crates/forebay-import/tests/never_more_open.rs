@@ -74,10 +74,9 @@ fn conditions_on_the_host_hold_in_any_spelling() {
         ("$host ~ ^(a|b).example$", r#"Host = '~*^(a|b).example\.?(:[0-9]*)?$'"#),
         ("$host !~ ^b", "not = { header = { Host = \"~*^b\" } }"),
         ("$http_host = a:80", "host = \"a:80\""),
-        // An empty field is like a missing one.
-        ("$http_x_key = \"\"", "not = { header = { x-key = \"~.\" } }"),
-        ("$http_x_key != \"\"", "when = { header = { x-key = \"~.\" } }"),
-        ("$cookie_a = \"\"", "not = { cookie = { a = \"~.\" } }"),
+        ("$http_x_key = \"\"", "when = { variable = { http_x_key = \"\" } }"),
+        ("$http_x_key != \"\"", "not = { variable = { http_x_key = \"\" } }"),
+        ("$cookie_a = \"\"", "when = { variable = { cookie_a = \"\" } }"),
     ] {
         let toml = server(&format!(
             "location /h {{ if ({condition}) {{ return 403; }} return 200 open; }}"
@@ -90,6 +89,32 @@ fn conditions_on_the_host_hold_in_any_spelling() {
         ));
         assert!(!toml.contains("body = \"open\""), "{condition}:\n{toml}");
     }
+}
+
+#[test]
+fn conditions_on_raw_values_compare_what_nginx_compares() {
+    for (condition, wanted) in [
+        (
+            "$request_uri ~* \"union.*select|%3cscript\"",
+            "when = { variable = { request_uri = \"~*union.*select|%3cscript\" } }",
+        ),
+        ("$request_uri ~ \\.bak$", "variable = { request_uri = '~\\.bak$' }"),
+        ("$query_string ~ drop", "variable = { query_string = \"~drop\" }"),
+        ("$arg_role != \"user\"", "not = { variable = { arg_role = \"user\" } }"),
+        ("$http_x_role != user", "not = { variable = { http_x_role = \"user\" } }"),
+        ("$cookie_role !~ ^u", "not = { variable = { cookie_role = \"~^u\" } }"),
+        ("$arg_debug", "when = { variable = { arg_debug = \"~^([^0]|0.)\" } }"),
+        // A condition on the path closes more spellings.
+        ("$request_uri ~ ^/h/adm", "path = \"/h/adm*\""),
+    ] {
+        let toml = server(&format!(
+            "location /h {{ if ({condition}) {{ return 403; }} return 200 open; }}"
+        ));
+        let first = routes(&toml)[0];
+        assert!(first.contains(wanted) && first.contains("403"), "{condition}:\n{toml}");
+    }
+    let toml = server("if ($request_uri ~ ^/old/(.*)$) { return 301 /new/$1; } root /srv;");
+    assert!(toml.contains("/old/*"), "{toml}");
 }
 
 #[test]
@@ -112,6 +137,53 @@ fn a_location_that_decides_itself_is_no_server_of_forward_auth() {
     ] {
         let toml = with(auth);
         assert!(!toml.contains("proxy ="), "{auth}:\n{toml}");
+    }
+}
+
+#[test]
+fn the_server_of_forward_auth_gets_the_fields_of_its_location() {
+    let with = |outer: &str, auth: &str| {
+        server(&format!(
+            "{outer} location = /auth {{ internal; proxy_pass http://127.0.0.1:9/v; {auth} }}\n\
+             location / {{ auth_request /auth; proxy_set_header A b; proxy_pass http://127.0.0.1:9; }}"
+        ))
+    };
+    let uri = "proxy_set_header X-Original-URI $request_uri;";
+    for (outer, auth, wanted) in [
+        ("", uri, "X-Original-URI = \"{uri}\""),
+        (uri, "", "X-Original-URI = \"{uri}\""),
+        (
+            "",
+            "proxy_set_header X_Original_Method $request_method;",
+            "X-Original-Method = \"{method}\"",
+        ),
+        (
+            "",
+            "proxy_set_header X-Original-URL $scheme://$http_host$request_uri;",
+            "X-Original-URL = \"{scheme}://{host}{uri}\"",
+        ),
+        (
+            "",
+            "proxy_set_header Content-Length \"\"; proxy_set_header Host $host;",
+            "host = \"client\"",
+        ),
+        ("", "proxy_set_header X-Real-IP $remote_addr;", "X-Real-IP = \"{client}\""),
+        ("", "proxy_set_header Remote-User \"\";", "Remote-User = \"\""),
+    ] {
+        let toml = with(outer, auth);
+        let forward = toml.lines().find(|line| line.contains("http://127.0.0.1:9/v"));
+        let route = toml.split("forward_auth").nth(1).unwrap_or_else(|| panic!("{toml}"));
+        assert!(forward.is_some() && route.contains(wanted), "{auth}:\n{toml}");
+    }
+    for auth in [
+        "proxy_set_header X-Path $uri;",
+        "proxy_set_header X-Role $arg_role;",
+        "proxy_set_header X-A $unknown;",
+        "proxy_set_header Host auth.internal;",
+        "proxy_pass_request_headers off;",
+    ] {
+        let toml = with("", auth);
+        assert!(!toml.contains("proxy =") && toml.contains("NOT TRANSLATED"), "{auth}:\n{toml}");
     }
 }
 
