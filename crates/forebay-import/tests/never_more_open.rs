@@ -324,3 +324,53 @@ fn an_inner_location_takes_no_path_of_a_longer_prefix_beside_its_block() {
     );
     assert!(!toml.contains("exact\"") && !toml.contains("inner\""), "{toml}");
 }
+
+#[test]
+fn an_end_matches_before_a_line_feed() {
+    let pass = "location / { proxy_pass http://127.0.0.1:9; }";
+    for (lines, is_closed) in [
+        ("location ~ \\.(bak|sql)$ { deny all; }", true),
+        ("location ~ \\.bak$ { return 404; }", true),
+        ("location ~ \\.bak$ { allow 10.0.0.1; deny all; proxy_pass http://127.0.0.1:9; }", true),
+        ("location ~ /\\.ht { deny all; }", false),
+        ("location ~ \\.js$ { proxy_pass http://127.0.0.1:9; }", false),
+    ] {
+        let toml = server(&format!("{lines} {pass}"));
+        let all = routes(&toml);
+        let closed = all.iter().position(|route| route.contains("path_regex = '\\n$'"));
+        let open = all.iter().position(|route| route.contains("path = \"/*\"")).unwrap();
+        assert_eq!(closed.is_some_and(|at| at < open), is_closed, "{lines}:\n{toml}");
+    }
+}
+
+#[test]
+fn a_backend_gets_no_fields_that_nginx_withholds() {
+    for lines in [
+        "proxy_pass_request_headers off; proxy_pass http://127.0.0.1:9;",
+        "fastcgi_pass_request_headers off; fastcgi_pass 127.0.0.1:9;",
+        "proxy_method GET; proxy_pass http://127.0.0.1:9;",
+        "disable_symlinks on; proxy_pass http://127.0.0.1:9;",
+        "shib_request /shib; proxy_pass http://127.0.0.1:9;",
+    ] {
+        let toml = server(&format!("location / {{ {lines} }}"));
+        assert!(toml.contains("403") && !toml.contains("127.0.0.1:9\""), "{lines}:\n{toml}");
+    }
+    let toml =
+        server("location / { auth_delay 1s; limit_conn c 1; proxy_pass http://127.0.0.1:9; }");
+    assert!(toml.contains("127.0.0.1:9\"") && toml.contains("limit_conn"), "{toml}");
+}
+
+#[test]
+fn paths_beside_an_alias_stay_in_its_location() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().display();
+    let toml = server(&format!(
+        "location /docs {{ alias {root}; deny 192.0.2.1; }} location / {{ proxy_pass http://127.0.0.1:9; }}"
+    ));
+    let all = routes(&toml);
+    let proxy = all.iter().position(|route| route.contains("proxy =")).unwrap();
+    let before =
+        |text: &str| all.iter().position(|r| r.contains(text)).is_some_and(|at| at < proxy);
+    assert!(before("path = \"/docs/*\"") && before("path = \"/docs*\""), "{toml}");
+    assert!(before("\"/docs/\""), "{toml}");
+}
