@@ -374,3 +374,19 @@ fn paths_beside_an_alias_stay_in_its_location() {
     assert!(before("path = \"/docs/*\"") && before("path = \"/docs*\""), "{toml}");
     assert!(before("\"/docs/\""), "{toml}");
 }
+
+#[test]
+fn fixed_parameters_and_statuses_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("x.html"), "x").unwrap();
+    let root = dir.path().display();
+    let toml = server(&format!(
+        "root {root}; error_page 404 =200 /x.html; location ~ \\.php$ {{ fastcgi_param HTTPS on; \
+         fastcgi_param HTTP_PROXY \"\"; fastcgi_pass 127.0.0.1:9; }}"
+    ));
+    assert!(toml.contains("params = { HTTPS = \"on\" }"), "{toml}");
+    assert!(toml.contains("404 = { file") && toml.contains("status = 200"), "{toml}");
+    let toml =
+        server("location ~ \\.php$ { fastcgi_param HTTPS $proto; fastcgi_pass 127.0.0.1:9; }");
+    assert!(toml.contains("NOT TRANSLATED") && !toml.contains("params ="), "{toml}");
+}
