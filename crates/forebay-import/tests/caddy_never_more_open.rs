@@ -32,7 +32,8 @@ fn matchers_become_conditions() {
         ("header !X-A", "header = { X-A = false }"),
         ("header_regexp X-A ^a+$", "header = { X-A = \"~^a+$\" }"),
         ("header_regexp name X-A a|b", "header = { X-A = \"~a|b\" }"),
-        ("query a=1 a=2 b=*", "query = { a = [\"1\", \"2\"], b = true }"),
+        ("query a=1 a=2", "query = { a = [\"1\", \"2\"] }"),
+        ("query b=*", "query = { b = true }"),
         ("host b.example", r"header = { Host = '~*^b\.example\.?(:[0-9]*)?$' }"),
         ("{\npath /a/*\npath /b/*\n}", "path_regex = \"~*^(?:/a/|/b/)\""),
         ("{\nheader X-A 1\nheader X-A 2\n}", "header = { X-A = [\"1\", \"2\"] }"),
@@ -51,9 +52,14 @@ fn matchers_become_conditions() {
 
 #[test]
 fn a_matcher_without_a_translation_closes_the_site_and_says_so() {
-    for matcher in
-        ["path /a[bc]/*", "path /a%2fb", "expression true", "not path /a/*", "header X-A {x}"]
-    {
+    for matcher in [
+        "path /a[bc]/*",
+        "path /a%2fb",
+        "expression true",
+        "query a=1 b=2",
+        "not path /a/*",
+        "header X-A {x}",
+    ] {
         let imported = site(&format!("@b {matcher}\nrespond @b 403\nreverse_proxy 127.0.0.1:9"));
         let all = routes(&imported.toml);
         assert!(all[0].contains("403") && all[0].contains("\"/*\""), "{}", imported.toml);
@@ -91,4 +97,22 @@ fn rules_hold_for_other_spellings_of_a_path() {
     }
     let toml = site(&format!("request_body {{\nmax_size 10MB\n}}\n{pass}")).toml;
     assert!(toml.contains("max_body = \"10000000\""), "{toml}");
+}
+
+#[test]
+fn a_site_listens_only_where_caddy_does() {
+    for (bind, wanted) in [
+        ("127.0.0.1 ::1", "listen = [\"127.0.0.1:80\", \"[::1]:80\"]"),
+        ("localhost", "listen = [\"127.0.0.1:80\"]"),
+        ("unix//run/x.sock", "listen = [\"127.0.0.1:80\"]"),
+    ] {
+        let toml = site(&format!("bind {bind}\nrespond hi")).toml;
+        assert!(toml.contains(wanted), "{bind}:\n{toml}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("Caddyfile");
+    std::fs::write(&file, "{\ndefault_bind 127.0.0.1\n}\nhttp://a.example {\nrespond hi\n}\n")
+        .unwrap();
+    let toml = import(Language::Caddy, &file).unwrap().toml;
+    assert!(toml.contains("listen = [\"127.0.0.1:80\"]"), "{toml}");
 }

@@ -155,15 +155,19 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
             when.table("header").set(name, format!("~{text}"));
         }
         "query" => {
-            for name in line.args.iter().filter_map(|arg| arg.split('=').next()) {
-                let all = line.args.iter().filter_map(|arg| arg.split_once('='));
-                let mut own = all.filter(|(other, _)| *other == name).map(|(_, value)| value);
-                let value = match own.clone().any(|value| value == "*") {
-                    true => Value::Bool(true),
-                    false => one_of(own.by_ref().map(exact))?,
-                };
-                when.table("query").set(name, value);
+            let pairs: Vec<(&str, &str)> =
+                line.args.iter().map(|arg| arg.split_once('=')).collect::<Option<_>>()?;
+            let (name, _) = *pairs.first()?;
+            // Versions of Caddy differ: one of several parameters is enough, or all must match.
+            if pairs.iter().any(|(other, _)| *other != name) {
+                return None;
             }
+            let value = if pairs.iter().any(|(_, value)| *value == "*") {
+                Value::Bool(true)
+            } else {
+                one_of(pairs.iter().map(|(_, value)| exact(value)))?
+            };
+            when.table("query").set(name, value);
         }
         "remote_ip" | "client_ip" => {
             let private =
@@ -203,7 +207,7 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
     Some(when)
 }
 
-/// Returns the value of a key of `when` for texts of which one must match. Returns `None` if Forebay
+/// Returns the value of a key of `when`: one of these texts must match. Returns `None` if Forebay
 /// cannot express one of them.
 fn one_of(texts: impl Iterator<Item = Option<String>>) -> Option<Value> {
     let mut all = texts.collect::<Option<Vec<String>>>()?;
@@ -219,10 +223,8 @@ fn exact(text: &str) -> Option<String> {
     if text.contains('{') {
         return None;
     }
-    match text.starts_with('~') {
-        true => Some(format!("~^{}$", regex_syntax::escape(text))),
-        false => Some(text.to_owned()),
-    }
+    let is_expression = text.starts_with('~');
+    Some(if is_expression { format!("~^{}$", regex_syntax::escape(text)) } else { text.to_owned() })
 }
 
 /// Returns a text that may begin or end with `*` in the form of `when`.
@@ -331,7 +333,7 @@ pub fn in_any_case(cx: &Cx<'_>, matcher: &Matcher) -> Option<Matcher> {
     let text = match (&paths[..], &ends[..]) {
         (paths, []) => format!("^{}", group(paths)),
         ([], ends) => group(ends),
-        // One of the paths and one of the ends must match, and both may overlap.
+        // Both a path and an end must match, and both may overlap.
         _ => return None,
     };
     let regex = Some(any_case(cx, &[text]).ok()?);

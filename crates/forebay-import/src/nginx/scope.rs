@@ -23,7 +23,7 @@ impl<'a> Scope<'a> {
     /// Returns the scope of the block of `directive`, which one of these blocks contains.
     pub fn of(&self, directive: &'a Directive) -> Self {
         let has_it = |level: &&'a [Directive]| level.iter().any(|own| std::ptr::eq(own, directive));
-        let at = self.levels.iter().rposition(|level| has_it(level)).unwrap_or(0);
+        let at = self.levels.iter().rposition(has_it).unwrap_or(0);
         Self { levels: self.levels[..=at].to_vec() }.inside(directive.inside())
     }
 
