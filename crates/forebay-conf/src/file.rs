@@ -45,7 +45,7 @@ pub use cache::Cache;
 pub use compress::{Coding, Compress};
 pub(crate) use defaults::{ANSWERS, SITE_KEYS};
 pub use defaults::{Defaults, RouteKeys};
-pub use fields::RequestField;
+pub use fields::{RequestField, RequestFields};
 pub use filter::{Replace, Ssi};
 pub use forward_auth::{Copied, ForwardAuth, Satisfy};
 pub use jwt::Jwt;

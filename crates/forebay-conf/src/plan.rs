@@ -90,7 +90,7 @@ pub use tls::{
 pub use upstream::{
     Activation, Backend, Balance, Health, HttpVersion, ProxyHeader, Sticky, Upstream,
 };
-pub use when::{ValuePattern, ValueTest, When};
+pub use when::{ValuePattern, ValueTest, Variable, When};
 
 /// The complete input of `forebay serve`.
 #[derive(Clone, Debug)]

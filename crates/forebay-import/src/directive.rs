@@ -3,7 +3,7 @@
 use crate::draft::SourceLine;
 
 /// A directive, with its block if it has one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Directive {
     pub name: String,
     pub args: Vec<String>,

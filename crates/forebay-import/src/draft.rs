@@ -151,7 +151,7 @@ impl DraftRoute {
     pub fn closed(self, comment: String) -> Self {
         let mut route = Self { keys: Table::default(), ..self }.respond(403);
         route.comments.push(comment);
-        route.comments.push("The route is closed until you have replaced this.".into());
+        route.comments.push(CLOSED.into());
         route
     }
 
@@ -182,6 +182,9 @@ impl DraftRoute {
         GATES.iter().any(|gate| self.keys.get(gate).is_some())
     }
 }
+
+/// The comment of a closed route.
+pub const CLOSED: &str = "The route is closed until you have replaced this.";
 
 /// The keys that answer the requests of a route. A route has at most one of them.
 pub const ANSWERS: [&str; 10] =

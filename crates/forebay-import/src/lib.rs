@@ -12,6 +12,7 @@
 mod accept;
 mod apache;
 mod caddy;
+mod closed;
 mod directive;
 mod draft;
 mod expect;
@@ -63,5 +64,6 @@ pub fn import(language: Language, file: &Path) -> Result<Imported, ImportError> 
     print::reduce(&mut draft);
     accept::accept(&mut draft, &keys);
     print::reduce(&mut draft);
+    closed::name_sites(&mut draft);
     Ok(print::print(draft, file, &keys))
 }

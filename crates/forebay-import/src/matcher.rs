@@ -191,7 +191,7 @@ fn excludes(ours: &Table, theirs: &Table) -> bool {
         _ => false,
     };
     differ(ours.get("scheme"), theirs.get("scheme"))
-        || ["header", "cookie", "query"].into_iter().any(in_tables)
+        || ["header", "cookie", "query", "variable"].into_iter().any(in_tables)
 }
 
 /// Returns true if the path pattern `ours` matches every path that `theirs` matches.

@@ -3,6 +3,7 @@
 mod access;
 mod answer;
 mod auth_copies;
+mod auth_server;
 mod backends;
 mod bodies;
 mod cache;

@@ -125,6 +125,21 @@ pub fn is_readable(text: &str) -> bool {
     text.len() < 1_000 && parts(text, false).is_ok()
 }
 
+/// Returns true if an expression has a `$` that means the end of the path.
+pub fn has_end(text: &str) -> bool {
+    let (mut in_class, mut chars) = (false, text.chars());
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => drop(chars.next()),
+            '[' => in_class = true,
+            ']' => in_class = false,
+            '$' if !in_class => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
 /// Gives each numbered group a name, because placeholders have names.
 fn named_groups(text: &str) -> String {
     let (mut named, mut number, mut in_class) = (String::new(), 0, false);

@@ -78,8 +78,8 @@ impl Reader {
         };
         let name = path.display().to_string();
         if self.open.len() >= DEEPEST_INCLUDE {
-            let message = format!("more than {DEEPEST_INCLUDE} files include each other");
-            return Err(error(message, "remove the include that leads back to its own file"));
+            let message = format!("includes are more than {DEEPEST_INCLUDE} deep");
+            return Err(error(message, "write the lines of a file in place of its include"));
         }
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         if self.open.contains(&real) {

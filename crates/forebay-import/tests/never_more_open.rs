@@ -74,10 +74,9 @@ fn conditions_on_the_host_hold_in_any_spelling() {
         ("$host ~ ^(a|b).example$", r#"Host = '~*^(a|b).example\.?(:[0-9]*)?$'"#),
         ("$host !~ ^b", "not = { header = { Host = \"~*^b\" } }"),
         ("$http_host = a:80", "host = \"a:80\""),
-        // An empty field is like a missing one.
-        ("$http_x_key = \"\"", "not = { header = { x-key = \"~.\" } }"),
-        ("$http_x_key != \"\"", "when = { header = { x-key = \"~.\" } }"),
-        ("$cookie_a = \"\"", "not = { cookie = { a = \"~.\" } }"),
+        ("$http_x_key = \"\"", "when = { variable = { http_x_key = \"\" } }"),
+        ("$http_x_key != \"\"", "not = { variable = { http_x_key = \"\" } }"),
+        ("$cookie_a = \"\"", "when = { variable = { cookie_a = \"\" } }"),
     ] {
         let toml = server(&format!(
             "location /h {{ if ({condition}) {{ return 403; }} return 200 open; }}"
@@ -90,6 +89,32 @@ fn conditions_on_the_host_hold_in_any_spelling() {
         ));
         assert!(!toml.contains("body = \"open\""), "{condition}:\n{toml}");
     }
+}
+
+#[test]
+fn conditions_on_raw_values_compare_what_nginx_compares() {
+    for (condition, wanted) in [
+        (
+            "$request_uri ~* \"union.*select|%3cscript\"",
+            "when = { variable = { request_uri = \"~*union.*select|%3cscript\" } }",
+        ),
+        ("$request_uri ~ \\.bak$", "variable = { request_uri = '~\\.bak$' }"),
+        ("$query_string ~ drop", "variable = { query_string = \"~drop\" }"),
+        ("$arg_role != \"user\"", "not = { variable = { arg_role = \"user\" } }"),
+        ("$http_x_role != user", "not = { variable = { http_x_role = \"user\" } }"),
+        ("$cookie_role !~ ^u", "not = { variable = { cookie_role = \"~^u\" } }"),
+        ("$arg_debug", "when = { variable = { arg_debug = \"~^([^0]|0.)\" } }"),
+        // A condition on the path closes more spellings.
+        ("$request_uri ~ ^/h/adm", "path = \"/h/adm*\""),
+    ] {
+        let toml = server(&format!(
+            "location /h {{ if ({condition}) {{ return 403; }} return 200 open; }}"
+        ));
+        let first = routes(&toml)[0];
+        assert!(first.contains(wanted) && first.contains("403"), "{condition}:\n{toml}");
+    }
+    let toml = server("if ($request_uri ~ ^/old/(.*)$) { return 301 /new/$1; } root /srv;");
+    assert!(toml.contains("/old/*"), "{toml}");
 }
 
 #[test]
@@ -112,6 +137,53 @@ fn a_location_that_decides_itself_is_no_server_of_forward_auth() {
     ] {
         let toml = with(auth);
         assert!(!toml.contains("proxy ="), "{auth}:\n{toml}");
+    }
+}
+
+#[test]
+fn the_server_of_forward_auth_gets_the_fields_of_its_location() {
+    let with = |outer: &str, auth: &str| {
+        server(&format!(
+            "{outer} location = /auth {{ internal; proxy_pass http://127.0.0.1:9/v; {auth} }}\n\
+             location / {{ auth_request /auth; proxy_set_header A b; proxy_pass http://127.0.0.1:9; }}"
+        ))
+    };
+    let uri = "proxy_set_header X-Original-URI $request_uri;";
+    for (outer, auth, wanted) in [
+        ("", uri, "X-Original-URI = \"{uri}\""),
+        (uri, "", "X-Original-URI = \"{uri}\""),
+        (
+            "",
+            "proxy_set_header X_Original_Method $request_method;",
+            "X-Original-Method = \"{method}\"",
+        ),
+        (
+            "",
+            "proxy_set_header X-Original-URL $scheme://$http_host$request_uri;",
+            "X-Original-URL = \"{scheme}://{host}{uri}\"",
+        ),
+        (
+            "",
+            "proxy_set_header Content-Length \"\"; proxy_set_header Host $host;",
+            "host = \"client\"",
+        ),
+        ("", "proxy_set_header X-Real-IP $remote_addr;", "X-Real-IP = \"{client}\""),
+        ("", "proxy_set_header Remote-User \"\";", "Remote-User = \"\""),
+    ] {
+        let toml = with(outer, auth);
+        let forward = toml.lines().find(|line| line.contains("http://127.0.0.1:9/v"));
+        let route = toml.split("forward_auth").nth(1).unwrap_or_else(|| panic!("{toml}"));
+        assert!(forward.is_some() && route.contains(wanted), "{auth}:\n{toml}");
+    }
+    for auth in [
+        "proxy_set_header X-Path $uri;",
+        "proxy_set_header X-Role $arg_role;",
+        "proxy_set_header X-A $unknown;",
+        "proxy_set_header Host auth.internal;",
+        "proxy_pass_request_headers off;",
+    ] {
+        let toml = with("", auth);
+        assert!(!toml.contains("proxy =") && toml.contains("NOT TRANSLATED"), "{auth}:\n{toml}");
     }
 }
 
@@ -251,4 +323,70 @@ fn an_inner_location_takes_no_path_of_a_longer_prefix_beside_its_block() {
          location /a/b/ { deny all; }",
     );
     assert!(!toml.contains("exact\"") && !toml.contains("inner\""), "{toml}");
+}
+
+#[test]
+fn an_end_matches_before_a_line_feed() {
+    let pass = "location / { proxy_pass http://127.0.0.1:9; }";
+    for (lines, is_closed) in [
+        ("location ~ \\.(bak|sql)$ { deny all; }", true),
+        ("location ~ \\.bak$ { return 404; }", true),
+        ("location ~ \\.bak$ { allow 10.0.0.1; deny all; proxy_pass http://127.0.0.1:9; }", true),
+        ("location ~ /\\.ht { deny all; }", false),
+        ("location ~ \\.js$ { proxy_pass http://127.0.0.1:9; }", false),
+    ] {
+        let toml = server(&format!("{lines} {pass}"));
+        let all = routes(&toml);
+        let closed = all.iter().position(|route| route.contains("path_regex = '\\n$'"));
+        let open = all.iter().position(|route| route.contains("path = \"/*\"")).unwrap();
+        assert_eq!(closed.is_some_and(|at| at < open), is_closed, "{lines}:\n{toml}");
+    }
+}
+
+#[test]
+fn a_backend_gets_no_fields_that_nginx_withholds() {
+    for lines in [
+        "proxy_pass_request_headers off; proxy_pass http://127.0.0.1:9;",
+        "fastcgi_pass_request_headers off; fastcgi_pass 127.0.0.1:9;",
+        "proxy_method GET; proxy_pass http://127.0.0.1:9;",
+        "disable_symlinks on; proxy_pass http://127.0.0.1:9;",
+        "shib_request /shib; proxy_pass http://127.0.0.1:9;",
+    ] {
+        let toml = server(&format!("location / {{ {lines} }}"));
+        assert!(toml.contains("403") && !toml.contains("127.0.0.1:9\""), "{lines}:\n{toml}");
+    }
+    let toml =
+        server("location / { auth_delay 1s; limit_conn c 1; proxy_pass http://127.0.0.1:9; }");
+    assert!(toml.contains("127.0.0.1:9\"") && toml.contains("limit_conn"), "{toml}");
+}
+
+#[test]
+fn paths_beside_an_alias_stay_in_its_location() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().display();
+    let toml = server(&format!(
+        "location /docs {{ alias {root}; deny 192.0.2.1; }} location / {{ proxy_pass http://127.0.0.1:9; }}"
+    ));
+    let all = routes(&toml);
+    let proxy = all.iter().position(|route| route.contains("proxy =")).unwrap();
+    let before =
+        |text: &str| all.iter().position(|r| r.contains(text)).is_some_and(|at| at < proxy);
+    assert!(before("path = \"/docs/*\"") && before("path = \"/docs*\""), "{toml}");
+    assert!(before("\"/docs/\""), "{toml}");
+}
+
+#[test]
+fn fixed_parameters_and_statuses_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("x.html"), "x").unwrap();
+    let root = dir.path().display();
+    let toml = server(&format!(
+        "root {root}; error_page 404 =200 /x.html; location ~ \\.php$ {{ fastcgi_param HTTPS on; \
+         fastcgi_param HTTP_PROXY \"\"; fastcgi_pass 127.0.0.1:9; }}"
+    ));
+    assert!(toml.contains("params = { HTTPS = \"on\" }"), "{toml}");
+    assert!(toml.contains("404 = { file") && toml.contains("status = 200"), "{toml}");
+    let toml =
+        server("location ~ \\.php$ { fastcgi_param HTTPS $proto; fastcgi_pass 127.0.0.1:9; }");
+    assert!(toml.contains("NOT TRANSLATED") && !toml.contains("params ="), "{toml}");
 }

@@ -42,3 +42,4 @@ pub mod thread;
 pub mod timing;
 pub mod tls;
 pub mod trace;
+mod variables;

@@ -47,6 +47,7 @@ impl Request {
             && when.headers.iter().all(|(name, test)| self.meets_header(name, test))
             && when.cookies.iter().all(|(name, test)| self.meets_cookie(name, test))
             && when.query.iter().all(|(name, test)| self.meets_parameter(name, test))
+            && when.variables.iter().all(|(name, test)| test.holds([self.variable(name)]))
             && when.certificate.as_ref().is_none_or(|test| {
                 let subject = self.certificate_subject();
                 test.holds((!subject.is_empty()).then_some(subject))

@@ -8,6 +8,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
+use super::fields::RequestFields;
+use super::proxy::HostField;
 use super::shape::{At, OneOrMany, Time};
 
 /// A server that permits or refuses each request.
@@ -29,6 +31,12 @@ pub struct ForwardAuth {
     /// The longest time between two reads of the server's answer, including the wait for its head.
     /// Default: "10s".
     pub timeout: Option<Time>,
+    /// Request headers that the server of `to` gets, with values as in `request_headers` of a
+    /// route. They replace the client's own headers with these names. Default: none.
+    pub request_headers: RequestFields,
+    /// The Host field that the server of `to` gets: "client" for the client's own, "backend" for
+    /// the host and port of the URL. Default: "backend".
+    pub host: Option<HostField>,
 }
 
 /// Fields to copy: names, or new names with the names in the answer.

@@ -32,6 +32,11 @@ pub struct When {
     /// The subject of the client's certificate, with values as in `header`. The value true matches
     /// every client whose certificate the site has verified.
     pub client_certificate: Option<At<Values>>,
+    /// Values that are computed as nginx computes its variables of these names: "request_uri",
+    /// "args", "arg_NAME", "cookie_NAME" and "http_NAME", with values as in `header`. Nothing is
+    /// decoded, the first parameter or cookie counts, headers are joined with ", ", and a missing
+    /// value is empty. For configurations that were imported from nginx.
+    pub variable: BTreeMap<String, At<Values>>,
     /// Further conditions. The route matches only if the request fails at least one of them.
     pub not: Option<Box<At<Table<When>>>>,
 }

@@ -1,6 +1,6 @@
 //! A server that permits or refuses each request.
 
-use super::Proxy;
+use super::{Proxy, RequestField};
 
 /// A server that permits or refuses each request of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct ForwardAuth {
     pub copy: Vec<(String, String)>,
     /// The field of the server's answer that names the user. Default: none.
     pub user: Option<String>,
+    /// Changes to the fields of the question to the server.
+    pub request_headers: Vec<RequestField>,
 }
 
 /// The way to combine the access rules of a route.

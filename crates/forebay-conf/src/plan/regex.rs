@@ -1,7 +1,7 @@
 //! Regular expressions that find a match in a time linear in the length of the text.
 //!
 //! The sizes of patterns and of their automata are limited, so that no pattern and no path takes
-//! long. Patterns match bytes: `.` matches any byte except a line feed, and `\w` matches only ASCII
+//! long. Patterns match bytes: `.` matches any byte, also a line feed, and `\w` matches only ASCII
 //! characters.
 
 use std::fmt;

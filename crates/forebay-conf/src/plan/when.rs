@@ -20,8 +20,40 @@ pub struct When {
     pub https: Option<bool>,
     /// A condition on the subject of the client's certificate, which the site has verified.
     pub certificate: Option<ValueTest>,
+    /// Conditions on values as nginx computes them.
+    pub variables: Vec<(Variable, ValueTest)>,
     /// Conditions. The request must fail at least one of them.
     pub not: Option<Box<When>>,
+}
+
+/// A value that is computed as for nginx's variable. A missing value is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Variable {
+    /// `request_uri`: the client's own target, not decoded.
+    RequestUri,
+    /// `args`: the query, not decoded.
+    Args,
+    /// `arg_NAME`: the first parameter with this name in any case, not decoded.
+    Argument(String),
+    /// `http_NAME`: all request fields with this name, joined with a comma and a space.
+    Field(String),
+    /// `cookie_NAME`: the first cookie with this name in any case.
+    Cookie(String),
+}
+
+impl Variable {
+    /// Returns the variable with this name in a configuration of nginx, without `$`.
+    pub fn of(name: &str) -> Option<Self> {
+        let named = |start: &str| name.strip_prefix(start).filter(|rest| !rest.is_empty());
+        match name {
+            "request_uri" => Some(Self::RequestUri),
+            "args" | "query_string" => Some(Self::Args),
+            _ => named("arg_")
+                .map(|name| Self::Argument(name.to_owned()))
+                .or_else(|| named("http_").map(|name| Self::Field(name.replace('_', "-"))))
+                .or_else(|| named("cookie_").map(|name| Self::Cookie(name.to_owned()))),
+        }
+    }
 }
 
 /// A condition on a value.

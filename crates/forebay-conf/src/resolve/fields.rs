@@ -10,11 +10,11 @@ use crate::plan::{ReplyField, RequestChange, RequestField};
 /// Returns the changes to the fields of requests. Only names that every protocol to an origin can
 /// carry are accepted.
 pub(super) fn request_headers(
-    typed: &file::Route,
+    typed: &file::RequestFields,
     known: Known<'_>,
 ) -> Resolution<Vec<RequestField>> {
     let mut fields: Vec<RequestField> = Vec::new();
-    for (name, at) in &typed.request_headers {
+    for (name, at) in typed {
         request_name(name, at)?;
         if let Some(same) = fields.iter().find(|field| field.name.eq_ignore_ascii_case(name)) {
             return Err(twice(&same.name, name, at));

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::fields::request_headers;
+use super::template::Known;
 use super::upstream::{Keys, of_route};
 use super::value::{is_token, required, text, time_above_zero};
 use super::{Context, Resolution};
@@ -17,6 +19,7 @@ pub(super) fn forward_auth(
     context: &Context<'_>,
     file: &File,
     typed: &At<TextOr<file::ForwardAuth>>,
+    known: Known<'_>,
 ) -> Resolution<ForwardAuth> {
     let short;
     let table = match &typed.value {
@@ -39,9 +42,11 @@ pub(super) fn forward_auth(
     Ok(ForwardAuth {
         proxy: Proxy {
             upstream,
-            // The server gets its own name as `Host`. Its redirects lead the client to other hosts,
-            // so they are not rewritten.
-            host: HostField::Backend,
+            host: match table.host {
+                Some(file::HostField::Client) => HostField::Client,
+                Some(file::HostField::Backend) | None => HostField::Backend,
+            },
+            // The server's redirects lead the client to other hosts, so they are not rewritten.
             redirect: Redirects::Off,
             strip_prefix: None,
             reply_timeout: Some(time_above_zero(&table.timeout, TIMEOUT)?),
@@ -50,6 +55,7 @@ pub(super) fn forward_auth(
         target: target.to_owned(),
         copy: table.copy.as_ref().map_or(Ok(Vec::new()), copied)?,
         user: table.user.as_ref().map(|at| field_name(&at.with(&at.value))).transpose()?,
+        request_headers: request_headers(&table.request_headers, known)?,
     })
 }
 

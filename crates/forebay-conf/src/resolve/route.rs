@@ -52,7 +52,7 @@ pub(super) fn route(
     let captures: Vec<_> = names.collect();
     let known = Known { captures: &captures, maps: &context.maps };
     let action = action(context, file, typed, known)?;
-    let mut request_headers = request_headers(typed, known)?;
+    let mut request_headers = request_headers(&typed.request_headers, known)?;
     Ok(Route {
         filters: filters(context, typed, (&action, known), &mut request_headers)?,
         name: name(typed)?,
@@ -135,7 +135,9 @@ fn access(
         basic_auth,
         digest_auth,
         jwt,
-        forward_auth: forward_auth.map(|at| forward_auth_of(context, file, at)).transpose()?,
+        forward_auth: forward_auth
+            .map(|at| forward_auth_of(context, file, at, known))
+            .transpose()?,
         satisfy: match &typed.satisfy {
             Some(At { value: file::Satisfy::Any, .. }) => Satisfy::Any,
             _ => Satisfy::All,

@@ -7,7 +7,7 @@ use super::peer::clients;
 use super::value::{is_token, method, no_control, text};
 use crate::error::Problem;
 use crate::file::{self, At, OneOrMany, Table, Values};
-use crate::plan::{Regex, ValuePattern, ValueTest, When, is_taken};
+use crate::plan::{Regex, ValuePattern, ValueTest, Variable, When, is_taken};
 
 /// Compiles a regular expression for paths. Its named groups become placeholders of the route.
 pub(super) fn path_regex(typed: &At<String>) -> Resolution<Regex> {
@@ -71,6 +71,7 @@ fn conditions(typed: &At<Table<file::When>>, may_negate: bool) -> Resolution<Whe
         clients: addresses.iter().map(clients).collect::<Resolution<_>>()?,
         https: typed.scheme.as_ref().map(|at| matches!(at.value, file::Scheme::Https)),
         certificate: typed.client_certificate.as_ref().map(test).transpose()?,
+        variables: typed.variable.iter().map(variable).collect::<Resolution<_>>()?,
         not,
     };
     if when == When::default() {
@@ -92,6 +93,19 @@ fn tests(typed: &BTreeMap<String, At<Values>>, what: &str) -> Resolution<Vec<(St
         Ok((name.clone(), test(at)?))
     };
     typed.iter().map(one).collect()
+}
+
+fn variable((name, at): (&String, &At<Values>)) -> Resolution<(Variable, ValueTest)> {
+    let variable = Variable::of(name).ok_or_else(|| {
+        Problem::new(&at.span, format!("there is no variable \"{name}\"")).help(
+            "name request_uri, args, arg_NAME, cookie_NAME or http_NAME, in lower case and without $",
+        )
+    })?;
+    if let Values::Any(_) = at.value {
+        return Err(Problem::new(&at.span, "a variable always has a value, which may be empty")
+            .help("compare it with \"\", or with \"~.\" for any other value"));
+    }
+    Ok((variable, test(at)?))
 }
 
 /// Checks the test of one value: its presence, or a list of texts and regular expressions.

@@ -152,3 +152,51 @@ fn encoded_slashes_decide_about_no_route_with_conditions() {
         assert_eq!(asked(world, &with("/open%2fx", "")).await, "no");
     });
 }
+
+#[test]
+fn variables_have_the_values_of_nginx() {
+    let site = routes(&[
+        ("uri", "{ variable.request_uri = \"~union.*%3c\" }"),
+        ("args", "{ variable.args = \"~a%2Bb\" }"),
+        ("arg", "{ variable.arg_role = \"user\" }"),
+        ("other", "{ not = { variable.arg_role = \"user\" } }"),
+        ("field", "{ variable.http_x_role = \"admin, user\" }"),
+        ("cookie", "{ variable.cookie_role = \"user\" }"),
+        ("empty", "{ variable.http_x_role = \"\" }"),
+        ("cookies", "{ variable.http_cookie = \"a=1; b=2\" }"),
+    ]);
+    in_memory(&site, async |world| {
+        for (target, fields, answer) in [
+            ("/uri?a=union+select%3c", "", "yes"),
+            ("/uri?a=union<", "", "no"),
+            ("/args?a%2Bb", "", "yes"),
+            ("/args?a+b", "", "no"),
+            ("/arg?role=user&role=admin", "", "yes"),
+            ("/arg?role=admin&role=user", "", "no"),
+            ("/arg?ROLE=user", "", "yes"),
+            ("/arg?role=%75ser", "", "no"),
+            ("/other?role=admin&role=user", "", "yes"),
+            ("/other?ROLE=admin&role=user", "", "yes"),
+            ("/other", "", "yes"),
+            ("/other?role=user", "", "no"),
+            ("/field", "X-Role: admin\r\nx-role: user\r\n", "yes"),
+            ("/field", "X-Role: user\r\n", "no"),
+            ("/cookie", "Cookie: role=user; role=admin\r\n", "yes"),
+            ("/cookie", "Cookie: a=1; Role=admin\r\nCookie: role=user\r\n", "no"),
+            ("/empty", "X-Role:\r\n", "yes"),
+            ("/empty", "X_Role: a\r\n", "no"),
+            ("/cookies", "Cookie: a=1\r\nCookie: b=2\r\n", "yes"),
+        ] {
+            assert_eq!(asked(world, &with(target, fields)).await, answer, "{target} {fields}");
+        }
+    });
+    for when in
+        ["{ variable.uri = \"/a\" }", "{ variable.arg_a = true }", "{ variable.arg_ = \"1\" }"]
+    {
+        let text = format!("[[site]]\nlisten = \":80\"\n{}", routes(&[("a", when)]));
+        assert!(
+            forebay_conf::parse(&text, "site.toml", std::path::Path::new("/")).is_err(),
+            "{when}"
+        );
+    }
+}

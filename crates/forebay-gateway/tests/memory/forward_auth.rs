@@ -314,3 +314,31 @@ fn fields_of_the_answer_get_other_names() {
         assert_eq!(seen.field("remote-user"), None);
     });
 }
+
+#[test]
+fn the_question_has_the_fields_of_the_configuration() {
+    let routes = ROUTES.replace(
+        "to = \"http://10.0.0.2",
+        "host = \"client\"\n\
+         request_headers = { X-Original-URI = \"{uri}\", X-Original-Method = \"{method}\", \
+         X-Forwarded-Uri = \"/fixed\", Remote-User = \"\" }\nto = \"http://10.0.0.2",
+    );
+    in_memory(&routes, async |world| {
+        let (auth, application) = (start_auth(world), start_application(world));
+        let forged = "Cookie: user=ann\r\nX-Original-URI: /open\r\nx_original_uri: /open\r\n\
+                      X-Original-Method: HEAD\r\nX-Forwarded-Uri: /open\r\nRemote_User: root\r\n";
+        assert_eq!(get(world, "/a/../b?c=d", forged).await.status(), 200);
+        let asked = &auth.seen.borrow()[0];
+        for (name, values) in [
+            ("host", &["h"][..]),
+            ("x-original-uri", &["/b?c=d"]),
+            ("x_original_uri", &[]),
+            ("x-original-method", &["GET"]),
+            ("x-forwarded-uri", &["/fixed"]),
+            ("remote_user", &[]),
+        ] {
+            assert_eq!(asked.values(name), values, "{name}");
+        }
+        assert_eq!(application.seen.borrow()[0].values("x-forwarded-uri"), [""; 0]);
+    });
+}

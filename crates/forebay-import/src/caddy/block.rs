@@ -2,7 +2,7 @@
 
 use super::around::{Around, Layer};
 use super::fill::fill;
-use super::matchers::{Condition, condition, named, split};
+use super::matchers::{Condition, condition, in_any_case, named, split};
 use super::syntax::Directive;
 use super::{Cx, layers, line, servers};
 use crate::draft::DraftRoute;
@@ -78,6 +78,11 @@ fn answer<'a>(
             return vec![route(here.matcher.clone()).closed(comment)];
         }
     };
+    let spelled = match directive.name.as_str() {
+        "abort" | "error" | "respond" if refuses(directive) => in_any_case(cx, &of.matcher),
+        _ => None,
+    };
+    let of = Condition { matcher: spelled.unwrap_or(of.matcher), ..of };
     let Some(matcher) = here.matcher.and(&of.matcher) else {
         let is_at_odds = here.matcher.is_at_odds(&of.matcher);
         if !is_at_odds && !here.matcher.conflicts_with(&of.matcher) {
@@ -121,13 +126,32 @@ fn answer<'a>(
             return Vec::new();
         }
         "handle" | "handle_path" | "route" => {
-            return inner(cx, directive, matcher, &of, here);
+            let other = in_any_case(cx, &of.matcher).filter(|_| refuses(directive));
+            let other = other.and_then(|other| here.matcher.and(&other));
+            let mut routes = inner(cx, directive, matcher, &of, here);
+            routes.extend(other.map(|other| {
+                let mut route = route(other).respond(403);
+                route.comments.push("Caddy ignores the case of paths in its rules.".into());
+                route
+            }));
+            return routes;
         }
         "abort" => vec![route(matcher).respond(444)],
         "error" | "respond" => vec![respond(cx, directive, args, route(matcher))],
         _ => servers::answer(cx, directive, args, route(matcher), here),
     };
     routes.into_iter().flat_map(|route| layered(cx, directive, route, &here.layers)).collect()
+}
+
+/// Returns true if a directive or its block refuses some requests.
+fn refuses(directive: &Directive) -> bool {
+    let is_refusal = |arg: &String| arg.parse::<u16>().is_ok_and(|code| code >= 400);
+    match directive.name.as_str() {
+        "abort" | "error" => true,
+        "respond" => split(directive).1.iter().any(is_refusal),
+        "handle" | "handle_path" | "route" => directive.inside().iter().any(refuses),
+        name => servers::is_gate(name),
+    }
 }
 
 /// Returns the routes of a block inside of this block.
@@ -248,7 +272,10 @@ fn layer<'a>(
         here.matcher.is_at_odds(&of.matcher) || here.matcher.conflicts_with(&of.matcher)
     });
     let matcher = match of {
-        Ok(of) => here.matcher.and(&of.matcher),
+        Ok(of) => {
+            let spelled = in_any_case(cx, &of.matcher).filter(|_| gates);
+            here.matcher.and(&spelled.unwrap_or(of.matcher))
+        }
         Err(why) if gates || servers::is_gate(&directive.name) => {
             let comment = cx.note(directive, format!("{why}: write the rule in the routes"));
             out.push(

@@ -9,7 +9,6 @@ use super::syntax::Directive;
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
 use crate::template::literal;
-use crate::units::size;
 use crate::value::{Table, Value};
 
 /// Sets the keys of a directive that changes requests or replies, or that restricts access.
@@ -49,7 +48,11 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
         "request_body" => {
             let limit = directive.inside().iter().find(|inner| inner.name == "max_size");
             let limit = limit.map_or(args.get(1).map_or("", String::as_str), |inner| inner.arg(0));
-            layer.keys.set_some("max_body", size(limit));
+            match bytes(limit) {
+                Some(limit) => layer.keys.set("max_body", limit),
+                None if limit.is_empty() => {}
+                None => layer.closed = Some(cx.note(directive, "write the limit in `max_body`")),
+            }
         }
         "log_skip" | "skip_log" => layer.keys.set("log", false),
         "basic_auth" | "basicauth" => {
@@ -78,11 +81,49 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
         "templates" | "intercept" | "map" | "method" | "handle_errors" | "invoke" => {
             cx.note(directive, "Forebay has no such directive: let the application do it");
         }
-        _ => {
+        name => {
             let next = "Forebay has no such directive: look for a key in the configuration reference, or remove the line";
-            cx.note(directive, next);
+            let comment = cx.note(directive, next);
+            // A directive of a plugin may restrict access.
+            if !HARMLESS.contains(&name) {
+                layer.closed = Some(comment);
+            }
         }
     }
+}
+
+/// Directives that do not restrict access to what other directives answer.
+const HARMLESS: [&str; 11] = [
+    "acme_server",
+    "cache",
+    "copy_response",
+    "copy_response_headers",
+    "exec",
+    "fs",
+    "git",
+    "prometheus",
+    "rate_limit",
+    "replace",
+    "replace_response",
+];
+
+/// Returns the number of bytes of a size, such as `10MB`, which is a power of ten in Caddy.
+fn bytes(text: &str) -> Option<String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" => 1_000,
+        "m" | "mb" => 1_000_000,
+        "g" | "gb" => 1_000_000_000,
+        "kib" => 1 << 10,
+        "mib" => 1 << 20,
+        "gib" => 1 << 30,
+        _ => return None,
+    };
+    let all = number.checked_mul(unit).filter(|all| *all < 1 << 40)?;
+    // Caddy has no limit of zero bytes.
+    Some(if all == 0 { "unlimited".into() } else { all.to_string() })
 }
 
 /// Translates `header [MATCHER] [+|-|?]NAME [VALUE]`, also with a block of such lines.

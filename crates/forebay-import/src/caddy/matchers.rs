@@ -52,20 +52,43 @@ pub fn condition(cx: &Cx<'_>, text: Option<&str>, named: &Named<'_>) -> Result<C
     let lines = named.get(text).ok_or_else(|| format!("there is no matcher {text}"))?;
     let mut all = Condition::default();
     for line in lines {
-        if line.block.is_none() {
-            let inner = Directive {
-                name: line.arg(0).to_owned(),
-                args: line.args.iter().skip(1).cloned().collect(),
-                block: None,
-                place: line.place.clone(),
-            };
+        for inner in joined(line) {
             add(cx, &inner, &mut all)?;
-        }
-        for inner in line.inside() {
-            add(cx, inner, &mut all)?;
         }
     }
     Ok(all)
+}
+
+/// Returns the lines of a named matcher. Caddy joins lines with the same name: one of their values
+/// must match.
+fn joined(line: &Directive) -> Vec<Directive> {
+    let all = match line.args.split_first() {
+        // The block of `@name not { ... }` belongs to `not`.
+        Some((name, args)) => vec![Directive {
+            name: name.clone(),
+            args: args.to_vec(),
+            block: line.block.clone(),
+            place: line.place.clone(),
+        }],
+        None => line.inside().to_vec(),
+    };
+    let mut lines: Vec<Directive> = Vec::new();
+    for inner in all {
+        let lists = ["path", "method", "host", "remote_ip", "client_ip", "query"];
+        let same = lines.iter_mut().find(|other| {
+            other.name == inner.name
+                && (lists.contains(&other.name.as_str())
+                    || other.name == "header" && other.arg(0) == inner.arg(0))
+        });
+        match same {
+            Some(same) if inner.name == "header" => {
+                same.args.extend(inner.args.into_iter().skip(1));
+            }
+            Some(same) => same.args.extend(inner.args),
+            None => lines.push(inner),
+        }
+    }
+    lines
 }
 
 fn add(cx: &Cx<'_>, line: &Directive, all: &mut Condition) -> Result<(), String> {
@@ -113,18 +136,37 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
     if !cx.keys.route("when") {
         return None;
     }
-    // `when` would read a text after `~` as an expression.
-    let has_wildcard = |text: &str| text.contains(['*', '{']) || text.starts_with('~');
     let mut when = Table::default();
     match line.name.as_str() {
-        "header" if line.args.len() == 2 && !has_wildcard(line.arg(1)) => {
-            when.table("header").set(line.arg(0).trim_start_matches('+'), line.arg(1));
+        "header" => {
+            let (name, values) = line.args.split_first()?;
+            let value = match (name.strip_prefix('!'), values) {
+                (Some(_), _) => Value::Bool(false),
+                (None, []) => Value::Bool(true),
+                (None, values) => one_of(values.iter().map(|value| wildcard(value)))?,
+            };
+            when.table("header").set(name.trim_start_matches(['+', '!']), value);
         }
-        "query" if line.args.len() == 1 => {
-            let (name, value) = line.arg(0).split_once('=')?;
-            if has_wildcard(value) {
+        "header_regexp" => {
+            let [.., name, text] = &line.args[..] else { return None };
+            if !crate::pattern::is_readable(text) {
                 return None;
             }
+            when.table("header").set(name, format!("~{text}"));
+        }
+        "query" => {
+            let pairs: Vec<(&str, &str)> =
+                line.args.iter().map(|arg| arg.split_once('=')).collect::<Option<_>>()?;
+            let (name, _) = *pairs.first()?;
+            // Versions of Caddy differ: one of several parameters is enough, or all must match.
+            if pairs.iter().any(|(other, _)| *other != name) {
+                return None;
+            }
+            let value = if pairs.iter().any(|(_, value)| *value == "*") {
+                Value::Bool(true)
+            } else {
+                one_of(pairs.iter().map(|(_, value)| exact(value)))?
+            };
             when.table("query").set(name, value);
         }
         "remote_ip" | "client_ip" => {
@@ -143,29 +185,64 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
             when.set("client", list);
         }
         "protocol" if matches!(line.arg(0), "http" | "https") => when.set("scheme", line.arg(0)),
-        "host" if line.args.len() == 1 && !has_wildcard(line.arg(0)) => {
-            when.table("header").set("Host", line.arg(0));
+        "host" if line.args.iter().all(|host| !host.contains('{')) => {
+            // Caddy ignores the case and the port.
+            let host = |host: &String| {
+                let text = regex_syntax::escape(host).replace("\\*", "[^.]+");
+                Some(format!("~*^{text}\\.?(:[0-9]*)?$"))
+            };
+            when.table("header").set("Host", one_of(line.args.iter().map(host))?);
         }
         "not" => {
-            let inner = match line.inside() {
-                [inner] => when_of_method(cx, inner)?,
-                [] => {
-                    let (name, args) = line.args.split_first()?;
-                    let inner = Directive {
-                        name: name.clone(),
-                        args: args.to_vec(),
-                        block: None,
-                        place: line.place.clone(),
-                    };
-                    when_of_method(cx, &inner)?
-                }
-                _ => return None,
-            };
+            let mut all = Matcher::default();
+            for inner in joined(line) {
+                let when = when_of_method(cx, &inner)?;
+                all = all.and(&Matcher { when, ..Matcher::default() })?;
+            }
+            let inner = Some(all.when).filter(|when| !when.is_empty())?;
             when.set("not", Value::Table(inner));
         }
         _ => return None,
     }
     Some(when)
+}
+
+/// Returns the value of a key of `when`: one of these texts must match. Returns `None` if Forebay
+/// cannot express one of them.
+fn one_of(texts: impl Iterator<Item = Option<String>>) -> Option<Value> {
+    let mut all = texts.collect::<Option<Vec<String>>>()?;
+    match all.len() {
+        0 => None,
+        1 => all.pop().map(Value::from),
+        _ => Some(all.into()),
+    }
+}
+
+/// Returns a text in the form of `when`, which reads a text after `~` as an expression.
+fn exact(text: &str) -> Option<String> {
+    if text.contains('{') {
+        return None;
+    }
+    let is_expression = text.starts_with('~');
+    Some(if is_expression { format!("~^{}$", regex_syntax::escape(text)) } else { text.to_owned() })
+}
+
+/// Returns a text that may begin or end with `*` in the form of `when`.
+fn wildcard(text: &str) -> Option<String> {
+    let (start, rest) = match text.strip_prefix('*') {
+        Some(rest) => ("", rest),
+        None => ("^", text),
+    };
+    let (end, middle) = match rest.strip_suffix('*') {
+        Some(middle) => ("", middle),
+        None => ("$", rest),
+    };
+    match (start, end) {
+        ("^", "$") => exact(text),
+        _ if text == "*" => Some("~".to_owned() + ".*"),
+        _ if middle.contains('{') => None,
+        _ => Some(format!("~{start}{}{end}", regex_syntax::escape(middle))),
+    }
 }
 
 fn when_of_method(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
@@ -178,26 +255,87 @@ fn when_of_method(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
 
 /// Returns the conditions for paths. One of them must match.
 fn paths(cx: &Cx<'_>, list: &[String]) -> Result<Condition, String> {
-    let mut matcher = Matcher::default();
-    for path in list {
-        let end = path.strip_prefix('*').filter(|end| !end.contains(['*', '/']) && !end.is_empty());
-        if let Some(end) = end {
-            if end.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-                return Err(format!("a route has no condition for {path}"));
-            }
-            matcher.suffixes.push(end.to_owned());
-        } else if is_path(path) {
-            matcher.paths.push(path.clone());
-        } else {
-            let regex: Vec<String> = path.split('*').map(regex_syntax::escape).collect();
-            let text = format!("^{}$", regex.join(".*"));
-            let found = as_regex(&text, true, cx.keys).filter(|_| list.len() == 1);
-            let found = found.ok_or_else(|| format!("a route has no condition for {path}"))?;
-            matcher.regex = found.matcher.regex;
+    let of = |matcher: Matcher| Ok(Condition { matcher, ..Condition::default() });
+    let is_end = |path: &String| {
+        path.strip_prefix("*.").is_some_and(|end| !end.is_empty() && !end.contains(GLOB))
+            && !path.contains('/')
+    };
+    let is_plain = |path: &String| {
+        let start = path.strip_suffix('*').unwrap_or(path);
+        is_path(path) && !start.contains(GLOB)
+    };
+    if list.iter().all(is_plain) {
+        return of(Matcher { paths: list.to_vec(), ..Matcher::default() });
+    }
+    if list.iter().all(is_end) {
+        let suffixes = list.iter().map(|path| path[1..].to_owned()).collect();
+        return of(Matcher { suffixes, ..Matcher::default() });
+    }
+    let regex = list.iter().map(|path| expression(path)).collect::<Result<Vec<_>, _>>()?;
+    of(Matcher { regex: Some(any_case(cx, &regex)?), ..Matcher::default() })
+}
+
+/// Marks of patterns besides plain text.
+const GLOB: [char; 5] = ['*', '?', '[', '\\', '%'];
+
+/// Returns an expression for paths that one of these expressions matches in any case.
+fn any_case(cx: &Cx<'_>, all: &[String]) -> Result<String, String> {
+    let text = match all {
+        [only] => only.clone(),
+        all => format!("(?:{})", all.join("|")),
+    };
+    let found = as_regex(&text, true, cx.keys).and_then(|found| found.matcher.regex);
+    found.ok_or_else(|| "a route cannot have these paths".into())
+}
+
+/// Returns an expression for a path pattern. As in Caddy, one `*` at the beginning or the end matches
+/// any text, and others match a part of a segment.
+fn expression(path: &str) -> Result<String, String> {
+    let unknown = || format!("a route has no condition for {path}");
+    if path.contains(['[', '\\', '%', '{']) {
+        return Err(unknown());
+    }
+    let literal = |text: &str| regex_syntax::escape(text);
+    let count = path.matches('*').count();
+    let (first, last) = (path.starts_with('*'), path.ends_with('*'));
+    let middle = path.trim_matches('*');
+    let has_one = !path.contains('?');
+    Ok(match (first, last, count) {
+        _ if middle.is_empty() => ".*".into(),
+        (true, true, 2) if has_one => literal(middle),
+        (true, false, 1) if has_one => format!("{}$", literal(middle)),
+        (false, true, 1) if has_one => format!("^{}", literal(middle)),
+        _ => {
+            let text = literal(path).replace("\\*", "[^/]*").replace("\\?", "[^/]");
+            format!("^{text}$")
         }
+    })
+}
+
+/// Returns the matcher with an expression in place of its paths and ends of paths, because Caddy
+/// ignores the case of paths. Returns `None` if it has no letters.
+pub fn in_any_case(cx: &Cx<'_>, matcher: &Matcher) -> Option<Matcher> {
+    let has_letters = |text: &String| text.chars().any(char::is_alphabetic);
+    if !matcher.paths.iter().chain(&matcher.suffixes).any(has_letters) || matcher.regex.is_some() {
+        return None;
     }
-    if !matcher.paths.is_empty() && !matcher.suffixes.is_empty() {
-        return Err("a route has paths or ends of paths, and both must hold".into());
-    }
-    Ok(Condition { matcher, ..Condition::default() })
+    let path = |path: &String| match path.strip_suffix('*') {
+        Some(start) => regex_syntax::escape(start),
+        None => format!("{}$", regex_syntax::escape(path)),
+    };
+    let paths: Vec<String> = matcher.paths.iter().map(path).collect();
+    let ends: Vec<String> =
+        matcher.suffixes.iter().map(|end| format!("{}$", regex_syntax::escape(end))).collect();
+    let group = |all: &[String]| match all {
+        [only] => only.clone(),
+        all => format!("(?:{})", all.join("|")),
+    };
+    let text = match (&paths[..], &ends[..]) {
+        (paths, []) => format!("^{}", group(paths)),
+        ([], ends) => group(ends),
+        // Both a path and an end must match, and both may overlap.
+        _ => return None,
+    };
+    let regex = Some(any_case(cx, &[text]).ok()?);
+    Some(Matcher { paths: Vec::new(), suffixes: Vec::new(), regex, ..matcher.clone() })
 }

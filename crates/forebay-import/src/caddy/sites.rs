@@ -17,6 +17,8 @@ struct Global {
     directory: Option<String>,
     /// The URL of the application that permits names (`on_demand_tls`).
     ask: Option<String>,
+    /// The hosts of `default_bind`.
+    bind: Vec<String>,
     redirects: bool,
     https: bool,
 }
@@ -64,6 +66,7 @@ fn global(cx: &mut Cx<'_>, lines: &[Directive]) -> Global {
         email: None,
         directory: None,
         ask: None,
+        bind: Vec::new(),
         redirects: true,
         https: true,
     };
@@ -72,6 +75,7 @@ fn global(cx: &mut Cx<'_>, lines: &[Directive]) -> Global {
         match option.name.as_str() {
             "http_port" => global.http_port = option.arg(0).to_owned(),
             "https_port" => global.https_port = option.arg(0).to_owned(),
+            "default_bind" => global.bind.clone_from(&option.args),
             "email" => global.email = Some(option.arg(0).to_owned()),
             "acme_ca" => global.directory = Some(option.arg(0).to_owned()),
             "on_demand_tls" => global.ask = on_demand::ask(cx, option),
@@ -186,19 +190,24 @@ fn one_site(
         hosts,
         ..DraftSite::default()
     };
-    let bind = block.iter().find(|line| line.name == "bind").map(|bind| bind.arg(0));
-    let bound = |port: &str| match bind {
-        Some(host) if format!("{host}:{port}").parse::<std::net::SocketAddr>().is_ok() => {
-            format!("{host}:{port}")
+    let bind = block.iter().find(|line| line.name == "bind");
+    let hosts = bind.map_or(&global.bind, |bind| &bind.args);
+    let bound = |port: &str| -> Vec<String> {
+        match &hosts[..] {
+            [] => vec![format!(":{port}")],
+            hosts => hosts.iter().map(|host| bound(host, port)).collect(),
         }
-        _ => format!(":{port}"),
     };
+    if let Some(bind) = bind.filter(|bind| bind.args.iter().any(|host| address(host).is_none())) {
+        cx.note(bind, "the site listens on this machine only: write its addresses in `listen`");
+    }
     if is_tls {
         match certificate(cx, global, &site, block, directive) {
             Some(tls) => {
-                site.listen.push(format!("https://{}", bound(port)));
+                let secure = bound(port).into_iter().map(|bound| format!("https://{bound}"));
+                site.listen.extend(secure);
                 if global.redirects && port == global.https_port {
-                    site.listen.push(bound(&global.http_port));
+                    site.listen.extend(bound(&global.http_port));
                     site.keys.set("redirect_to_https", true);
                 }
                 site.keys.set("tls", tls);
@@ -211,7 +220,7 @@ fn one_site(
             }
         }
     } else {
-        site.listen.push(bound(port));
+        site.listen.extend(bound(port));
     }
     let is_taken = |other: &DraftSite| {
         other.listen.iter().any(|listen| site.listen.contains(listen))
@@ -239,6 +248,22 @@ fn one_site(
         site.routes.push(route.respond(404));
     }
     cx.draft.sites.push(site);
+}
+
+/// Returns the address of a host of `bind`, or `None` if it is not an IP address.
+fn address(host: &str) -> Option<std::net::IpAddr> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host == "localhost" { Some([127, 0, 0, 1].into()) } else { host.parse().ok() }
+}
+
+/// Returns the listener for a host of `bind`. Another host than an address becomes an address of this
+/// machine only, so that the site is never more open.
+fn bound(host: &str, port: &str) -> String {
+    match address(host) {
+        Some(std::net::IpAddr::V6(address)) => format!("[{address}]:{port}"),
+        Some(address) => format!("{address}:{port}"),
+        None => format!("127.0.0.1:{port}"),
+    }
 }
 
 /// Returns the TLS keys of a site: a certificate from a file, or one that Forebay obtains with

@@ -8,6 +8,8 @@ pub use crate::directive::Directive;
 use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
+/// Maximum number of imports that are replaced.
+const MOST_IMPORTS: usize = 10_000;
 /// Maximum number of words in all files together.
 const MOST_WORDS: usize = 500_000;
 
@@ -31,6 +33,7 @@ pub fn read(file: &Path) -> Result<Vec<Directive>, ImportError> {
         snippets: HashMap::new(),
         count: 0,
         imports: 0,
+        active: Vec::new(),
     };
     let words = parser.words_of(file, None)?;
     let lines = parser.lines(&mut words.into_iter().peekable(), None, 0)?;
@@ -43,6 +46,8 @@ struct Parser {
     snippets: HashMap<String, Vec<Directive>>,
     count: usize,
     imports: usize,
+    /// The snippets and files whose imports are being replaced.
+    active: Vec<String>,
 }
 
 type Words = std::iter::Peekable<std::vec::IntoIter<Word>>;
@@ -155,14 +160,20 @@ impl Parser {
         found: &mut Vec<Directive>,
     ) -> Result<(), ImportError> {
         self.imports += 1;
-        if depth > DEEPEST_BLOCK || self.imports > 10_000 {
-            return Err(ImportError::at(
-                &line.place,
-                "imports lead back to themselves",
-                "remove this import",
-            ));
-        }
         let name = line.arg(0);
+        let problem = if self.active.iter().any(|active| active == name) {
+            Some(("imports lead back to themselves".to_owned(), "remove this import"))
+        } else if depth > DEEPEST_BLOCK {
+            let message = format!("blocks and imports are more than {DEEPEST_BLOCK} deep");
+            Some((message, "write these lines in place of an import"))
+        } else if self.imports > MOST_IMPORTS {
+            Some((format!("there are more than {MOST_IMPORTS} imports"), "remove some of them"))
+        } else {
+            None
+        };
+        if let Some((message, next)) = problem {
+            return Err(ImportError::at(&line.place, message, next));
+        }
         if let Some(snippet) = self.snippets.get(name) {
             let mut copy = copied(snippet, &line.args[1..]);
             if let Some(block) = &line.block {
@@ -173,7 +184,9 @@ impl Parser {
                 let message = format!("the imports make more than {MOST_WORDS} words");
                 return Err(ImportError::at(&line.place, message, "remove some of them"));
             }
+            self.active.push(name.to_owned());
             found.extend(self.expand(copy, depth + 1)?);
+            self.active.pop();
             return Ok(());
         }
         let Some(files) = matching(&self.dir.join(name)) else {
@@ -184,7 +197,9 @@ impl Parser {
             let words = self.words_of(path, Some(&line.place))?;
             let lines = self.lines(&mut words.into_iter().peekable(), None, 0)?;
             let lines = copied(&lines, &line.args[1..]);
+            self.active.push(name.to_owned());
             found.extend(self.expand(lines, depth + 1)?);
+            self.active.pop();
         }
         Ok(())
     }
@@ -404,6 +419,17 @@ mod tests {
             let found = parse(text).unwrap_err();
             assert!(found.contains(error), "{text}: {found}");
         }
+        let chain = |count: usize, lines: &str| {
+            let snippet =
+                |n: usize| format!("(s{n}) {{\n{}}}\n", lines.replace('N', &(n + 1).to_string()));
+            (0..count).map(snippet).collect::<String>()
+                + &format!("(s{count}) {{\n}}\na {{\n import s0\n}}\n")
+        };
+        assert!(parse(&chain(16, " import sN\n")).is_ok());
+        let found = parse(&chain(16, " import sN\n import sN\n")).unwrap_err();
+        assert!(found.contains("more than 10000 imports"), "{found}");
+        let found = parse(&chain(60, " import sN\n")).unwrap_err();
+        assert!(found.contains("more than 40 deep"), "{found}");
         assert!(parse(&"a {\n".repeat(1_000)).unwrap_err().contains("deep"));
     }
 }

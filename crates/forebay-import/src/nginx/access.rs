@@ -2,6 +2,7 @@
 
 use super::Cx;
 use super::auth_copies::{AuthCopy, auth_copies, copied};
+use super::auth_server;
 use super::names;
 use super::scope::Scope;
 use super::syntax::Directive;
@@ -150,15 +151,13 @@ fn subrequest(cx: &mut Cx<'_>, scope: &Scope<'_>, gate: &mut Gate) {
     else {
         return;
     };
-    let path = directive.arg(0);
-    let target = auth_target(scope, path);
-    let Some(target) = target.filter(|_| cx.keys.route("forward_auth")) else {
-        let next =
-            "let a server decide with `forward_auth = { to = \"URL\" }`, if this version has it";
-        gate.closed = Some(cx.note(directive, next));
-        return;
+    let mut table = match auth_server::table(cx, scope, directive.arg(0)) {
+        Ok(table) => table,
+        Err(next) => {
+            gate.closed = Some(cx.note(directive, next));
+            return;
+        }
     };
-    let mut table = Table::default().with("to", target);
     let copies = auth_copies(scope);
     if copies.iter().any(|copy| copy.name != copy.answer) {
         let mut renamed = Table::default();
@@ -170,39 +169,6 @@ fn subrequest(cx: &mut Cx<'_>, scope: &Scope<'_>, gate: &mut Gate) {
     }
     table.set_some("user", user(scope));
     gate.keys.set("forward_auth", table);
-}
-
-/// Returns the URL that the location of `auth_request` passes requests to.
-fn auth_target(scope: &Scope<'_>, path: &str) -> Option<String> {
-    let mut locations = scope.every("location");
-    let location =
-        locations.find(|location| location.args.last().is_some_and(|last| last == path))?;
-    // Forebay asks the server itself, so nothing else in the location would count.
-    let decides = ["if", "return", "rewrite", "try_files", "limit_except"];
-    if location.inside().iter().any(|inner| decides.contains(&inner.name.as_str())) {
-        return None;
-    }
-    let pass = location.inside().iter().find(|inner| inner.name == "proxy_pass")?;
-    let url = with_server(scope, pass.arg(0))?;
-    let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
-    let url = if has_path { url } else { format!("{url}{path}") };
-    (!url.contains('$') && url.starts_with("http")).then_some(url)
-}
-
-/// Returns a URL with the address of its server in place of the name of an `upstream`. Returns `None`
-/// if the `upstream` has several servers.
-fn with_server(scope: &Scope<'_>, url: &str) -> Option<String> {
-    let (scheme, rest) = url.split_once("://")?;
-    let end = rest.find('/').unwrap_or(rest.len());
-    let (name, path) = rest.split_at(end);
-    let Some(upstream) = scope.every("upstream").find(|upstream| upstream.arg(0) == name) else {
-        return Some(url.to_owned());
-    };
-    let mut servers = upstream.inside().iter().filter(|inner| inner.name == "server");
-    match (servers.next(), servers.next()) {
-        (Some(only), None) => Some(format!("{scheme}://{}{path}", only.arg(0))),
-        _ => None,
-    }
 }
 
 /// Returns the field with the user's name in the answers of the server of `auth_request`.

@@ -48,7 +48,32 @@ pub fn routes<'a>(
     };
     out.extend(of_here(cx, server, &here));
     out.extend(near_scripts(cx, server, &here));
+    out.extend(line_feed(server, &here, &out));
     out
+}
+
+/// Returns the route for paths with a line feed at their end, if the location restricts access.
+/// nginx's `$` also matches before this line feed, but the conditions of routes do not match there.
+fn line_feed<'a>(
+    server: &TranslatedServer<'a>,
+    here: &Here<'_, 'a>,
+    routes: &[DraftRoute],
+) -> Option<DraftRoute> {
+    let LocationKind::Regex { text, .. } = here.location.kind else { return None };
+    let is_refusal = |route: &DraftRoute| match route.keys.get("respond") {
+        Some(Value::Table(reply)) => {
+            matches!(reply.get("status"), Some(Value::Number(400..)))
+        }
+        _ => route.has_gate() || route.keys.get("internal").is_some(),
+    };
+    if !pattern::has_end(text) || !routes.iter().any(is_refusal) {
+        return None;
+    }
+    let all = Matcher { regex: Some("\\n$".into()), ..Matcher::default() };
+    let mut route = here.route(server).respond(403);
+    route.matcher = all.within(here.region.unwrap_or("/"))?;
+    route.comments.push("In nginx, `$` also matches before a line feed at the end.".into());
+    Some(route)
 }
 
 /// Returns the route for paths such as `/a.php.bak`, which `location ~ \.php` sends to an
@@ -183,7 +208,13 @@ pub fn of_here<'a>(
     server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
 ) -> Vec<DraftRoute> {
-    let comments = cx.note_unread(here.location.scope.own());
+    let mut comments = cx.note_unread(here.location.scope.own());
+    let own = here.location.directive.map(Directive::inside).unwrap_or_default();
+    for limit in own.iter().filter(|inner| inner.name == "limit_conn") {
+        let next =
+            "connections are limited for all sites: connections_per_address of [server.limits]";
+        comments.push(cx.note(limit, next));
+    }
     if internal::serves_subrequests(server, here.location) {
         return vec![only_nginx(server, here)];
     }
@@ -416,6 +447,13 @@ fn answers<'a>(
     };
     if let Some(routes) = maps::routes(cx, server, here, pass, &base) {
         return routes;
+    }
+    let kind = pass.name.trim_end_matches("_pass");
+    let passes = ["proxy", "fastcgi", "scgi", "uwsgi"].into_iter().find(|name| *name == kind);
+    let fields = passes.and_then(|kind| scope.nearest(&format!("{kind}_pass_request_headers")));
+    if let Some(directive) = fields.filter(|fields| fields.arg(0) == "off") {
+        let next = "the server would get the client's fields: check that it does not believe them";
+        return vec![base.closed(cx.note(directive, next))];
     }
     let mut after = None;
     let outcome = match pass.name.as_str() {

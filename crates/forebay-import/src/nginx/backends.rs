@@ -403,6 +403,20 @@ const STANDARD: [&str; 28] = [
     "HTTP_X_FORWARDED_PROTO",
 ];
 
+/// The variables of [`STANDARD`] that may have a fixed value.
+const REPLACEABLE: [&str; 10] = [
+    "AUTH_USER",
+    "DOCUMENT_ROOT",
+    "HTTPS",
+    "HTTP_HOST",
+    "HTTP_X_FORWARDED_PROTO",
+    "REMOTE_USER",
+    "REQUEST_SCHEME",
+    "SERVER_ADDR",
+    "SERVER_NAME",
+    "SERVER_PORT",
+];
+
 /// Translates the parameters of a FastCGI, SCGI or uwsgi server.
 fn parameters(
     cx: &mut Cx<'_>,
@@ -416,8 +430,13 @@ fn parameters(
         let is_standard = STANDARD.contains(&key);
         let is_fixed = !super::variables::has_variables(param.arg(1));
         match (is_fixed, is_standard) {
-            // Forebay sends its own values. Only these three may have a fixed value instead.
-            (true, true) if !matches!(key, "SERVER_NAME" | "REQUEST_SCHEME" | "SERVER_PORT") => {}
+            // Forebay sends its own values. Only these may have a fixed value instead.
+            (true, true) if !REPLACEABLE.contains(&key) || param.arg(1).is_empty() => {}
+            (false, true) if key == "HTTPS" && param.arg(1) != "$https" => {
+                let next = "Forebay sends HTTPS=on for clients with TLS: write a fixed value in \
+                            `params`, or name the proxy before Forebay in `trusted_proxies`";
+                route.comments.push(cx.note(param, next));
+            }
             (false, true) => {}
             (true, _) => table.table("params").set(key, param.arg(1)),
             (false, false)

@@ -325,8 +325,13 @@ fn meaning(
         },
         [variable] => match moved(cx, variable) {
             Some(pairs) => Meaning::Moved(pairs),
-            None => Meaning::Unknown,
+            // A variable is true unless it is empty or "0".
+            None => compared(cx, server, (variable, "~", "^([^0]|0.)")),
         },
+        ["$request_uri", operator, text] if operator.starts_with('~') => {
+            target(cx, directive, operator, text)
+                .unwrap_or_else(|| when(cx.keys, "request_uri", operator, text))
+        }
         [variable, operator, text] => compared(cx, server, (variable, operator, text)),
         // The text was an empty text in quotation marks, which `words` has removed.
         [variable, operator] => compared(cx, server, (variable, operator, "")),
@@ -366,23 +371,50 @@ fn compared(
     match variable.trim_start_matches('$') {
         "request_method" => methods(operator, text),
         "scheme" | "https" | "server_port" => scheme(cx, server, variable, operator, text),
-        "request_uri" | "uri" | "document_uri" if operator.starts_with('~') => {
-            let of_query = text.contains("\\?");
-            let found = if of_query {
-                None
-            } else {
-                classify(text, operator == "~*", cx.keys, Use::Exact).ok()
-            };
-            match found {
-                Some(found) => Meaning::Requests(Box::new((found.matcher.clone(), Some(found)))),
-                None => Meaning::Unknown,
-            }
-        }
-        "request_uri" | "uri" if operator == "=" && crate::pattern::is_path(text) => {
+        "uri" | "document_uri" if operator.starts_with('~') => path(cx, operator, text),
+        "uri" | "document_uri" if operator == "=" && crate::pattern::is_path(text) => {
             Meaning::Requests(Box::new((Matcher::path(text), None)))
         }
         name => when(cx.keys, name, operator, text),
     }
+}
+
+/// Returns the meaning of a comparison of the path with an expression.
+fn path(cx: &Cx<'_>, operator: &str, text: &str) -> Meaning {
+    match classify(text, operator == "~*", cx.keys, Use::Exact) {
+        Ok(found) => Meaning::Requests(Box::new((found.matcher.clone(), Some(found)))),
+        Err(_) => Meaning::Unknown,
+    }
+}
+
+/// Returns the meaning of a comparison of `$request_uri` with an expression, if a condition on the
+/// path has the same effect or closes more requests.
+fn target(cx: &Cx<'_>, directive: &Directive, operator: &str, text: &str) -> Option<Meaning> {
+    if text.contains("\\?") {
+        return None;
+    }
+    let block = directive.inside();
+    // Only a condition on the path has groups. A redirect restricts nothing.
+    let has_groups = |inner: &Directive| {
+        let is_group =
+            |at: usize, arg: &str| arg[at + 1..].starts_with(|c: char| c.is_ascii_digit());
+        let mut args = inner.args.iter();
+        args.any(|arg| arg.match_indices('$').any(|(at, _)| is_group(at, arg)))
+    };
+    let is_refused =
+        |inner: &Directive| inner.name == "return" && inner.arg(0).starts_with(['4', '5']);
+    let meaning = path(cx, operator, text);
+    let is_start = match &meaning {
+        Meaning::Requests(of) => {
+            of.0.regex.is_none()
+                && of.0.suffixes.is_empty()
+                && of.0.paths.iter().all(|path| path.ends_with('*'))
+        }
+        _ => false,
+    };
+    let closes = block.iter().any(is_refused) && is_start && text.starts_with("^/");
+    let moves = block.iter().any(has_groups) && !block.iter().any(is_refused);
+    (closes || moves).then_some(meaning)
 }
 
 /// Returns the meaning of a comparison with `$request_method`.
@@ -458,28 +490,22 @@ fn when(keys: &Keys, name: &str, operator: &str, text: &str) -> Meaning {
     if name == "host" && of_host.is_none() {
         return Meaning::Unknown;
     }
-    // A variable is also empty if its field, cookie or parameter has an empty value.
-    let is_not = is_not != (text.is_empty() && mark.is_empty());
     let value = match (text, mark) {
         _ if of_host.is_some() => Value::from(of_host.unwrap_or_default()),
-        ("", "") => Value::from("~."),
         // nginx compares this text as it is, but `when` would read it as an expression.
         (text, "") if text.starts_with('~') => return Meaning::Unknown,
         (text, mark) => Value::Text(format!("{mark}{text}")),
     };
-    let named = |start: &str| name.strip_prefix(start).filter(|rest| !rest.is_empty());
     let mut when = Table::default();
-    if let Some(cookie) = named("cookie_") {
-        when.table("cookie").set(cookie, value);
-    } else if let Some(parameter) = named("arg_") {
-        when.table("query").set(parameter, value);
-    } else if let Some(field) = named("http_") {
-        when.table("header").set(&field.replace('_', "-"), value);
+    let is_variable = ["arg_", "cookie_", "http_"].iter().any(|start| name.starts_with(start))
+        || matches!(name, "request_uri" | "args" | "query_string");
+    if is_variable && keys.has("When", "variable") {
+        when.table("variable").set(name, value);
     } else if name == "ssl_client_verify" && text == "SUCCESS" && mark.is_empty() {
         when.set("client_certificate", true);
     } else if name == "remote_addr" && text.parse::<std::net::IpAddr>().is_ok() {
         when.set("client", vec![text]);
-    } else if name == "host" || name == "http_host" {
+    } else if name == "host" {
         when.table("header").set("Host", value);
     } else {
         return Meaning::Unknown;

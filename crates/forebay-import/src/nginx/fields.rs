@@ -152,6 +152,12 @@ fn reply_fields(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
             route.comments.push(cx.note(field, "Forebay sets this field itself: remove the line"));
             continue;
         }
+        let is_changed = ["rewrite", "fallback_to"].iter().any(|key| route.keys.get(key).is_some());
+        if is_changed && (field.arg(1).contains("$uri") || field.arg(1).contains("$document_uri")) {
+            let next = "{path} is the path after `rewrite`: write another value if it must be the \
+                        client's path";
+            route.comments.push(cx.note(field, next));
+        }
         let value = match text_of(cx, variables, field.arg(1)) {
             Ok(value) if value.is_empty() => continue,
             Ok(value) => value,

@@ -95,7 +95,29 @@ pub fn routes(
             routes.push(route);
         }
     }
+    if let Base::Alias { prefix, dir } = &found
+        && !base.passes_on()
+        && !prefix.ends_with('/')
+        && base.matcher.paths[..] == [format!("{prefix}*")]
+        && alias_as_root(prefix, dir).is_none()
+    {
+        routes.extend(beside_alias(cx, prefix, dir, base));
+    }
     routes
+}
+
+/// Returns the routes for the paths of `location /x { alias /dir; }` that are not below `/x/`: nginx
+/// adds a slash to `/x`, and looks for other paths beside the directory.
+fn beside_alias(cx: &Cx<'_>, prefix: &str, dir: &str, base: &DraftRoute) -> Vec<DraftRoute> {
+    let rest = missing(base.clone(), "No later route may answer these paths.".into());
+    let to = crate::template::literal(&format!("{prefix}/"), cx.keys);
+    let to = crate::template::redirect_target(&to, true, cx.keys);
+    let is_target = crate::template::is_redirect_target(&to) && files::is_directory(dir);
+    let mut slash = base.clone();
+    slash.keys = Table::default();
+    slash.matcher.paths = vec![prefix.to_owned()];
+    let slash = is_target.then(|| slash.redirect(&to, 301));
+    slash.into_iter().chain([rest]).collect()
 }
 
 /// Returns the directory for each part of a matcher's paths. For a path with `*`, Forebay looks up

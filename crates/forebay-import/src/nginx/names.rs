@@ -97,6 +97,10 @@ pub const READ: &[&str] = &[
     "proxy_next_upstream",
     "proxy_next_upstream_tries",
     "proxy_pass",
+    "proxy_pass_request_headers",
+    "fastcgi_pass_request_headers",
+    "scgi_pass_request_headers",
+    "uwsgi_pass_request_headers",
     "proxy_read_timeout",
     "proxy_redirect",
     "proxy_request_buffering",
@@ -129,6 +133,7 @@ pub const READ: &[&str] = &[
     "ssl_certificate",
     "ssl_certificate_key",
     "ssl_client_certificate",
+    "ssl_ocsp",
     "ssl_protocols",
     "ssl_stapling_file",
     "ssl_verify_client",
@@ -252,7 +257,6 @@ const NEEDLESS: &[&str] = &[
     "proxy_max_temp_file_size",
     "proxy_pass_header",
     "proxy_pass_request_body",
-    "proxy_pass_request_headers",
     "proxy_send_timeout",
     "proxy_socket_keepalive",
     "proxy_ssl_protocols",
@@ -326,10 +330,36 @@ pub fn is_needless(name: &str) -> bool {
 /// Returns true for a directive that may restrict access and has no translation. Its location is
 /// then closed.
 pub fn restricts(name: &str) -> bool {
-    const STARTS: [&str; 7] =
-        ["auth_", "access_by", "rewrite_by", "secure_link", "modsecurity", "naxsi", "js_access"];
-    let is_gate = STARTS.iter().any(|start| name.starts_with(start));
-    is_gate || matches!(name, "include" | "perl" | "SecRulesEnabled" | "BasicRule" | "geoip2_deny")
+    const STARTS: [&str; 13] = [
+        "auth_",
+        "access_by",
+        "rewrite_by",
+        "secure_link",
+        "modsecurity",
+        "naxsi",
+        "js_access",
+        "shib_",
+        "testcookie",
+        "wallarm_mode",
+        "app_protect",
+        "accesskey",
+        "waf",
+    ];
+    const NAMES: [&str; 8] = [
+        "include",
+        "perl",
+        "SecRulesEnabled",
+        "BasicRule",
+        "geoip2_deny",
+        // The server would get another request than from nginx.
+        "proxy_method",
+        "proxy_set_body",
+        // Forebay follows symbolic links that nginx would not follow.
+        "disable_symlinks",
+    ];
+    // `auth_delay` only slows refusals down.
+    let is_gate = STARTS.iter().any(|start| name.starts_with(start)) && name != "auth_delay";
+    is_gate || NAMES.contains(&name)
 }
 
 /// Returns true for a directive that answers requests and has no translation.
@@ -357,6 +387,14 @@ pub fn answers(name: &str) -> bool {
 pub fn next_step(name: &str) -> &'static str {
     match name {
         "include" => "the file does not exist: copy it here, and import again",
+        "auth_delay" => "Forebay limits the rate of wrong passwords: remove the line",
+        "proxy_method" | "proxy_set_body" => {
+            "let the application accept the client's request, then remove `respond`"
+        }
+        "disable_symlinks" => "check the symbolic links of the directory, then remove `respond`",
+        "ssl_ocsp" => {
+            "revoked client certificates are not looked up: issue certificates with a short lifetime"
+        }
         "mail" => "Forebay has no mail proxy: keep nginx for this block",
         "ssi_silent_errors" => "write <!--#config errmsg=\"\" --> into the pages",
         "mirror_request_body" => "see `max_body` of `mirror`",

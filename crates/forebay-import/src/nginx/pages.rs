@@ -18,13 +18,14 @@ pub fn pages(cx: &mut Cx<'_>, scope: &Scope<'_>, locations: &[Location<'_>]) -> 
         // These are no error pages: `error_page 404 = /x` answers for missing files, and 497 means
         // plain HTTP on a TLS port.
         let changes = codes.iter().any(|code| code.starts_with('='));
-        if (changes || to.starts_with('@')) && codes.iter().any(|code| code == "404")
+        let status = codes.iter().find_map(|code| code.strip_prefix('=')?.parse::<u16>().ok());
+        let has_page = status.is_some() && file(cx, to, locations).is_some();
+        if (changes || to.starts_with('@')) && !has_page && codes.iter().any(|code| code == "404")
             || codes.iter().all(|code| code == "497")
             || codes.iter().all(|code| code == "503") && closes(scope.own())
         {
             continue;
         }
-        let status = codes.iter().find_map(|code| code.strip_prefix('=')?.parse::<u16>().ok());
         let is_status = |status: u16| status == 200 || (400..=599).contains(&status);
         let has_status = status.is_some_and(is_status) && cx.keys.has("ErrorPage", "status");
         let is_known = (!changes || has_status) && cx.keys.route("error_pages");

@@ -36,8 +36,14 @@ pub fn invalid(cx: &Cx<'_>, server: &TranslatedServer<'_>, scope: &Scope<'_>) ->
         (false, true) => return None,
     }
     if !valid.is_empty() {
-        let header = Table::default().with("Referer", Value::List(valid));
-        when.set("not", Table::default().with("header", header));
+        // A second Referer must not make the first one valid.
+        let (key, name) = if cx.keys.has("When", "variable") {
+            ("variable", "http_referer")
+        } else {
+            ("header", "Referer")
+        };
+        let valid = Table::default().with(name, Value::List(valid));
+        when.set("not", Table::default().with(key, valid));
     }
     (!when.is_empty()).then(|| Matcher { when, ..Matcher::default() })
 }

@@ -20,6 +20,13 @@ impl<'a> Scope<'a> {
         Self { levels }
     }
 
+    /// Returns the scope of the block of `directive`, which one of these blocks contains.
+    pub fn of(&self, directive: &'a Directive) -> Self {
+        let has_it = |level: &&'a [Directive]| level.iter().any(|own| std::ptr::eq(own, directive));
+        let at = self.levels.iter().rposition(has_it).unwrap_or(0);
+        Self { levels: self.levels[..=at].to_vec() }.inside(directive.inside())
+    }
+
     /// Returns the directives of the innermost block.
     pub fn own(&self) -> &'a [Directive] {
         self.levels.last().copied().unwrap_or_default()

@@ -304,9 +304,10 @@ fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &SitePart) 
 fn client_certificates(cx: &mut Cx<'_>, scope: &Scope<'_>, tls: &mut Table) -> Option<()> {
     let verify = scope.nearest("ssl_verify_client").filter(|verify| verify.arg(0) != "off");
     let Some(verify) = verify else { return Some(()) };
-    if let Some(list) = scope.nearest("ssl_crl") {
-        // Without the list, revoked certificates would be valid.
-        cx.note(list, super::names::next_step("ssl_crl"));
+    let ocsp = scope.nearest("ssl_ocsp").filter(|ocsp| ocsp.arg(0) != "off");
+    if let Some(list) = scope.nearest("ssl_crl").or(ocsp) {
+        // Without the list or the check, revoked certificates would be valid.
+        cx.note(list, super::names::next_step(&list.name));
         return None;
     }
     let file = scope.value("ssl_client_certificate").map(|file| files::below(&cx.dir, file));

@@ -50,7 +50,11 @@ impl ForwardAuth {
                     let value = Template::of(vec![TemplatePart::Value(value)]);
                     change(name, RequestChange::Set(value))
                 });
-        let changes: Vec<_> = removed.into_iter().chain(set).collect();
+        let own = &settings.request_headers;
+        let is_own =
+            |field: &RequestField| own.iter().any(|own| own.name.eq_ignore_ascii_case(&field.name));
+        let fixed = removed.into_iter().chain(set).filter(|field| !is_own(field));
+        let changes: Vec<_> = fixed.chain(own.iter().cloned()).collect();
         Self { server, settings, fields: RequestFields::new(&changes) }
     }
 

@@ -1,0 +1,21 @@
+//! Names the lines that close a whole site.
+
+use crate::draft::{Draft, DraftRoute, Note};
+use crate::matcher::Matcher;
+
+/// Adds to each note whose route closes a whole site the name of this site.
+pub fn name_sites(draft: &mut Draft) {
+    for site in &draft.sites {
+        let is_whole = |route: &&DraftRoute| {
+            route.comments.iter().any(|comment| comment == crate::draft::CLOSED)
+                && route.matcher.covers(&Matcher::path("/*"))
+        };
+        let Some(route) = site.routes.iter().find(is_whole) else { continue };
+        let names = if site.hosts.is_empty() { &site.listen } else { &site.hosts };
+        let name = names.first().map_or("", String::as_str);
+        let is_reason = |note: &&mut Note| route.comments.contains(&note.comment());
+        if let Some(note) = draft.notes.0.iter_mut().rfind(is_reason) {
+            note.next.push_str(&format!("; this line closes all of {name}"));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Translations of Caddyfiles whose rules a careless translation would lose.
+
+use forebay_import::{Imported, Language, import};
+
+/// Returns the translation of a site with these lines.
+fn site(lines: &str) -> Imported {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("Caddyfile");
+    std::fs::write(&file, format!("http://a.example {{\n{lines}\n}}\n")).unwrap();
+    let imported = import(Language::Caddy, &file).unwrap();
+    if let Err(error) = forebay_conf::parse(&imported.toml, "site.toml", dir.path()) {
+        panic!("{}\n{}", imported.toml, error.plain());
+    }
+    imported
+}
+
+fn routes(toml: &str) -> Vec<&str> {
+    toml.split("[[site.route]]").skip(1).collect()
+}
+
+#[test]
+fn matchers_become_conditions() {
+    for (matcher, wanted) in [
+        ("path *.bak /secret/*", r"path_regex = '~*(?:\.bak$|^/secret/)'"),
+        ("path /a/*/b", "path_regex = \"~*^/a/[^/]*/b$\""),
+        ("path *draft*", "path_regex = \"~*draft\""),
+        ("path /Secret/*", "path_regex = \"~*^/Secret/\""),
+        ("path *.BAK", r"path_regex = '~*\.BAK$'"),
+        ("header User-Agent *bot*", "header = { User-Agent = \"~bot\" }"),
+        ("header X-A b*", "header = { X-A = \"~^b\" }"),
+        ("header X-A *", "header = { X-A = \"~.*\" }"),
+        ("header !X-A", "header = { X-A = false }"),
+        ("header_regexp X-A ^a+$", "header = { X-A = \"~^a+$\" }"),
+        ("header_regexp name X-A a|b", "header = { X-A = \"~a|b\" }"),
+        ("query a=1 a=2", "query = { a = [\"1\", \"2\"] }"),
+        ("query b=*", "query = { b = true }"),
+        ("host b.example", r"header = { Host = '~*^b\.example\.?(:[0-9]*)?$' }"),
+        ("{\npath /a/*\npath /b/*\n}", "path_regex = \"~*^(?:/a/|/b/)\""),
+        ("{\nheader X-A 1\nheader X-A 2\n}", "header = { X-A = [\"1\", \"2\"] }"),
+        ("not remote_ip 10.0.0.0/8", "not = { client = [\"10.0.0.0/8\"] }"),
+        (
+            "not {\nmethod GET\nheader X-A 1\n}",
+            "not = { method = [\"GET\"], header = { X-A = \"1\" } }",
+        ),
+    ] {
+        let toml = site(&format!("@b {matcher}\nrespond @b 403\nreverse_proxy 127.0.0.1:9")).toml;
+        let all = routes(&toml);
+        assert!(all[0].contains(wanted) && all[0].contains("403"), "{matcher}:\n{toml}");
+        assert!(all[1].contains("proxy ="), "{matcher}:\n{toml}");
+    }
+}
+
+#[test]
+fn a_matcher_without_a_translation_closes_the_site_and_says_so() {
+    for matcher in [
+        "path /a[bc]/*",
+        "path /a%2fb",
+        "expression true",
+        "query a=1 b=2",
+        "not path /a/*",
+        "header X-A {x}",
+    ] {
+        let imported = site(&format!("@b {matcher}\nrespond @b 403\nreverse_proxy 127.0.0.1:9"));
+        let all = routes(&imported.toml);
+        assert!(all[0].contains("403") && all[0].contains("\"/*\""), "{}", imported.toml);
+        let notes: Vec<String> = imported.notes.iter().map(ToString::to_string).collect();
+        assert!(
+            notes.iter().any(|note| note.contains("this line closes all of a.example")),
+            "{notes:?}"
+        );
+    }
+}
+
+#[test]
+fn rules_hold_for_other_spellings_of_a_path() {
+    let pass = "reverse_proxy 127.0.0.1:9";
+    for lines in [
+        format!("basic_auth /adm/* {{\na b\n}}\n{pass}"),
+        format!("handle /adm/* {{\nbasic_auth {{\na b\n}}\n{pass}\n}}\n{pass}"),
+        format!("handle_path /adm/* {{\nerror 404\n}}\n{pass}"),
+        format!("waf_plugin /x\n{pass}"),
+        format!("request_body {{\nmax_size many\n}}\n{pass}"),
+    ] {
+        let toml = site(&lines).toml;
+        let all = routes(&toml);
+        let open = all.iter().position(|route| route.contains("proxy ="));
+        let closed = all.iter().position(|route| {
+            route.contains("403")
+                && (route.contains("path_regex = \"~*^/adm/")
+                    || route.contains("\"/*\"")
+                    || route.contains("\"/x\""))
+        });
+        assert!(
+            closed.is_some() && open.is_none_or(|open| closed.unwrap() < open),
+            "{lines}:\n{toml}"
+        );
+    }
+    let toml = site(&format!("request_body {{\nmax_size 10MB\n}}\n{pass}")).toml;
+    assert!(toml.contains("max_body = \"10000000\""), "{toml}");
+}
+
+#[test]
+fn a_site_listens_only_where_caddy_does() {
+    for (bind, wanted) in [
+        ("127.0.0.1 ::1", "listen = [\"127.0.0.1:80\", \"[::1]:80\"]"),
+        ("localhost", "listen = [\"127.0.0.1:80\"]"),
+        ("unix//run/x.sock", "listen = [\"127.0.0.1:80\"]"),
+    ] {
+        let toml = site(&format!("bind {bind}\nrespond hi")).toml;
+        assert!(toml.contains(wanted), "{bind}:\n{toml}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("Caddyfile");
+    std::fs::write(&file, "{\ndefault_bind 127.0.0.1\n}\nhttp://a.example {\nrespond hi\n}\n")
+        .unwrap();
+    let toml = import(Language::Caddy, &file).unwrap().toml;
+    assert!(toml.contains("listen = [\"127.0.0.1:80\"]"), "{toml}");
+}
