@@ -10,6 +10,8 @@ use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
 /// Maximum number of words in all files together.
 const MOST_WORDS: usize = 500_000;
+/// The largest number of imports that are followed.
+const MOST_IMPORTS: usize = 10_000;
 
 /// A word of a Caddyfile, with the line that contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,12 +157,12 @@ impl Parser {
         found: &mut Vec<Directive>,
     ) -> Result<(), ImportError> {
         self.imports += 1;
-        if depth > DEEPEST_BLOCK || self.imports > 10_000 {
-            return Err(ImportError::at(
-                &line.place,
-                "imports lead back to themselves",
-                "remove this import",
-            ));
+        if depth > DEEPEST_BLOCK || self.imports > MOST_IMPORTS {
+            let message = format!(
+                "imports are more than {DEEPEST_BLOCK} deep or more than {MOST_IMPORTS}: perhaps they \
+                 lead back to themselves"
+            );
+            return Err(ImportError::at(&line.place, message, "remove this import"));
         }
         let name = line.arg(0);
         if let Some(snippet) = self.snippets.get(name) {
@@ -399,7 +401,7 @@ mod tests {
             ("a\n}\n", ":2: a } ends no block"),
             ("a \"b", ":1: the quotation mark"),
             ("a <<X\nb\n", ":1: this text has no end"),
-            ("(s) {\n import s\n}\na {\n import s\n}\n", "imports lead back"),
+            ("(s) {\n import s\n}\na {\n import s\n}\n", "lead back"),
         ] {
             let found = parse(text).unwrap_err();
             assert!(found.contains(error), "{text}: {found}");
