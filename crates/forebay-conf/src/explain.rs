@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::duration::parse_duration;
 use crate::error::Problem;
 use crate::file::places;
 use crate::foreign;
@@ -65,6 +66,10 @@ fn wrong_type(message: &str, span: &Range<usize>) -> Option<Problem> {
     let rest = message.strip_prefix("invalid type: ");
     let rest = rest.or_else(|| message.strip_prefix("invalid value: "))?;
     let (found, expected) = rest.rsplit_once(", expected ")?;
+    if let Some(help) = short_form(found, expected) {
+        let problem = Problem::new(span, format!("expected a table, found {found}"));
+        return Some(problem.label("wrong type").help(help));
+    }
     let (expected, help) = match expected {
         "usize" | "u64" => ("a whole number, 0 or more", "write it in digits, without quotes"),
         "u16" => ("a whole number from 0 to 65535", "write it in digits, without quotes"),
@@ -86,6 +91,21 @@ fn wrong_type(message: &str, span: &Range<usize>) -> Option<Problem> {
     let help = if help.is_empty() { format!("write {expected}") } else { help.to_owned() };
     let problem = Problem::new(span, format!("expected {expected}, found {found}"));
     Some(problem.label("wrong type").help(help))
+}
+
+/// Returns help for a rate or a lifetime that is typed in place of a table.
+fn short_form(found: &str, expected: &str) -> Option<String> {
+    let typed = found.strip_prefix("string ")?;
+    let text = typed.trim_matches('"');
+    match expected {
+        "a table" if text.starts_with(|c: char| c.is_ascii_digit()) && text.contains('/') => {
+            Some(format!("a rate is a key of the table: {{ rate = {typed} }}"))
+        }
+        "true, false or a table" if parse_duration(text).is_ok() => {
+            Some(format!("a lifetime is a key of the table: {{ valid = {typed} }}"))
+        }
+        _ => None,
+    }
 }
 
 const HELP_STRING: &str = "write a text in quotes";

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::io::Read;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use glob::{MatchOptions, Pattern, glob_with};
@@ -31,6 +33,13 @@ pub(crate) fn main_file(path: &Path) -> Result<Sources, ConfError> {
         let problem = Problem::nowhere(format!("cannot read {name}: {why}"));
         ConfError::elsewhere(problem.help("give the path of a configuration file in TOML"))
     };
+    // To open a FIFO without a writer would wait for ever.
+    let found = std::fs::metadata(path).map_err(|error| refuse(reason(&error)))?;
+    let is_pipe = found.file_type().is_fifo() && is_of_descriptor(path);
+    if !found.is_file() && !is_pipe {
+        let why = if found.is_dir() { "Is a directory" } else { "it is not a file" };
+        return Err(refuse(why.to_owned()));
+    }
     let file = std::fs::File::open(path).map_err(|error| refuse(reason(&error)))?;
     let absolute = std::path::absolute(path).map_err(|error| refuse(reason(&error)))?;
     match text_of(file) {
@@ -42,6 +51,12 @@ pub(crate) fn main_file(path: &Path) -> Result<Sources, ConfError> {
         }
         Err(Unreadable::NotUtf8(bytes)) => Err(ConfError::elsewhere(not_utf8(&name, &bytes))),
     }
+}
+
+/// Returns true if the path names an open descriptor, such as the pipe of a shell's `<(command)`.
+fn is_of_descriptor(path: &Path) -> bool {
+    let places = ["/dev/fd/", "/dev/stdin", "/proc/self/fd/"];
+    places.iter().any(|place| path.as_os_str().as_bytes().starts_with(place.as_bytes()))
 }
 
 /// Adds the files that the configuration file includes, directly or through other files.

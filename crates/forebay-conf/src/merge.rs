@@ -287,6 +287,14 @@ fn own_key(defaults: &Tree<'_>) -> Option<Problem> {
     ))
 }
 
+/// A fault in the names of `use`.
+enum UseFault {
+    /// A set leads back to itself.
+    Itself,
+    /// Sets use sets more than [`DEEPEST`] deep.
+    TooDeep,
+}
+
 /// The tables `[set.NAME]`.
 struct Sets<'s>(Tree<'s>);
 
@@ -300,31 +308,48 @@ impl Sets<'_> {
                 problems.extend(self.unknown(set));
             }
             let mut way = Vec::new();
-            if self.comes_back(name.get_ref(), &mut way, &mut done) {
+            if let Some(fault) = self.fault_of(name.get_ref(), &mut way, &mut done) {
                 let span = set.get_ref().as_table();
                 let span = span.and_then(|set| set.get("use")).map_or(name.span(), Spanned::span);
-                let message = format!("the set \"{}\" uses itself", name.get_ref());
-                problems.push(Problem::new(&span, message).help("leave one of the names out"));
+                let name = name.get_ref();
+                let (message, help) = match fault {
+                    UseFault::Itself => {
+                        (format!("the set \"{name}\" uses itself"), "leave one of the names out")
+                    }
+                    UseFault::TooDeep => (
+                        format!("from the set \"{name}\", sets use sets more than {DEEPEST} deep"),
+                        "name the last sets in `use` directly",
+                    ),
+                };
+                problems.push(Problem::new(&span, message).help(help));
                 break;
             }
         }
         problems
     }
 
-    /// Returns true if a set uses a set of `way`, the sets that led to it, or if that list is too
-    /// long. `done` has the sets that were checked and are correct.
-    fn comes_back(&self, name: &str, way: &mut Vec<String>, done: &mut HashSet<String>) -> bool {
-        if way.iter().any(|of_way| of_way == name) || way.len() > DEEPEST {
-            return true;
+    /// Returns the fault of a set that uses a set of `way`, the sets that led to it, or if that list
+    /// is too long. `done` has the sets that were checked and are correct.
+    fn fault_of(
+        &self,
+        name: &str,
+        way: &mut Vec<String>,
+        done: &mut HashSet<String>,
+    ) -> Option<UseFault> {
+        if way.iter().any(|of_way| of_way == name) {
+            return Some(UseFault::Itself);
+        }
+        if way.len() > DEEPEST {
+            return Some(UseFault::TooDeep);
         }
         if done.contains(name) {
-            return false;
+            return None;
         }
-        let Some(set) = tree::table_at(&self.0, name) else { return false };
+        let set = tree::table_at(&self.0, name)?;
         way.push(name.to_owned());
-        let found = used_by(set).iter().any(|used| self.comes_back(used, way, done));
+        let found = used_by(set).iter().find_map(|used| self.fault_of(used, way, done));
         way.pop();
-        if !found {
+        if found.is_none() {
             done.insert(name.to_owned());
         }
         found

@@ -10,6 +10,7 @@ mod clients;
 mod htaccess;
 mod rules;
 mod store;
+mod texts;
 
 use forebay_conf::{
     AccessLog, Action, Address, App, AppKind, AppServer, ConfError, Fastcgi, Files, Finding,
@@ -65,6 +66,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
         doubtful.chain(sources(plan)).chain(absent_roots(plan)).chain(unused_upstreams(plan));
     let doubtful = doubtful.chain(clients::doubts(plan)).chain(cache::doubts(plan));
     let doubtful = doubtful.chain(htaccess::doubts(plan)).chain(store::doubts(plan));
+    let doubtful = doubtful.chain(texts::doubts(plan));
     let doubtful: Vec<_> = doubtful
         .chain(odd_users)
         .chain(odd_digests)

@@ -397,7 +397,7 @@ fn or_root(target: &[u8]) -> &[u8] {
 }
 
 /// Returns true if a backend may mistake the field `given` for `name`.
-pub(crate) fn is_alike(given: &[u8], name: &str) -> bool {
+pub fn is_alike(given: &[u8], name: &str) -> bool {
     // Some backends treat an underscore, or any other mark, as a hyphen.
     let fold = |byte: &u8| match byte.to_ascii_lowercase() {
         byte if byte.is_ascii_alphanumeric() => byte,

@@ -1,8 +1,11 @@
 //! Compares a request with the conditions of a route.
 
+use std::borrow::Cow;
+
 use forebay_conf::{Matcher, ValueTest, When};
 use forebay_wire::cookies::cookies;
 use forebay_wire::forms::{self, Dialect};
+use forebay_wire::http1::host_of;
 
 use crate::head::Request;
 
@@ -58,7 +61,7 @@ impl Request {
     fn meets_header(&self, name: &str, test: &ValueTest) -> bool {
         // Use the authority, which is also set for an absolute target and over HTTP/2.
         if name.eq_ignore_ascii_case("host") {
-            return test.holds(self.head.authority.map(|span| span.of(&self.bytes)));
+            return test.holds(self.hosts());
         }
         let fields = self.head.fields.iter();
         test.holds(
@@ -66,6 +69,16 @@ impl Request {
                 .filter(|field| field.name.of(&self.bytes).eq_ignore_ascii_case(name.as_bytes()))
                 .map(|field| field.value.of(&self.bytes)),
         )
+    }
+
+    /// Returns the forms of the requested host that a condition may name: as the client sent it, in
+    /// lower case, and without the port and the final dot.
+    fn hosts(&self) -> impl Iterator<Item = Cow<'_, [u8]>> {
+        let authority = self.head.authority.map(|span| span.of(&self.bytes));
+        authority.into_iter().flat_map(|given| {
+            let (lower, host) = (given.to_ascii_lowercase(), host_of(given).to_ascii_lowercase());
+            [Cow::Borrowed(given), lower.into(), host.into()]
+        })
     }
 
     fn meets_cookie(&self, name: &str, test: &ValueTest) -> bool {

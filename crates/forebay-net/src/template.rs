@@ -125,24 +125,25 @@ impl Request {
     /// lower case, so that all spellings of a resource have one value.
     pub fn mapped<'m>(&self, map: &'m ValueMap) -> &'m Template {
         let mut key = Vec::new();
-        for part in map.from.parts() {
-            match part {
-                TemplatePart::Text(text) => key.extend_from_slice(text.as_bytes()),
-                TemplatePart::Value(Placeholder::Path) => key.extend_from_slice(&self.path),
-                TemplatePart::Value(Placeholder::Rest) => key.extend_from_slice(self.rest()),
-                TemplatePart::Value(Placeholder::Prefix) => {
-                    let prefix = &self.path[..self.rest.start];
-                    key.extend_from_slice(prefix.strip_suffix(b"/").unwrap_or(prefix));
-                }
-                TemplatePart::Value(Placeholder::Host) => {
-                    key.extend(self.plain_host().unwrap_or_default().to_ascii_lowercase());
-                }
-                TemplatePart::Value(value) => {
-                    self.append(value, Escape::Field, UrlPart::Path, &mut key);
-                }
-            }
-        }
+        map.from.parts().iter().for_each(|part| self.append_normalized(part, &mut key));
         map.value(&key)
+    }
+
+    /// Appends a part of a text that is compared: decoded paths, and hosts in lower case.
+    pub fn append_normalized(&self, part: &TemplatePart, key: &mut Vec<u8>) {
+        match part {
+            TemplatePart::Text(text) => key.extend_from_slice(text.as_bytes()),
+            TemplatePart::Value(Placeholder::Path) => key.extend_from_slice(&self.path),
+            TemplatePart::Value(Placeholder::Rest) => key.extend_from_slice(self.rest()),
+            TemplatePart::Value(Placeholder::Prefix) => {
+                let prefix = &self.path[..self.rest.start];
+                key.extend_from_slice(prefix.strip_suffix(b"/").unwrap_or(prefix));
+            }
+            TemplatePart::Value(Placeholder::Host) => {
+                key.extend(self.plain_host().unwrap_or_default().to_ascii_lowercase());
+            }
+            TemplatePart::Value(value) => self.append(value, Escape::Field, UrlPart::Path, key),
+        }
     }
 
     /// Appends a value that is not percent-encoded.

@@ -38,12 +38,14 @@ use tokio::time::Instant;
 use answer::{Handled, send, send_now};
 pub use changes::{ChangingOrigin, SiteReplies};
 pub use disk::{Disk, examine};
-use key::{KeyOf, Use, asks_for_part, is_personal};
+use key::{KeyOf, Use, asks_for_part};
 use recording::{Recording, Verdict};
 use sha2::{Digest, Sha256};
 pub use store::Store;
 use store::{CacheLookup, Counts, Key, Lead, Role};
 use stored::{Stored, StoredBody};
+
+use crate::named::is_personal;
 
 /// Returns a short digest, which serves as the name of a zone of the store.
 pub fn digest(described: &[u8]) -> [u8; 16] {
@@ -103,7 +105,7 @@ impl CachedOrigin {
 impl Parts {
     async fn answer(self: &Rc<Self>, exchange: &mut Exchange) -> Result<(), Fault> {
         let has_tunnel = exchange.reply.stream().asks_for_tunnel();
-        match Use::of(&exchange.request) {
+        match self.key.use_of(&exchange.request) {
             _ if has_tunnel => self.origin.serve(exchange).await,
             Use::Bypass => {
                 Counts::add(&self.store.counts.passed);
@@ -384,7 +386,7 @@ impl Parts {
     /// Returns true after an answer.
     fn answer_now(&self, exchange: &mut Exchange) -> bool {
         let request = &exchange.request;
-        let is_simple = matches!(Use::of(request), Use::Lookup)
+        let is_simple = matches!(self.key.use_of(request), Use::Lookup)
             && !key::has_conditions(request)
             && !asks_for_part(request);
         if !is_simple || exchange.reply.stream().asks_for_tunnel() {

@@ -11,6 +11,7 @@ pub mod cache;
 pub mod files;
 pub mod mirror;
 pub mod moved;
+mod named;
 pub mod respond;
 pub mod rules;
 pub mod scripts;

@@ -386,6 +386,11 @@ pub fn best_relay<'a>(
     best.filter(|(rank, _)| *rank > 0).map(|(_, at)| at)
 }
 
+/// Returns true if one of these patterns names the host.
+pub fn names_host(patterns: &[HostPattern], host: &[u8]) -> bool {
+    patterns.iter().any(|pattern| rank(pattern, host) > 0)
+}
+
 impl Site {
     /// Returns the first route, from number `from` on, that matches `request`. Stores in `request`
     /// the part of the path that the route looks up.

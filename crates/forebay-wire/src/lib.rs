@@ -13,6 +13,7 @@
 
 pub mod accept;
 pub mod ajp13;
+pub mod aliases;
 pub mod caching;
 pub mod cgi;
 mod client_address;

@@ -744,9 +744,14 @@ fn a_script_that_a_route_of_files_keeps_from_being_run_is_a_warning() {
         ("", ", scripts = \"refuse\"", false),
         (upper, "", false),
         (any_case, "", true),
+        ("paths = [\"/up/robots.txt\", \"/up/y.php\"]\n", "", false),
+        ("paths = [\"/up/robots.txt\", \"/up/x.php\"]\n", "", true),
+        ("paths = [\"/up/\"]\n", "", true),
     ] {
+        let (path, ends) =
+            if ends.starts_with("paths") { (ends, "") } else { ("path = \"/up/*\"\n", ends) };
         let text = format!(
-            "[[site]]\nlisten = 8080\n[[site.route]]\npath = \"/up/*\"\n{ends}\
+            "[[site]]\nlisten = 8080\n[[site.route]]\n{path}{ends}\
              files = {{ root = \"{root}/up\"{keys} }}\n[[site.route]]\nsuffix = \".php\"\n\
              fastcgi = {{ to = \"unix:php.sock\", root = \"{root}\" }}\n"
         );
@@ -913,4 +918,81 @@ fn an_htaccess_file_that_no_rule_replaces_is_a_warning() {
     // A condition may leave the directory open.
     let some = closed.replace("respond", "when = { method = \"POST\" }\nrespond");
     assert!(warning(&some).contains("restricts access"));
+}
+
+#[test]
+fn rules_that_admit_nobody_and_texts_with_placeholders_are_warnings() {
+    let of_route = |keys: &str| {
+        let site = format!("[[site]]\nlisten = 8080\n[[site.route]]\n{keys}\n");
+        let output = check(&[&typed("warned.toml", &site)]);
+        let error = but_root(output.stderr).replace("| ", "");
+        assert_eq!(output.status.code(), Some(0), "{error}");
+        error.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let nobody = "this refuses all clients, also those in `allow`";
+    let sent = "this text is sent as it is, with the names in braces";
+    for (keys, warning, is_warned) in [
+        ("allow = \"10.0.0.0/8\"\ndeny = \"all\"\nrespond = \"x\"", nobody, true),
+        ("allow = \"10.0.0.0/8\"\ndeny = \"10.1.0.0/16\"\nrespond = \"x\"", nobody, false),
+        ("deny = \"all\"\nrespond = \"x\"", nobody, false),
+        ("respond = \"hi {host}\"", sent, true),
+        ("respond = '{\"a\": {\"b\": 1}} {other} {status}'", sent, false),
+    ] {
+        let said = of_route(keys);
+        assert_eq!(said.contains(warning), is_warned, "{keys}: {said}");
+    }
+}
+
+#[test]
+fn a_rate_and_a_lifetime_without_their_tables_are_explained() {
+    for (keys, help) in [
+        ("rate_limit = \"10/s\"", "{ rate = \"10/s\" }"),
+        ("rate_limit = [\"10/s\"]", "{ rate = \"10/s\" }"),
+        ("cache = \"10m\"", "{ valid = \"10m\" }"),
+    ] {
+        let site = format!(
+            "[[site]]\nlisten = 8080\n[[site.route]]\nproxy = \"http://127.0.0.1:9\"\n{keys}\n"
+        );
+        let output = check(&[&typed("short.toml", &site)]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains(help), "{keys}: {error}");
+    }
+}
+
+#[test]
+fn only_a_file_is_a_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let (fifo, folder) = (fifo.display().to_string(), folder.path().display().to_string());
+    for command in ["check", "serve", "explain"] {
+        for path in [&fifo, &folder, "/dev/zero"] {
+            // `serve` with a directory serves its files.
+            if command == "serve" && *path == folder {
+                continue;
+            }
+            let mut forebay = Command::new(env!("CARGO_BIN_EXE_forebay"));
+            forebay.arg(command);
+            let arguments: &[&str] =
+                if command == "explain" { &[path, "http://a/"] } else { &[path] };
+            let output = forebay.args(arguments).output().unwrap();
+            let error = String::from_utf8(output.stderr).unwrap();
+            assert!(!output.status.success(), "{command} {path}");
+            let why = if path == folder { "Is a directory" } else { "it is not a file" };
+            assert!(error.contains(why), "{command} {path}: {error}");
+        }
+    }
+}
+
+#[test]
+fn sets_that_are_nested_too_deep_do_not_use_themselves() {
+    let mut text =
+        "[[site]]\nlisten = 8080\n[[site.route]]\nuse = [\"s0\"]\nrespond = \"x\"\n".to_owned();
+    for depth in 0..40 {
+        let next = depth + 1;
+        text += &format!("[set.s{depth}]\nuse = [\"s{next}\", \"s{next}\"]\n");
+    }
+    text += "[set.s40]\ncompress = false\n";
+    let error = String::from_utf8(check(&[&typed("deep.toml", &text)]).stderr).unwrap();
+    assert!(error.contains("more than 20 deep") && !error.contains("uses itself"), "{error}");
 }

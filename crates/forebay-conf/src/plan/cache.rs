@@ -44,13 +44,3 @@ pub enum CookieName {
     /// Names that begin with this text.
     Prefix(String),
 }
-
-impl CookieName {
-    /// Returns true if this entry of the list names the cookie.
-    pub fn matches(&self, name: &[u8]) -> bool {
-        match self {
-            Self::Exact(exact) => exact.as_bytes() == name,
-            Self::Prefix(prefix) => name.starts_with(prefix.as_bytes()),
-        }
-    }
-}

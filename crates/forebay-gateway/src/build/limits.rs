@@ -24,10 +24,15 @@ pub fn limiters(
             let limits = limits.map(|(number, limit)| {
                 let before = previous.and_then(|sites| sites.get(site)?.get(at)?.get(number));
                 let is_same = |before: &&Arc<RateLimiter>| {
-                    before.limit() == limit && before.is_shared_by(keys)
+                    before.limit() == limit
+                        && before.is_shared_by(keys)
+                        && before.is_of_site(&in_site.hosts)
                 };
                 let before = before.filter(is_same).cloned();
-                before.unwrap_or_else(|| Arc::new(RateLimiter::new(limit.clone(), keys.cloned())))
+                before.unwrap_or_else(|| {
+                    let limiter = RateLimiter::new(limit.clone(), keys.cloned());
+                    Arc::new(limiter.of_site(&in_site.hosts))
+                })
             });
             limits.collect()
         });

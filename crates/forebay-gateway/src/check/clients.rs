@@ -11,6 +11,7 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
             let place = Place { site: at, route: index };
             found.extend(refuses_unix(&place, site, route));
             found.extend(leaves_a_family(&place, &route.access));
+            found.extend(admits_nobody(&place, &route.access));
             found.extend(gate_of_methods(&place, site, route));
         }
         found
@@ -114,6 +115,17 @@ fn leaves_a_family(place: &Place, access: &Access) -> Option<Finding> {
         key: place.key("deny"),
         message: format!("this refuses all {denied} clients and lets {left} clients in"),
         help: format!("write deny = [\"all\"], or add \"{missing}\""),
+    })
+}
+
+/// Returns a warning if `deny` refuses all clients, also those in `allow`. In nginx, the first rule
+/// that names the client decides, so that `deny all` may follow `allow`.
+fn admits_nobody(place: &Place, access: &Access) -> Option<Finding> {
+    let is_for_nobody = !access.allow.is_empty() && access.deny.contains(&Clients::All);
+    is_for_nobody.then(|| Finding {
+        key: place.key("deny"),
+        message: "this refuses all clients, also those in `allow`".into(),
+        help: "leave `deny` out: `allow` already refuses all clients that it does not name".into(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Checks for rules that can be bypassed, and for scripts that a files route prevents from being
 //! run.
 
-use forebay_conf::{Action, Finding, Plan, ScriptsBelow, Site};
+use forebay_conf::{Action, Finding, PathPattern, Plan, ScriptsBelow, Site};
 use forebay_origin::files::{RouteId, ScriptRoutes};
 use forebay_origin::rules::{incomparable, kept_scripts, paths_below, ways_around};
 
@@ -92,7 +92,20 @@ fn kept_script(
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     // A route with `suffix = ".css"` gets no request for a script that ends in .php.
     let matcher = &site.routes[at].matcher;
-    let is_requested = |name: &String| matcher.suffixes.is_empty() || matcher.ends(name.as_bytes());
+    // A route with `path = "/robots.txt"` gets only this one.
+    let is_path_of = |name: &str| {
+        let is_it = |pattern: &PathPattern| match pattern {
+            PathPattern::Exact(path) => {
+                let (_, last) = path.rsplit_once('/').unwrap_or_default();
+                last.is_empty() || last == name
+            }
+            _ => true,
+        };
+        matcher.paths.is_empty() || matcher.paths.iter().any(is_it)
+    };
+    let is_requested = |name: &String| {
+        is_path_of(name) && (matcher.suffixes.is_empty() || matcher.ends(name.as_bytes()))
+    };
     let mut run = names.filter(is_requested).filter_map(|name| {
         let path = files.root.join(&name);
         let id = path.is_file().then(|| scripts.route_of(&path))??;

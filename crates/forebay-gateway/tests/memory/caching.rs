@@ -365,9 +365,23 @@ fn only_named_cookies_are_private() {
     in_memory(&route(cache), async |world| {
         let application = Application::start(world, |_, number| reply("", &number.to_string()));
         get(world, "/", "").await;
-        for (cookies, asked) in
-            [("_ga=1; x=2", 0), ("_ga=1; wp_user=2", 1), ("id=3", 1), ("idx=3", 0), ("ID=3", 0)]
-        {
+        for (cookies, asked) in [
+            ("_ga=1; x=2", 0),
+            ("_ga=1; wp_user=2", 1),
+            ("id=3", 1),
+            ("idx=3", 0),
+            ("id-x=3; wp=1; wpuser=1", 0),
+            // PHP and ASP.NET take these for a private name.
+            ("wp.user=1", 1),
+            ("a=1; wp%5fuser=1", 1),
+            ("wp[user=1", 1),
+            ("WP_user=1", 1),
+            ("i%64=3", 1),
+            ("id[]=3", 1),
+            ("%2569d=3", 1),
+            ("a=1,id=3", 1),
+            ("id", 1),
+        ] {
             application.asked();
             get(world, "/", &format!("Cookie: {cookies}\r\n")).await;
             assert_eq!(application.asked(), asked, "{cookies}");
@@ -766,5 +780,71 @@ fn the_memory_is_bounded() {
         let status = world.status().cache.expect("a route uses the store");
         assert!(status.bytes <= 1024 * 1024, "{status:?}");
         assert!(status.replies > 20, "{status:?}");
+    });
+}
+
+#[test]
+fn a_key_accepts_no_value_that_an_application_may_read_differently() {
+    let key = "{path}{query.page}{cookie.lang}{header.X-Kind}";
+    in_memory(&route(&format!("{{ valid = \"1m\", key = \"{key}\" }}")), async |world| {
+        let application = Application::start(world, |_, number| reply("", &number.to_string()));
+        for (query, fields) in [
+            ("?page=1&page=9", ""),
+            ("?page=9&page=1", ""),
+            ("?page=1&page[]=9", ""),
+            ("?page=1&page%5B%5d=9", ""),
+            ("?page=1&%70age=9", ""),
+            ("?page=1&+page=9", ""),
+            ("?page=1&page%00=9", ""),
+            ("?page=1&PAGE=9", ""),
+            ("?page=1;page=9", ""),
+            ("?a=b;page=9&page=1", ""),
+            ("?page[x]=9", ""),
+            ("?page=1", "Cookie: lang=de; lang=en\r\n"),
+            ("?page=1", "Cookie: lang=de\r\nCookie: lang=en\r\n"),
+            ("?page=1", "Cookie: lang=de; l%61ng=en\r\n"),
+            ("?page=1", "Cookie: lang=de,lang=en\r\n"),
+            ("?page=1", "Cookie: a=\"; lang=de; b=\"\r\n"),
+            ("?page=1", "X-Kind: a\r\nX-Kind: b\r\n"),
+            ("?page=1", "X-Kind: a\r\nX_Kind: b\r\n"),
+        ] {
+            for _ in 0..2 {
+                application.asked();
+                get(world, &format!("/{query}"), fields).await;
+                assert_eq!(application.asked(), 1, "{query} {fields}");
+            }
+        }
+        let many: String = (0..1000).map(|number| format!("&a{number}")).collect();
+        for (query, is_hit) in [
+            ("?page=1", false),
+            ("?x=2&page=1", true),
+            ("?y=1;z&page=1", true),
+            // Not all applications read these like the first one.
+            ("?page=%31", false),
+            ("?page=%00", false),
+            ("?page=%2500", false),
+            ("", false),
+            ("?page=", false),
+            ("?other", true),
+            ("?page", false),
+            (&format!("?{many}&page=1"), false),
+        ] {
+            application.asked();
+            get(world, &format!("/{query}"), "").await;
+            assert_eq!(application.asked() == 0, is_hit, "{query}");
+        }
+    });
+}
+
+#[test]
+fn a_key_with_the_whole_query_accepts_several_values() {
+    let cache = "{ valid = \"1m\", key = \"{uri}{query.page}\" }";
+    in_memory(&route(cache), async |world| {
+        let application = Application::start(world, |_, number| reply("", &number.to_string()));
+        for (query, asked) in [("?page=1&page=2", 1), ("?page=1&page=2", 0), ("?page=1", 1)] {
+            application.asked();
+            get(world, &format!("/{query}"), "").await;
+            assert_eq!(application.asked(), asked, "{query}");
+        }
     });
 }

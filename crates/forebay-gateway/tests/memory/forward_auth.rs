@@ -342,3 +342,45 @@ fn the_question_has_the_fields_of_the_configuration() {
         assert_eq!(application.seen.borrow()[0].values("x-forwarded-uri"), [""; 0]);
     });
 }
+
+#[test]
+fn no_field_of_the_client_describes_the_request_or_its_user_to_the_server() {
+    const FORGED: &str = "X-Original-URI: /open\r\nX-Original-URL: http://h/open\r\n\
+        x_original_uri: /open\r\nX-Original-Method: HEAD\r\nX-Original-Host: evil\r\n\
+        X-Rewrite-URL: /open\r\nX-Forwarded-Uri: /open\r\nX-Forwarded-Method: HEAD\r\n\
+        X-Forwarded-User: root\r\nX-Forwarded-Groups: root\r\nX-Forwarded-Host: evil\r\n\
+        X-Auth-Request-Redirect: //evil\r\nX-Auth-Request-User: root\r\nRemote-User: root\r\n\
+        Remote-Groups: root\r\nREMOTE_EMAIL: root\r\nX-Remote-User: root\r\n\
+        X-authentik-username: root\r\nX-WEBAUTH-USER: root\r\nX-Groups: root\r\n\
+        X-HTTP-Method-Override: HEAD\r\nX-Real-IP: 10.0.0.1\r\nForwarded: for=10.0.0.1\r\n";
+    let trusted = "[[site]]\nlisten = \"127.0.0.1:80\"\ntrusted_proxies = \"198.51.100.0/24\"\n";
+    in_memory(&format!("{trusted}{ROUTES}"), async |world| {
+        let (auth, _application) = (start_auth(world), start_application(world));
+        let fields = format!("{FORGED}Cookie: user=ann\r\nAuthorization: Bearer t\r\nX-Own: 1\r\n");
+        assert_eq!(get(world, "/secret?a", &fields).await.status(), 200);
+        let asked = auth.seen.borrow_mut().pop().unwrap();
+        for forged in ["root", "evil", "open", "HEAD", "\"10.0.0.1\""] {
+            assert!(!format!("{asked:?}").contains(forged), "{forged}: {asked:?}");
+        }
+        for (name, values) in [
+            ("x-original-uri", &["/secret?a"][..]),
+            ("x-original-method", &["GET"]),
+            ("x-forwarded-uri", &["/secret?a"]),
+            ("x-forwarded-method", &["GET"]),
+            ("cookie", &["user=ann"]),
+            ("authorization", &["Bearer t"]),
+            ("x-own", &["1"]),
+        ] {
+            assert_eq!(asked.values(name), values, "{name}");
+        }
+        // A trusted proxy may name the user, but not another path.
+        let mut proxy = world.client_from("198.51.100.1:4000");
+        let request = "GET /secret HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 192.0.2.1\r\n\
+             X-Remote-User: bob\r\nX-Original-URI: /open\r\nCookie: user=ann\r\n\r\n";
+        proxy.send(request).await;
+        assert_eq!(proxy.reply(request).await.status(), 200);
+        let asked = auth.seen.borrow_mut().pop().unwrap();
+        assert_eq!(asked.values("x-original-uri"), ["/secret"]);
+        assert_eq!(asked.values("x-remote-user"), ["bob"]);
+    });
+}

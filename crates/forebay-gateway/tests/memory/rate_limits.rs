@@ -156,3 +156,98 @@ fn a_burst_with_delay_reaches_the_route_at_the_rate() {
         assert!(waited >= Duration::from_millis(990), "{waited:?}");
     });
 }
+
+#[test]
+fn each_value_that_an_application_may_read_counts() {
+    let limit = "{ rate = \"1/h\", key = \"{query.user}{cookie.id}{header.X-Key}\" }";
+    in_memory(&limited(limit), async |world| {
+        let get = |query: &str, fields: &str| get(&format!("/login.php{query}"), fields);
+        for (query, fields) in
+            [("?user=victim", ""), ("", "Cookie: id=victim\r\n"), ("", "X-Key: victim2\r\n")]
+        {
+            world.ask(&get(query, fields)).await;
+            assert_eq!(world.ask(&get(query, fields)).await.status(), 429, "{query}{fields}");
+        }
+        for query in [
+            "?user=random&user=victim",
+            "?user=victim&user=random",
+            "?user[]=victim",
+            "?USER=victim",
+            "?%75ser=v%69ctim",
+            "?x;user=victim",
+            "?user=victim;x",
+            "?+user=victim",
+            "?user=&user=victim",
+            "?user%zz=victim",
+        ] {
+            assert_eq!(world.ask(&get(query, "")).await.status(), 429, "{query}");
+        }
+        for fields in [
+            "Cookie: id=random; id=victim\r\n",
+            "Cookie: id=random\r\nCookie: id=victim\r\n",
+            "Cookie: id[x]=victim\r\n",
+            "Cookie: id=v%69ctim\r\n",
+            "Cookie: a=b,id=victim\r\n",
+            "X-Key: random\r\nX-Key: victim2\r\n",
+            "X_Key: victim2\r\n",
+        ] {
+            assert_eq!(world.ask(&get("", fields)).await.status(), 429, "{fields}");
+        }
+        // A refused request counts for no value, and a request without any value is not limited.
+        assert_eq!(world.ask(&get("?user=random", "")).await.status(), 200);
+        for query in ["", "", "?user=", "?x"] {
+            assert_eq!(world.ask(&get(query, "")).await.status(), 200, "{query}");
+        }
+        // Requests with very many values count together.
+        let many = |from: u32| {
+            let pairs = (from..from + 20).map(|number| format!("user=m{number}&"));
+            get(&format!("?{}user=victim", pairs.collect::<String>()), "")
+        };
+        assert_eq!(world.ask(&many(0)).await.status(), 200);
+        assert_eq!(world.ask(&many(100)).await.status(), 429);
+    });
+}
+
+#[test]
+fn a_table_in_a_key_sees_each_value() {
+    let routes = "[map.kind]\nfrom = \"{query.plan}\"\ngold = \"\"\n\
+                  default = \"{client}\"\n[[site]]\nlisten = \"127.0.0.1:80\"\n\
+                  [[site.route]]\nrate_limit = { rate = \"1/h\", key = \"{map.kind}\" }\n\
+                  respond = \"in\"\n";
+    in_memory(routes, async |world| {
+        for (query, status) in
+            [("?plan=gold", 200), ("?plan=free", 200), ("?plan=gold&plan=free", 429)]
+        {
+            assert_eq!(world.ask(&get(&format!("/{query}"), "")).await.status(), status, "{query}");
+        }
+    });
+}
+
+#[test]
+fn all_spellings_of_a_host_count_together() {
+    let limit = "rate_limit = { rate = \"1/h\", key = \"{host}\" }\nrespond = \"in\"\n";
+    let text = format!(
+        "[[site]]\nlisten = \"127.0.0.1:80\"\nhosts = [\"a.test\", \"b.test\"]\n[[site.route]]\n{limit}"
+    );
+    in_memory(&text, async |world| {
+        for (host, status) in [
+            ("Host: a.test\r\n", 200),
+            ("Host: A.test\r\n", 429),
+            ("Host: a.test:80\r\n", 429),
+            ("Host: a.test.\r\n", 429),
+            ("Host: a.TEST.:8080\r\n", 429),
+            ("Host: b.test\r\n", 200),
+            // The first site of a listener answers for unknown hosts. They share one counter.
+            ("Host: c.test\r\n", 200),
+            ("Host: d.test\r\n", 429),
+            ("Host: a~b\r\n", 429),
+        ] {
+            let request = format!("GET / HTTP/1.1\r\n{host}\r\n");
+            assert_eq!(world.ask(&request).await.status(), status, "{host:?}");
+        }
+        let old = "GET / HTTP/1.0\r\n\r\n";
+        assert_eq!(world.ask(old).await.status(), 429, "without a host");
+        let absolute = "GET http://A.TEST/ HTTP/1.1\r\nHost: a.test\r\n\r\n";
+        assert_eq!(world.ask(absolute).await.status(), 429);
+    });
+}

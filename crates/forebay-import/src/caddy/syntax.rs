@@ -414,7 +414,7 @@ mod tests {
             ("a\n}\n", ":2: a } ends no block"),
             ("a \"b", ":1: the quotation mark"),
             ("a <<X\nb\n", ":1: this text has no end"),
-            ("(s) {\n import s\n}\na {\n import s\n}\n", "imports lead back"),
+            ("(s) {\n import s\n}\na {\n import s\n}\n", "lead back"),
         ] {
             let found = parse(text).unwrap_err();
             assert!(found.contains(error), "{text}: {found}");

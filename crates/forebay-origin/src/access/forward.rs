@@ -9,10 +9,12 @@ use forebay_conf::{
     self as conf, Placeholder, RequestChange, RequestField, Template, TemplatePart,
 };
 use forebay_net::fault::Fault;
+use forebay_net::head::{Request, is_alike};
 use forebay_net::request_fields::RequestFields;
 use forebay_server::exchange::{Exchange, Origin};
 use forebay_server::reply::{Captured, Keep, Length, Recorder};
 use forebay_wire::fields::of_lines;
+use forebay_wire::http1::KnownField;
 use forebay_wire::sendfile;
 
 /// Largest body of an answer, in bytes.
@@ -33,6 +35,30 @@ const REMOVED: [&str; 10] = [
     "Upgrade",
 ];
 
+/// Fields that describe the request to the server, besides those of `forebay_wire`'s claims. The
+/// server decides by them, so it must not get the client's own.
+const DESCRIPTIONS: [&str; 11] = [
+    "X-Auth-Request-Redirect",
+    "X-Host",
+    "X-HTTP-Method",
+    "X-HTTP-Method-Override",
+    "X-Method-Override",
+    "X-Original-Host",
+    "X-Original-Method",
+    "X-Original-URI",
+    "X-Original-URL",
+    "X-Request-URI",
+    "X-Rewrite-URL",
+];
+
+/// Fields that prove the identity of a client.
+const CREDENTIALS: [&str; 2] = ["Authorization", "Cookie"];
+
+/// Beginnings of names. Login services and proxies name the user in such fields. The server decides
+/// who the user is, so it must not get the client's own.
+const IDENTITIES: [&str; 5] =
+    ["Remote-", "X-Auth-Request-", "X-Authentik-", "X-Remote-", "X-WebAuth-"];
+
 /// A server that decides about requests.
 pub struct ForwardAuth {
     server: Box<dyn Origin>,
@@ -43,17 +69,23 @@ pub struct ForwardAuth {
 impl ForwardAuth {
     /// Creates a check that asks `server` with these settings.
     pub fn new(server: Box<dyn Origin>, settings: conf::ForwardAuth) -> Self {
-        let removed = REMOVED.map(|name| change(name, RequestChange::Remove));
-        let set =
-            [("X-Forwarded-Method", Placeholder::Method), ("X-Forwarded-Uri", Placeholder::Uri)]
-                .map(|(name, value)| {
-                    let value = Template::of(vec![TemplatePart::Value(value)]);
-                    change(name, RequestChange::Set(value))
-                });
+        let removed = REMOVED.iter().chain(&DESCRIPTIONS);
+        let removed = removed.map(|name| change(name, RequestChange::Remove));
+        // Servers for Traefik and Caddy read the first two, servers for nginx the others.
+        let set = [
+            ("X-Forwarded-Method", Placeholder::Method),
+            ("X-Forwarded-Uri", Placeholder::Uri),
+            ("X-Original-Method", Placeholder::Method),
+            ("X-Original-URI", Placeholder::Uri),
+        ];
+        let set = set.map(|(name, value)| {
+            let value = Template::of(vec![TemplatePart::Value(value)]);
+            change(name, RequestChange::Set(value))
+        });
         let own = &settings.request_headers;
         let is_own =
             |field: &RequestField| own.iter().any(|own| own.name.eq_ignore_ascii_case(&field.name));
-        let fixed = removed.into_iter().chain(set).filter(|field| !is_own(field));
+        let fixed = removed.chain(set).filter(|field| !is_own(field));
         let changes: Vec<_> = fixed.chain(own.iter().cloned()).collect();
         Self { server, settings, fields: RequestFields::new(&changes) }
     }
@@ -92,6 +124,7 @@ impl ForwardAuth {
     /// Sends the request to the server, and returns its answer.
     async fn ask(&self, exchange: &Exchange) -> Result<Captured, Fault> {
         let mut request = exchange.request.clone();
+        self.remove_identities(&mut request);
         if let Some(fields) = &self.fields {
             // The fields are set before the request becomes a GET, so that placeholders give the
             // client's method and target.
@@ -105,6 +138,29 @@ impl ForwardAuth {
         asked.detach();
         outcome?;
         captured.ok_or_else(|| Fault::us(500, "the server of forward_auth gave no answer"))
+    }
+
+    /// Removes the client's fields that could name a user to the server, and those with the names of
+    /// the answer's fields.
+    fn remove_identities(&self, request: &mut Request) {
+        // A trusted proxy may have identified the user.
+        let is_trusted = request.is_peer_trusted;
+        let (bytes, settings) = (&request.bytes, &self.settings);
+        let is_identity = |name: &[u8]| {
+            let begins =
+                |start: &&str| name.get(..start.len()).is_some_and(|given| is_alike(given, start));
+            let is_of_answer = |(_, from): &(String, String)| is_alike(name, from);
+            IDENTITIES.iter().any(begins)
+                || settings.copy.iter().any(is_of_answer)
+                || settings.user.as_ref().is_some_and(|user| is_alike(name, user))
+        };
+        request.head.fields.retain(|field| {
+            let name = field.name.of(bytes);
+            // A check of a token may have set fields before.
+            let is_ours = field.known == KnownField::Gateway;
+            let is_credential = CREDENTIALS.iter().any(|other| is_alike(name, other));
+            is_trusted || is_ours || is_credential || !is_identity(name)
+        });
     }
 
     /// Copies the configured fields of the answer to the request, and passes the answer's cookies

@@ -10,16 +10,18 @@
 //! Machines with the same store add up what each has admitted ([`RateLimiter::take_counts`],
 //! [`RateLimiter::add_ahead`]). A request is still decided by the table alone.
 
+mod texts;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
-use forebay_conf::{Placeholder, RateLimit, Template, TemplatePart, ValueMap};
+use forebay_conf::{HostPattern, Placeholder, RateLimit};
 use forebay_net::head::Request;
-use forebay_net::template::Escape;
+
+use texts::{KeyPart, network, texts};
 
 /// Parts of a table, each with its own lock.
 const PARTS: usize = 16;
@@ -35,6 +37,8 @@ type Bucket = [u64; 2 * KEYS];
 pub struct RateLimiter {
     limit: RateLimit,
     key: Vec<KeyPart>,
+    /// The names of the site.
+    hosts: Vec<HostPattern>,
     /// Nanoseconds between requests at the rate.
     interval: u64,
     /// Nanoseconds that a key may be ahead of the clock.
@@ -83,53 +87,14 @@ impl SharedCounts {
     }
 }
 
-/// A part of a key.
-enum KeyPart {
-    /// The client's address. Of an IPv6 address, only the network (/64) counts, because a client
-    /// may use all addresses of its network.
-    Client,
-    /// The decoded path, so that all spellings of a path count together.
-    Path,
-    /// The value of a table, which may contain the client's address, too.
-    Map(Arc<ValueMap>),
-    Other(Template),
-}
-
-impl KeyPart {
-    /// Returns the part of a key for this part of a text without tables.
-    fn of(part: &TemplatePart) -> Self {
-        match part {
-            TemplatePart::Value(Placeholder::Client) => Self::Client,
-            TemplatePart::Value(Placeholder::Path) => Self::Path,
-            other => Self::Other(Template::of(vec![other.clone()])),
-        }
-    }
-
-    fn append(&self, request: &Request, key: &mut Vec<u8>) {
-        match self {
-            Self::Client => append_network(request.client.ip(), key),
-            Self::Path => key.extend_from_slice(&request.path),
-            // A table contains no other table.
-            Self::Map(map) => {
-                let parts = request.mapped(map).parts().iter();
-                parts.map(Self::of).for_each(|part| part.append(request, key));
-            }
-            Self::Other(template) => request.fill(template, Escape::Field, key),
-        }
-    }
-}
-
 impl RateLimiter {
     /// Creates the state of a limit, without any keys. With `shared`, other machines learn of its
     /// requests.
     pub fn new(limit: RateLimit, shared: Option<SharedKeys>) -> Self {
-        let part = |part: &TemplatePart| match part {
-            TemplatePart::Value(Placeholder::Map(map)) => KeyPart::Map(map.clone()),
-            part => KeyPart::of(part),
-        };
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4);
         Self {
-            key: limit.key.parts().iter().map(part).collect(),
+            key: limit.key.parts().iter().map(KeyPart::of).collect(),
+            hosts: Vec::new(),
             interval: nanoseconds(limit.interval()),
             ahead: nanoseconds(limit.ahead()).min(u64::MAX / 4),
             limit,
@@ -138,6 +103,17 @@ impl RateLimiter {
             parts: (0..PARTS).map(|_| Mutex::new(Vec::new())).collect(),
             shared: shared.map(|keys| Box::new(SharedCounts { keys, waiting: Mutex::default() })),
         }
+    }
+
+    /// Counts requests to hosts that are not among these names of the site together. Otherwise a
+    /// client could use a new counter for each invented host.
+    pub fn of_site(self, hosts: &[HostPattern]) -> Self {
+        Self { hosts: hosts.to_vec(), ..self }
+    }
+
+    /// Returns true if the limit is for a site with these names.
+    pub fn is_of_site(&self, hosts: &[HostPattern]) -> bool {
+        self.hosts == hosts
     }
 
     /// Returns true if other machines with these keys learn of the requests; with `None`, if none do.
@@ -213,17 +189,16 @@ impl RateLimiter {
         self.limit.key.depends_on(&|value| *value == Placeholder::User)
     }
 
-    /// Returns the hash of the request's key. `None` if the key is empty, so that the request is
-    /// not limited.
-    pub fn key(&self, request: &Request) -> Option<u64> {
-        // Most limits have this key, which needs no allocation.
-        if let [KeyPart::Client] = self.key[..] {
-            let (network, length) = network(request.client.ip()?);
-            return Some(self.hash(&network[..length]));
-        }
-        let mut key = Vec::with_capacity(64);
-        self.key.iter().for_each(|part| part.append(request, &mut key));
-        (!key.is_empty()).then(|| self.hash(&key))
+    /// Returns the hash of the client's network, if it is the whole key.
+    fn client_key(&self, request: &Request) -> Option<u64> {
+        let [KeyPart::Client] = self.key[..] else { return None };
+        let (network, length) = network(request.client.ip()?);
+        Some(self.hash(&network[..length]))
+    }
+
+    /// Returns the hashes of the request's keys. A request without any is not limited.
+    fn keys(&self, request: &Request) -> Vec<u64> {
+        texts(&self.key, &self.hosts, request).iter().map(|text| self.hash(text)).collect()
     }
 
     fn hash(&self, key: &[u8]) -> u64 {
@@ -277,15 +252,19 @@ pub type Judged<'l> = Result<Duration, (&'l RateLimiter, Duration)>;
 pub fn judge<'l>(limits: &'l [Arc<RateLimiter>], request: &Request) -> Judged<'l> {
     // tokio's clock is used, because tests can pause it.
     let now = || tokio::time::Instant::now().into_std();
-    let keyed = |limit: &'l Arc<RateLimiter>| Some((&**limit, limit.key(request)?));
     match limits {
-        [] => Ok(Duration::ZERO),
+        [] => return Ok(Duration::ZERO),
+        // Most limits have this key, which needs no allocation.
         [limit] => {
-            let Some((limit, key)) = keyed(limit) else { return Ok(Duration::ZERO) };
-            limit.decide(key, now(), true).map_err(|after| (limit, after))
+            if let Some(key) = limit.client_key(request) {
+                return limit.decide(key, now(), true).map_err(|after| (&**limit, after));
+            }
         }
-        limits => decide_all(&limits.iter().filter_map(keyed).collect::<Vec<_>>(), now()),
+        _ => {}
     }
+    let keys_of =
+        |limit: &'l Arc<RateLimiter>| limit.keys(request).into_iter().map(|key| (&**limit, key));
+    decide_all(&limits.iter().flat_map(keys_of).collect::<Vec<_>>(), now())
 }
 
 fn decide_all<'l>(limits: &[(&'l RateLimiter, u64)], now: Instant) -> Judged<'l> {
@@ -324,31 +303,10 @@ pub fn refusal_fields(limit: &RateLimit, after: Duration) -> Vec<u8> {
     .into_bytes()
 }
 
-fn append_network(client: Option<IpAddr>, key: &mut Vec<u8>) {
-    // A client of a Unix socket has no address.
-    if let Some(client) = client {
-        let (network, length) = network(client);
-        key.extend_from_slice(&network[..length]);
-    }
-}
-
-/// Returns the bytes of an IPv4 address, or of the /64 network of an IPv6 address, and their number.
-fn network(client: IpAddr) -> ([u8; 8], usize) {
-    let mut network = [0; 8];
-    match client.to_canonical() {
-        IpAddr::V4(address) => {
-            network[..4].copy_from_slice(&address.octets());
-            (network, 4)
-        }
-        IpAddr::V6(address) => {
-            network.copy_from_slice(&address.octets()[..8]);
-            (network, 8)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use forebay_conf::Template;
+
     use super::*;
 
     fn limiter(requests: u32, seconds: u64, burst: u32, delay: bool) -> RateLimiter {
@@ -438,19 +396,6 @@ mod tests {
         }
         let keys = |part: &Mutex<Vec<Bucket>>| part.lock().unwrap().len() * KEYS;
         assert_eq!(limiter.parts.iter().map(keys).sum::<usize>(), PARTS * BUCKETS * KEYS);
-    }
-
-    #[test]
-    fn addresses_of_an_ipv6_network_are_one_key() {
-        let network = |text: &str| {
-            let mut key = Vec::new();
-            append_network(text.parse().ok(), &mut key);
-            key
-        };
-        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:1"));
-        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
-        assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
-        assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
     }
 
     /// Returns the number of requests that machines admit, if all send as much as they can. They

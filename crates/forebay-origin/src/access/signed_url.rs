@@ -10,7 +10,7 @@ use forebay_conf::{Placeholder, SignedUrl, Template, TemplatePart};
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::template::Escape;
-use forebay_wire::forms::{self, Dialect};
+use forebay_wire::{aliases, forms};
 use md5::{Digest as _, Md5};
 
 /// Maximum length of a signature in characters. SHA-256 has 64 hexadecimal digits.
@@ -35,11 +35,11 @@ fn check_at(settings: &SignedUrl, request: &Request, now: u64) -> Result<(), Fau
     });
     let expires = expires.transpose()?;
     let is_repeated = |value: &Placeholder| match value {
-        Placeholder::Parameter(name) => values_of(request, name).nth(1).is_some(),
+        Placeholder::Parameter(name) => is_ambiguous(request, name),
         _ => false,
     };
     if settings.text.depends_on(&is_repeated) {
-        return Err(invalid("it has a signed parameter more than once"));
+        return Err(invalid("it has a signed parameter more than once, or in another spelling"));
     }
     let text =
         signed_text(settings, request).ok_or_else(|| invalid("a signed value contains a space"))?;
@@ -93,16 +93,14 @@ fn signed_text(settings: &SignedUrl, request: &Request) -> Option<Vec<u8>> {
 /// Returns the value of a parameter that the query has exactly once. If the query had several
 /// values, an application might read another one.
 fn only_parameter<'r>(request: &'r Request, name: &'r str) -> Option<Cow<'r, [u8]>> {
-    let mut values = values_of(request, name);
-    let value = values.next()?;
-    values.next().is_none().then_some(value)
+    let only = aliases::only_parameter(request.query().unwrap_or_default(), name.as_bytes());
+    Some(forms::decode(only.ok()??.value))
 }
 
-/// Returns the decoded values of all parameters with this name.
-fn values_of<'r>(request: &'r Request, name: &'r str) -> impl Iterator<Item = Cow<'r, [u8]>> {
-    forms::pairs(request.query().unwrap_or_default(), Dialect::Whatwg)
-        .filter(|pair| forms::decode(pair.name)[..] == *name.as_bytes())
-        .map(|pair| forms::decode(pair.value))
+/// Returns true if an application may read another value of the parameter.
+fn is_ambiguous(request: &Request, name: &str) -> bool {
+    let query = request.query().unwrap_or_default();
+    aliases::only_parameter(query, name.as_bytes()).is_err()
 }
 
 fn seconds(digits: &[u8]) -> Option<u64> {

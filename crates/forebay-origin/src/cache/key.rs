@@ -1,17 +1,16 @@
 //! Keys of stored replies, and the properties of a request that decide how it uses the store.
 
-use std::rc::Rc;
-
-use forebay_conf::{CookieName, Template, TemplatePart};
+use forebay_conf::{Placeholder, Template, TemplatePart};
 use forebay_net::head::Request;
 use forebay_net::template::Escape;
 use forebay_wire::Span;
+use forebay_wire::aliases::Ambiguous;
 use forebay_wire::caching::is_safe;
-use forebay_wire::cookies::cookies;
 use forebay_wire::http1::{Field, KnownField, RequestFraming};
 
 use super::store::Key;
 use super::stored::Stored;
+use crate::named::NamedValue;
 
 /// Fields that replace the target, the method or the host in some frameworks. They are not part of
 /// the key, so the origin of a stored reply must not see them.
@@ -61,19 +60,62 @@ impl Use {
 /// Builds the keys of a route's requests.
 pub struct KeyOf {
     zone: Box<[u8]>,
-    template: Rc<Template>,
+    parts: Vec<KeySection>,
+    /// The values that a request must have at most once.
+    named: Vec<NamedValue>,
+}
+
+/// A part of a key.
+enum KeySection {
+    /// Values that need no change.
+    Filled(Template),
+    /// The host in lower case, because hosts are compared without regard to case.
+    Host,
+    /// The name and the value as the client sent them, so that two spellings have two keys.
+    Named(NamedValue),
 }
 
 impl KeyOf {
     /// Creates a builder that fills `template` for each key in `zone`.
     pub fn new(zone: &str, template: &Template) -> Self {
-        let parts = template.parts().to_vec();
-        // A NUL follows each value. Values contain no NUL, so two different lists of values never
-        // give the same key.
-        let divided = parts.into_iter().flat_map(|part| [part, TemplatePart::Text("\0".into())]);
-        Self {
-            zone: [zone.as_bytes(), b"\0"].concat().into(),
-            template: Rc::new(Template::of(divided.collect())),
+        // If the key contains the whole query, applications read the same parameters for one key.
+        let has_query =
+            template.uses(|value| matches!(value, Placeholder::Query | Placeholder::Uri));
+        let is_checked =
+            |named: &NamedValue| !(has_query && matches!(named, NamedValue::Parameter(_)));
+        let (mut parts, mut filled) = (Vec::new(), Vec::new());
+        for part in template.parts() {
+            let section = match part {
+                TemplatePart::Value(Placeholder::Host) => Some(KeySection::Host),
+                TemplatePart::Value(value) => {
+                    NamedValue::of(value).filter(is_checked).map(KeySection::Named)
+                }
+                TemplatePart::Text(_) => None,
+            };
+            match section {
+                None => filled.push(part.clone()),
+                Some(section) => {
+                    parts.push(KeySection::Filled(Template::of(std::mem::take(&mut filled))));
+                    parts.push(section);
+                }
+            }
+            // A NUL follows each value. Values contain no NUL, so two different lists of values
+            // never give the same key.
+            filled.push(TemplatePart::Text("\0".into()));
+        }
+        parts.push(KeySection::Filled(Template::of(filled)));
+        let named = NamedValue::all_of(template).into_iter().filter(is_checked).collect();
+        Self { zone: [zone.as_bytes(), b"\0"].concat().into(), parts, named }
+    }
+
+    /// Returns the use of the store for a request. If an application may read other values than
+    /// those of the key, the request does not use the store.
+    pub fn use_of(&self, request: &Request) -> Use {
+        match Use::of(request) {
+            Use::Lookup if self.named.iter().any(|named| named.only(request).is_err()) => {
+                Use::Bypass
+            }
+            other => other,
         }
     }
 
@@ -93,9 +135,17 @@ impl KeyOf {
         let port = authority.and_then(|authority| authority.get(host_len..)).unwrap_or_default();
         key.extend_from_slice(port);
         key.push(0);
-        let host_at = key.len();
-        request.fill(&self.template, Escape::Field, key);
-        lower_host(&mut key[host_at..], request);
+        for part in &self.parts {
+            match part {
+                KeySection::Filled(template) => request.fill(template, Escape::Field, key),
+                KeySection::Host => {
+                    let host_at = key.len();
+                    key.extend_from_slice(request.plain_host().unwrap_or_default());
+                    key[host_at..].make_ascii_lowercase();
+                }
+                KeySection::Named(named) => append_named(named, request, key),
+            }
+        }
     }
 
     /// Returns the keys of the resources that a request has changed (RFC 9111 section 4.4). They
@@ -117,16 +167,20 @@ impl KeyOf {
     }
 }
 
-/// Changes the host in a key to lower case, because hosts are compared without regard to case.
-fn lower_host(key: &mut [u8], request: &Request) {
-    let Some(host) = request.plain_host() else { return };
-    if !host.iter().any(u8::is_ascii_uppercase) {
-        return;
-    }
-    for part in key.split_mut(|&b| b == 0) {
-        if part == host {
-            part.make_ascii_lowercase();
+/// Appends a named value. The forms of a missing and of an empty value differ.
+fn append_named(named: &NamedValue, request: &Request, key: &mut Vec<u8>) {
+    // A request with several values uses no store, so its key only has to differ from all others.
+    match named.only(request) {
+        Ok(None) => {}
+        Ok(Some(only)) => {
+            // The case of a field's name has no meaning.
+            if !matches!(named, NamedValue::Field(_)) {
+                key.extend_from_slice(only.name);
+            }
+            key.push(b'=');
+            key.extend_from_slice(only.value);
         }
+        Err(Ambiguous) => key.push(1),
     }
 }
 
@@ -148,15 +202,6 @@ fn path_on<'a>(target: &'a [u8], authority: &[u8]) -> Option<&'a [u8]> {
     };
     let end = memchr::memchr(b'#', path).unwrap_or(path.len());
     path.starts_with(b"/").then_some(&path[..end])
-}
-
-/// Returns true if the request has a cookie that may make its reply personal.
-pub fn is_personal(request: &Request, private: &[CookieName]) -> bool {
-    let fields = request.head.fields.iter();
-    let lines = fields
-        .filter(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(b"cookie"))
-        .map(|field| field.value.of(&request.bytes));
-    lines.flat_map(cookies).any(|cookie| private.iter().any(|name| name.matches(cookie.name)))
 }
 
 /// Returns true if the client asks for a range.

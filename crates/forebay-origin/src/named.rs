@@ -1,0 +1,203 @@
+//! Values that a request has by name: parameters of the query, cookies and fields.
+//!
+//! If a request has a name twice, or an alias of the name (`forebay_wire::aliases`), applications
+//! read different values. A key of stored replies then accepts no such request, and a rate limit
+//! counts each value.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+
+use forebay_conf::{CookieName, Placeholder, Template};
+use forebay_net::head::{Request, is_alike};
+use forebay_wire::aliases::{self, Ambiguous};
+use forebay_wire::cookies::{Cookie, cookies};
+use forebay_wire::forms;
+
+/// Maximum number of parameters of a clear query. Some applications ignore further ones.
+const MOST_PARAMETERS: usize = 100;
+
+/// A value that a request has by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamedValue {
+    /// A parameter of the query.
+    Parameter(String),
+    /// A cookie.
+    Cookie(String),
+    /// A field.
+    Field(String),
+}
+
+/// The only value with a name, as the client sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Only<'r> {
+    /// The encoded name.
+    pub name: &'r [u8],
+    /// The encoded value.
+    pub value: &'r [u8],
+}
+
+impl NamedValue {
+    /// Returns the named value of a placeholder, if it has one.
+    pub fn of(value: &Placeholder) -> Option<Self> {
+        match value {
+            Placeholder::Parameter(name) => Some(Self::Parameter(name.clone())),
+            Placeholder::Cookie(name) => Some(Self::Cookie(name.clone())),
+            Placeholder::Header(name) => Some(Self::Field(name.clone())),
+            _ => None,
+        }
+    }
+
+    /// Returns the named values that a template depends on, also through tables [map.NAME].
+    pub fn all_of(template: &Template) -> Vec<Self> {
+        let found = RefCell::new(Vec::new());
+        template.depends_on(&|value| {
+            let mut found = found.borrow_mut();
+            if let Some(named) = Self::of(value).filter(|named| !found.contains(named)) {
+                found.push(named);
+            }
+            false
+        });
+        found.into_inner()
+    }
+
+    /// Returns the only value of this name; `None` if the request has none. Fails if applications
+    /// may read different values.
+    pub fn only<'r>(&'r self, request: &'r Request) -> Result<Option<Only<'r>>, Ambiguous> {
+        match self {
+            Self::Parameter(name) => only_parameter(request.query().unwrap_or_default(), name),
+            Self::Cookie(name) => only_cookie(request, name),
+            Self::Field(name) => only_field(request, name),
+        }
+    }
+
+    /// Returns up to `most` different values that an application may read for this name. Without
+    /// any value, returns an empty one.
+    pub fn values(&self, request: &Request, most: usize) -> Vec<Vec<u8>> {
+        let mut values = Vec::new();
+        let mut add = |value: Cow<'_, [u8]>| {
+            if values.len() < most && !values.iter().any(|known| *known == *value) {
+                values.push(value.into_owned());
+            }
+        };
+        match self {
+            Self::Parameter(name) => {
+                let query = request.query().unwrap_or_default();
+                let pairs = aliases::parameters(query, name.as_bytes());
+                pairs.for_each(|pair| add(forms::decode(pair.value)));
+            }
+            Self::Cookie(name) => {
+                let is_meant =
+                    |cookie: &Cookie<'_>| aliases::may_be(name_of(cookie), name.as_bytes());
+                let by_semicolon = cookie_lines(request).flat_map(cookies);
+                for cookie in by_semicolon.chain(all_cookies(request)).filter(is_meant) {
+                    add(cookie.unquoted().into());
+                    // PHP decodes the values of cookies.
+                    add(forms::decode(cookie.unquoted()));
+                }
+            }
+            Self::Field(name) => {
+                fields(request, name).for_each(|only| add(only.value.into()));
+                add(request.joined_field(name));
+            }
+        }
+        if values.is_empty() {
+            values.push(Vec::new());
+        }
+        values
+    }
+}
+
+/// Returns true if the request has a cookie that may make its reply personal.
+pub fn is_personal(request: &Request, private: &[CookieName]) -> bool {
+    let is_private = |cookie: Cookie<'_>| {
+        private.iter().any(|name| match name {
+            CookieName::Exact(exact) => aliases::may_be(name_of(&cookie), exact.as_bytes()),
+            CookieName::Prefix(prefix) => {
+                aliases::may_begin_with(name_of(&cookie), prefix.as_bytes())
+            }
+        })
+    };
+    all_cookies(request).any(is_private)
+}
+
+fn only_parameter<'q>(query: &'q [u8], name: &'q str) -> Result<Option<Only<'q>>, Ambiguous> {
+    let count = memchr::memchr2_iter(b'&', b';', query).count();
+    let Some(pair) = aliases::only_parameter(query, name.as_bytes())? else {
+        // The application of a long query may ignore the parameter, but it has none.
+        return Ok(None);
+    };
+    // Some applications distinguish `?page` from `?page=`.
+    let has_equals = !query.split(|&byte| byte == b'&').any(|part| part == pair.name);
+    if count >= MOST_PARAMETERS || !has_equals {
+        return Err(Ambiguous);
+    }
+    Ok(Some(Only { name: pair.name, value: pair.value }))
+}
+
+fn only_cookie<'r>(request: &'r Request, name: &str) -> Result<Option<Only<'r>>, Ambiguous> {
+    if cookie_lines(request).nth(1).is_some() || !cookie_lines(request).all(has_clear_quotes) {
+        return Err(Ambiguous);
+    }
+    let is_meant = |cookie: &Cookie<'_>| aliases::may_be(name_of(cookie), name.as_bytes());
+    let mut found = all_cookies(request).filter(is_meant);
+    let cookie = match (found.next(), found.next()) {
+        (None, _) => return Ok(None),
+        (Some(cookie), None) if cookie.name == name.as_bytes() => cookie,
+        _ => return Err(Ambiguous),
+    };
+    // A server that splits at semicolons only must read the same value.
+    if !cookie_lines(request).flat_map(cookies).any(|other| other == cookie) {
+        return Err(Ambiguous);
+    }
+    Ok(Some(Only { name: cookie.name, value: cookie.value }))
+}
+
+/// Returns true if no quoted text of a `Cookie` field may contain a semicolon.
+fn has_clear_quotes(line: &[u8]) -> bool {
+    let is_clear = |part: &[u8]| {
+        let quotes = part.iter().filter(|&&byte| byte == b'"').count();
+        quotes == 0 || quotes % 2 == 0 && !part.contains(&b'\\')
+    };
+    line.split(|&byte| byte == b';').all(is_clear)
+}
+
+fn only_field<'r>(request: &'r Request, name: &'r str) -> Result<Option<Only<'r>>, Ambiguous> {
+    let mut found = fields(request, name);
+    match (found.next(), found.next()) {
+        (None, _) => Ok(None),
+        (Some(only), None) if only.name.eq_ignore_ascii_case(name.as_bytes()) => {
+            let authority = request.head.authority.map(|span| span.of(&request.bytes));
+            let is_host = name.eq_ignore_ascii_case("host");
+            // An absolute target replaces the field `Host`.
+            if is_host && authority != Some(only.value) { Err(Ambiguous) } else { Ok(Some(only)) }
+        }
+        _ => Err(Ambiguous),
+    }
+}
+
+/// Returns the fields that a backend may take for `name`.
+fn fields<'r>(request: &'r Request, name: &'r str) -> impl Iterator<Item = Only<'r>> {
+    let fields = request.head.fields.iter();
+    let fields = fields.map(|field| Only {
+        name: field.name.of(&request.bytes),
+        value: field.value.of(&request.bytes),
+    });
+    fields.filter(move |field| is_alike(field.name, name))
+}
+
+fn cookie_lines(request: &Request) -> impl Iterator<Item = &[u8]> {
+    let fields = request.head.fields.iter();
+    fields
+        .filter(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(b"cookie"))
+        .map(|field| field.value.of(&request.bytes))
+}
+
+/// Returns all cookies of a request. Some servers also split cookies at commas.
+fn all_cookies(request: &Request) -> impl Iterator<Item = Cookie<'_>> {
+    cookie_lines(request).flat_map(|line| line.split(|byte| b";,".contains(byte))).flat_map(cookies)
+}
+
+/// Returns the name of a cookie. PHP takes a text without an equals sign as a name.
+fn name_of<'c>(cookie: &Cookie<'c>) -> &'c [u8] {
+    if cookie.name.is_empty() { cookie.value } else { cookie.name }
+}

@@ -1,0 +1,187 @@
+//! Names of parameters and cookies that some application takes for another name.
+//!
+//! Applications decode names differently:
+//!
+//! - PHP reads `a.b`, `a b` and `a[b` as `a_b`, ignores spaces at the start, and ends a name at a
+//!   NUL byte.
+//! - PHP, Rack and `qs` of Node.js read `a[]` and `a[x]` as a list or a table with the name `a`.
+//! - ASP.NET ignores the case of names. Spring reads `!a` as the default value of `a`.
+//! - Perl and older versions of Python also end a parameter at a semicolon.
+//!
+//! A rule for one name must apply to all of these names, because Forebay does not know the
+//! application.
+
+use std::borrow::Cow;
+
+use crate::forms::{self, Dialect, Pair};
+
+/// Returns true if an application may read the encoded name `given` as `wanted`.
+pub fn may_be(given: &[u8], wanted: &[u8]) -> bool {
+    if given.iter().all(is_plain) {
+        return given.len() == wanted.len() && begins_alike(given, wanted);
+    }
+    readings(given).is_none_or(|readings| {
+        readings.iter().any(|name| name.len() == wanted.len() && begins_alike(name, wanted))
+    })
+}
+
+/// Returns true if an application may read the encoded name `given` as one that begins with
+/// `prefix`.
+pub fn may_begin_with(given: &[u8], prefix: &[u8]) -> bool {
+    if given.iter().all(is_plain) {
+        return begins_alike(given, prefix);
+    }
+    readings(given).is_none_or(|readings| readings.iter().any(|name| begins_alike(name, prefix)))
+}
+
+/// Returns the pairs of a query that an application may read as the parameter `name`. If the query
+/// contains semicolons, a pair may occur twice: with and without the text after a semicolon.
+pub fn parameters<'q>(query: &'q [u8], name: &'q [u8]) -> impl Iterator<Item = Pair<'q>> {
+    let parts = memchr::memchr(b';', query).map(|_| named(query, name, b"&;"));
+    named(query, name, b"&").chain(parts.into_iter().flatten())
+}
+
+fn named<'q>(
+    query: &'q [u8],
+    name: &'q [u8],
+    separators: &'static [u8],
+) -> impl Iterator<Item = Pair<'q>> {
+    query
+        .split(|byte| separators.contains(byte))
+        .flat_map(|part| forms::pairs(part, Dialect::Whatwg))
+        .filter(move |pair| may_be(pair.name, name))
+}
+
+/// Several values of one name, so that applications may read different ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ambiguous;
+
+/// Returns the only pair of a query with this decoded name. Fails if an application may read
+/// another pair.
+pub fn only_parameter<'q>(query: &'q [u8], name: &'q [u8]) -> Result<Option<Pair<'q>>, Ambiguous> {
+    let only = |separators| {
+        let mut pairs = named(query, name, separators);
+        match (pairs.next(), pairs.next()) {
+            (None, _) => Ok(None),
+            (Some(pair), None) if forms::decode(pair.name)[..] == *name => Ok(Some(pair)),
+            _ => Err(Ambiguous),
+        }
+    };
+    let pair = only(b"&")?;
+    let is_same = memchr::memchr(b';', query).is_none() || only(b"&;")? == pair;
+    if is_same { Ok(pair) } else { Err(Ambiguous) }
+}
+
+fn is_plain(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.".contains(byte)
+}
+
+/// Returns true if `name` begins with `prefix`, without regard to case, and to `_` and the
+/// characters that become `_`.
+fn begins_alike(name: &[u8], prefix: &[u8]) -> bool {
+    let fold = |byte: &u8| match byte {
+        b'.' | b' ' | b'[' | b']' => b'_',
+        byte => byte.to_ascii_lowercase(),
+    };
+    let start = name.get(..prefix.len());
+    start.is_some_and(|start| start.iter().map(fold).eq(prefix.iter().map(fold)))
+}
+
+/// Returns the names that applications may read: the name before a bracket, and the whole name.
+/// Returns `None` if the name contains a percent sign after decoding, because an application may
+/// decode it again or with other rules.
+fn readings(given: &[u8]) -> Option<[Vec<u8>; 2]> {
+    let decoded = forms::decode(given);
+    if decoded.contains(&b'%') {
+        return None;
+    }
+    let end = memchr::memchr(0, &decoded).unwrap_or(decoded.len());
+    let mut name: Cow<'_, [u8]> = Cow::Borrowed(&decoded[..end]);
+    if !name.is_ascii() {
+        // Some letters beyond ASCII become ASCII letters in another case, such as the Kelvin sign.
+        let text = String::from_utf8_lossy(&name);
+        let folded = text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase);
+        name = Cow::Owned(folded.collect::<String>().into_bytes());
+    }
+    let is_skipped = |byte: &u8| byte.is_ascii_whitespace() || b"!?\x0b".contains(byte);
+    let start = name.iter().position(|byte| !is_skipped(byte)).unwrap_or(name.len());
+    let whole = name[start..].trim_ascii_end();
+    let is_bracket = |byte: &u8| b"[]".contains(byte);
+    let inner = whole.iter().position(|byte| !is_bracket(byte)).unwrap_or(whole.len());
+    let before = whole[inner..].split(is_bracket).next().unwrap_or_default();
+    Some([before.trim_ascii_end().to_vec(), whole.to_vec()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_the_aliases_of_all_applications() {
+        for given in [
+            "a_b",
+            "a.b",
+            "A_B",
+            "a+b",
+            "a%20b",
+            "a%2eb",
+            "%61_b",
+            "a[b",
+            "a%5Bb",
+            "a_b[]",
+            "a_b%5b%5D",
+            "a.b[x][y]",
+            "+a_b",
+            "%20a.b",
+            "[a_b]",
+            "a_b%00x",
+            "a_b+",
+            "!a_b",
+            "?a_b",
+            "a%5fb%zz",
+            "%2561_b",
+            "%u0061_b",
+            "a_b[",
+            "[[a.b",
+        ] {
+            assert!(may_be(given.as_bytes(), b"a_b"), "{given}");
+        }
+        for given in ["", "ab", "a-b", "a_bc", "a_b_", "x[a_b]", "a_", "b", "_a_b", "\u{e4}_b"] {
+            assert!(!may_be(given.as_bytes(), b"a_b"), "{given}");
+        }
+        assert!(may_be("\u{212a}ey".as_bytes(), b"key") && may_be(b"a.b", b"A.b"));
+        assert!(may_be("%C5%BFid".as_bytes(), b"sid"));
+    }
+
+    #[test]
+    fn a_prefix_has_aliases_too() {
+        for given in ["wp-postpass_x", "wp-postpass.x", "WP-PostPass%5Fx", "wp-postpass[x", "%"] {
+            assert!(may_begin_with(given.as_bytes(), b"wp-postpass_"), "{given}");
+        }
+        assert!(!may_begin_with(b"wp-postpas", b"wp-postpass_"));
+        assert!(!may_begin_with(b"x+wp-postpass_", b"wp-postpass_"));
+        assert!(may_begin_with(b"", b"") && may_begin_with(b"x y", b""));
+    }
+
+    #[test]
+    fn only_one_parameter_is_clear() {
+        let value = |query| only_parameter(query, b"page").map(|pair| pair.map(|pair| pair.value));
+        for (query, expected) in [
+            ("", Ok(None)),
+            ("x=1;y=2", Ok(None)),
+            ("x=1;y=2&page=3", Ok(Some("3"))),
+            ("page", Ok(Some(""))),
+            ("a&page=1&b", Ok(Some("1"))),
+            ("p%61ge=%31", Ok(Some("%31"))),
+            ("page=1&page=1", Err(Ambiguous)),
+            ("page=1&page[]=2", Err(Ambiguous)),
+            ("page[]=2", Err(Ambiguous)),
+            ("Page=2", Err(Ambiguous)),
+            ("x=1;page=2", Err(Ambiguous)),
+            ("page=1;x", Err(Ambiguous)),
+            ("page=1&x;page=2", Err(Ambiguous)),
+        ] {
+            assert_eq!(value(query.as_bytes()), expected.map(|v| v.map(str::as_bytes)), "{query}");
+        }
+    }
+}
