@@ -148,6 +148,10 @@ const NAMES: &[(&str, Ours)] = &[
     ("try_files fallbackresource", Form("`fallback_to = \"/index.php\"` beside `files`")),
     ("index directoryindex", Form("files = { root = \"DIR\", index = [\"index.html\"] }")),
     ("autoindex indexoptions browse", Form("files = { root = \"DIR\", listing = true }")),
+    (
+        "headername readmename fancyindex autoindex_format",
+        Form("files = { root = \"DIR\", listing = { template = \"listing.html\" } }"),
+    ),
     ("file_server static staticfiles", Form("files = \"DIR\" of a route")),
     (
         "return",

@@ -17,6 +17,7 @@ mod forward_auth;
 mod inherited;
 mod jwt;
 mod limit;
+mod listing;
 mod log;
 mod mirror;
 mod moved;
@@ -61,6 +62,7 @@ pub use inherited::Inherited;
 pub use jwt::{Jwt, JwtKeys, KeyUrl, TokenSource};
 pub(crate) use jwt::{PUBLIC_ALGORITHMS, SECRET_ALGORITHMS};
 pub use limit::{BandwidthLimit, RateLimit, RouteTimeouts};
+pub use listing::{Listing, ListingPart, ListingTemplate, ListingValue};
 pub use log::{
     AccessLog, ErrorFormat, Format, Level, Log, LogFile, LogSender, LogService, LogValue, Rotation,
     TraceClients, Traces,

@@ -18,6 +18,7 @@ mod forward_auth;
 mod inherited;
 mod jwt;
 mod limit;
+mod listing;
 mod log;
 mod media;
 mod mirror;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use forebay_conf::{Action, Address, ConfError, HostPattern, Listen, Plan, load, schema};
+use forebay_conf::{Action, Address, ConfError, HostPattern, Listen, Listing, Plan, load, schema};
 
 fn listen() -> Listen {
     Listen::parse("127.0.0.1:0").unwrap()
@@ -24,7 +24,11 @@ fn a_directory_is_served_as_files_with_an_index() {
     let Action::Files(files) = &route.action else { panic!("{route:?}") };
     assert_eq!(files.root, dir.path());
     assert_eq!(files.index, ["index.html"]);
-    assert!(files.listing, "a directory was named: what is in it is meant to be seen");
+    assert_eq!(
+        files.listing,
+        Listing::BuiltIn,
+        "a directory was named: what is in it is meant to be seen"
+    );
     assert_eq!(plan.sites[0].hosts, [HostPattern::Any]);
 }
 
@@ -138,4 +142,21 @@ fn programs_that_speak_http2_are_passed_bodies_as_they_come() {
         let plan = forebay_conf::parse(&text, "test.toml", Path::new("/")).unwrap();
         assert_eq!(plan.sites[0].routes[0].request_buffering, buffers, "{protocol} {keys}");
     }
+}
+
+#[test]
+fn a_template_of_a_listing_has_a_limit_and_an_encoding() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = |template: &[u8]| {
+        std::fs::write(dir.path().join("list.html"), template).unwrap();
+        let text = "[[site]]\nlisten = \"127.0.0.1:1\"\n[[site.route]]\npath = \"/*\"\n\
+                    files = { root = \".\", listing = { template = \"list.html\" } }\n";
+        forebay_conf::parse(text, "site.toml", dir.path())
+    };
+    let mut template = b"{entries}{name}{/entries}".to_vec();
+    template.resize(256 * 1024, b'x');
+    assert!(with(&template).is_ok());
+    template.push(b'x');
+    assert_says(with(&template), &["list.html: it is too large", "at most 256 KiB"]);
+    assert_says(with(b"{entries}\xFF{/entries}"), &["it is not UTF-8", "save it as UTF-8"]);
 }

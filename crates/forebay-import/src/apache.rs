@@ -203,7 +203,6 @@ const NEEDLESS: &[&str] = &[
     "ErrorLogFormat",
     "FileETag",
     "ForceLanguagePriority",
-    "HeaderName",
     "HostnameLookups",
     "HttpProtocolOptions",
     "IndexIgnore",
@@ -230,7 +229,6 @@ const NEEDLESS: &[&str] = &[
     "ProxyBadHeader",
     "ProxyStatus",
     "ProxyVia",
-    "ReadmeName",
     "ReceiveBufferSize",
     "SSLCertificateChainFile",
     "SSLCipherSuite",
@@ -298,6 +296,9 @@ fn next_step(name: &str) -> &'static str {
         "substitute" => "write the texts in `replace`: see the guide on changing pages",
         "defaulttype" => {
             "Apache 2.4 ignores it. For files without a known type: `default_type` of `files`"
+        }
+        "headername" | "readmename" => {
+            "listings have no text of their directory: use listing = { template = \"listing.html\" }"
         }
         "limit" | "limitexcept" => {
             "write `allow_methods` for 405, or `open_methods` to exempt methods from a rule"

@@ -13,7 +13,7 @@ mod scripts;
 use std::fs::File;
 use std::rc::Rc;
 
-use forebay_conf::{self as conf, Level};
+use forebay_conf::{self as conf, Level, Listing};
 use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
 use forebay_net::thread::Thread;
@@ -257,11 +257,16 @@ impl Files {
             _ if !is_read => self.refuse_method(exchange).await,
             Ok(Index::File(path, entry)) => self.send(exchange, &path, entry).await,
             Ok(Index::Listing) => {
-                let (path, query) = (&exchange.request.path, exchange.request.query());
-                let query = query.unwrap_or_default();
-                let page = listing::page(directory, &self.settings, path, query)
+                let listing = listing::list(directory, &self.settings, &exchange.request)
                     .map_err(|error| Fault::us(500, format!("cannot list a directory: {error}")))?;
-                exchange.reply.respond(200, "text/html; charset=utf-8", page.as_bytes()).await
+                let body = listing.body.as_bytes();
+                let reply = &mut exchange.reply;
+                reply.begin(200, b"");
+                reply.field("Content-Type", listing.content_type.as_bytes());
+                reply.field("Vary", b"Accept");
+                reply.end_head(Length::Known(body.len() as u64), false);
+                reply.push(body).await?;
+                reply.finish().await
             }
             Err(fault) => Err(fault),
         }
@@ -283,10 +288,10 @@ impl Files {
                 _ => {}
             }
         }
-        match (self.settings.listing, self.fallback) {
-            (true, _) => Ok(Index::Listing),
-            (false, true) => Err(not_found()),
-            (false, false) => Err(Fault::client(403, "a directory without an index file")),
+        match (&self.settings.listing, self.fallback) {
+            (Listing::BuiltIn | Listing::Template(_), _) => Ok(Index::Listing),
+            (Listing::Never, true) => Err(not_found()),
+            (Listing::Never, false) => Err(Fault::client(403, "a directory without an index file")),
         }
     }
 

@@ -300,8 +300,9 @@ pub struct Files {
     pub root: Option<At<String>>,
     /// Names of index files, tried in turn for a directory. Default: ["index.html"].
     pub index: Option<At<OneOrMany<String>>>,
-    /// Sends a listing of a directory that has no index file. Default: false.
-    pub listing: Option<bool>,
+    /// Sends a listing of a directory that has no index file: true, or a table with `template`.
+    /// Clients that prefer `application/json` get the listing as JSON. Default: false.
+    pub listing: Option<At<BoolOr<Listing>>>,
     /// Sends files and directories whose names begin with a dot. Otherwise Forebay treats them as
     /// missing, except `.well-known`. Default: false.
     pub hidden: Option<bool>,
@@ -328,6 +329,17 @@ pub struct Files {
     /// The largest number of ranges in one request, at most 1000. A request for more ranges gets
     /// the whole file. 0: ranges are ignored. Default: 16.
     pub max_ranges: Option<At<usize>>,
+}
+
+/// Sends listings with a page of your own.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["template"]))]
+pub struct Listing {
+    /// An HTML file of at most 256 KiB with placeholders: {path}, {parent}, {sort.name},
+    /// {sort.size}, {sort.time}, {sort}, {order}, {note}. For each entry, Forebay repeats the part
+    /// between {entries} and {/entries}, with {name}, {href}, {size}, {bytes}, {modified} and {kind}.
+    pub template: Option<At<String>>,
 }
 
 /// The script routes after a `files` route that may run scripts in its directory.

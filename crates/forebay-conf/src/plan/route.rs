@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::{
     Ajp, BandwidthLimit, Cache, Clients, Compress, ContentCoding, Cors, ErrorPages, Filters,
-    ForwardAuth, Inherited, Jwt, LogFile, Maintenance, Matcher, Mirror, MovedPages, ProcessLimits,
-    Proxy, RateLimit, ReplyField, RequestField, Rewrite, RouteTimeouts, Satisfy, SignedUrl,
-    Template, Upstream,
+    ForwardAuth, Inherited, Jwt, Listing, LogFile, Maintenance, Matcher, Mirror, MovedPages,
+    ProcessLimits, Proxy, RateLimit, ReplyField, RequestField, Rewrite, RouteTimeouts, Satisfy,
+    SignedUrl, Template, Upstream,
 };
 
 /// A route: conditions on requests, and the action that answers matching requests.
@@ -298,8 +298,8 @@ pub struct Files {
     /// Names of index files, tried in turn for a directory. Default `index.html`. The list may be
     /// empty.
     pub index: Vec<String>,
-    /// Sends a listing of a directory that has no index file. Default false.
-    pub listing: bool,
+    /// The answer for a directory that has no index file. Default: no listing.
+    pub listing: Listing,
     /// Sends files whose names begin with a dot. Files in `.well-known` are always sent. Default
     /// false.
     pub hidden: bool,

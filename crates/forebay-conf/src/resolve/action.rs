@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::ajp::ajp;
 use super::app_server::{fastcgi, scgi, uwsgi};
+use super::listing::listing;
 use super::media::{media_type, types};
 use super::moved::moved;
 use super::path::{directory, file, file_name};
@@ -126,10 +127,9 @@ fn files(context: &Context<'_>, typed: &At<TextOr<file::Files>>) -> Resolution<F
         Some(file::Symlinks::Never) => Symlinks::Never,
         None => Symlinks::default(),
     };
-    let listing = table.listing.unwrap_or(false);
     Ok(Files {
         index,
-        listing,
+        listing: listing(context, &table.listing)?,
         hidden: table.hidden.unwrap_or(false),
         follow_symlinks,
         precompressed: precompressed(table)?,

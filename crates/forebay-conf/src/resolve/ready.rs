@@ -9,8 +9,8 @@ use crate::file::At;
 use crate::merge::AllFilled;
 use crate::plan::{
     Access, Action, Clients, EncodedSlashes, ErrorPages, Files, Filters, ForwardedFields,
-    HostPattern, Listen, Log, Matcher, PathParameters, PathPattern, Plan, Proxy, Respond, Route,
-    RouteTimeouts, ScriptsBelow, Server, Site, SocketAccess, Symlinks,
+    HostPattern, Listen, Listing, Log, Matcher, PathParameters, PathPattern, Plan, Proxy, Respond,
+    Route, RouteTimeouts, ScriptsBelow, Server, Site, SocketAccess, Symlinks,
 };
 use crate::source::{SourceFile, Sources};
 
@@ -24,7 +24,7 @@ impl Plan {
             return Err(ConfError::elsewhere(problem));
         };
         let root = typed(text, super::directory)?;
-        let files = Files { listing: true, ..Files::new(root) };
+        let files = Files { listing: Listing::BuiltIn, ..Files::new(root) };
         Ok(Self::of_one_route(Action::Files(files), listen))
     }
 
@@ -129,7 +129,7 @@ impl Files {
         Self {
             root,
             index: vec!["index.html".into()],
-            listing: false,
+            listing: Listing::default(),
             hidden: false,
             follow_symlinks: Symlinks::default(),
             precompressed: Vec::new(),

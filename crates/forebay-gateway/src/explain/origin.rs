@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use forebay_conf::{
     Action, Activation, Address, Ajp, App, AppKind, AppServer, Backend, Cgi, Fastcgi, Files,
-    HttpVersion, Listening, Plan, Proxy, ProxyHeader, Redirect, Route, ServerProtocol, Site,
-    Upstream,
+    HttpVersion, Listening, Listing, Plan, Proxy, ProxyHeader, Redirect, Route, ServerProtocol,
+    Site, Upstream,
 };
 use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
@@ -220,7 +220,7 @@ fn files(
         let is_own = settings.index.iter().any(|own| own == name);
         (is_script || is_own).then_some((name, path, is_script))
     });
-    let is_empty = index.is_none() && !settings.listing;
+    let is_empty = index.is_none() && settings.listing == Listing::Never;
     match index {
         Some((name, _, true)) if wants_directory => {
             return Ok(Some([&request.path, name.as_bytes()].concat()));
@@ -238,7 +238,12 @@ fn files(
         }
         _ if is_empty => return Err(Fault::client(403, "a directory without an index file")),
         Some((_, path, _)) => text.item("file", path.as_os_str().as_bytes()),
-        None => text.item("answer", b"200 a listing of the directory"),
+        None => {
+            text.item("answer", b"200 a listing of the directory");
+            if let Listing::Template(template) = &settings.listing {
+                text.item("template", template.file.as_os_str().as_bytes());
+            }
+        }
     }
     text.answer.decide(200);
     Ok(None)

@@ -299,6 +299,89 @@ fn a_directory_without_index_is_403_unless_it_is_listed() {
     });
 }
 
+/// Names that a visitor could choose, for example with an upload.
+const HOSTILE: [&[u8]; 7] = [
+    b"<img src=x onerror=alert(1)>",
+    b"\" onmouseover=\"alert(1)",
+    b"' onclick='alert(1)",
+    b"javascript:alert(1)",
+    b"{path}{name}{entries}{note}",
+    b"a\nb\r\n\xFF?#%2e",
+    b"&lt;b&gt;",
+];
+
+#[test]
+fn a_listing_is_made_from_a_template_and_escapes_every_name() {
+    use std::os::unix::ffi::OsStrExt;
+    let root = htdocs();
+    let template = "<h1 title=\"{path}\">{path}</h1><a href=\"{parent}\">up</a>\
+                    <a href=\"{sort.size}\">by {sort} {order}</a>{entries}\n\
+                    <a href=\"{href}\" title='{name}'>{name}</a>|{kind}|{size}|{bytes}{/entries}{note}";
+    write(root.path(), "list.html", template);
+    write(root.path(), "up/.secret", "");
+    write(root.path(), "up/sub/x", "");
+    for name in HOSTILE {
+        let name = std::ffi::OsStr::from_bytes(name);
+        std::fs::write(root.path().join("up").join(name), "12345").unwrap();
+    }
+    let file = root.path().join("list.html");
+    let keys = format!(", listing = {{ template = \"{}\" }}", file.display());
+    in_memory(&route(&root, &keys), async |world| {
+        let page = get(world, "/up/", "Accept: text/html, */*;q=0.1\r\n").await;
+        assert_eq!((page.status(), page.field("vary")), (200, Some("Accept")));
+        assert_eq!(page.field("content-type"), Some("text/html; charset=utf-8"));
+        let text = page.text();
+        assert!(text.starts_with("<h1 title=\"/up/\">/up/</h1><a href=\"../\">up</a>"), "{text}");
+        assert!(text.contains("<a href=\"?sort=size&amp;order=asc\">by name asc</a>"), "{text}");
+        assert!(text.contains("<a href=\"./sub/\" title='sub/'>sub/</a>|directory||\n"), "{text}");
+        assert!(text.contains("<a href=\"./javascript%3Aalert%281%29\" title="), "{text}");
+        assert!(text.contains(">{path}{name}{entries}{note}</a>|file|5 B|5"), "{text}");
+        assert!(text.contains(">&amp;lt;b&amp;gt;</a>"), "{text}");
+        let markup = ["<img", "\" on", "' on", ".secret", "href=\"javascript"];
+        assert!(markup.iter().all(|part| !text.contains(part)), "{text}");
+        assert_eq!(text.matches("<a ").count(), 2 + HOSTILE.len() + 1, "{text}");
+        for link in text.split("<a href=\"./").skip(1).filter_map(|rest| rest.split('"').next()) {
+            if !link.ends_with('/') {
+                assert_eq!(get(world, &format!("/up/{link}"), "").await.text(), "12345", "{link}");
+            }
+        }
+        let sorted = get(world, "/up/?sort=size&order=asc", "").await;
+        assert!(sorted.text().contains("?sort=size&amp;order=desc\">by size asc<"));
+        let query = get(world, "/up/?sort=<b>&order=<b>", "").await;
+        assert!(!query.text().contains("<b>"), "{}", query.text());
+        assert!(get(world, "/bare/", "").await.text().contains(">c.txt</a>|file|1 B|1"));
+    });
+}
+
+#[test]
+fn clients_that_prefer_json_get_the_listing_as_json() {
+    let root = htdocs();
+    write(root.path(), "bare/.hidden", "");
+    write(root.path(), "bare/\"<sub>/x", "");
+    in_memory(&route(&root, ", listing = true"), async |world| {
+        let reply = get(world, "/bare/", "Accept: application/json, text/plain, */*\r\n").await;
+        assert_eq!(reply.field("content-type"), Some("application/json"));
+        assert_eq!(reply.field("vary"), Some("Accept"));
+        let json: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+        let entries = json["entries"].as_array().unwrap();
+        assert_eq!((&json["path"], &json["incomplete"]), (&"/bare/".into(), &false.into()));
+        assert_eq!(entries.len(), 2, "{json}");
+        assert_eq!(entries[0]["name"], "\"<sub>/");
+        assert_eq!(entries[0]["href"], "./%22%3Csub%3E/");
+        assert_eq!(
+            (&entries[0]["kind"], entries[0]["bytes"].is_null()),
+            (&"directory".into(), true)
+        );
+        assert_eq!((&entries[1]["kind"], &entries[1]["bytes"]), (&"file".into(), &1.into()));
+        assert!(entries[1]["modified"].as_str().unwrap().ends_with('Z'));
+        for accept in ["*/*", "text/html, application/json", "application/json;q=0", "x, ,;q=1"] {
+            let reply = get(world, "/bare/", &format!("Accept: {accept}\r\n")).await;
+            assert_eq!(reply.field("content-type"), Some("text/html; charset=utf-8"), "{accept}");
+        }
+        assert_eq!(get(world, "/dir/", "Accept: application/json\r\n").await.text(), "<p>dir");
+    });
+}
+
 fn compressed() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     for (name, text) in [

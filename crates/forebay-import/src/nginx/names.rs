@@ -407,6 +407,12 @@ pub fn next_step(name: &str) -> &'static str {
         "ssl_crl" => {
             "revoked client certificates are not looked up: issue certificates with a short lifetime"
         }
+        "autoindex_format" => {
+            "with `listing = true`, clients get JSON if they send `Accept: application/json`"
+        }
+        _ if name.starts_with("autoindex_") || name.starts_with("fancyindex") => {
+            "write a page for listings: listing = { template = \"listing.html\" }"
+        }
         _ if name.starts_with("proxy_cache") || name.starts_with("fastcgi_cache") => {
             "see `cache` in the guide on caching"
         }

@@ -1,0 +1,156 @@
+//! Finds the place of a placeholder in HTML: in text, in a tag, in an attribute or in a script.
+//!
+//! Escaping makes a value safe in text and in quoted attributes, but not in scripts, styles and
+//! links. Only the author's own text passes through this automaton, so it need not repair HTML as
+//! browsers do.
+
+/// A position in HTML.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HtmlPosition {
+    state: State,
+    /// The name of the current tag, in lower case; with a slash before it for an end tag.
+    tag: String,
+    /// The name of the current attribute, in lower case.
+    attribute: String,
+    /// The last bytes in a script or a comment, to find its end.
+    recent: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Text,
+    /// After `<`.
+    Open,
+    TagName,
+    /// In a tag after its name. `is_new` is true if the next letter begins an attribute.
+    Tag {
+        is_new: bool,
+    },
+    /// After `=`.
+    BeforeValue,
+    Quoted(u8),
+    Unquoted,
+    /// In an element without tags, such as `<script>`.
+    Raw,
+    /// After `<!`.
+    Declaration,
+    Comment,
+}
+
+/// Elements whose content has no tags.
+const RAW: [&str; 8] =
+    ["script", "style", "title", "textarea", "iframe", "xmp", "noembed", "noframes"];
+
+/// Attributes whose value is only text.
+const TEXT_ATTRIBUTES: [&str; 6] = ["title", "alt", "value", "download", "label", "placeholder"];
+
+impl HtmlPosition {
+    /// Returns true if an escaped value remains text at this position, whatever it contains.
+    pub(super) fn takes_free_text(&self) -> bool {
+        match self.state {
+            State::Text | State::Comment => true,
+            State::Raw => matches!(&*self.tag, "title" | "textarea"),
+            State::Quoted(_) => {
+                let is_data =
+                    ["data-", "aria-"].iter().any(|start| self.attribute.starts_with(start));
+                is_data || TEXT_ATTRIBUTES.contains(&&*self.attribute)
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns true if both positions are in the same kind of place.
+    pub(super) fn is_same_place(&self, other: &Self) -> bool {
+        let place =
+            |position: &Self| (position.state, position.tag.clone(), position.attribute.clone());
+        place(self) == place(other)
+    }
+
+    /// Advances by a byte.
+    pub(super) fn push(&mut self, byte: u8) {
+        let is_space = byte.is_ascii_whitespace();
+        match (self.state, byte) {
+            (State::Text, b'<') => self.state = State::Open,
+            (State::Text, _) => {}
+            (State::Open, b'!') => self.enter(State::Declaration),
+            (State::Open, b'/' | b'a'..=b'z' | b'A'..=b'Z') => {
+                self.state = State::TagName;
+                self.tag = char::from(byte.to_ascii_lowercase()).into();
+            }
+            (State::Open, b'<') => {}
+            (State::Open, _) => self.state = State::Text,
+            (State::TagName | State::Tag { .. } | State::BeforeValue | State::Unquoted, b'>') => {
+                self.end_tag();
+            }
+            (State::TagName, b'/') => self.state = State::Tag { is_new: true },
+            (State::TagName, _) if is_space => self.state = State::Tag { is_new: true },
+            (State::TagName, _) => self.tag.push(byte.to_ascii_lowercase().into()),
+            (State::Tag { .. }, b'=') => self.state = State::BeforeValue,
+            (State::Tag { .. }, b'/') => self.state = State::Tag { is_new: true },
+            (State::Tag { .. }, _) if is_space => self.state = State::Tag { is_new: true },
+            (State::Tag { is_new }, _) => {
+                if is_new {
+                    self.attribute.clear();
+                }
+                self.attribute.push(byte.to_ascii_lowercase().into());
+                self.state = State::Tag { is_new: false };
+            }
+            (State::BeforeValue, _) if is_space => {}
+            (State::BeforeValue, b'"' | b'\'') => self.state = State::Quoted(byte),
+            (State::BeforeValue, _) => self.state = State::Unquoted,
+            (State::Quoted(quote), _) if byte != quote => {}
+            (State::Quoted(_), _) => self.end_value(),
+            (State::Unquoted, _) if is_space => self.end_value(),
+            (State::Unquoted, _) => {}
+            (State::Raw | State::Declaration | State::Comment, _) => self.push_raw(byte),
+        }
+    }
+
+    fn enter(&mut self, state: State) {
+        self.recent.clear();
+        self.state = state;
+    }
+
+    fn end_value(&mut self) {
+        self.attribute.clear();
+        self.state = State::Tag { is_new: true };
+    }
+
+    fn end_tag(&mut self) {
+        self.attribute.clear();
+        if RAW.contains(&&*self.tag) {
+            self.enter(State::Raw);
+        } else {
+            self.tag.clear();
+            self.enter(State::Text);
+        }
+    }
+
+    /// Advances in a script, a declaration or a comment.
+    fn push_raw(&mut self, byte: u8) {
+        // The longest text that matters is `</textarea` with a byte after it.
+        if self.recent.len() > 16 {
+            self.recent.drain(..8);
+        }
+        self.recent.push(byte.to_ascii_lowercase());
+        match self.state {
+            State::Raw => {
+                let Some((last, before)) = self.recent.split_last() else { return };
+                let is_end = before.strip_suffix(self.tag.as_bytes());
+                if is_end.is_some_and(|before| before.ends_with(b"</"))
+                    && (matches!(last, b'>' | b'/') || last.is_ascii_whitespace())
+                {
+                    self.tag.insert(0, '/');
+                    self.recent.clear();
+                    self.state = State::TagName;
+                    self.push(byte);
+                }
+            }
+            State::Declaration if self.recent == b"--" => self.enter(State::Comment),
+            State::Declaration if byte == b'>' => self.enter(State::Text),
+            State::Comment if self.recent.ends_with(b"-->") => self.enter(State::Text),
+            _ => {}
+        }
+    }
+}
