@@ -252,6 +252,12 @@ fn a_child_that_the_application_forks_reaches_nobody(forebay: &Forebay) {
 #[test]
 fn a_killed_process_costs_its_requests_one_502_each() {
     let Some(mut forebay) = app("workers = 2") else { return };
+    // Requests pass to the first process until the second one has started.
+    let mut started = HashSet::new();
+    assert!(eventually(|| {
+        started.insert(forebay.get("/pid").text());
+        started.len() == 2
+    }));
     let mut waiting: Vec<Client> = (0..6).map(|_| forebay.connect()).collect();
     for (number, client) in waiting.iter_mut().enumerate() {
         client
