@@ -255,7 +255,7 @@ fn a_killed_process_costs_its_requests_one_502_each() {
     // Requests pass to the first process until the second one has started.
     let mut started = HashSet::new();
     assert!(eventually(|| {
-        started.insert(forebay.get("/pid").text());
+        started.insert(forebay.get("/pid").text().to_owned());
         started.len() == 2
     }));
     let mut waiting: Vec<Client> = (0..6).map(|_| forebay.connect()).collect();
