@@ -82,7 +82,7 @@ fn read(path: &PathBuf) -> Result<String, Mistake> {
 
 /// Parses a template. An error has the position of the mistake, if it has one.
 fn parse(typed: &str, file: PathBuf) -> Result<ListingTemplate, (Option<usize>, Mistake)> {
-    let mut parser = Parser::default();
+    let mut parser = ListingParser::default();
     let mut at = 0;
     while let Some(found) = typed[at..].find('{') {
         parser.push_text(&typed[at..at + found]);
@@ -120,7 +120,7 @@ fn name(after_brace: &str) -> Option<&str> {
 }
 
 #[derive(Default)]
-struct Parser {
+struct ListingParser {
     position: HtmlPosition,
     /// The parts since the last `{entries}` or `{/entries}`.
     parts: Vec<ListingPart>,
@@ -131,7 +131,7 @@ struct Parser {
     begin: Option<(usize, HtmlPosition)>,
 }
 
-impl Parser {
+impl ListingParser {
     fn push_text(&mut self, text: &str) {
         self.text.push_str(text);
         text.bytes().for_each(|byte| self.position.push(byte));

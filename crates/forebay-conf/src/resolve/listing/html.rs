@@ -7,7 +7,7 @@
 /// A position in HTML.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HtmlPosition {
-    state: State,
+    state: HtmlState,
     /// The name of the current tag, in lower case; with a slash before it for an end tag.
     tag: String,
     /// The name of the current attribute, in lower case.
@@ -17,7 +17,7 @@ pub(super) struct HtmlPosition {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum HtmlState {
     #[default]
     Text,
     /// After `<`.
@@ -49,9 +49,9 @@ impl HtmlPosition {
     /// Returns true if an escaped value remains text at this position, whatever it contains.
     pub(super) fn takes_free_text(&self) -> bool {
         match self.state {
-            State::Text | State::Comment => true,
-            State::Raw => matches!(&*self.tag, "title" | "textarea"),
-            State::Quoted(_) => {
+            HtmlState::Text | HtmlState::Comment => true,
+            HtmlState::Raw => matches!(&*self.tag, "title" | "textarea"),
+            HtmlState::Quoted(_) => {
                 let is_data =
                     ["data-", "aria-"].iter().any(|start| self.attribute.starts_with(start));
                 is_data || TEXT_ATTRIBUTES.contains(&&*self.attribute)
@@ -71,59 +71,67 @@ impl HtmlPosition {
     pub(super) fn push(&mut self, byte: u8) {
         let is_space = byte.is_ascii_whitespace();
         match (self.state, byte) {
-            (State::Text, b'<') => self.state = State::Open,
-            (State::Text, _) => {}
-            (State::Open, b'!') => self.enter(State::Declaration),
-            (State::Open, b'/' | b'a'..=b'z' | b'A'..=b'Z') => {
-                self.state = State::TagName;
+            (HtmlState::Text, b'<') => self.state = HtmlState::Open,
+            (HtmlState::Text, _) => {}
+            (HtmlState::Open, b'!') => self.enter(HtmlState::Declaration),
+            (HtmlState::Open, b'/' | b'a'..=b'z' | b'A'..=b'Z') => {
+                self.state = HtmlState::TagName;
                 self.tag = char::from(byte.to_ascii_lowercase()).into();
             }
-            (State::Open, b'<') => {}
-            (State::Open, _) => self.state = State::Text,
-            (State::TagName | State::Tag { .. } | State::BeforeValue | State::Unquoted, b'>') => {
+            (HtmlState::Open, b'<') => {}
+            (HtmlState::Open, _) => self.state = HtmlState::Text,
+            (
+                HtmlState::TagName
+                | HtmlState::Tag { .. }
+                | HtmlState::BeforeValue
+                | HtmlState::Unquoted,
+                b'>',
+            ) => {
                 self.end_tag();
             }
-            (State::TagName, b'/') => self.state = State::Tag { is_new: true },
-            (State::TagName, _) if is_space => self.state = State::Tag { is_new: true },
-            (State::TagName, _) => self.tag.push(byte.to_ascii_lowercase().into()),
-            (State::Tag { .. }, b'=') => self.state = State::BeforeValue,
-            (State::Tag { .. }, b'/') => self.state = State::Tag { is_new: true },
-            (State::Tag { .. }, _) if is_space => self.state = State::Tag { is_new: true },
-            (State::Tag { is_new }, _) => {
+            (HtmlState::TagName, b'/') => self.state = HtmlState::Tag { is_new: true },
+            (HtmlState::TagName, _) if is_space => self.state = HtmlState::Tag { is_new: true },
+            (HtmlState::TagName, _) => self.tag.push(byte.to_ascii_lowercase().into()),
+            (HtmlState::Tag { .. }, b'=') => self.state = HtmlState::BeforeValue,
+            (HtmlState::Tag { .. }, b'/') => self.state = HtmlState::Tag { is_new: true },
+            (HtmlState::Tag { .. }, _) if is_space => self.state = HtmlState::Tag { is_new: true },
+            (HtmlState::Tag { is_new }, _) => {
                 if is_new {
                     self.attribute.clear();
                 }
                 self.attribute.push(byte.to_ascii_lowercase().into());
-                self.state = State::Tag { is_new: false };
+                self.state = HtmlState::Tag { is_new: false };
             }
-            (State::BeforeValue, _) if is_space => {}
-            (State::BeforeValue, b'"' | b'\'') => self.state = State::Quoted(byte),
-            (State::BeforeValue, _) => self.state = State::Unquoted,
-            (State::Quoted(quote), _) if byte != quote => {}
-            (State::Quoted(_), _) => self.end_value(),
-            (State::Unquoted, _) if is_space => self.end_value(),
-            (State::Unquoted, _) => {}
-            (State::Raw | State::Declaration | State::Comment, _) => self.push_raw(byte),
+            (HtmlState::BeforeValue, _) if is_space => {}
+            (HtmlState::BeforeValue, b'"' | b'\'') => self.state = HtmlState::Quoted(byte),
+            (HtmlState::BeforeValue, _) => self.state = HtmlState::Unquoted,
+            (HtmlState::Quoted(quote), _) if byte != quote => {}
+            (HtmlState::Quoted(_), _) => self.end_value(),
+            (HtmlState::Unquoted, _) if is_space => self.end_value(),
+            (HtmlState::Unquoted, _) => {}
+            (HtmlState::Raw | HtmlState::Declaration | HtmlState::Comment, _) => {
+                self.push_raw(byte)
+            }
         }
     }
 
-    fn enter(&mut self, state: State) {
+    fn enter(&mut self, state: HtmlState) {
         self.recent.clear();
         self.state = state;
     }
 
     fn end_value(&mut self) {
         self.attribute.clear();
-        self.state = State::Tag { is_new: true };
+        self.state = HtmlState::Tag { is_new: true };
     }
 
     fn end_tag(&mut self) {
         self.attribute.clear();
         if RAW.contains(&&*self.tag) {
-            self.enter(State::Raw);
+            self.enter(HtmlState::Raw);
         } else {
             self.tag.clear();
-            self.enter(State::Text);
+            self.enter(HtmlState::Text);
         }
     }
 
@@ -135,7 +143,7 @@ impl HtmlPosition {
         }
         self.recent.push(byte.to_ascii_lowercase());
         match self.state {
-            State::Raw => {
+            HtmlState::Raw => {
                 let Some((last, before)) = self.recent.split_last() else { return };
                 let is_end = before.strip_suffix(self.tag.as_bytes());
                 if is_end.is_some_and(|before| before.ends_with(b"</"))
@@ -143,13 +151,13 @@ impl HtmlPosition {
                 {
                     self.tag.insert(0, '/');
                     self.recent.clear();
-                    self.state = State::TagName;
+                    self.state = HtmlState::TagName;
                     self.push(byte);
                 }
             }
-            State::Declaration if self.recent == b"--" => self.enter(State::Comment),
-            State::Declaration if byte == b'>' => self.enter(State::Text),
-            State::Comment if self.recent.ends_with(b"-->") => self.enter(State::Text),
+            HtmlState::Declaration if self.recent == b"--" => self.enter(HtmlState::Comment),
+            HtmlState::Declaration if byte == b'>' => self.enter(HtmlState::Text),
+            HtmlState::Comment if self.recent.ends_with(b"-->") => self.enter(HtmlState::Text),
             _ => {}
         }
     }
