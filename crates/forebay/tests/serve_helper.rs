@@ -191,7 +191,11 @@ fn helped_processes_end_with_the_gateway_and_with_the_helper() {
         let mut slow = forebay.connect();
         slow.send("GET /cgi/slow HTTP/1.1\r\nHost: x\r\n\r\n");
         let all = || support::proc::descendants(gateway);
-        let has_begun = || all().into_iter().any(|pid| command_line(pid).contains("cgi/slow"));
+        // The script needs a moment to start `sleep`.
+        let has_begun = || {
+            all().into_iter().any(|pid| command_line(pid).contains("cgi/slow"))
+                && of_user(&all()).len() > 3
+        };
         assert!(eventually(has_begun), "{}", forebay.output());
         let (all, of_apps) = (all(), of_user(&all()));
         assert!(of_apps.len() > 3, "{of_apps:?}");
