@@ -8,7 +8,8 @@
 //! arrives only as fast as its client reads, the others ask the origin, too (they *pass*), and
 //! their replies are not stored. A reply from before a change therefore never replaces a newer one.
 //! The cache ignores the directives of requests, except `only-if-cached`: otherwise a client could
-//! make each of its requests go to the origin.
+//! make each of its requests go to the origin. Requests that applications may read differently still
+//! do so; `rate_limit` is the protection against many of them.
 
 mod answer;
 mod changes;

@@ -123,7 +123,7 @@ pub fn is_personal(request: &Request, private: &[CookieName]) -> bool {
 fn only_parameter<'q>(query: &'q [u8], name: &'q str) -> Result<Option<Only<'q>>, Ambiguous> {
     let count = memchr::memchr2_iter(b'&', b';', query).count();
     let Some(pair) = aliases::only_parameter(query, name.as_bytes())? else {
-        // The application of a long query may ignore the parameter, but it has none.
+        // The query does not contain the parameter, so its length does not matter.
         return Ok(None);
     };
     // Some applications distinguish `?page` from `?page=`.

@@ -17,6 +17,9 @@ use crate::forms::{self, Dialect, Pair};
 
 /// Returns true if an application may read the encoded name `given` as `wanted`.
 pub fn may_be(given: &[u8], wanted: &[u8]) -> bool {
+    if given == wanted {
+        return true;
+    }
     if given.iter().all(is_plain) {
         return given.len() == wanted.len() && begins_alike(given, wanted);
     }
@@ -28,6 +31,9 @@ pub fn may_be(given: &[u8], wanted: &[u8]) -> bool {
 /// Returns true if an application may read the encoded name `given` as one that begins with
 /// `prefix`.
 pub fn may_begin_with(given: &[u8], prefix: &[u8]) -> bool {
+    if given.starts_with(prefix) {
+        return true;
+    }
     if given.iter().all(is_plain) {
         return begins_alike(given, prefix);
     }
@@ -115,6 +121,13 @@ fn readings(given: &[u8]) -> Option<[Vec<u8>; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_name_is_its_own_alias() {
+        for name in ["s%3Aid", "a+b", "!a", "?a", "a[b]", "[a", " a", "%"].map(str::as_bytes) {
+            assert!(may_be(name, name) && may_begin_with(name, name), "{}", name.escape_ascii());
+        }
+    }
 
     #[test]
     fn a_name_has_the_aliases_of_all_applications() {

@@ -224,6 +224,24 @@ fn a_table_in_a_key_sees_each_value() {
 }
 
 #[test]
+fn many_values_do_not_hide_one_that_a_table_limits() {
+    let routes = "[map.limit]\nfrom = \"{query.do}\"\nlogin = \"{client}\"\ndefault = \"\"\n\
+                  [[site]]\nlisten = \"127.0.0.1:80\"\n[[site.route]]\n\
+                  rate_limit = { rate = \"1/h\", key = \"{map.limit}\" }\nrespond = \"in\"\n";
+    in_memory(routes, async |world| {
+        let others: String = (0..9).map(|n| format!("do={n}&")).collect();
+        for (query, status) in [
+            ("?do=1".to_owned(), 200),
+            ("?do=1".to_owned(), 200),
+            (format!("?{others}do=login"), 200),
+            (format!("?{others}do=login"), 429),
+        ] {
+            assert_eq!(world.ask(&get(&format!("/{query}"), "")).await.status(), status, "{query}");
+        }
+    });
+}
+
+#[test]
 fn all_spellings_of_a_host_count_together() {
     let limit = "rate_limit = { rate = \"1/h\", key = \"{host}\" }\nrespond = \"in\"\n";
     let text = format!(

@@ -35,8 +35,8 @@ const REMOVED: [&str; 10] = [
     "Upgrade",
 ];
 
-/// Fields that describe the request to the server, besides those of `forebay_wire`'s claims. The
-/// server decides by them, so it must not get the client's own.
+/// Fields that describe the request to the server. The server decides by them, so it must not get
+/// the client's own.
 const DESCRIPTIONS: [&str; 11] = [
     "X-Auth-Request-Redirect",
     "X-Host",
@@ -83,8 +83,12 @@ impl ForwardAuth {
             change(name, RequestChange::Set(value))
         });
         let own = &settings.request_headers;
-        let is_own =
-            |field: &RequestField| own.iter().any(|own| own.name.eq_ignore_ascii_case(&field.name));
+        let is_own = |field: &RequestField| {
+            own.iter().any(|own| {
+                own.name.eq_ignore_ascii_case(&field.name)
+                    && !matches!(own.change, RequestChange::Add(_))
+            })
+        };
         let fixed = removed.chain(set).filter(|field| !is_own(field));
         let changes: Vec<_> = fixed.chain(own.iter().cloned()).collect();
         Self { server, settings, fields: RequestFields::new(&changes) }

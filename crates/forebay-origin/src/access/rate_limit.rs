@@ -198,6 +198,9 @@ impl RateLimiter {
 
     /// Returns the hashes of the request's keys. A request without any is not limited.
     fn keys(&self, request: &Request) -> Vec<u64> {
+        if let Some(key) = self.client_key(request) {
+            return vec![key];
+        }
         texts(&self.key, &self.hosts, request).iter().map(|text| self.hash(text)).collect()
     }
 

@@ -51,8 +51,9 @@ impl SiteReplies {
         exchange.reply.record(invalidation.clone(), false);
         let outcome = origin.serve(exchange).await;
         exchange.reply.take_captured();
-        // The application may change the resource while it writes the body.
-        invalidation.remove();
+        // The application may change the resource while it writes the body. The end of
+        // `invalidation` removes what was stored in the meantime.
+        drop(invalidation);
         outcome
     }
 }
@@ -65,6 +66,13 @@ struct Invalidation {
     request: Request,
     /// Keys of the resources that have changed.
     changed: RefCell<Vec<Key>>,
+}
+
+impl Drop for Invalidation {
+    /// Removes the replies also if the client leaves before the end of the reply.
+    fn drop(&mut self) {
+        self.remove();
+    }
 }
 
 impl Invalidation {

@@ -17,7 +17,8 @@ use crate::named::NamedValue;
 /// those of other clients.
 const MOST_TEXTS: usize = 8;
 
-/// The text of all requests with more than [`MOST_TEXTS`] texts.
+/// The text of all requests with more than [`MOST_TEXTS`] texts. If the key contains the client, its
+/// network follows.
 const TOO_MANY: &[u8] = b"\0too many values";
 
 /// A part of the key of a rate limit.
@@ -66,7 +67,12 @@ pub fn texts(key: &[KeyPart], hosts: &[HostPattern], request: &Request) -> Vec<V
     texts.append(key);
     let mut texts = texts.texts;
     if texts.len() > MOST_TEXTS {
-        return vec![TOO_MANY.to_vec()];
+        let mut text = TOO_MANY.to_vec();
+        // A client that sends many values must not use up the limit of other clients.
+        if key.iter().any(|part| matches!(part, KeyPart::Client)) {
+            text.extend_from_slice(&network_of(request.client.ip()));
+        }
+        return vec![text];
     }
     texts.retain(|text| !text.is_empty());
     texts.sort_unstable();
@@ -122,6 +128,11 @@ impl Texts<'_> {
         let part_of = |part: &TemplatePart| KeyPart::of_text(part);
         let from: Vec<_> = map.from.parts().iter().map(part_of).collect();
         let looked_up = self.beside(true, &from);
+        if looked_up.len() > MOST_TEXTS {
+            // The application may read a value that was not looked up, so the values of the table do
+            // not matter: this request counts as one with too many texts.
+            return self.append_each(&looked_up);
+        }
         let mut templates: Vec<&Template> = Vec::new();
         for text in &looked_up {
             let template = map.value(text);
