@@ -36,11 +36,21 @@ module Forebay
       loop do
         ready, = IO.select([@server, wakes])
         break if ready.include?(wakes)
-        socket = @server.accept_nonblock(exception: false)
+        socket = accept
         @crew.add(Connection.new(self, @crew, socket)) if socket.is_a?(UNIXSocket)
       end
       @server.close
       @crew.stop
+    end
+
+    # Accepts a connection. Returns another value if there is none, or if the process has too many open
+    # files. It then waits a moment, because the connection stays in the queue.
+    def accept
+      @server.accept_nonblock(exception: false)
+    rescue Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM, Errno::ECONNABORTED => e
+      warn("cannot accept a connection: #{e.message}")
+      sleep(0.1)
+      nil
     end
 
     # Returns true in a child that the application has forked.

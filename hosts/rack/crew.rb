@@ -15,7 +15,7 @@ module Forebay
     PAUSE = 0.005
     # Seconds after which Ruby takes the global lock away from a thread that computes.
     SLICE = 0.1
-    # So many requests wake a thread at once, after one that has blocked.
+    # Number of requests that wake a thread at once, after one that has blocked.
     MANY = 256
     # After so many reads of connections that were just answered, the leader asks the kernel for all.
     MOST_TRIES = 16
@@ -23,7 +23,7 @@ module Forebay
     def initialize(threads)
       @lock, @wake = Mutex.new, ConditionVariable.new
       @open = {}.compare_by_identity       # all connections
-      @waiting = {}.compare_by_identity    # those without a request
+      @waiting = {}.compare_by_identity    # connections without a request
       @ready = []                          # those with a request, in order of arrival
       @answered = []                       # those that were answered since the leader's last look
       @tries = 0
@@ -158,7 +158,7 @@ module Forebay
       ready
     end
 
-    # Moves those of the connections that have a request.
+    # Moves connections that have a request.
     def receive(connections)
       connections.each do |connection|
         case connection.receive

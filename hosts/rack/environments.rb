@@ -33,7 +33,7 @@ module Forebay
       fields = block.split("\0", -1)
       fields.pop
       env = Hash[*fields]
-      env['rack.url_scheme'] = +env['REQUEST_SCHEME']
+      env['rack.url_scheme'] = env['REQUEST_SCHEME'].dup
       keep(request, env) if request && request.bytesize <= LONGEST_KEPT
       env.update(@base)
     end

@@ -184,7 +184,8 @@ impl StoreBackend for Directory {
         Ok(())
     }
 
-    // The rename adds a whole batch or nothing, so its number is not needed.
+    // The rename adds a whole batch or nothing, so its number is not needed. A network file system may
+    // rename and still report an error. The batch is then added twice, and fewer requests are admitted.
     fn advance(&self, limit: &str, batch: &Batch<'_>) -> Result<Vec<Duration>, StoreError> {
         let path = self.path("rates", limit);
         let _lock = self.change()?;

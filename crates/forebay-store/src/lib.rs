@@ -210,7 +210,7 @@ impl Store {
     /// time from now until the new due time.
     ///
     /// After an error other than [`StoreError::Refused`], the store may have added the counts. The caller
-    /// then sends the batch again with the same number, before later ones. The store adds it only once.
+    /// then sends the batch again with the same number, before later ones. Redis adds it only once.
     pub fn advance(
         &self,
         limit: &str,

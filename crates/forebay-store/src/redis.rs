@@ -47,10 +47,12 @@ const UNLOCK: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('
 /// a NaN are false.
 ///
 /// The first key has the number of the owner's last batch. If the number of this batch is not larger, its
-/// first copy has arrived, and the script only reads. The number is written first: if the server has no
+/// first copy has arrived, and the script only reads. A number from 2^53 on is not one of ours. The
+/// number is written first: if the server has no
 /// memory, it refuses the first write of a script, and nothing has changed.
 const ADVANCE: &str = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] local out = {} \
     local last = redis.pcall('GET', KEYS[1]) last = type(last) == 'string' and tonumber(last) or 0 \
+    if not (last < 9007199254740992) then last = 0 end \
     local is_new = not (last >= tonumber(ARGV[1])) \
     if is_new then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end \
     for i = 2, #KEYS do local key = KEYS[i] \

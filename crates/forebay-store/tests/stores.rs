@@ -262,7 +262,15 @@ fn hostile_values_in_redis_are_errors() {
     one_more();
     let script = b"local key = redis.call('KEYS', 'forebay:batch:other:*')[1] \
         redis.call('DEL', key) redis.call(ARGV[1], key, ARGV[2]) return 1";
-    let hostile = [("SET", "nan"), ("SET", "x"), ("SET", ""), ("SET", "-1e300"), ("LPUSH", "x")];
+    let hostile = [
+        ("SET", "nan"),
+        ("SET", "x"),
+        ("SET", ""),
+        ("SET", "-1e300"),
+        ("SET", "1e300"),
+        ("SET", "inf"),
+        ("LPUSH", "x"),
+    ];
     for (before, (command, value)) in (1..).zip(hostile) {
         let write: &[&[u8]] = &[b"EVAL", script, b"0", command.as_bytes(), value.as_bytes()];
         assert_eq!(server.send(&[write]), ":1");

@@ -67,6 +67,8 @@ impl CountExchange {
                     batch.limit.limiter.return_counts(&batch.counts);
                     outcome = Err(error);
                 }
+                // The store has perhaps added the batch, so it is not sent again.
+                Err(error @ StoreError::Content(_)) => outcome = Err(error),
                 Err(error) => return Err(error),
             }
             self.unconfirmed.pop_front();

@@ -29,6 +29,8 @@ use forebay_workers::{Permit, ProcessAddress, Program};
 
 use crate::apps::fault::unavailable;
 
+/// Maximum number of idle connections of a gateway's thread to a process that the pool does not limit.
+const MOST_IDLE: usize = 32;
 /// Maximum number of processes to try for one request, because a process may end before it reads
 /// the request.
 const OFFERS: usize = 3;
@@ -261,6 +263,7 @@ impl ProgramApp {
             name: format!("app {}", self.name),
             idle_time,
             violates_keep_alive: !keeps_alive,
+            keep: (!self.limits_connections()).then_some(MOST_IDLE),
             permits: self.limits_connections().then(|| self.connections.to(permit.id())),
             reply_timeout: Some(self.options.silence),
             life: Some(permit.life()),

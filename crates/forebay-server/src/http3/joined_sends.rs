@@ -21,7 +21,7 @@ pub(super) const MOST_PACKETS: usize = 40;
 const MOST_BYTES: usize = 60_000;
 
 /// Maximum number of joined sends that wait at the same time. This number and `MOST_BYTES` limit
-/// the memory of a thread to 480 kB, regardless of the number of connections.
+/// the memory of a socket to 480 kB, regardless of the number of connections.
 const MOST_BATCHES: usize = 8;
 
 /// Maximum number of empty buffers that are kept.

@@ -307,7 +307,8 @@ impl Inner {
     fn next_waiting(&mut self) -> Option<WaitingRequest> {
         let requests = &mut self.waiters.requests;
         let here = thread::current().id();
-        let near = requests.iter().take(NEARBY).position(|request| request.thread == here);
+        let is_near = |request: &WaitingRequest| request.thread == here && request.is_open();
+        let near = requests.iter().take(NEARBY).position(is_near);
         let waits_long = requests.front()?.since.elapsed() >= LONG;
         requests.remove(near.filter(|_| !waits_long).unwrap_or(0))
     }
