@@ -71,6 +71,7 @@ fn a_connection_that_the_server_closed_meanwhile_is_replaced() {
         let outcome = turn(&mut turns, Stop::Requests(5));
         assert_eq!((outcome.requests.completed, outcome.requests.failed), (5, 0), "{outcome:?}");
         assert_eq!(server.connections(), count);
+        server.wait_for_closed(count);
     }
 }
 

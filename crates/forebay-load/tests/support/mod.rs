@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_load::{Control, Error, Outcome, Spec, Stop, Url, run};
 
@@ -18,6 +18,7 @@ pub struct Server {
     pub address: SocketAddr,
     requests: Arc<AtomicU64>,
     connections: Arc<AtomicU64>,
+    closed: Arc<AtomicU64>,
 }
 
 /// Accepted connection, which the script receives.
@@ -36,7 +37,13 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (requests, connections) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-        let server = Self { address, requests: requests.clone(), connections: connections.clone() };
+        let closed = Arc::new(AtomicU64::new(0));
+        let server = Self {
+            address,
+            requests: requests.clone(),
+            connections: connections.clone(),
+            closed: closed.clone(),
+        };
         let script = Arc::new(script);
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -44,9 +51,10 @@ impl Server {
                 stream.set_read_timeout(Some(PATIENCE)).unwrap();
                 stream.set_write_timeout(Some(PATIENCE)).unwrap();
                 let number = connections.fetch_add(1, Ordering::SeqCst);
-                let requests = requests.clone();
+                let (requests, closed) = (requests.clone(), closed.clone());
                 thread::spawn(move || {
                     script(&mut Peer { number, stream, unread: Vec::new(), requests });
+                    closed.fetch_add(1, Ordering::SeqCst);
                 });
             }
         });
@@ -70,6 +78,15 @@ impl Server {
     /// Returns the number of requests read so far.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the server has closed `count` connections.
+    pub fn wait_for_closed(&self, count: u64) {
+        let until = Instant::now() + PATIENCE;
+        while self.closed.load(Ordering::SeqCst) < count {
+            assert!(Instant::now() < until, "the server does not close its connections");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Returns the number of connections accepted so far.
