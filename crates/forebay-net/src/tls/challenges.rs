@@ -30,7 +30,7 @@ const MOST_ANSWERS: usize = 1000;
 const LONGEST: usize = 255;
 
 /// Answers to challenges, for all threads. They are removed when the certificate is issued. Answers
-/// of other machines stay until there are more than [`MOST_ANSWERS`].
+/// of other machines stay until there are more than 1,000.
 #[derive(Debug, Default)]
 pub struct Challenges {
     answers: RwLock<Answers>,

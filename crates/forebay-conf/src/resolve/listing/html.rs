@@ -110,7 +110,7 @@ impl HtmlPosition {
             (HtmlState::Unquoted, _) if is_space => self.end_value(),
             (HtmlState::Unquoted, _) => {}
             (HtmlState::Raw | HtmlState::Declaration | HtmlState::Comment, _) => {
-                self.push_raw(byte)
+                self.push_raw(byte);
             }
         }
     }
