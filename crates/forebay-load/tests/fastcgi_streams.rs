@@ -126,6 +126,7 @@ fn an_application_that_does_not_multiplex_is_named() {
     let text = why(&closes, 15_000);
     assert!(text.contains("the server closed") && text.contains(hint), "{text}");
     let other = Server::start(|peer| {
+        next(peer);
         peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n");
         peer.wait_for_close();
     });
