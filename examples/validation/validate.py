@@ -49,6 +49,19 @@ def compare(forebay, experiment, seed, *more):
     return run(forebay, experiment, seed, *more)[0]
 
 
+def wait_for(port):
+    """Waits until a server accepts connections at the port."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+            break
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
 @contextlib.contextmanager
 def server(*fault):
     """Starts the faulty server. Its value is the URL."""
@@ -57,15 +70,7 @@ def server(*fault):
     program = os.path.join(HERE, "faulty.py")
     process = subprocess.Popen([sys.executable, program, str(port), *map(str, fault)])
     try:
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except ConnectionRefusedError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
+        wait_for(port)
         yield f"http://127.0.0.1:{port}/"
     finally:
         process.kill()
@@ -297,15 +302,7 @@ def nginx(connections, workers=1):
             file.write(text)
         process = subprocess.Popen([shutil.which("nginx") or "/usr/sbin/nginx", "-c", path], stderr=subprocess.DEVNULL)
         try:
-            deadline = time.monotonic() + 20
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", port)).close()
-                    break
-                except ConnectionRefusedError:
-                    if time.monotonic() > deadline:
-                        raise
-                    time.sleep(0.01)
+            wait_for(port)
             yield f"http://127.0.0.1:{port}/"
         finally:
             process.terminate()
