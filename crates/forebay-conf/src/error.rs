@@ -133,8 +133,8 @@ pub(crate) struct Problem(Box<Details>);
 #[derive(Clone, Debug)]
 struct Details {
     message: String,
-    /// The byte range of the problem: in `source` if that is set, else in all texts of the
-    /// configuration.
+    /// The byte range of the problem. It counts from the start of `source` if that is set, else
+    /// from the start of the first text of the configuration.
     span: Range<usize>,
     /// The excerpt that is shown.
     source: Option<Arc<Excerpt>>,
@@ -186,7 +186,7 @@ impl Problem {
         self
     }
 
-    /// Relates the position to another text, which is not TOML.
+    /// Marks the position as one in this text, which is not a text of the configuration.
     pub fn in_other(mut self, name: &str, text: &str) -> Self {
         self.0.span = on_one_line(text, &self.0.span);
         self.0.source = Some(Arc::new(Excerpt::new(text, name)));

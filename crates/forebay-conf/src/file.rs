@@ -1,5 +1,4 @@
-//! The configuration as the user types it: one type per table and one field per key. Nothing is
-//! resolved.
+//! The configuration as the user types it: one type per table and one field per key.
 //!
 //! The doc comments of fields are the descriptions of the JSON Schema and of the manual's
 //! reference. These comments address the person who writes the file. Each value keeps its position
@@ -86,7 +85,7 @@ fn root_schema() -> Schema {
     schema
 }
 
-/// Removes null from a schema, because TOML has none. Copies the default that a description states.
+/// Removes null from a schema, because TOML has none. Adds `default` if the description states one.
 fn as_toml(schema: &mut Schema) {
     if schema.get("default").is_some_and(Value::is_null) {
         schema.remove("default");
@@ -141,8 +140,8 @@ pub struct File {
     /// Traces of requests, sent to an OpenTelemetry collector.
     pub traces: Table<Traces>,
     /// Keys for every route and site that does not have the key itself. Tables are merged key by
-    /// key. A route with `false` for a key does not get the key. Options of an answer (such as
-    /// `files`) apply only to routes with that answer. Keys of sites, such as `listen` and `tls`,
+    /// key. A route with `false` for a key does not get the key. A table such as `files` only adds
+    /// options to routes that have `files` themselves. Keys of sites, such as `listen` and `tls`,
     /// apply to every site that does not have the key itself.
     pub defaults: Table<Defaults>,
     /// Sets of route keys. You choose the name of each. A route takes the keys of a set with `use`.
@@ -172,8 +171,9 @@ pub struct Server {
     /// The number of threads that serve requests. Default: one for each processor that Forebay may
     /// use, given its CPU affinity and the CPU quota of its control group.
     pub threads: Option<At<usize>>,
-    /// Binds each thread to one processor, together with a worker whose requests only compute.
-    /// Works only if there are several processors, and exactly one thread for each. Default: true.
+    /// Binds each thread to one processor. A worker process whose requests only compute runs on the
+    /// processor of the thread that uses it. Works only if there are several processors, and
+    /// exactly one thread for each. Default: true.
     pub affinity: Option<At<bool>>,
     /// The address and port, or "unix:PATH", of the administrator's listener: /status, /metrics,
     /// /healthz, /readyz, and changes by `forebay ctl`. Everyone who may open the Unix socket may
@@ -187,7 +187,7 @@ pub struct Server {
     pub admin_group: Option<At<String>>,
     /// Host names that clients of `admin` may use, besides IP addresses and "localhost". Requests
     /// with another host name get 421, so that a web page cannot read `admin` through a host name
-    /// of its own. Default: none.
+    /// of its own (DNS rebinding). Default: none.
     pub admin_hosts: Option<At<OneOrMany<String>>>,
     /// The secret that a client sends to change anything through `admin`, at least 16 characters. A
     /// client of a Unix socket needs no secret. Default: `admin` changes nothing over TCP.
@@ -198,8 +198,8 @@ pub struct Server {
     /// The group that Forebay switches to. Forebay then drops all other groups. Default: the groups
     /// of `user`.
     pub group: Option<At<String>>,
-    /// The directory for files that hold bodies too large for memory. These files have no names.
-    /// Default: the value of TMPDIR, else /tmp.
+    /// The directory for files that hold bodies too large for memory. These files have no names, so
+    /// `ls` does not show them. Default: the value of TMPDIR, else /tmp.
     pub spool_dir: Option<At<String>>,
     /// The DNS servers that resolve the names of backends, such as "127.0.0.1:53". Without a port,
     /// Forebay uses port 53. Forebay resolves a name again when its time to live has passed.
@@ -218,12 +218,13 @@ pub struct Server {
     /// system, or redis://USER:PASSWORD@HOST:PORT/DB, or rediss:// for Redis over TLS. Default: nothing
     /// is shared.
     pub store: Option<At<String>>,
-    /// The secret that encrypts what Forebay writes to `store`, at least 32 characters, the same on
-    /// all machines: "{file./etc/forebay/store.key}". Redis needs it, because private keys are in the
-    /// store. Default: a directory is not encrypted.
+    /// The secret that encrypts what Forebay writes to `store`, such as
+    /// "{file./etc/forebay/store.key}". It has at least 32 characters, and is the same on all
+    /// machines. Required for Redis, because the store contains private keys. Default: a directory
+    /// is not encrypted.
     pub store_key: Option<At<String>>,
-    /// The certificates (PEM) of the authorities that the client trusts for a rediss:// store.
-    /// Default: those that this machine trusts.
+    /// A PEM file with the certificates of the authorities that verify the server of a rediss://
+    /// store. Default: those that this machine trusts.
     pub store_ca: Option<At<String>>,
     /// The time that open requests get to finish after a signal to stop. Default: "30s".
     pub grace: Option<Time>,
@@ -284,8 +285,8 @@ pub struct Limits {
     /// Default: 0.
     pub connections: Option<At<usize>>,
     /// The largest number of open client connections from one address, or one IPv6 network (/64).
-    /// Trusted proxies may have any number. 0: no limit. Default: an eighth of `connections`, but at
-    /// least 512 and at most 8192, for all but loopback and private addresses.
+    /// Trusted proxies may have any number. 0: no limit. Default: an eighth of `connections`, but
+    /// at least 512 and at most 8192; loopback and private addresses then have no limit.
     pub connections_per_address: Option<At<usize>>,
     /// Accepts GET and HEAD requests with a body, such as those to Elasticsearch. With false they
     /// get 400. Default: false.
@@ -376,8 +377,8 @@ pub enum ForwardedFields {
 pub enum EncodedSlashes {
     /// Such a path gets 404.
     Refuse,
-    /// Such a path is passed on unchanged, unless another route would match it with real slashes
-    /// instead.
+    /// Such a path is passed on unchanged. It gets 404 if another route would match it with real
+    /// slashes.
     Pass,
 }
 
@@ -469,19 +470,19 @@ pub struct Site {
     /// group of the owner.
     pub socket_group: Option<At<String>>,
     /// The treatment of paths that contain %2F, a backslash or %5C, which a backend may read as a
-    /// slash. "refuse" answers 404. "pass" passes such a path on, unless another route would match
-    /// it with real slashes. Default: "refuse".
+    /// slash. "refuse" answers 404. "pass" passes such a path on, but answers 404 if another route
+    /// would match it with real slashes. Default: "refuse".
     pub encoded_slashes: Option<EncodedSlashes>,
-    /// Merges repeated slashes in paths. With false, backends get repeated slashes, which paths
-    /// that contain a URL need. A path then gets 404 if another route would match it with merged
+    /// Merges repeated slashes in paths. With false, backends get repeated slashes, as in paths
+    /// that contain a URL. A path then gets 404 if another route would match it with merged
     /// slashes. Default: true.
     pub merge_slashes: Option<bool>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
     /// Pages for errors: files by status ("404") or class ("5xx"), or tables with `file` and
-    /// `status`. Placeholders such as {status}, {reason}, {host} and {path} are filled in and
-    /// escaped for .html and .json. A route's own pages have precedence. Default: short pages that
-    /// name the status.
+    /// `status`. Forebay replaces placeholders such as {status}, {reason}, {host} and {path}, and
+    /// escapes their values in .html and .json files. A route's own pages have precedence. Default:
+    /// short pages that name the status.
     pub error_pages: ErrorPages,
     /// Also replaces the error replies of applications and servers with `error_pages`. Default:
     /// false.

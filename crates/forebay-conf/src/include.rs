@@ -33,7 +33,7 @@ pub(crate) fn main_file(path: &Path) -> Result<Sources, ConfError> {
         let problem = Problem::nowhere(format!("cannot read {name}: {why}"));
         ConfError::elsewhere(problem.help("give the path of a configuration file in TOML"))
     };
-    // To open a FIFO without a writer would wait for ever.
+    // Opening a FIFO without a writer would wait forever.
     let found = std::fs::metadata(path).map_err(|error| refuse(reason(&error)))?;
     let is_pipe = found.file_type().is_fifo() && is_of_descriptor(path);
     if !found.is_file() && !is_pipe {

@@ -60,7 +60,7 @@ fn plan(mut sources: Sources) -> Result<Plan, ConfError> {
     let mut outside = Outside::default();
     let plan = whole::read(&sources, &mut outside)
         .and_then(|(file, filled)| resolve::resolve(&file, &sources, &filled));
-    // The values must be hidden before any message is shown.
+    // Messages must not show the values of `{env.NAME}` and `{file.PATH}`.
     outside.hide_in(&mut sources);
     let mut plan = plan.map_err(|problems| ConfError::in_sources(&sources, problems))?;
     plan.file = SourceFile(Arc::new(sources));

@@ -135,8 +135,8 @@ struct Filling<'a, 's> {
     starts: Vec<usize>,
     /// The sets whose keys were added. To add them a second time would change nothing.
     used: BTreeSet<String>,
-    /// Keys with the value `false`, which exclude the value of another table. They are removed at
-    /// the end.
+    /// Keys that the route or site sets to `false` to exclude the value of another table. They are
+    /// removed at the end.
     left_out: BTreeSet<Vec<String>>,
     is_default: bool,
 }
@@ -165,8 +165,8 @@ impl<'a, 's> Filling<'a, 's> {
         }
     }
 
-    /// Adds the keys of a table, without those of its sets. `path` has the names of the tables that
-    /// contain it.
+    /// Adds the keys of the table `from`, without those of its sets. `path` has the names of the
+    /// tables that contain `into`.
     fn keys(&mut self, into: &mut Tree<'s>, from: &Tree<'s>, label: &str, path: &mut Vec<String>) {
         for (key, value) in from {
             let name = tree::name(key);
@@ -328,8 +328,8 @@ impl Sets<'_> {
         problems
     }
 
-    /// Returns the fault of a set that uses a set of `way`, the sets that led to it, or if that list
-    /// is too long. `done` has the sets that were checked and are correct.
+    /// Returns the first fault of a set and of the sets that it uses. `way` has the sets that led
+    /// to this set. `done` has the sets that were checked and are correct.
     fn fault_of(
         &self,
         name: &str,

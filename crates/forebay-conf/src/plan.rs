@@ -150,8 +150,8 @@ pub struct Server {
     /// The number of threads that serve requests, at least 1. `None`: one for each processor that
     /// Forebay may use.
     pub threads: Option<usize>,
-    /// Binds each thread to a processor, and workers that only compute to the processor of their
-    /// thread. Default true.
+    /// Binds each thread to a processor, and a worker whose requests only compute to the processor
+    /// of the thread that uses it. Default true.
     pub affinity: bool,
     /// The administrator's listener, [`Listen::Tcp`] or [`Listen::Unix`]. `None`: there is none.
     pub admin: Option<Listen>,
@@ -174,8 +174,8 @@ pub struct Server {
     pub user: Option<String>,
     /// The group to switch to. `None`: the groups of `user`.
     pub group: Option<String>,
-    /// The directory for large request bodies; an absolute path. `None`: the system's temporary
-    /// directory.
+    /// The directory for large request bodies and for the unread parts of replies; an absolute
+    /// path. `None`: the system's temporary directory.
     pub spool_dir: Option<PathBuf>,
     /// The DNS servers that resolve the names of backends. If empty, those of the system.
     pub dns_servers: Vec<SocketAddr>,
@@ -336,7 +336,7 @@ pub struct Site {
     pub listen: Vec<Listen>,
     /// The access log of the site. `None`: that of `[log]`.
     pub log: Option<LogFile>,
-    /// The host names of the site. Never empty; any host is [`HostPattern::Any`].
+    /// The host names of the site. Never empty; [`HostPattern::Any`] matches any host.
     pub hosts: Vec<HostPattern>,
     /// Peers whose `X-Forwarded-For`, `Forwarded` and `PROXY` header are trusted.
     pub trusted_proxies: Vec<Clients>,
@@ -392,8 +392,8 @@ pub enum EncodedSlashes {
     /// Such a path gets 404.
     #[default]
     Refuse,
-    /// Such a path is passed on unchanged, unless another route would match it with real slashes
-    /// instead.
+    /// Such a path is passed on unchanged. It gets 404 if another route would match it with real
+    /// slashes.
     Pass,
 }
 

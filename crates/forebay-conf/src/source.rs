@@ -160,7 +160,7 @@ impl Sources {
     }
 
     /// Returns the length of the longest beginning of the text that is part of a hidden value.
-    /// Returns 0 if it is shorter than `SHORTEST_SECRET`.
+    /// Returns 0 if that beginning is shorter than `SHORTEST_SECRET`.
     fn shared(&self, text: &str) -> usize {
         let ends: Vec<_> = text.char_indices().map(|(at, c)| at + c.len_utf8()).collect();
         let longest = |secret: &Secret| {

@@ -67,7 +67,7 @@ fn moved(span: Range<usize>, by: usize) -> Range<usize> {
 }
 
 /// Joins a table into the table of the same name from another file. `path` has the names of the
-/// tables that contain it.
+/// tables that contain `into`.
 fn join<'s>(
     into: &mut Tree<'s>,
     from: Tree<'s>,

@@ -32,7 +32,7 @@ const COARSE_DIGITS: u8 = 2;
 /// Maximum size of an inflated histogram in bytes. One with three digits and 64-bit counts needs
 /// less than 500 kB.
 const LARGEST_ENCODED: u64 = 4 << 20;
-/// Cookie of the V2 compressed encoding.
+/// First bytes of the V2 compressed encoding (its cookie).
 const V2_DEFLATE_COOKIE: [u8; 4] = [0x1c, 0x84, 0x93, 0x14];
 
 impl Latency {
@@ -181,7 +181,7 @@ impl Latency {
 }
 
 /// Inflates the V2 compressed encoding. The lengths in the header are checked first, because the
-/// decoder would allocate up to 4 GB for a header that lies.
+/// decoder would allocate up to 4 GB for a header with a wrong length.
 fn inflate(bytes: &[u8]) -> Result<Vec<u8>, LatencyDecodeError> {
     let wrong = |why: &str| LatencyDecodeError(why.to_owned());
     let compressed = bytes.strip_prefix(&V2_DEFLATE_COOKIE).and_then(|rest| rest.get(4..));

@@ -13,7 +13,8 @@ pub struct Growth {
     pub late_slope: f64,
 }
 
-/// Minimum number of bursts for an estimate. An idle pause follows each burst.
+/// Minimum number of bursts for an estimate. A burst is a series of requests, followed by an idle
+/// pause.
 pub const FEWEST_BURSTS: usize = 6;
 
 /// Growth in bytes per request that counts as noise of page allocation and measurement.

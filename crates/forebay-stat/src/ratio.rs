@@ -61,17 +61,16 @@ pub fn ratio_ci(pairs: &[(f64, f64)]) -> Ratio {
 ///
 /// The figure of a round is the 20 % trimmed mean of the logarithms of its ratios. The model is a
 /// one-way mixed model. Rounds are random, because the servers restart before each round. Slices
-/// are nested in rounds. If all rounds have the same number of slices, the variance of the mean
-/// needs no variance components. The variance of the mean is then the variance of the figures
-/// divided by the number of rounds. The interval is therefore Student's t over the rounds' figures
-/// with rounds - 1 degrees of freedom.
+/// are nested in rounds. If all rounds have the same number of slices, the variance of the mean is
+/// simply the variance of the figures divided by the number of rounds. The interval is therefore
+/// Student's t over the rounds' figures with rounds - 1 degrees of freedom.
 ///
 /// Sources: Searle, Casella and McCulloch, "Variance Components", chapter 3. Kalibera and Jones,
-/// "Quantifying Performance Changes with Effect Size Confidence Intervals", explain why the level
-/// that brings the randomness must be repeated.
+/// "Quantifying Performance Changes with Effect Size Confidence Intervals", explain why an
+/// experiment must repeat the level that varies, which is here the server's start.
 ///
-/// A single round gets Yuen's interval over its slices. This interval does not include the
-/// variation between server starts.
+/// A single round gets Yuen's interval over its slices ([`Estimate`]). This interval does not
+/// include the variation between server starts.
 ///
 /// Pairs with a value that is not positive and finite have no logarithm and are skipped.
 pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
@@ -109,8 +108,8 @@ pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
     }
 }
 
-/// Computes the ratio of a candidate to a baseline from slices of two separate runs, such as their
-/// seconds. The slices are not paired.
+/// Computes the ratio of a candidate to a baseline from slices of two separate runs, such as one
+/// slice per second. The slices are not paired.
 ///
 /// Each side is the 20 % trimmed mean of its slices' logarithms, with the two-sample interval of
 /// Yuen ("The two-sample trimmed t for unequal population variances", Biometrika 61, 1974) and the
@@ -153,7 +152,7 @@ impl Ratio {
     /// 2 % of 1.
     pub fn verdict(&self) -> Verdict {
         // Even without a difference, one in twenty 95 % intervals excludes 1 by chance, usually by
-        // little.
+        // little. A mean close to 1 therefore counts as equal.
         if (INDIFFERENT[0]..=INDIFFERENT[1]).contains(&self.mean) {
             return Verdict::Same;
         }
@@ -171,7 +170,8 @@ impl Ratio {
     }
 
     /// Replaces the interval and the p-value by those for level `alpha` instead of 0.05. Callers
-    /// use this for an interim look at the data, because the run has several such looks.
+    /// use this for a look at the data during a run, because each further look makes a false result
+    /// more likely.
     pub fn widen(&mut self, alpha: f64) {
         if let Some(log) = &self.log {
             self.p = (log.p() * ALPHA / alpha).min(1.0);

@@ -8,7 +8,7 @@ use crate::StoreError;
 pub trait StoreBackend: Send + Sync {
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Sets an entry. Returns false if it is not as expected.
+    /// Sets an entry. Returns false, and changes nothing, if its content is not the expected one.
     fn set(&self, name: &str, change: Change<'_>) -> Result<bool, StoreError>;
 
     fn remove(&self, name: &str) -> Result<(), StoreError>;
@@ -17,8 +17,8 @@ pub trait StoreBackend: Send + Sync {
 
     fn unlock(&self, name: &str, owner: &str) -> Result<(), StoreError>;
 
-    /// Adds the counts of a batch to a limit. If the store has already added this batch, or a later one of
-    /// its owner, changes nothing.
+    /// Adds the counts of a batch to a limit. Redis changes nothing if it has already added this
+    /// batch, or a later one of the same owner.
     fn advance(&self, limit: &str, batch: &Batch<'_>) -> Result<Vec<Duration>, StoreError>;
 
     fn publish(&self, channel: &str, message: &[u8]) -> Result<(), StoreError>;
@@ -62,7 +62,8 @@ pub struct Batch<'a> {
 pub struct Count {
     /// Hash of the key.
     pub key: u64,
-    /// Admitted requests, as the time that the rate allows for them.
+    /// The number of admitted requests, multiplied by the time from one request to the next at the
+    /// rate.
     pub step: Duration,
     /// Maximum time by which the key's due time may be ahead of the current time.
     pub most: Duration,

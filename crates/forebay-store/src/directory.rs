@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `entries/NAME` | end of the life in milliseconds since 1970, or 0; a line break; the content |
 //! | `locks/NAME` | the same, with the owner as the content |
-//! | `rates/LIMIT` | for each key: hash and time at which it is due, in microseconds, 8 bytes each |
+//! | `rates/LIMIT` | for each key: its hash, and its due time in microseconds; 8 bytes each |
 //! | `messages/CHANNEL/TIME-RANDOM` | a message |
 //! | `.lock` | locked (`flock`) during each change |
 //!
@@ -25,7 +25,7 @@ use crate::{LARGEST_ENTRY, StoreError};
 
 mod rates;
 
-/// Time limit for the lock of a change. A change takes milliseconds.
+/// The longest wait for `.lock`. A change takes only milliseconds.
 const LIMIT: Duration = Duration::from_secs(2);
 /// Pause between attempts to lock, and between checks for a message.
 const LOOK: Duration = Duration::from_millis(10);
@@ -184,12 +184,13 @@ impl StoreBackend for Directory {
         Ok(())
     }
 
-    // The rename adds a whole batch or nothing, so its number is not needed. A network file system may
-    // rename and still report an error. The batch is then added twice, and fewer requests are admitted.
+    // The rename adds a whole batch or nothing, so the number of the batch is not needed. A network
+    // file system may rename and still report an error. The batch is then added twice, and fewer
+    // requests are admitted.
     fn advance(&self, limit: &str, batch: &Batch<'_>) -> Result<Vec<Duration>, StoreError> {
         let path = self.path("rates", limit);
         let _lock = self.change()?;
-        // A file that is too large or no file at all is replaced.
+        // A file that is too large, or a link or pipe, is replaced.
         let before = match read(&path, LARGEST_COUNTS) {
             Err(StoreError::Content(_)) => None,
             before => before?,

@@ -6,8 +6,8 @@
 //! - `seal` encrypts entries and messages with the key of the configuration.
 //!
 //! All functions block, for at most a few seconds. Only background threads call them: a request
-//! never waits for the store. Forebay checks all that the store returns like any input, because
-//! other programs may have written it.
+//! never waits for the store. Forebay checks everything that it reads from the store, because other
+//! programs may write to the store.
 #![forbid(unsafe_code)]
 
 mod backend;
@@ -31,7 +31,8 @@ use seal::Seal;
 /// Maximum size of an entry or a message in bytes. A certificate with its key has a few kilobytes.
 pub const LARGEST_ENTRY: usize = 256 * 1024;
 
-/// Maximum number of counts in a batch. The script that adds them blocks Redis for other clients.
+/// Maximum number of counts in a batch. While the script that adds the counts runs, Redis serves no
+/// other client.
 pub const LARGEST_BATCH: usize = 500;
 
 /// Reason why an operation failed.
@@ -90,9 +91,10 @@ struct Noticed {
     errors: Vec<(String, Instant)>,
 }
 
-/// Time after which an error that remains is logged again. Operations are repeated every few seconds.
+/// Time after which an error that remains is logged again. Without this pause, the error would be
+/// logged every few seconds, at each repetition of the operation.
 const REMINDER: Duration = Duration::from_secs(3600);
-/// Maximum number of errors that are known as logged.
+/// Maximum number of logged errors that are remembered.
 const MOST_NOTICED: usize = 100;
 
 impl fmt::Debug for Store {
@@ -128,7 +130,7 @@ impl Store {
         &self.0.place
     }
 
-    /// Returns the keys that depend on the configured key alone. `None` if no key is configured.
+    /// Returns the derivation of keys from the configured key. `None` if no key is configured.
     pub fn derivation(&self) -> Option<Derivation> {
         self.0.seal.as_ref().map(Seal::derivation)
     }
@@ -158,8 +160,8 @@ impl Store {
         self.change(name, value, Expected::Anything, life).map(drop)
     }
 
-    /// Sets an entry if it is still `before`, or does not exist if `before` is `None`. Returns false if
-    /// another machine has changed it.
+    /// Sets an entry if its content is still that of `before`. If `before` is `None`, the entry
+    /// must not exist. Returns false if another machine has changed the entry.
     pub fn replace(
         &self,
         name: &str,
@@ -190,8 +192,9 @@ impl Store {
         self.0.backend.remove(name::checked(name)?)
     }
 
-    /// Takes the lock, or extends it if this process has it. Returns false if another process has it.
-    /// The lock ends after `lease` unless it is extended, so the death of its owner does not block it.
+    /// Takes the lock, or extends it if this process has it. Returns false if another process has
+    /// it. The lock ends after `lease` unless it is extended, so a lock whose owner has died
+    /// becomes free.
     pub fn lock(&self, name: &str, lease: Duration) -> Result<bool, StoreError> {
         self.0.backend.lock(name::checked(name)?, &self.0.owner, lease)
     }
@@ -201,16 +204,19 @@ impl Store {
         self.0.backend.unlock(name::checked(name)?, &self.0.owner)
     }
 
-    /// Returns a number for a batch of counts. Each number is larger than those before.
+    /// Returns a number for a batch of counts. Each number is larger than all earlier ones of this
+    /// process.
     pub fn next_batch(&self) -> u64 {
         self.0.batches.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Moves the due times of at most [`LARGEST_BATCH`] keys of a rate limit. For each key, returns the
-    /// time from now until the new due time.
+    /// Adds counts to at most [`LARGEST_BATCH`] keys of a rate limit. Each key has a due time, as
+    /// in GCRA. Each admitted request moves it by the time from one request to the next at the
+    /// rate. For each key, returns the time from now until the new due time.
     ///
-    /// After an error other than [`StoreError::Refused`], the store may have added the counts. The caller
-    /// then sends the batch again with the same number, before later ones. Redis adds it only once.
+    /// After an error other than [`StoreError::Refused`], the store may have added the counts. The
+    /// caller then sends the batch again with the same number, before later batches. Redis adds
+    /// each batch only once.
     pub fn advance(
         &self,
         limit: &str,
@@ -234,8 +240,8 @@ impl Store {
         self.0.backend.publish(name::checked(channel)?, &message)
     }
 
-    /// Returns the messages of a channel after `cursor`, and moves `cursor`. Waits up to `wait` for the
-    /// first one. A new cursor begins after the messages that exist.
+    /// Returns the messages of a channel after `cursor`, and moves `cursor`. Waits up to `wait` for
+    /// the first message. A new cursor begins after the existing messages.
     ///
     /// Unusable messages are skipped. `unusable` receives the reason for each.
     pub fn messages(

@@ -1,11 +1,11 @@
-//! A store in a server with the Redis protocol: Redis, Valkey and others. It needs streams (Redis 5)
-//! and scripts.
+//! A store in a server with the Redis protocol: Redis, Valkey and others. The server must support
+//! streams (Redis 5) and scripts.
 //!
 //! The client is our own (`redis/connection.rs`, `forebay_wire::resp`), because the crate `redis`
 //! (1.8) reads a reply of any size into memory. Any program that may write to the database could
-//! then end Forebay on all machines with one large value. This client refuses a reply as soon as
-//! its length is announced. The crate `fred` needs an event loop, which the threads that use the
-//! store do not have.
+//! then end Forebay on all machines with one large value. This client refuses a reply that is too
+//! large as soon as the server announces its length. The crate `fred` needs an event loop, which
+//! the threads that use the store do not have.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -42,14 +42,14 @@ const LOCK: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) 
 const UNLOCK: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end \
     return 1";
 
-/// Adds to the time at which each key is due, in microseconds of the server's clock. The clocks of the
-/// machines therefore need not agree. A content that is no number counts as nothing: comparisons with
-/// a NaN are false.
+/// Adds each count to the due time of its key, in microseconds of the server's clock. The clocks of
+/// the machines therefore need not agree. A key without a number counts as due now. A NaN does,
+/// too: comparisons with a NaN are false, so each condition is negated.
 ///
-/// The first key has the number of the owner's last batch. If the number of this batch is not larger, its
-/// first copy has arrived, and the script only reads. A number from 2^53 on is not one of ours. The
-/// number is written first: if the server has no
-/// memory, it refuses the first write of a script, and nothing has changed.
+/// The first key has the number of the owner's last batch. If the number of this batch is not
+/// larger, the server has already added the batch, and the script only reads. Forebay never writes
+/// a number from 2^53 on, so such a number counts as 0. The script writes the number first: a
+/// server without free memory refuses the first write of a script, so nothing has changed then.
 const ADVANCE: &str = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] local out = {} \
     local last = redis.pcall('GET', KEYS[1]) last = type(last) == 'string' and tonumber(last) or 0 \
     if not (last < 9007199254740992) then last = 0 end \
@@ -71,7 +71,7 @@ const PUBLISH: &str = "redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[2], '*', 
 const LAST: &str = "local r = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', '1') \
     if r[1] then return r[1][1] end return '0-0'";
 
-/// Returns the ID of the first message after another one, without its content.
+/// Returns the ID of the first message after a given ID, without the message's content.
 const NEXT: &str = "local r = redis.call('XREAD', 'COUNT', '1', 'STREAMS', KEYS[1], ARGV[1]) \
     if r then return r[1][2][1][1] end return ARGV[1]";
 
@@ -99,9 +99,9 @@ impl Redis {
         self.call_on(&self.commands, arguments, LIMIT).map_err(|error| self.convert(error))
     }
 
-    /// Sends a command and returns the reply. If an idle connection is broken, tries once more with a
-    /// new one: the server may have closed it. A server that is late may have run the command, so this
-    /// command is not sent again.
+    /// Sends a command and returns the reply. If an idle connection is broken, tries once more with
+    /// a new one: the server may have closed it. A server that does not answer in time may have run
+    /// the command, so the command is not sent again.
     fn call_on(
         &self,
         slot: &Mutex<Slot>,
@@ -168,7 +168,7 @@ impl Redis {
     }
 }
 
-/// Returns an error of the server as a failure.
+/// Returns the reply, or an `Err` if the reply is an error.
 fn of_server(reply: RespValue) -> Result<RespValue, ConnectionError> {
     let RespValue::Error(text) = reply else { return Ok(reply) };
     let text = connection::shown(&text);

@@ -23,7 +23,8 @@ pub struct Derivation(hmac::Key);
 impl Derivation {
     /// Returns the key for `purpose`.
     pub fn key(&self, purpose: &str) -> [u8; 32] {
-        // The configured key is random text, so one HMAC extracts and expands at once.
+        // The configured key is random text, so one HMAC is enough instead of the two steps of
+        // HKDF.
         let tag = hmac::sign(&self.0, format!("forebay {purpose}").as_bytes());
         let mut key = [0; 32];
         key.copy_from_slice(tag.as_ref());

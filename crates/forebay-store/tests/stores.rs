@@ -1,4 +1,4 @@
-//! One suite for all kinds of store, and what hostile contents do to each.
+//! One suite for all kinds of store, and tests of each kind with hostile contents.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -347,7 +347,7 @@ fn redis_adds_a_batch_once() {
     about(other.advance("limit", first, &count(1)).unwrap(), 2);
     about(one.advance("limit", second, &count(2)).unwrap(), 4);
     about(one.advance("another", first, &count(1)).unwrap(), 1);
-    // A copy that has waited in the server does not count either.
+    // A copy of the first batch that arrives after the second batch does not count either.
     about(one.advance("limit", first, &count(1)).unwrap(), 4);
 }
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Returns Chromium without a display, with this directory for its profile. It prints console
-/// messages on standard error.
+/// Returns the command that runs Chromium without a display, with this directory for its profile.
+/// Chromium prints console messages on standard error.
 pub fn command(profile: &Path) -> Command {
     let mut command = Command::new("chromium");
     command
@@ -14,8 +14,9 @@ pub fn command(profile: &Path) -> Command {
     command
 }
 
-/// Shows the page at `url` for `milliseconds` of its own clock. Returns its title, in which a page
-/// can report, and the console messages. `scheme`: 0 is dark, 1 is light.
+/// Shows the page at `url` for `milliseconds` of Chromium's virtual clock. Returns the page's
+/// title, which a script can set to its result, and the console messages. `scheme` is the preferred
+/// colour scheme: 0 is dark, 1 is light.
 ///
 /// # Panics
 /// Panics if Chromium does not start, or if the page has no title.

@@ -128,7 +128,7 @@ fn end(mut peer: Peer, signal: Signal) -> Folder {
 }
 
 /// Starts a program of the Java virtual machine and waits until its output contains `started`. The
-/// start takes several seconds, and several times as long on a busy machine.
+/// start takes several seconds, and on a busy machine longer than one deadline.
 fn start_jvm(command: Command, started: &str) -> Result<Process, String> {
     let mut process = Process::start(command);
     let mut outcome = Ok(());
@@ -250,8 +250,7 @@ fn account_for_skip(reason: &str, is_failure: bool, list: Option<&Path>) {
     assert!(!is_failure, "{test} may not be skipped: {reason}");
     let line = format!("skipped: {test}: {reason}\n");
     let Some(list) = list else {
-        // The line does not go through the capture of the test runner, which hides the output of
-        // passing tests.
+        // `eprintln!` would print to the test runner, which hides the output of passing tests.
         let _no_console = io::stderr().write_all(line.as_bytes());
         return;
     };
@@ -270,7 +269,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// User and group of servers that root starts. Debian provides it for web servers.
+/// User and group of servers that root starts. Debian provides this user for web servers.
 const WORKER: &str = "www-data";
 
 /// Starts a TCP server on a free port, which `start` receives with the folder. If another process

@@ -1,4 +1,4 @@
-//! Child process that ends with its test, with all its descendants.
+//! Child process of a test. When the test ends, the process and all its descendants end, too.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -36,7 +36,8 @@ pub struct Process {
 pub struct Exit {
     /// Exit status of the process.
     pub status: ExitStatus,
-    /// All text that the process printed to standard output and standard error, in its order.
+    /// All text that the process printed to standard output and standard error, in the order of
+    /// printing.
     pub output: String,
     /// Command lines of processes of the group that were still running, and that have been killed.
     pub survivors: Vec<String>,
@@ -122,7 +123,8 @@ impl Process {
     ) -> Result<(), String> {
         let until = Instant::now() + DEADLINE;
         loop {
-            // The end is checked first, because output before it still counts.
+            // `has_ended` precedes `done`, so that `done` sees all output of a process that has
+            // ended.
             let has_ended = self.has_ended();
             if done(self) {
                 return Ok(());
@@ -187,7 +189,7 @@ impl Process {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Kills the whole group, and waits for the process to free its ID.
+    /// Kills the whole group, and reaps the process, which frees its ID.
     fn kill(&mut self) -> ExitStatus {
         if let Some(status) = self.exit {
             return status;

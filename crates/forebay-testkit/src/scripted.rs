@@ -31,8 +31,7 @@ pub enum ScriptStep {
     Send(Vec<u8>),
     /// Sends these bytes one by one, each with a separate write.
     SendByteByByte(Vec<u8>),
-    /// Waits for this time, as tests of timeouts require. Steps that read or write wait only for
-    /// the other side.
+    /// Waits for this time, as tests of timeouts require.
     Pause(Duration),
     /// Notifies the test that the script has come to this step.
     Signal(Sender<()>),

@@ -1,4 +1,4 @@
-//! Tests may name their peers only through the list in `scripts/peers`.
+//! Tests may look for their peers only through the list in `scripts/peers`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -22,7 +22,7 @@ pub struct App {
     pub kind: Option<At<Kind>>,
     /// The directory of the scripts (cgi-bin, perl-cgi, python-cgi), of the modules (wsgi, asgi) or
     /// of the ASP.NET application (mono). For other kinds, the working directory. Default: the
-    /// directory of this file.
+    /// directory of the configuration file.
     pub dir: Option<At<String>>,
     /// The way to run each script. perl-cgi: registry (default), registry-prefork, perlrun, fork or
     /// cgi. python-cgi: fresh (default) or fork.
@@ -98,9 +98,9 @@ pub struct App {
     /// Default: "/".
     pub virtual_path: Option<At<String>>,
     /// command, asgi: the largest number of open connections to each process. Each request or
-    /// WebSocket needs one. rack: the largest number of requests and WebSockets of each process.
-    /// Default: 1000 for asgi, 100 for a command that speaks http, h2c or ajp, `threads` for rack,
-    /// else 1.
+    /// WebSocket needs one. rack: the largest number of open requests and WebSockets of each
+    /// process. Default: 1000 for asgi, 100 for a command that speaks http, h2c or ajp, `threads`
+    /// for rack, else 1.
     pub connections: Option<At<usize>>,
     /// asgi: the largest WebSocket message. A client that sends a larger message is disconnected
     /// with code 1009. Default: "16MiB".

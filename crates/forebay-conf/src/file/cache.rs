@@ -23,7 +23,7 @@ pub struct Cache {
     /// same header fields that the reply names in Vary. Default: "{scheme}{host}{uri}".
     pub key: Option<At<String>>,
     /// The largest reply body that is stored. A body larger than a sixteenth of `cache_memory` is
-    /// stored only in `cache_dir`, and only if it has at most an eighth of `cache_disk`. Default:
+    /// stored only in `cache_dir`, and only if it is at most an eighth of `cache_disk`. Default:
     /// "1MiB".
     pub max_size: Option<Size>,
     /// The names of cookies that make a request personal; a `*` at the end matches any text.

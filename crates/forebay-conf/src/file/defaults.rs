@@ -41,7 +41,7 @@ pub(crate) const SITE_KEYS: [&str; 11] = [
 ];
 
 /// Keys of a route in `[set.NAME]` or `[site.defaults]`. `merge` has already added these keys to
-/// the routes, so this type checks the form of the values and stores nothing.
+/// the routes, so this type only checks the form of the values, and stores nothing.
 #[derive(Debug, Default)]
 pub struct RouteKeys;
 

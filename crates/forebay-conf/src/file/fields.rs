@@ -18,8 +18,8 @@ pub type ReplyFields = BTreeMap<String, At<TextOr<ReplyField>>>;
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["value"]))]
 pub struct RequestField {
-    /// The value, with placeholders. With an empty value, Forebay adds nothing; without `add`, it
-    /// removes the client's field.
+    /// The value, with placeholders. An empty value removes the client's field; with `add`, it
+    /// changes nothing.
     pub value: Option<At<String>>,
     /// Adds the field to the client's fields of this name. With false, the field replaces them.
     /// Default: false.

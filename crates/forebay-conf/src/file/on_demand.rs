@@ -10,10 +10,11 @@ use super::shape::{At, Time};
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["ask"]))]
 pub struct OnDemand {
-    /// The http:// URL of your application that permits names. Forebay adds "?domain=NAME". Only
-    /// the status 200 permits a certificate; redirects are not followed.
+    /// The http:// URL at which your application permits or refuses a host name. Forebay adds
+    /// "?domain=NAME". Only the status 200 permits a certificate; redirects are not followed.
     pub ask: Option<At<String>>,
-    /// The largest number of orders in a period, such as "100/h" or "10/m". Default: "100/h".
+    /// The largest number of certificate orders in a period, such as "100/h" or "10/m". Default:
+    /// "100/h".
     pub rate: Option<At<String>>,
     /// The number of orders that may come earlier than `rate` allows. Default: 20.
     pub burst: Option<At<u32>>,

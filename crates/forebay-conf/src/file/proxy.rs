@@ -37,8 +37,9 @@ pub struct Proxy {
     /// The time until a server that has come back gets its full share of requests. The share grows
     /// from zero. Default: the server gets its full share at once.
     pub slow_start: Option<Time>,
-    /// Resends a request to another server if the reply has one of these statuses. A request that
-    /// cannot have been processed is always resent. Default: replies are passed on.
+    /// Resends a request to another server if the reply has one of `statuses`. Even without this
+    /// key, Forebay resends a request that the server cannot have processed. Default: replies are
+    /// passed on.
     pub retry: Option<At<Table<StatusRetry>>>,
     /// Checks the health of each server at regular intervals. Not for https:// servers. Default: no
     /// checks.

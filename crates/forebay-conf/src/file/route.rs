@@ -64,11 +64,11 @@ pub struct Route {
     pub path: Option<At<OneOrMany<String>>>,
     /// Several paths. The route matches if one of them does.
     pub paths: Option<At<OneOrMany<String>>>,
-    /// Ends of paths, such as ".php". The route matches if the path ends in one of them. For scripts,
-    /// path info may follow: "/a.php/b".
+    /// Ends of paths, such as ".php". The route matches if the path ends in one of them. For
+    /// answers that run scripts, path info may follow: "/a.php/b".
     pub suffix: Option<At<OneOrMany<String>>>,
-    /// Compares `suffix` without the case of ASCII letters: ".php" also matches "/x.PHP". `files`
-    /// routes then do not send a file with such an ending if this route runs it. Default: false.
+    /// Compares `suffix` without the case of ASCII letters: ".php" also matches "/x.PHP". If this
+    /// route runs scripts, `files` routes then do not send x.PHP, either. Default: false.
     pub suffix_ignore_case: Option<At<bool>>,
     /// A regular expression that the decoded path must match, in addition to `path` and `suffix`,
     /// such as `^/wiki/(?<title>.+)$`. A named group is a placeholder: `{title}`. With "~*" before
@@ -112,8 +112,8 @@ pub struct Route {
     /// Default: all clients may.
     pub allow: Option<At<OneOrMany<String>>>,
     /// Addresses or networks of clients that may not use the route, even if `allow` has them. "all"
-    /// refuses every client. Clients of a unix: socket are refused, too, unless `allow` has "unix".
-    /// Default: none.
+    /// refuses every client. An address or network also refuses clients of a unix: socket, unless
+    /// `allow` has "unix". Default: none.
     pub deny: Option<At<OneOrMany<String>>>,
     /// Requires a user name and a password (Basic authentication): a table with `file` and `realm`.
     /// Default: no password is needed.
@@ -175,13 +175,13 @@ pub struct Route {
     /// client's own header of that name is removed, even if it has underscores instead of hyphens.
     /// With a table of `value` and `add = true`, the client's headers stay and the value is added.
     pub request_headers: RequestFields,
-    /// The charset of texts, such as "utf-8". Forebay adds it to the Content-Type of replies that
-    /// have none: those of type text/*, JavaScript and XML, also from applications and servers.
-    /// Default: none is added.
+    /// The charset of texts, such as "utf-8". Forebay adds it to a Content-Type without a charset:
+    /// text/*, JavaScript and XML, also from applications and servers. Default: no charset is
+    /// added.
     pub charset: Option<At<String>>,
     /// Reply headers to set, with placeholders. They replace headers of the same name from the
-    /// origin. Replies with a status of 400 or more stay as they are, unless `always` is true. A
-    /// table with `value` and `always` sets one header.
+    /// origin. Replies with a status of 400 or more stay as they are, unless `always` is true.
+    /// Instead of a value, a header may have a table with `value` and `always`.
     pub set_headers: ReplyFields,
     /// Reply headers to add to those of the origin. Apart from that, this key is like
     /// `set_headers`.
@@ -192,8 +192,8 @@ pub struct Route {
     /// Default: false.
     pub always: Option<At<bool>>,
     /// Pages for errors: files by status ("404") or class ("5xx"), or tables with `file` and
-    /// `status`. Placeholders such as {status}, {reason}, {host} and {path} are filled in and
-    /// escaped for .html and .json. Default: those of the site.
+    /// `status`. Forebay replaces placeholders such as {status}, {reason}, {host} and {path}, and
+    /// escapes their values in .html and .json files. Default: those of the site.
     pub error_pages: ErrorPages,
     /// Also replaces the error replies of the application or server with `error_pages`. Default:
     /// that of the site.
@@ -239,11 +239,11 @@ pub struct Route {
     /// routes always do this. Default: true for `app`, false for `proxy`, `ajp`, and an `app` of
     /// kind asgi or that speaks h2c.
     pub request_buffering: Option<At<bool>>,
-    /// The treatment of path parameters (`;x` in a segment) by access rules, because Java servers
-    /// remove them. "match": a rule applies if it matches the path with parameters or without them.
-    /// "refuse": a path with a parameter gets 404. "ignore": rules treat a parameter as part of the
-    /// path. For `ajp`, `proxy` and `app` of kind command that speaks http, h2c or ajp. Default:
-    /// "match".
+    /// The treatment of path parameters (`;x` in a segment) by access rules. Java servers remove
+    /// such parameters from paths. "match": a rule applies if it matches the path with parameters
+    /// or without them. "refuse": a path with a parameter gets 404. "ignore": rules treat a
+    /// parameter as part of the path. For `ajp`, `proxy` and `app` of kind command that speaks
+    /// http, h2c or ajp. Default: "match".
     pub path_parameters: Option<At<PathParameters>>,
     /// The directory of files that the origin may send with X-Accel-Redirect or X-Sendfile. For
     /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: those headers have no
@@ -254,8 +254,8 @@ pub struct Route {
     pub internal_redirects: Option<At<bool>>,
 }
 
-/// The treatment of path parameters by rules: earlier routes that restrict access or answer
-/// themselves.
+/// The treatment of path parameters by rules. A rule is an earlier route that restricts access or
+/// answers itself.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PathParameters {
@@ -315,16 +315,16 @@ pub struct Files {
     /// "pt-br"], at most 64. For /index.html, Forebay sends the variant that the client prefers
     /// (`Accept-Language`). The first language is the default. Default: none.
     pub languages: Option<At<OneOrMany<String>>>,
-    /// Media types by the end of a file's name, in any case, such as { ".apk" =
+    /// Media types by the end of a file's name, without regard to case, such as { ".apk" =
     /// "application/vnd.android.package-archive" }. The longest end that fits counts. These types
     /// precede the built-in types. Default: only the built-in types.
     pub types: BTreeMap<String, At<String>>,
     /// The media type of files whose type is unknown. With "", they have no Content-Type. Default:
     /// "application/octet-stream".
     pub default_type: Option<At<String>>,
-    /// Allows later routes to run the scripts in this directory. "below" allows all script routes,
-    /// and "refuse" none (scripts get 404). Default: only script routes that would otherwise never
-    /// run, because this route matches all their requests first.
+    /// Allows later routes to run the scripts in this directory. "below" allows all script routes
+    /// below this one. "refuse" allows none: scripts get 404. Default: only script routes that
+    /// would otherwise never run, because this route matches all their requests first.
     pub scripts: Option<ScriptsBelow>,
     /// The largest number of ranges in one request, at most 1000. A request for more ranges gets
     /// the whole file. 0: ranges are ignored. Default: 16.
@@ -415,7 +415,8 @@ pub struct Cgi {
 ]))]
 pub struct Fastcgi {
     /// The addresses of the application, at most 64: "host:port", "unix:path", or tables with
-    /// `url`. Or "@NAME" for the group [upstream.NAME], whose table then has `max_connections`.
+    /// `url`. Or "@NAME" for the group [upstream.NAME]; `max_connections` then belongs in that
+    /// table.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The directory of the scripts, as the application sees it. With `mount`, `root` is only the
     /// value of DOCUMENT_ROOT.
@@ -477,7 +478,8 @@ pub enum Multiplex {
 #[schemars(extend("required" = ["to"]))]
 pub struct Scgi {
     /// The addresses of the application, at most 64: "host:port", "unix:path", or tables with
-    /// `url`. Or "@NAME" for the group [upstream.NAME], whose table then has `max_connections`.
+    /// `url`. Or "@NAME" for the group [upstream.NAME]; `max_connections` then belongs in that
+    /// table.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The directory that the application gets as DOCUMENT_ROOT. Default: none.
     pub root: Option<At<String>>,
@@ -504,7 +506,8 @@ pub struct Scgi {
 #[schemars(extend("required" = ["to"]))]
 pub struct Uwsgi {
     /// The addresses of the application, at most 64: "host:port", "unix:path", or tables with
-    /// `url`. Or "@NAME" for the group [upstream.NAME], whose table then has `max_connections`.
+    /// `url`. Or "@NAME" for the group [upstream.NAME]; `max_connections` then belongs in that
+    /// table.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The directory that the application gets as DOCUMENT_ROOT. Default: none.
     pub root: Option<At<String>>,

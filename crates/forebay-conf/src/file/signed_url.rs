@@ -10,18 +10,19 @@ use super::shape::{At, OneOrMany};
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["secret"]))]
 pub struct SignedUrl {
-    /// The secret that signs URLs, with at least 32 bytes: "{env.LINK_SECRET}" or
-    /// "{file.link-secret}". With a list, each of its secrets is valid, so that you can replace one.
+    /// The secret that signs URLs, such as "{env.LINK_SECRET}" or "{file.link-secret}". For
+    /// "hmac-sha256", it has at least 32 bytes. In a list, each secret is valid, so that you can
+    /// replace one.
     pub secret: Option<At<OneOrMany<String>>>,
-    /// The text that is signed, with placeholders. A space must separate two placeholders, so that
-    /// a signature fits only one URL. Default: "{query.expires} {path}".
+    /// The text that is signed, with placeholders. For "hmac-sha256", a space must separate two
+    /// placeholders, so that a signature fits only one URL. Default: "{query.expires} {path}".
     pub text: Option<At<String>>,
     /// The parameter of the query with the signature, in hexadecimal digits or base64url. Default:
     /// "signature".
     pub signature: Option<At<String>>,
     /// The parameter of the query with the time at which the URL expires, in seconds since 1970.
-    /// `text` must contain it. Default: "expires", unless `text` is given without {query.expires};
-    /// URLs then do not expire.
+    /// `text` must contain it. Default: "expires" if `text` contains {query.expires}; otherwise
+    /// URLs do not expire.
     pub expires: Option<At<String>>,
     /// The signature: "hmac-sha256", or "md5" for links that were made for nginx's secure_link. For
     /// "md5", the hash is that of `text` followed by `secret`, and {path} is the decoded path.

@@ -122,10 +122,10 @@ pub struct Acme {
     pub challenge: Option<At<AcmeChallenge>>,
     /// dns-01: the program that creates and removes TXT records, with further arguments. Forebay
     /// adds "present" or "cleanup", the name of the record and its value, as the provider `exec` of
-    /// lego does. It runs as the user of Forebay.
+    /// lego does. The program runs as the user of Forebay.
     pub dns_hook: Option<At<OneOrMany<String>>>,
-    /// dns-01: the time after `dns_hook` in which the DNS servers of the zone take over the record.
-    /// The authority then looks for it. Default: "10s".
+    /// dns-01: the time that Forebay waits after `dns_hook`, until all DNS servers of the zone have
+    /// the record. The authority then looks for it. Default: "10s".
     pub dns_wait: Option<Time>,
     /// An existing customer account at the authority (external account binding). Default: none.
     pub external_account: Option<At<Table<ExternalAccount>>>,

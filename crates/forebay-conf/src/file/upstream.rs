@@ -37,9 +37,9 @@ pub struct Upstream {
     /// The time until a server that has come back gets its full share of requests. The share grows
     /// from zero. Default: the server gets its full share at once.
     pub slow_start: Option<Time>,
-    /// Resends a request to another server if the reply has one of these statuses. A request that
-    /// cannot have been processed is always resent. Only for HTTP servers. Default: replies are
-    /// passed on.
+    /// Resends a request to another server if the reply has one of `statuses`. Even without this
+    /// key, Forebay resends a request that the server cannot have processed. Only for HTTP servers.
+    /// Default: replies are passed on.
     pub retry: Option<At<Table<StatusRetry>>>,
     /// Checks the health of each server at regular intervals. Only for HTTP servers without TLS, and
     /// for servers of a `[[stream]]`. Default: no checks.
@@ -96,9 +96,9 @@ pub struct Backend {
     /// The server's distance, from 0 to 1000000. Requests go to the nearest servers, and to others
     /// only while all nearer ones are down. Default: 0.
     pub distance: Option<At<u32>>,
-    /// The `route` of another server of the group. Clients with a sticky session use that server
-    /// while this one is down or stopped. That server may be "disabled" (a hot standby). Default:
-    /// the server that `balance` selects.
+    /// The `route` of another server of the group. Clients with a sticky session on this server use
+    /// the other server while this one is down or stopped. The other may be "disabled" (a hot
+    /// standby). Default: the server that `balance` selects.
     pub redirect: Option<At<String>>,
     /// The clients that may use the server. To retire a server, set "disabled" until its sessions
     /// have ended. Default: "active".
@@ -150,7 +150,7 @@ pub struct Sticky {
     pub routes: Option<bool>,
 }
 
-/// Resends a request to another server if the reply has one of these statuses.
+/// Resends a request to another server if the reply has one of `statuses`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct StatusRetry {
@@ -163,8 +163,8 @@ pub struct StatusRetry {
     /// The largest number of servers that get a request, from 2 to 64. The client gets the last
     /// server's reply. Default: 3.
     pub attempts: Option<At<u32>>,
-    /// The largest share of such retries among the group's requests of the last 10 seconds, over
-    /// all threads. 10 retries are always allowed in this time. Default: "10%".
+    /// The largest share of retries because of a status among the group's requests of the last 10
+    /// seconds, over all threads. 10 retries are always allowed in this time. Default: "10%".
     pub budget: Option<At<String>>,
 }
 

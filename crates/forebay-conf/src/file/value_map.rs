@@ -40,7 +40,8 @@ impl<'de> Deserialize<'de> for ValueMap {
                         _ => table.values.push((key, value)),
                     }
                 }
-                // The order of regular expressions counts.
+                // In the order of the file, because the first regular expression that matches
+                // counts.
                 table.values.sort_by_key(|(_, at)| at.span.start);
                 Ok(table)
             }

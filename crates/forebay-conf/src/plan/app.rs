@@ -45,9 +45,9 @@ pub struct App {
     pub limits: ProcessLimits,
     /// Resource limits of all processes together.
     pub cgroup: CgroupLimits,
-    /// The longest time from the start of a program until it listens itself. Default 30 s.
+    /// The longest time from the start of a program until it listens. Default 30 s.
     pub start_timeout: Duration,
-    /// The time from SIGTERM to SIGKILL, for a program that listens itself. Default 10 s.
+    /// The time from SIGTERM to SIGKILL, for a program that listens on a socket. Default 10 s.
     pub stop_timeout: Duration,
     /// The idle time after which a worker is stopped, if more than the minimum run. Default 60 s.
     pub idle_timeout: Duration,

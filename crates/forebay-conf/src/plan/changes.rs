@@ -18,7 +18,7 @@ impl Plan {
     }
 }
 
-/// Returns the groups that [`Route::upstreams`] returns, to change them.
+/// Returns the groups that [`Route::upstreams`] returns, as mutable references.
 fn upstreams_mut(route: &mut Route) -> Vec<&mut Arc<Upstream>> {
     let mut found = Vec::new();
     match &mut route.action {

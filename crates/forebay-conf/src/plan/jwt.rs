@@ -18,7 +18,7 @@ pub struct Jwt {
     /// The keys that verify signatures.
     pub keys: JwtKeys,
     /// Names of the algorithms that tokens may use. If empty (the default), all algorithms of the
-    /// key's type. Never algorithms with a secret beside algorithms with a public key.
+    /// key's type. Either all of them use a secret, or all use a public key.
     pub algorithms: Vec<String>,
     /// The issuers whose tokens are valid. If empty (the default), any issuer.
     pub issuer: Vec<String>,

@@ -8,7 +8,7 @@ use super::{Placeholder, Scope, Template, TemplatePart};
 /// The access logs, the error log and the traces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// The destination of the log.
+    /// The destination of the access log.
     pub access: AccessLog,
     /// The format of its lines.
     pub format: Format,
@@ -31,7 +31,7 @@ pub struct Log {
 /// An access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFile {
-    /// The destination of the log.
+    /// The destination of the access log.
     pub access: AccessLog,
     /// The format of its lines.
     pub format: Format,

@@ -159,8 +159,8 @@ impl Matcher {
     }
 
     /// Returns true if this matcher accepts every request that `other` accepts, so that a later
-    /// route with `other` never runs. It may also return false for such a matcher, because not all
-    /// patterns can be compared.
+    /// route with `other` never runs. False does not prove the opposite, because not all patterns
+    /// can be compared.
     pub fn covers(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
@@ -230,8 +230,8 @@ impl Matcher {
         !self.suffixes.is_empty() && !self.ends(path)
     }
 
-    /// Returns true if the path, or the part before path info, ends in one of the suffixes. True
-    /// without suffixes.
+    /// Returns true if the path, or the part before path info, ends in one of the suffixes. Also
+    /// returns true if the route has no suffixes.
     fn takes_suffix(&self, path: &[u8]) -> bool {
         self.suffixes.is_empty() || self.ends(path) || self.allows_path_info && self.has(path)
     }

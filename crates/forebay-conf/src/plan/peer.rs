@@ -7,9 +7,9 @@ use std::path::PathBuf;
 /// A listener of a site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Listen {
-    /// An address and port. If the user typed only a port, the address is `[::]`. On Linux, that
-    /// address also accepts IPv4 clients, unless the listener disables this. On a machine without
-    /// IPv6, the listener must use `0.0.0.0` instead. Port 0 lets the kernel choose.
+    /// An address and port. If the user typed only a port, the address is `[::]`. That address also
+    /// accepts IPv4 clients. On a machine without IPv6, Forebay must listen on `0.0.0.0` instead.
+    /// Port 0 lets the kernel choose.
     Tcp(SocketAddr),
     /// The absolute path of a Unix socket.
     Unix(PathBuf),

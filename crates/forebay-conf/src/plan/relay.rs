@@ -10,7 +10,8 @@ use super::{Access, Clients, HostPattern, Listen, Tls, Upstream};
 pub struct Relay {
     /// The listeners, each a [`Listen::Stream`]. Never empty.
     pub listen: Vec<Listen>,
-    /// The server names of the clients. Never empty; any name, and none, is [`HostPattern::Any`].
+    /// The server names of the clients. Never empty. [`HostPattern::Any`] accepts any name, and
+    /// clients that send no name.
     pub sni: Vec<HostPattern>,
     /// The certificate for clients. `None`: bytes are passed on unread.
     pub tls: Option<Tls>,
@@ -33,7 +34,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Returns true if the stream selects its clients by name, or takes part in TLS.
+    /// Returns true if Forebay must read the start of the client's TLS handshake: to find the
+    /// server name, or to decrypt.
     pub fn needs_hello(&self) -> bool {
         self.tls.is_some() || self.sni != [HostPattern::Any]
     }

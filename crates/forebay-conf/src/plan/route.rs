@@ -140,8 +140,8 @@ pub struct Access {
     pub jwt: Option<Jwt>,
     /// A server that permits or refuses each request. `None`, the default: there is no such server.
     pub forward_auth: Option<ForwardAuth>,
-    /// The way to combine the rules about clients, users and the server. Default: a request must
-    /// meet all rules.
+    /// The way to combine the rules about addresses, users and `forward_auth`. Default: a request
+    /// must meet all rules.
     pub satisfy: Satisfy,
     /// Limits on the number of requests. Default: none.
     pub rate_limits: Vec<RateLimit>,
@@ -156,8 +156,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// Returns true if a client that [`Self::admits`] accepts needs no password, no token and
-    /// no permission of the server.
+    /// Returns true if a client that [`Self::admits`] accepts needs no password, no token and no
+    /// permission of `forward_auth`.
     pub fn suffices_by_address(&self) -> bool {
         let has_rules = !self.allow.is_empty() || !self.deny.is_empty();
         self.satisfy == Satisfy::Any && has_rules

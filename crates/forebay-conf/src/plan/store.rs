@@ -10,7 +10,8 @@ use super::Secret;
 pub struct SharedStore {
     /// The place of the store.
     pub place: StorePlace,
-    /// The secret that encrypts the entries. `None`: entries are not encrypted. Redis always has one.
+    /// The secret that encrypts the entries. `None`: entries are not encrypted. A Redis store
+    /// always has a key.
     pub key: Option<Secret>,
 }
 

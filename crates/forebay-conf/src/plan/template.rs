@@ -202,10 +202,10 @@ impl Template {
 pub struct ValueMap {
     /// The text that is looked up. It contains no map.
     pub from: Template,
-    /// Values of exactly these texts, in a stable order, because names of stored replies depend on
-    /// it.
+    /// Values of exactly these texts. Their order is stable, because names of stored replies depend
+    /// on this order.
     pub exact: BTreeMap<String, Template>,
-    /// Values of texts with a beginning and an end. Longer patterns come first.
+    /// Values of texts with this beginning and this end. Longer patterns come first.
     pub globs: Vec<(String, String, Template)>,
     /// Values of texts that an expression matches. The first one counts.
     pub expressions: Vec<(Regex, Template)>,

@@ -148,7 +148,7 @@ pub struct OnDemand {
     pub orders: u32,
     /// The period of `orders`. Default for both: 100 in an hour.
     pub period: Duration,
-    /// The number of orders that may come earlier. Default 20.
+    /// The number of orders that may come earlier than the rate allows. Default 20.
     pub burst: u32,
     /// The largest number of orders at the same time, at least 1. Default 4.
     pub concurrent: usize,

@@ -25,7 +25,8 @@ pub struct Upstream {
     pub fail_timeout: Duration,
     /// A failed server gets no requests for this time. Default: as `fail_timeout`.
     pub recover_time: Duration,
-    /// The time until a server that has come back gets its full share of requests. `None`: no time.
+    /// The time until a server that has come back gets its full share of requests. `None`: it gets
+    /// that share at once.
     pub slow_start: Option<Duration>,
     /// Retries that a reply's status causes. Only for HTTP servers. Default `None`.
     pub retry: Option<StatusRetry>,

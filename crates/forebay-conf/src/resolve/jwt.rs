@@ -75,7 +75,8 @@ fn keys(context: &Context<'_>, whole: &File, typed: &At<Table<file::Jwt>>) -> Re
     }
 }
 
-/// Resolves a URL of keys. Anyone on the network path could replace keys that are sent without TLS.
+/// Resolves a URL of keys. The URL must have TLS or lead to this machine. Otherwise, anyone on the
+/// network path could replace the keys.
 fn url(
     context: &Context<'_>,
     file: &File,

@@ -67,7 +67,7 @@ impl Mistake {
     }
 }
 
-/// Reads a template, but never more than the largest one.
+/// Reads a template. Refuses one of more than `LARGEST` bytes.
 fn read(path: &PathBuf) -> Result<String, Mistake> {
     let mut bytes = Vec::new();
     File::open(path)
@@ -213,7 +213,7 @@ impl ListingParser {
         }
     }
 
-    /// Returns the template, or an error as `parse`.
+    /// Returns the template, or the same kind of error as `parse`.
     fn finish(mut self, file: PathBuf) -> Result<ListingTemplate, (Option<usize>, Mistake)> {
         self.end_text();
         match (self.before, self.entry) {

@@ -14,13 +14,13 @@ use crate::plan::{
 };
 use crate::suggest;
 
-/// The smallest size of a rotated file.
+/// The smallest accepted `size`, in bytes.
 const LEAST_SIZE: u64 = 1024;
-/// The shortest period of a rotated file.
+/// The shortest accepted `age`.
 const LEAST_AGE: Duration = Duration::from_secs(60);
 /// The number of old files that are kept by default.
 const KEEP: usize = 7;
-/// The largest number of old files.
+/// The largest accepted `keep`.
 const MOST_KEPT: usize = 1000;
 /// The value of `per_million` that selects all requests.
 const MILLION: f64 = 1e6;

@@ -10,7 +10,7 @@ use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, TextOr};
 use crate::plan::{Mirror, Proxy, Redirects, Scheme};
 
-/// Default of `max_body`, as much as Forebay keeps of a body in memory anyway.
+/// Default of `max_body`. Forebay keeps this much of a body in memory even without a mirror.
 const MAX_BODY: u64 = 64 * 1024;
 /// The largest `max_body`, because the copies of bodies are in memory.
 const LARGEST_BODY: u64 = 64 * 1024 * 1024;

@@ -15,7 +15,7 @@ const CONCURRENT: usize = 4;
 const WAIT: Duration = Duration::from_secs(20);
 const CERTIFICATES: usize = 10_000;
 
-/// Checks the settings. `acme` has no names.
+/// Checks the settings. `acme` has no host names, because they are not known in advance.
 pub(super) fn on_demand(typed: &At<Table<file::OnDemand>>, acme: Acme) -> Resolution<OnDemand> {
     let ask = required(&typed.ask, &typed.span, "ask", "\"http://127.0.0.1:3000/may-have\"")?;
     let (orders, period) = match &typed.rate {

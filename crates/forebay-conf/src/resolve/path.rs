@@ -15,8 +15,9 @@ pub(super) fn path(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolu
 }
 
 /// Resolves the part of `path` up to its last `..`. After a symbolic link, `..` leads to the parent
-/// of the link's target. Scripts and logs can then compare whole paths. The rest is unchanged,
-/// because it may contain a link that an administrator replaces at each release.
+/// of the link's target. Other code compares paths part by part, so it needs paths without `..`.
+/// The rest is unchanged, because it may contain a link that an administrator replaces at each
+/// release.
 fn without_parents(path: PathBuf) -> PathBuf {
     let parts: Vec<_> = path.components().collect();
     let Some(last) = parts.iter().rposition(|part| *part == Component::ParentDir) else {

@@ -156,8 +156,8 @@ fn admin_token(typed: &file::Server) -> Resolution<Option<String>> {
     Ok(Some(at.value.clone()))
 }
 
-/// Returns the name of a user or group. The system is asked for the name only when Forebay needs
-/// it.
+/// Returns the name of a user or group. The name need not exist yet: Forebay looks it up when it
+/// uses it.
 pub(super) fn name(typed: &Option<At<String>>) -> Resolution<Option<String>> {
     let Some(at) = typed else { return Ok(None) };
     let name = no_control(text(at)?, at)?;

@@ -59,7 +59,7 @@ type TakenListeners = HashMap<(Listen, HostKey), Range<usize>>;
 type HostKey = String;
 
 /// Checks `listen`, which must have at least one address. Sites on the same address must agree on
-/// protocols.
+/// the protocol.
 fn listen(
     context: &Context<'_>,
     typed: &At<Table<file::Site>>,

@@ -204,7 +204,8 @@ fn after_scheme(to: &Template) -> Option<(&str, &[TemplatePart])> {
 }
 
 /// Checks that the host does not depend on the path that a client requests. After the scheme, the
-/// target must have a host. After the host, it must have a slash, a path, or its end.
+/// target must have a host. After the host, the target must continue with a slash or a path, or
+/// end.
 fn host_is_the_files(to: &Template, target: &str, typed: &At<&String>) -> Resolution<()> {
     let problem = || {
         Problem::new(&typed.span, format!("\"{target}\" lets clients choose where they are sent"))

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::backend::Count;
 
-/// Adds `counts` to the content of a file. Returns the new content, and how far ahead of `now` each key
-/// then is. Keys that are not ahead any more are removed.
+/// Adds `counts` to the content of a file. Returns the new content, and the time from `now` to the
+/// new due time of each key. Keys whose due time has passed are removed.
 pub fn advance(before: &[u8], counts: &[Count], now: Duration) -> (Vec<u8>, Vec<Duration>) {
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let now = micros(now);

@@ -44,8 +44,9 @@ impl Connector {
         Ok(Self { server: server.clone(), tls })
     }
 
-    /// Connects, authenticates and selects the database. Waits for an answer: otherwise, a server
-    /// that hangs would find commands of abandoned connections when it continues.
+    /// Connects, authenticates and selects the database. Waits for an answer before the first
+    /// command. Otherwise, a server that hangs would later run the commands of connections that
+    /// Forebay has given up.
     pub fn connect(&self, deadline: Instant) -> Result<RedisConnection, ConnectionError> {
         let RedisServer { host, port, database, user, password, .. } = &self.server;
         let away = |error: io::Error| ConnectionError::Away(format!("{host}:{port}: {error}"));

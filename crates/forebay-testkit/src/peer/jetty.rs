@@ -10,9 +10,7 @@ use crate::stream::Address;
 /// Directory of Debian's Jetty.
 const HOME: &str = "/usr/share/jetty9";
 
-/// Options for HTTP/1.1, HTTP/2 with prior knowledge, and JSP. Another option, `scanInterval=0`,
-/// stops scans of the folder. Otherwise, Jetty would redeploy an application that writes to its own
-/// folder, which would then be missing for a moment.
+/// Options for HTTP/1.1, HTTP/2 with prior knowledge, and JSP.
 const MODULES: &str = "--module=http\n--module=http2c\n--module=deploy\n--module=jsp\n";
 
 /// Text that Jetty prints at the end of its start.
@@ -30,6 +28,8 @@ pub fn jetty_http2(pages: &[(&str, &str)], streams: usize) -> Option<Peer> {
             folder.write(&format!("webapps/ROOT/{name}"), page);
         }
         folder.write("tmp/README", "Jetty's.\n");
+        // With scans of the folder, Jetty would redeploy an application that writes to its own
+        // folder. The application would be missing for a moment.
         let keys = format!(
             "jetty.http.host=127.0.0.1\njetty.http.port={port}\n\
              jetty.http2c.maxConcurrentStreams={streams}\n\

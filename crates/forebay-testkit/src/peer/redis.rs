@@ -25,8 +25,8 @@ impl Redis {
     /// The password of the default user.
     pub const PASSWORD: &str = "p@ss:w/rd";
 
-    /// Starts Redis. With `tls`, the chain and the key of the server, Redis accepts only TLS. If Redis
-    /// is not installed, reports the test as skipped and returns `None`.
+    /// Starts Redis. `tls` is the certificate chain and the key of the server. With `tls`, Redis
+    /// accepts only TLS. If Redis is not installed, reports the test as skipped and returns `None`.
     pub fn start(tls: Option<(&str, &str)>) -> Option<Self> {
         let program = installed("redis-server")?;
         let folder = Folder::new();
@@ -50,7 +50,7 @@ impl Redis {
         Some(redis)
     }
 
-    /// Ends Redis at once (SIGKILL). It forgets everything.
+    /// Ends Redis at once (SIGKILL). All data is lost.
     pub fn kill(&mut self) {
         self.process = None;
     }
@@ -76,7 +76,7 @@ impl Redis {
         format!("redis://:{password}@{}/{database}", self.address())
     }
 
-    /// Sends commands over a connection of its own, and returns the reply to the last one as Redis
+    /// Sends commands over a new connection, and returns the reply to the last command as Redis
     /// writes it. Only for replies of one line and without TLS.
     ///
     /// # Panics

@@ -1,8 +1,8 @@
 //! Finds the place of a placeholder in HTML: in text, in a tag, in an attribute or in a script.
 //!
 //! Escaping makes a value safe in text and in quoted attributes, but not in scripts, styles and
-//! links. Only the author's own text passes through this automaton, so it need not repair HTML as
-//! browsers do.
+//! links. The automaton reads only the text that the administrator wrote into the template, so it
+//! need not repair HTML as browsers do.
 
 /// A position in HTML.
 #[derive(Clone, Debug, Default)]
