@@ -116,7 +116,7 @@ fn as_toml(schema: &mut Schema) {
 }
 
 /// Returns the default that a description states: the text after "Default: ", up to the end of the
-/// sentence. Returns `None` if that text is no TOML value, such as a default in words.
+/// sentence. Returns `None` if that text is not a TOML value but words, as in "Default: none."
 fn documented_default(description: &str) -> Option<Value> {
     let (_, default) = description.split_once("Default: ")?;
     let end = default.find(". ").or_else(|| default.strip_suffix('.').map(str::len))?;
@@ -144,7 +144,8 @@ pub struct File {
     /// options to routes that have `files` themselves. Keys of sites, such as `listen` and `tls`,
     /// apply to every site that does not have the key itself.
     pub defaults: Table<Defaults>,
-    /// Sets of route keys. You choose the name of each. A route takes the keys of a set with `use`.
+    /// Sets of route keys. You choose the name of each. A route gets the keys of a set if its `use`
+    /// names the set.
     pub set: BTreeMap<String, At<Table<RouteKeys>>>,
     /// The sites. Each site has listeners, host names, and routes that answer requests. At least one
     /// site or stream is required.
@@ -171,9 +172,9 @@ pub struct Server {
     /// The number of threads that serve requests. Default: one for each processor that Forebay may
     /// use, given its CPU affinity and the CPU quota of its control group.
     pub threads: Option<At<usize>>,
-    /// Binds each thread to one processor. A worker process whose requests only compute runs on the
-    /// processor of the thread that uses it. Works only if there are several processors, and
-    /// exactly one thread for each. Default: true.
+    /// Binds each thread to one processor. A worker process whose requests only use CPU time,
+    /// without waiting, runs on the processor of the thread that uses it. Works only if there are
+    /// several processors, and exactly one thread for each. Default: true.
     pub affinity: Option<At<bool>>,
     /// The address and port, or "unix:PATH", of the administrator's listener: /status, /metrics,
     /// /healthz, /readyz, and changes by `forebay ctl`. Everyone who may open the Unix socket may
@@ -182,8 +183,8 @@ pub struct Server {
     /// The permission bits of the Unix socket in `admin`: "0600", or "0660" for a group. The socket
     /// belongs to the user that starts Forebay, not to `user`. Default: "0600".
     pub admin_mode: Option<At<String>>,
-    /// The group of the Unix socket in `admin`, for mode "0660". Default: the group that starts
-    /// Forebay.
+    /// The group of the Unix socket in `admin`, for mode "0660". Default: the group that Forebay
+    /// has when it starts.
     pub admin_group: Option<At<String>>,
     /// Host names that clients of `admin` may use, besides IP addresses and "localhost". Requests
     /// with another host name get 421, so that a web page cannot read `admin` through a host name
@@ -214,9 +215,9 @@ pub struct Server {
     /// The space for stored replies in `cache_dir`. Default: "1GiB".
     pub cache_disk: Option<Size>,
     /// The store that several machines with the same sites share: certificates and challenges of
-    /// `acme`, keys of TLS tickets, counts of rate limits, and purges. A directory on a shared file
-    /// system, or redis://USER:PASSWORD@HOST:PORT/DB, or rediss:// for Redis over TLS. Default: nothing
-    /// is shared.
+    /// `acme`, keys of TLS tickets, counts of rate limits, and purges of stored replies. The value
+    /// is a directory on a shared file system, redis://USER:PASSWORD@HOST:PORT/DB, or rediss:// for
+    /// Redis over TLS. Default: nothing is shared.
     pub store: Option<At<String>>,
     /// The secret that encrypts what Forebay writes to `store`, such as
     /// "{file./etc/forebay/store.key}". It has at least 32 characters, and is the same on all
@@ -278,8 +279,9 @@ pub struct Limits {
     pub target: Option<Size>,
     /// The largest request body, or "unlimited". A site or route may set its own. Default: "16MiB".
     pub max_body: Option<Size>,
-    /// The lowest average rate of a request body, in bytes per second. Checked after Forebay has
-    /// waited for the body for `body_idle` of [server.timeouts]. 0: no limit. Default: 0.
+    /// The lowest average rate of a request body, in bytes per second. A client may need
+    /// `body_idle` of [server.timeouts] more time than the body takes at this rate. 0: no limit.
+    /// Default: 0.
     pub body_rate: Option<Size>,
     /// The largest number of open client connections. 0: as many as the limit on open files allows.
     /// Default: 0.
@@ -291,14 +293,15 @@ pub struct Limits {
     /// Accepts GET and HEAD requests with a body, such as those to Elasticsearch. With false they
     /// get 400. Default: false.
     pub get_body: Option<At<bool>>,
-    /// The number of requests on one client connection, after which Forebay closes the connection.
-    /// 0: no limit. Default: 0.
+    /// The number of requests after which Forebay closes a client connection. 0: no limit. Default:
+    /// 0.
     pub keepalive_requests: Option<At<u64>>,
     /// The memory for the part of one reply that the client has not read yet (see `buffer` of a
     /// route). The rest goes to a file. Default: "64KiB".
     pub buffer_memory: Option<Size>,
     /// The space in `spool_dir` for the unread part of one reply, after `buffer_memory` is full. At
-    /// this limit, Forebay stops reading from the origin. 0: no file. Default: "256MiB".
+    /// this limit, Forebay stops reading from the application or server. 0: no file. Default:
+    /// "256MiB".
     pub buffer_file: Option<Size>,
     /// The memory and file space, in total, for the unread parts of all replies. Default: "2GiB".
     pub buffer_total: Option<Size>,
@@ -487,8 +490,8 @@ pub struct Site {
     /// Also replaces the error replies of applications and servers with `error_pages`. Default:
     /// false.
     pub intercept: Option<At<bool>>,
-    /// Closes the site: all requests get this page with status 503. A route with `maintenance =
-    /// false` stays open. Default: the site is open.
+    /// Closes the site: all requests get the page of this table with status 503. A route with
+    /// `maintenance = false` stays open. Default: the site is open.
     pub maintenance: Option<At<BoolOr<Maintenance>>>,
     /// Redirects requests without TLS to the same URL with https://. Default: false.
     pub redirect_to_https: Option<At<bool>>,

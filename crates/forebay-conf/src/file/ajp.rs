@@ -12,7 +12,8 @@ use super::upstream::{Backend, Balance, Sticky};
 #[schemars(extend("required" = ["to"]))]
 pub struct Ajp {
     /// The addresses of the containers, at most 64: "host:port", "unix:path", or tables with `url`.
-    /// Or "@NAME" for the group [upstream.NAME], whose table then has all keys about the servers.
+    /// Or "@NAME" for the group [upstream.NAME]; all keys about the servers then belong in that
+    /// table.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The secret that the containers require: `secret` of Tomcat's connector. Default: none.
     pub secret: Option<At<String>>,

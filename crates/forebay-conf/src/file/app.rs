@@ -148,8 +148,8 @@ pub struct App {
     /// (Linux, version 2). If Forebay may not create the group, the log and /status report this.
     /// Default: no limit.
     pub cgroup: Table<Cgroup>,
-    /// The idle time after which a worker is stopped, if more than `min` workers run. php: only
-    /// with `min` 0. Default: "60s".
+    /// The idle time after which a worker is stopped, if more than `min` workers run. For php,
+    /// works only with `min` 0. Default: "60s".
     pub idle_timeout: Option<Time>,
     /// The resident memory above which a worker is replaced. Default: no limit.
     pub max_memory: Option<Size>,

@@ -20,14 +20,15 @@ pub struct Cache {
     /// reply's own stale-if-error has precedence. Default: "0s".
     pub stale_if_error: Option<Time>,
     /// A text with placeholders. Requests share a stored reply if they have the same text, and the
-    /// same header fields that the reply names in Vary. Default: "{scheme}{host}{uri}".
+    /// same values of the headers that the reply names in Vary. Default: "{scheme}{host}{uri}".
     pub key: Option<At<String>>,
     /// The largest reply body that is stored. A body larger than a sixteenth of `cache_memory` is
     /// stored only in `cache_dir`, and only if it is at most an eighth of `cache_disk`. Default:
     /// "1MiB".
     pub max_size: Option<Size>,
-    /// The names of cookies that make a request personal; a `*` at the end matches any text.
-    /// Personal requests get no replies that are stored because of `valid`. Default: "*".
+    /// The names of cookies that make a request personal; a `*` at the end matches any text. A
+    /// personal request gets a stored reply only if the reply itself states its lifetime. Default:
+    /// "*".
     pub private_cookies: Option<At<OneOrMany<String>>>,
     /// Also stores replies that set a cookie. All visitors then get that cookie. With false, such a
     /// reply is stored only if its Cache-Control has public or s-maxage. Default: false.

@@ -53,6 +53,7 @@ pub struct Jwt {
     /// The claim that names the user, for REMOTE_USER, {user} and the log. Default: none.
     pub user: Option<At<String>>,
     /// Claims and the values that they must have, such as { role = "admin" }. If the claim is a
-    /// list, one of its items must have the value. With a list of values, one of them is enough.
+    /// list, one of its items must have the value. If you list several values for a claim, one of
+    /// them is enough.
     pub require: BTreeMap<String, At<OneOrMany<String>>>,
 }

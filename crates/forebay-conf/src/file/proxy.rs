@@ -16,7 +16,7 @@ use super::upstream::{Backend, Balance, Health, HttpVersion, ProxyHeader, Status
 pub struct Proxy {
     /// The addresses of the servers, at most 64: "http://host:port", "https://host:port",
     /// "h2c://host:port" (HTTP/2 without TLS), "unix:path", or tables with `url`. Or "@NAME" for
-    /// the group [upstream.NAME], whose table then has all keys about the servers.
+    /// the group [upstream.NAME]; all keys about the servers then belong in that table.
     pub to: Option<At<OneOrMany<TextOr<Backend>>>>,
     /// The method that selects the server of a request. Default: "round-robin".
     pub balance: Option<At<Balance>>,

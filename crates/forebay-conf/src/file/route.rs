@@ -140,9 +140,9 @@ pub struct Route {
     /// passwords, `jwt` and `forward_auth` of the route apply only to all other methods. Default:
     /// the rules apply to all methods.
     pub open_methods: Option<At<OneOrMany<String>>>,
-    /// Hides the route from clients: their requests get 404. Only `rewrite`, `fallback_to`, an index
-    /// script, a local Location of a script, `internal_redirects`, and `include` of pages (`ssi`)
-    /// lead to it. Default: false.
+    /// Hides the route from clients: their requests get 404. Only `rewrite`, `fallback_to`, an
+    /// index script, a local redirect of a CGI script (a Location with a path),
+    /// `internal_redirects`, and `include` of pages (`ssi`) lead to it. Default: false.
     pub internal: Option<At<bool>>,
     /// With "all", a request must meet all access rules. With "any", it must meet one of them: the
     /// address rules (`allow` and `deny`), `basic_auth`, `digest_auth`, `jwt`, or `forward_auth`.
@@ -180,11 +180,11 @@ pub struct Route {
     /// added.
     pub charset: Option<At<String>>,
     /// Reply headers to set, with placeholders. They replace headers of the same name from the
-    /// origin. Replies with a status of 400 or more stay as they are, unless `always` is true.
-    /// Instead of a value, a header may have a table with `value` and `always`.
+    /// application or server. Replies with a status of 400 or more stay as they are, unless
+    /// `always` is true. Instead of a value, a header may have a table with `value` and `always`.
     pub set_headers: ReplyFields,
-    /// Reply headers to add to those of the origin. Apart from that, this key is like
-    /// `set_headers`.
+    /// Reply headers to add to those of the application or server. Apart from that, this key is
+    /// like `set_headers`.
     pub add_headers: ReplyFields,
     /// Names of reply headers to remove from all replies, with any status.
     pub remove_headers: Vec<At<String>>,
@@ -198,8 +198,8 @@ pub struct Route {
     /// Also replaces the error replies of the application or server with `error_pages`. Default:
     /// that of the site.
     pub intercept: Option<At<bool>>,
-    /// Closes the route: all requests get this page with status 503. With false, the route stays
-    /// open while its site is closed. Default: that of the site.
+    /// Closes the route: all requests get the page of this table with status 503. With false, the
+    /// route stays open while its site is closed. Default: that of the site.
     pub maintenance: Option<At<BoolOr<Maintenance>>>,
     /// Lets web pages of other origins use the route (CORS): a table with `origins`. Forebay
     /// answers preflight requests before it checks access rules, and replaces the CORS headers of
@@ -217,10 +217,10 @@ pub struct Route {
     /// {query} or {uri} or ends in `?`. Only routes that may have `fallback` may have this key.
     /// Default: none.
     pub fallback_to: Option<At<String>>,
-    /// Stores the part of a reply that a slow client has not read, in memory and then in a file.
-    /// The application is then free. Does not apply to event streams, nor to replies with
-    /// `X-Accel-Buffering: no`. Default: true for `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp` and
-    /// `app`, false for `proxy` and for an `app` of the kind asgi.
+    /// Stores the part of a reply that a slow client has not read, in memory and then in a file, so
+    /// that the application is free for other requests. Does not apply to event streams, nor to
+    /// replies with `X-Accel-Buffering: no`. Default: true for `cgi`, `fastcgi`, `scgi`, `uwsgi`,
+    /// `ajp` and `app`, false for `proxy` and for an `app` of the kind asgi.
     pub buffer: Option<At<bool>>,
     /// Compresses replies for clients that accept a content coding: true, or a table. Default:
     /// false.
@@ -245,12 +245,12 @@ pub struct Route {
     /// parameter as part of the path. For `ajp`, `proxy` and `app` of kind command that speaks
     /// http, h2c or ajp. Default: "match".
     pub path_parameters: Option<At<PathParameters>>,
-    /// The directory of files that the origin may send with X-Accel-Redirect or X-Sendfile. For
-    /// `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy` and `app`. Default: those headers have no
-    /// effect.
+    /// The directory of files that a reply may name in X-Accel-Redirect or X-Sendfile. Forebay then
+    /// sends the file instead of the reply. For `cgi`, `fastcgi`, `scgi`, `uwsgi`, `ajp`, `proxy`
+    /// and `app`. Default: those headers have no effect.
     pub sendfile_root: Option<At<String>>,
-    /// Lets the origin choose a route with `internal` that answers instead: the path in the reply
-    /// field X-Accel-Redirect. For the same routes as `sendfile_root`. Default: false.
+    /// If a reply has the field X-Accel-Redirect, the route with `internal` that matches the
+    /// field's path answers instead. For the same routes as `sendfile_root`. Default: false.
     pub internal_redirects: Option<At<bool>>,
 }
 
@@ -449,14 +449,14 @@ pub struct Fastcgi {
     /// it. For php-fpm, use at most the number of its processes. Default: no limit.
     pub max_connections: Option<At<usize>>,
     /// Sends several requests at once over one connection: "on", "off", or "auto" (if the
-    /// application reports that it can do this). Each thread needs its own connection within
-    /// `max_connections`. Default: "off".
+    /// application reports that it can do this). `max_connections` must allow a connection of its
+    /// own to each thread. Default: "off".
     pub multiplex: Option<Multiplex>,
     /// The largest number of requests at the same time on one connection, with `multiplex`. Further
     /// requests open another connection. Default: 64.
     pub max_streams: Option<At<usize>>,
-    /// With `multiplex`, the memory for the part of one reply that a slow client has not read. If
-    /// it is too small, Forebay aborts the reply. Default: "1M".
+    /// With `multiplex`, the memory for the part of one reply that a slow client has not read. When
+    /// this memory is full, Forebay aborts the reply. Default: "1M".
     pub max_buffered: Option<Size>,
 }
 

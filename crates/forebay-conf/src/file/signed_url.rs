@@ -24,9 +24,9 @@ pub struct SignedUrl {
     /// `text` must contain it. Default: "expires" if `text` contains {query.expires}; otherwise
     /// URLs do not expire.
     pub expires: Option<At<String>>,
-    /// The signature: "hmac-sha256", or "md5" for links that were made for nginx's secure_link. For
-    /// "md5", the hash is that of `text` followed by `secret`, and {path} is the decoded path.
-    /// Default: "hmac-sha256".
+    /// The algorithm of the signature: "hmac-sha256", or "md5" for links that were made for nginx's
+    /// secure_link. For "md5", the hash is that of `text` followed by `secret`, and {path} is the
+    /// decoded path. Default: "hmac-sha256".
     pub algorithm: Option<SignatureAlgorithm>,
 }
 
