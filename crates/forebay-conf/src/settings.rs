@@ -147,8 +147,8 @@ fn name_of(table: &Tree<'_>) -> String {
     texts.map_or_else(|| "*".to_owned(), |texts| texts.join(" "))
 }
 
-/// Appends a value as in TOML. `replace` gets each text with the name of its key, and returns
-/// another text to show.
+/// Appends a value as in TOML. `replace` gets each text with the name of its key, and returns the
+/// text to show instead, if any.
 fn append(
     out: &mut String,
     node: &Node<'_>,

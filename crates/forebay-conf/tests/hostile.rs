@@ -1,4 +1,4 @@
-//! Any input gives a plan or an error that can be shown: no panic, no terminal control.
+//! Any input gives a plan or an error. Nothing panics, and errors contain no control characters.
 
 use std::path::{Path, PathBuf};
 

@@ -118,7 +118,7 @@ pub enum LogValue {
     UpstreamTime,
     /// `cache`: the result of the cache lookup.
     Cache,
-    /// `request_id`: the identifier, if a placeholder has used it.
+    /// `request_id`: the request's identifier, if a template has used {request_id}.
     RequestId,
     /// `trace_id`: the trace of the request.
     TraceId,

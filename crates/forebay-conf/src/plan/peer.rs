@@ -57,7 +57,7 @@ impl Listen {
         matches!(self, Self::Ajp(_))
     }
 
-    /// Returns true if the listener is a stream's over UDP.
+    /// Returns true if the listener belongs to a stream and uses UDP.
     pub fn is_udp(&self) -> bool {
         matches!(self.socket(), Self::Udp(_))
     }
@@ -128,7 +128,7 @@ pub enum Scheme {
     Uwsgi,
     /// AJP 1.3.
     Ajp,
-    /// Any protocol over TCP, for a stream.
+    /// Any protocol over TCP or UDP, for a stream.
     Stream,
 }
 

@@ -1,4 +1,4 @@
-//! A stream: TCP connections that Forebay passes to servers.
+//! A stream: TCP connections and UDP datagrams that Forebay passes to servers.
 
 use std::sync::Arc;
 use std::time::Duration;

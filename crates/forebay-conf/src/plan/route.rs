@@ -67,9 +67,9 @@ pub struct Route {
     /// [`Action::Ajp`], [`Action::Proxy`], and programs that speak HTTP or AJP. Else
     /// [`PathParameters::Ignore`].
     pub path_parameters: PathParameters,
-    /// The directory of files that the origin may send with `X-Accel-Redirect` or `X-Sendfile`. The
-    /// path is absolute and was a directory when the configuration was loaded. `None`: those fields
-    /// have no effect.
+    /// The directory of files that a reply may name in `X-Accel-Redirect` or `X-Sendfile`. Forebay
+    /// then sends the file. The path is absolute and was a directory when the configuration was
+    /// loaded. `None`: those fields have no effect.
     pub sendfile_root: Option<PathBuf>,
     /// True if the origin may choose an internal route with `X-Accel-Redirect`.
     pub internal_redirects: bool,

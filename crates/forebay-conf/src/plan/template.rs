@@ -207,7 +207,7 @@ pub struct ValueMap {
     pub exact: BTreeMap<String, Template>,
     /// Values of texts with this beginning and this end. Longer patterns come first.
     pub globs: Vec<(String, String, Template)>,
-    /// Values of texts that an expression matches. The first one counts.
+    /// Values of texts that an expression matches. The first expression that matches counts.
     pub expressions: Vec<(Regex, Template)>,
     /// The value of all other texts.
     pub default: Template,

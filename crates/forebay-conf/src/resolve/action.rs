@@ -290,7 +290,7 @@ fn respond(typed: &At<TextOr<file::Respond>>) -> Resolution<Respond> {
     Ok(Respond { status, body, content_type })
 }
 
-/// Checks `redirect`. Without a status, it is temporary.
+/// Checks `redirect`. The default status is 302.
 fn redirect(typed: &At<TextOr<file::Redirect>>, known: Known<'_>) -> Resolution<Redirect> {
     let (to, status) = match &typed.value {
         TextOr::Text(to) => (typed.with(to), None),

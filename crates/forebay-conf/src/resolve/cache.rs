@@ -14,8 +14,8 @@ const KEY: &str = "{scheme}{host}{uri}";
 /// Default of `max_size`, in bytes.
 const MAX_SIZE: u64 = 1024 * 1024;
 
-/// Resolves `cache`. Refuses the key for files and fixed replies, because they cost less than a
-/// lookup.
+/// Resolves `cache`. Refuses `cache` for files and fixed replies, because sending them costs less
+/// than a lookup.
 pub(super) fn cache(
     typed: &Option<At<BoolOr<file::Cache>>>,
     action: &Action,

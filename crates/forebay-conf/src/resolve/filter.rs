@@ -22,8 +22,8 @@ const PAGE: u64 = 4 * 1024 * 1024;
 /// The largest `max_size`, because pages are in memory.
 const LARGEST_PAGE: u64 = 64 * 1024 * 1024;
 
-/// Resolves the changes of a route to the bodies of replies. Adds the changes to the fields of
-/// requests that they need.
+/// Resolves the changes of a route to the bodies of replies. Adds the changes to request fields
+/// that these changes need, such as the removal of `Accept-Encoding`.
 pub(super) fn filters(
     context: &Context<'_>,
     typed: &file::Route,

@@ -89,7 +89,7 @@ fn copied(typed: &At<Copied>) -> Resolution<Vec<(String, String)>> {
 pub(super) fn divide(url: &str) -> (&str, &str) {
     let start = url.find("://").map_or(0, |at| at + 3);
     match url[start..].find(['/', '?']) {
-        // The path of a socket is not the path of a URL.
+        // After `unix:`, the whole text is the path of a socket.
         _ if url.starts_with("unix:") => (url, "/"),
         Some(at) if url[start + at..].starts_with('/') => url.split_at(start + at),
         _ => (url, "/"),

@@ -54,7 +54,7 @@ pub(super) fn listing(
     Ok(Listing::Template(Arc::new(template)))
 }
 
-/// A mistake in a template, and the next step.
+/// A mistake in a template, and the next step for the user.
 #[derive(Debug, PartialEq, Eq)]
 struct Mistake {
     what: String,
@@ -151,7 +151,7 @@ impl ListingParser {
                     format!("there is no placeholder {{{name}}}"),
                     format!("write {{{near}}}; for a brace before a name write {{{{"),
                 )),
-                // Styles and scripts contain braces.
+                // Styles and scripts contain braces, so these braces are text.
                 None => Ok(false),
             };
         };

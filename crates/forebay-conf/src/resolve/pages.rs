@@ -59,7 +59,7 @@ fn error_page(context: &Context<'_>, typed: &At<TextOr<file::ErrorPage>>) -> Res
     };
     let file = required(&table.file, &typed.span, "file", "\"403.html\"")?;
     let status = match &table.status {
-        // These statuses have no body, or lead to another place.
+        // These statuses have no body, are redirects, or do not exist.
         Some(At { value: ..200 | 204 | 205 | 300..400 | 600.., span }) => {
             return Err(Problem::new(span, "a page cannot have this status")
                 .help("give 200, or a status from 400 to 599"));

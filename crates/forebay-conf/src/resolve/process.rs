@@ -1,4 +1,4 @@
-//! Resource limits of an application's processes, and the files that they depend on.
+//! Resolves the resource limits of an application's processes, and the files in `watch`.
 
 use std::path::{Path, PathBuf};
 

@@ -108,8 +108,8 @@ fn has_mount(typed: &file::App, speaks: AppProtocol) -> Resolution<()> {
     Err(no_effect(&at.span, "mount", why, help))
 }
 
-/// Returns the endings of files that may be run. If there were no such list, PHP would run any
-/// file, including an uploaded picture.
+/// Returns the endings of files that may be run. Without this list, PHP would run any file,
+/// including an uploaded picture.
 fn scripts(
     typed: &file::App,
     run: &[String],

@@ -50,8 +50,7 @@ fn cache_memory(typed: &Option<file::Size>) -> Resolution<Option<u64>> {
     }
 }
 
-/// Returns the place for stored replies on disk. The smallest accepted size holds some replies of
-/// the largest usual size.
+/// Returns the place for stored replies on disk.
 fn cache_disk(context: &Context<'_>, typed: &file::Server) -> Resolution<Option<CacheDisk>> {
     const LEAST: u64 = 16 * 1024 * 1024;
     const DEFAULT: u64 = 1 << 30;

@@ -8,7 +8,8 @@ use crate::error::Problem;
 use crate::file::{self, At, SignatureAlgorithm, Table};
 use crate::plan::{Placeholder, Secret, SignedUrl, Template, TemplatePart};
 
-/// The shortest secret in bytes, unless URLs were made for another server.
+/// The shortest secret in bytes. For `md5`, any length is accepted, because the URLs were made for
+/// nginx.
 const SHORTEST_SECRET: usize = 32;
 
 /// Resolves `signed_url`.
@@ -51,7 +52,8 @@ fn secret(typed: &At<&String>, is_md5: bool) -> Resolution<Secret> {
     Ok(Secret::new(secret.to_owned()))
 }
 
-/// Checks that the text names what a request asks for. Otherwise one signature would open all paths.
+/// Checks that the text contains the requested path or a part of it. Otherwise one signature would
+/// open all paths.
 fn contains_the_resource(typed: &At<String>, parsed: &Template) -> Resolution<()> {
     let names_path = |value: &Placeholder| {
         matches!(

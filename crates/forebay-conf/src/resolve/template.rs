@@ -51,7 +51,7 @@ pub(super) fn shared_key(typed: &At<String>, known: Known<'_>) -> Resolution<Tem
     let is_unique = |value: &Placeholder| {
         matches!(value, Placeholder::RequestId | Placeholder::TraceId | Placeholder::SpanId)
     };
-    // A table [map.NAME] may have such a value, to exempt requests from a limit.
+    // A table [map.NAME] may use these placeholders, to exempt some requests from a limit.
     if key.uses(is_unique) {
         return Err(Problem::new(&typed.span, "no two requests would have the same key")
             .help("leave out {request_id}, {trace_id} and {span_id}"));

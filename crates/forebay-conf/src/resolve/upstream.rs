@@ -437,7 +437,7 @@ fn by_tls(
             None => Ok(BackendTls::default()),
         };
     }
-    // The check of a stream's server only opens a connection.
+    // The check of a stream's server only opens a connection, so it works with TLS, too.
     let health = keys.health.as_ref().filter(|_| !is_stream);
     let plain_only = [
         ("health", health.map(|at| &at.span)),

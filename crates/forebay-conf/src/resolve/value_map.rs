@@ -11,7 +11,7 @@ use crate::error::Problem;
 use crate::file::{self, At, File, Table};
 use crate::plan::{Placeholder, Template, TemplatePart, ValueMap};
 
-/// The largest number of patterns of one table that are tried in turn.
+/// The largest number of patterns with `*` or `~` in one table. Forebay tries them in turn.
 const MOST_TRIED: usize = 1000;
 
 /// Resolves all tables. Returns those without a problem.

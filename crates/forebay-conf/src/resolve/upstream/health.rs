@@ -52,7 +52,8 @@ fn path(typed: &At<Table<file::Health>>) -> Resolution<String> {
     Ok(target.to_owned())
 }
 
-/// Checks that no key is about a request. Returns the path of a check without a request.
+/// Checks that no key is about a request. Returns the empty path, which means a check without a
+/// request.
 fn without_request(typed: &At<Table<file::Health>>) -> Resolution<String> {
     let keys = [
         ("path", typed.path.as_ref().map(|at| &at.span)),
