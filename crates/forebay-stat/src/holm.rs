@@ -22,8 +22,8 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
 ///
 /// The test of the i-th smallest of m p-values has level alpha / (m - i + 1). After the first test
 /// that does not reject, the level stays the same. An interval at that level excludes the null
-/// hypothesis if and only if the test rejects it. From the first test that does not reject on, no
-/// comparison is rejected at that level. A NaN gets level `alpha`.
+/// hypothesis if and only if the test rejects it. That test and all later ones do not reject at
+/// that level. A NaN gets level `alpha`.
 pub fn holm_levels(p: &[f64], alpha: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).filter(|&index| !p[index].is_nan()).collect();
     order.sort_by(|&left, &right| p[left].total_cmp(&p[right]));

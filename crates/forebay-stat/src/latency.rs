@@ -29,8 +29,8 @@ const HIGHEST_US: u64 = 3_600_000_000;
 const SIGNIFICANT_DIGITS: u8 = 3;
 const COARSE_DIGITS: u8 = 2;
 
-/// Maximum size of an inflated histogram in bytes. One with three digits and 64-bit counts needs
-/// less than 500 kB.
+/// Maximum size of an inflated histogram in bytes. A histogram with three digits and 64-bit counts
+/// needs less than 500 kB.
 const LARGEST_ENCODED: u64 = 4 << 20;
 /// First bytes of the V2 compressed encoding (its cookie).
 const V2_DEFLATE_COOKIE: [u8; 4] = [0x1c, 0x84, 0x93, 0x14];

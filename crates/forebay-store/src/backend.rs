@@ -57,7 +57,8 @@ pub struct Batch<'a> {
     pub counts: &'a [Count],
 }
 
-/// Requests that a machine has admitted for one key of a rate limit since its last exchange.
+/// Requests that a machine has admitted for one key of a rate limit since its last exchange with
+/// the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// Hash of the key.
@@ -74,7 +75,7 @@ pub struct Count {
 #[derive(Clone, Debug, Default)]
 pub struct Cursor(pub(crate) Option<Vec<String>>);
 
-/// Messages that a reader has not had before.
+/// Messages that a reader has not read before.
 #[derive(Debug, Default)]
 pub struct Messages {
     pub found: Vec<Vec<u8>>,

@@ -216,7 +216,8 @@ impl StoreBackend for Directory {
         let deadline = Instant::now() + wait;
         loop {
             let names = self.message_names(channel)?;
-            // The names are not compared by time, because a machine's clock may be slow.
+            // The names are not compared by time: if a machine's clock is slow, its new messages
+            // have old times.
             let Some(seen) = cursor else {
                 *cursor = Some(names);
                 continue;
@@ -267,7 +268,7 @@ fn create_directory(path: &Path) -> Result<(), StoreError> {
     created.map_err(|error| away(path, &error))
 }
 
-/// Reads a regular file of at most `limit` bytes. A link, a pipe or a device is not opened.
+/// Reads a regular file of at most `limit` bytes. Refuses a link, a pipe or a device.
 fn read(path: &Path, limit: usize) -> Result<Option<Vec<u8>>, StoreError> {
     let unusable = |why: &str| StoreError::Content(format!("{} {why}", path.display()));
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;

@@ -42,7 +42,7 @@ pub enum StoreError {
     Away(String),
     /// The store has refused the operation.
     Refused(String),
-    /// An entry is not what Forebay writes.
+    /// The store returned content that Forebay has not written.
     Content(String),
 }
 
@@ -211,8 +211,8 @@ impl Store {
     }
 
     /// Adds counts to at most [`LARGEST_BATCH`] keys of a rate limit. Each key has a due time, as
-    /// in GCRA. Each admitted request moves it by the time from one request to the next at the
-    /// rate. For each key, returns the time from now until the new due time.
+    /// in GCRA. Each admitted request moves the due time by the time from one request to the next
+    /// at the rate. For each key, returns the time from now until the new due time.
     ///
     /// After an error other than [`StoreError::Refused`], the store may have added the counts. The
     /// caller then sends the batch again with the same number, before later batches. Redis adds
@@ -243,7 +243,7 @@ impl Store {
     /// Returns the messages of a channel after `cursor`, and moves `cursor`. Waits up to `wait` for
     /// the first message. A new cursor begins after the existing messages.
     ///
-    /// Unusable messages are skipped. `unusable` receives the reason for each.
+    /// Unusable messages are skipped. `unusable` receives the reason for each skipped message.
     pub fn messages(
         &self,
         channel: &str,

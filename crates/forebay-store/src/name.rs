@@ -5,7 +5,8 @@ use crate::StoreError;
 /// Longest name.
 const LONGEST: usize = 512;
 
-/// Returns the name if it is a relative path without special parts. In a directory, names are paths.
+/// Returns the name if it is a relative path without special parts. If the store is a directory,
+/// names are paths in it.
 pub fn checked(name: &str) -> Result<&str, StoreError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     let is_part = |part: &str| {

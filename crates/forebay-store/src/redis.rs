@@ -26,7 +26,8 @@ const LIMIT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(250);
 /// Life of the number of a process's last batch of counts, in milliseconds: a day.
 const BATCH_LIFE: &[u8] = b"86400000";
-/// Number of messages that a channel keeps, and their life after the last one in milliseconds.
+/// Number of messages that a channel keeps. All of them are removed when no message has come for
+/// `MESSAGE_LIFE` milliseconds.
 const KEPT_MESSAGES: &[u8] = b"1000";
 const MESSAGE_LIFE: &[u8] = b"3600000";
 

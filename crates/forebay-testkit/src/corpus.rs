@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-/// Request of Http11Probe, with the expected reaction of a server.
+/// Request of Http11Probe, a suite of tests for HTTP/1.1 servers, with the expected reaction of a
+/// server.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// Identifier, such as "RFC9112-5.1-OBS-FOLD".
@@ -14,7 +15,7 @@ pub struct Case {
     pub category: String,
     /// Section of the RFC that defines the correct reaction, if there is one.
     pub rfc: Option<String>,
-    /// True if Http11Probe scores the case; false if the case only informs.
+    /// True if Http11Probe scores the case; false if the case is only for information.
     pub is_scored: bool,
     /// Correct reactions in the notation of Http11Probe, such as "400 or close".
     pub expected: String,

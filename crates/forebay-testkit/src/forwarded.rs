@@ -30,8 +30,8 @@ pub const CASES: [(&[&str], &str); 20] = [
     (&["203.0.113.9", "192.0.2.1, 10.0.0.1"], "192.0.2.1"),
 ];
 
-/// Forged header fields about the origin of a request. The fields include every spelling that a
-/// backend may map to the variable of a trusted field.
+/// Forged header fields about the client and the URL of a request. The fields include every
+/// spelling that a backend may map to the variable of a trusted field.
 pub const FORGED: &str = "X_Forwarded_For: 6.6.6.1\r\nx_real_ip: 6.6.6.2\r\nX.Forwarded.Proto: 6.6.6.3\r\n\
     X_FORWARDED_HOST: 6.6.6.4\r\nX-Forwarded-Port: 6.6.6.5\r\nX-Forwarded-Ssl: 6.6.6.6\r\n\
     X-Forwarded-Prefix: 6.6.6.7\r\nX-Forwarded-Server: 6.6.6.8\r\nX-Forwarded-Scheme: 6.6.6.9\r\n\

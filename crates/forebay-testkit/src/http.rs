@@ -23,7 +23,7 @@ pub enum Framing {
     None,
     /// The field `Content-Length` gives the number of bytes.
     Length,
-    /// The field `Transfer-Encoding: chunked` announces a last chunk.
+    /// The last chunk ends the body (`Transfer-Encoding: chunked`).
     Chunked,
     /// The body ends when the server closes the connection.
     Close,
@@ -172,7 +172,8 @@ impl Client {
         }
     }
 
-    /// Waits until the server closes the connection. Returns true if it sent nothing before.
+    /// Waits until the server closes the connection. Returns true if the server sent nothing
+    /// before.
     ///
     /// # Panics
     /// Panics as [`Client::rest`] does.

@@ -200,7 +200,7 @@ impl Process {
         status
     }
 
-    /// Returns the command lines of the group's running processes, except this one.
+    /// Returns the command lines of the group's running processes, except the child itself.
     fn others_of_group(&self) -> Vec<String> {
         let folders = fs::read_dir("/proc").expect("/proc is mounted").flatten();
         folders.filter_map(|folder| member_of(&folder.path(), self.id())).collect()
