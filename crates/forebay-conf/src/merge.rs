@@ -272,7 +272,6 @@ fn remove(table: &mut Tree<'_>, path: &[String]) {
     }
 }
 
-/// Returns the names of the sets that a table uses.
 fn used_by(table: &Tree<'_>) -> Vec<String> {
     let names = table.get("use").and_then(tree::texts).unwrap_or_default();
     names.into_iter().map(|(_, name)| name.to_owned()).collect()

@@ -140,7 +140,6 @@ fn each_text_of<'s>(node: &mut Node<'s>, each: &mut impl FnMut(&Range<usize>, &m
     }
 }
 
-/// Returns the name of a key.
 pub(crate) fn name<'t>(key: &'t Key<'_>) -> &'t str {
     key.get_ref()
 }
@@ -160,7 +159,6 @@ pub(crate) fn table<'s>(
     Spanned::new(span.clone(), DeValue::Table(table))
 }
 
-/// Returns a list.
 pub(crate) fn list<'s>(span: &Range<usize>, items: impl IntoIterator<Item = Node<'s>>) -> Node<'s> {
     Spanned::new(span.clone(), DeValue::Array(items.into_iter().collect()))
 }

@@ -87,7 +87,6 @@ pub(super) fn app(
     })
 }
 
-/// Checks the keys that depend on `kind`.
 fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Resolution<AppKind> {
     let span = &typed.span;
     let dir = || directory(context, required(&typed.dir, span, "dir", "\"DIR\"")?);

@@ -14,7 +14,6 @@ use crate::plan::{ForwardAuth, HostField, Proxy, Redirects, Scheme};
 /// Default of `timeout`.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Resolves `forward_auth`.
 pub(super) fn forward_auth(
     context: &Context<'_>,
     file: &File,

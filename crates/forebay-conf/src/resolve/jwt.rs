@@ -26,7 +26,6 @@ const SHORTEST_REFRESH: Duration = Duration::from_secs(30);
 /// The shortest secret in bytes: the output of SHA-256 (RFC 7518 section 3.2).
 const SHORTEST_SECRET: usize = 32;
 
-/// Resolves `jwt`.
 pub(super) fn jwt(
     context: &Context<'_>,
     file: &File,
@@ -115,7 +114,6 @@ fn url(
     })
 }
 
-/// Returns true if a server is on this machine.
 fn is_here(backend: &Backend) -> bool {
     match &backend.address {
         Address::Unix(_) => true,

@@ -15,7 +15,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The longest period of a rate.
 const LONGEST_PERIOD: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Resolves the limits of a route.
 pub(super) fn rate_limits(
     typed: &Option<At<OneOrMany<Table<file::RateLimit>>>>,
     known: Known<'_>,
@@ -71,7 +70,6 @@ pub(super) fn parse_rate(typed: &At<String>) -> Resolution<(u32, Duration)> {
     Ok((requests, period))
 }
 
-/// Resolves `timeouts` of a route.
 pub(super) fn route_timeouts(
     typed: &Option<At<Table<file::RouteTimeouts>>>,
 ) -> Resolution<RouteTimeouts> {
@@ -82,7 +80,6 @@ pub(super) fn route_timeouts(
     })
 }
 
-/// Resolves `bandwidth_limit` of a route.
 pub(super) fn bandwidth_limit(
     typed: &At<TextOr<file::BandwidthLimit>>,
 ) -> Resolution<BandwidthLimit> {

@@ -29,7 +29,6 @@ const LONGEST_NAME: usize = 32;
 const BEGIN: &str = "entries";
 const END: &str = "/entries";
 
-/// Returns the answer for directories without an index file.
 pub(super) fn listing(
     context: &Context<'_>,
     typed: &Option<At<BoolOr<file::Listing>>>,

@@ -44,7 +44,6 @@ pub(super) fn media_type(typed: &At<String>) -> Resolution<String> {
     Ok(typed_text.to_owned())
 }
 
-/// Checks the name of a charset.
 pub(super) fn charset(typed: &At<String>) -> Resolution<String> {
     let name = text(typed)?;
     if !is_token(name) || name.eq_ignore_ascii_case("off") {

@@ -21,7 +21,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The value of `per_million` that selects all requests.
 const MILLION: f64 = 1e6;
 
-/// Resolves `mirror`.
 pub(super) fn mirror(
     context: &Context<'_>,
     file: &File,

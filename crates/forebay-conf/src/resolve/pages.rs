@@ -126,7 +126,6 @@ pub(super) fn maintenance(
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
-/// Returns the CORS settings of a route.
 pub(super) fn cors(typed: &Option<At<crate::file::Table<file::Cors>>>) -> Resolution<Option<Cors>> {
     let Some(at) = typed else { return Ok(None) };
     let origins = required(&at.origins, &at.span, "origins", "[\"https://app.example.org\"]")?;

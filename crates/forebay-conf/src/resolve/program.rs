@@ -13,7 +13,6 @@ use crate::error::Problem;
 use crate::file::{self, At, Table};
 use crate::plan::{AppKind, AppProtocol, HostField, Listening};
 
-/// Resolves the keys of a program.
 pub(super) fn program(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
     let span = &typed.span;
     let run_typed = required(&typed.run, span, "run", "[\"PROGRAM\", \"ARGUMENT\"]")?;

@@ -134,7 +134,6 @@ fn fits_udp(
     }
 }
 
-/// Returns the server names of a stream.
 fn names(typed: &At<Table<file::Relay>>) -> Resolution<Vec<HostPattern>> {
     let Some(at) = &typed.sni else { return Ok(vec![HostPattern::Any]) };
     if at.items().is_empty() {

@@ -178,7 +178,6 @@ fn access(
     }
 }
 
-/// Checks a list of methods.
 fn methods(typed: &Option<At<file::OneOrMany<String>>>) -> Resolution<Vec<String>> {
     let Some(at) = typed else { return Ok(Vec::new()) };
     not_empty(at)?;
@@ -379,7 +378,6 @@ fn streams_bodies(file: &File, app: &str) -> bool {
     spoken_by(file, app).is_some_and(|spoken| protocols.contains(&spoken))
 }
 
-/// Returns true if the application is a program that speaks HTTP/2.
 fn speaks_h2c(file: &File, app: &str) -> bool {
     spoken_by(file, app) == Some(AppProtocol::H2c)
 }

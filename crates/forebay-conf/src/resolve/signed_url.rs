@@ -12,7 +12,6 @@ use crate::plan::{Placeholder, Secret, SignedUrl, Template, TemplatePart};
 /// nginx.
 const SHORTEST_SECRET: usize = 32;
 
-/// Resolves `signed_url`.
 pub(super) fn signed_url(
     typed: &At<Table<file::SignedUrl>>,
     known: Known<'_>,

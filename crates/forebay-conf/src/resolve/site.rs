@@ -172,7 +172,6 @@ fn proxy_protocol(
     Ok(wanted)
 }
 
-/// Returns the settings that the routes of a site inherit.
 fn of_site(context: &Context<'_>, file: &File, typed: &file::Site) -> Resolution<OfSite> {
     let none = ErrorPages::default();
     Ok(OfSite {

@@ -18,7 +18,6 @@ const SHORTEST_KEY: usize = 32;
 const HELP: &str = "write a directory, or redis://HOST:PORT/DB, such as \
                     \"redis://{env.REDIS_USER}:{env.REDIS_PASSWORD}@10.0.0.5:6379/0\"";
 
-/// Returns the shared store.
 pub(super) fn store(
     context: &Context<'_>,
     server: &typed::Server,
@@ -54,7 +53,6 @@ pub(super) fn store(
     Ok(Some(SharedStore { place: with_ca(context, place, &server.store_ca)?, key }))
 }
 
-/// Adds the certificates of `store_ca`.
 fn with_ca(
     context: &Context<'_>,
     place: StorePlace,

@@ -227,7 +227,6 @@ fn acme(
     })
 }
 
-/// Returns the names of the certificate.
 fn acme_names(typed: &At<Table<file::Acme>>, hosts: &[HostPattern]) -> Resolution<Vec<String>> {
     let has_dns =
         matches!(typed.challenge.as_ref().map(|at| at.value), Some(file::AcmeChallenge::Dns01));
@@ -430,7 +429,6 @@ pub(super) fn agree(listen: &Listen, span: &Range<usize>, spoken: &mut Spoken) -
         .help("give each a port of its own, such as 80 and 443"))
 }
 
-/// Resolves the TLS settings for backends.
 pub(super) fn backend_tls(
     context: &Context<'_>,
     typed: &At<Table<file::BackendTls>>,

@@ -11,7 +11,6 @@ use crate::error::Problem;
 use crate::file::{At, Size, Time};
 use crate::{parse_duration, parse_size};
 
-/// Returns a duration, or the default.
 pub(super) fn time(typed: &Option<Time>, default: Duration) -> Resolution<Duration> {
     Ok(optional_time(typed)?.unwrap_or(default))
 }

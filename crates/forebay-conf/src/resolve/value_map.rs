@@ -14,7 +14,7 @@ use crate::plan::{Placeholder, Template, TemplatePart, ValueMap};
 /// The largest number of patterns with `*` or `~` in one table. Forebay tries them in turn.
 const MOST_TRIED: usize = 1000;
 
-/// Resolves all tables. Returns those without a problem.
+/// Returns the tables without a problem.
 pub(super) fn maps(file: &File, problems: &mut Vec<Problem>) -> BTreeMap<String, Arc<ValueMap>> {
     let mut maps = BTreeMap::new();
     for (name, typed) in &file.map {

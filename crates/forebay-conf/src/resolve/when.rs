@@ -39,7 +39,6 @@ pub(super) fn regex<T>(typed: &str, at: &At<T>) -> Resolution<Regex> {
     Regex::new(pattern, ignores_case).map_err(problem)
 }
 
-/// Returns the conditions of `when`.
 pub(super) fn when(typed: &At<Table<file::When>>) -> Resolution<When> {
     conditions(typed, true)
 }

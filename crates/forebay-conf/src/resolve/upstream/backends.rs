@@ -141,7 +141,6 @@ fn backend(
     })
 }
 
-/// Returns the server for an address.
 fn server(context: &Context<'_>, scheme: Scheme, typed: &At<&String>) -> Resolution<Backend> {
     if typed.value.starts_with(GROUP) {
         let message = format!("\"{}\" names a group, not a server", typed.value);
