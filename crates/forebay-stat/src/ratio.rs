@@ -61,9 +61,9 @@ pub fn ratio_ci(pairs: &[(f64, f64)]) -> Ratio {
 ///
 /// The figure of a round is the 20 % trimmed mean of the logarithms of its ratios. The model is a
 /// one-way mixed model. Rounds are random, because the servers restart before each round. Slices
-/// are nested in rounds. If all rounds have the same number of slices, the variance of the mean is
-/// simply the variance of the figures divided by the number of rounds. The interval is therefore
-/// Student's t over the rounds' figures with rounds - 1 degrees of freedom.
+/// are nested in rounds. If all rounds have the same number of slices, the mean's variance is the
+/// variance of the figures divided by the number of rounds. The interval is therefore Student's t
+/// over the rounds' figures with rounds - 1 degrees of freedom.
 ///
 /// Sources: Searle, Casella and McCulloch, "Variance Components", chapter 3. Kalibera and Jones,
 /// "Quantifying Performance Changes with Effect Size Confidence Intervals", explain why an

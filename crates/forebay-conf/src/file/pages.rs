@@ -47,9 +47,10 @@ pub struct Cors {
     pub origins: Option<At<OneOrMany<String>>>,
     /// The methods that pages may use. Default: ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"].
     pub methods: Option<At<OneOrMany<String>>>,
-    /// The request headers that pages may send. Default: all that they ask for.
+    /// The request headers that pages may send. Default: all that a page asks for.
     pub headers: Option<At<OneOrMany<String>>>,
-    /// The reply headers that pages may read, besides the usual ones. Default: none.
+    /// The reply headers that pages may read, besides those that browsers always allow. Default:
+    /// none.
     pub expose: Option<At<OneOrMany<String>>>,
     /// Lets pages send cookies and passwords. Default: false.
     pub credentials: Option<bool>,

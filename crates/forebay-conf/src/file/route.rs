@@ -141,8 +141,8 @@ pub struct Route {
     /// the rules apply to all methods.
     pub open_methods: Option<At<OneOrMany<String>>>,
     /// Hides the route from clients: their requests get 404. Only `rewrite`, `fallback_to`, an
-    /// index script, a local redirect of a CGI script (a Location with a path),
-    /// `internal_redirects`, and `include` of pages (`ssi`) lead to it. Default: false.
+    /// index script, a local redirect of a CGI script, `internal_redirects`, and `include` of pages
+    /// (`ssi`) lead to it. Default: false.
     pub internal: Option<At<bool>>,
     /// With "all", a request must meet all access rules. With "any", it must meet one of them: the
     /// address rules (`allow` and `deny`), `basic_auth`, `digest_auth`, `jwt`, or `forward_auth`.
@@ -217,8 +217,8 @@ pub struct Route {
     /// {query} or {uri} or ends in `?`. Only routes that may have `fallback` may have this key.
     /// Default: none.
     pub fallback_to: Option<At<String>>,
-    /// Stores the part of a reply that a slow client has not read, in memory and then in a file, so
-    /// that the application is free for other requests. Does not apply to event streams, nor to
+    /// Stores the part of a reply that a slow client has not read, in memory and then in a file.
+    /// The application is then free for other requests. Does not apply to event streams, nor to
     /// replies with `X-Accel-Buffering: no`. Default: true for `cgi`, `fastcgi`, `scgi`, `uwsgi`,
     /// `ajp` and `app`, false for `proxy` and for an `app` of the kind asgi.
     pub buffer: Option<At<bool>>,
