@@ -124,8 +124,8 @@ pub struct Acme {
     /// adds "present" or "cleanup", the name of the record and its value, as the provider `exec` of
     /// lego does. The program runs as the user of Forebay.
     pub dns_hook: Option<At<OneOrMany<String>>>,
-    /// dns-01: the time that Forebay waits after `dns_hook`, until all DNS servers of the zone have
-    /// the record. The authority then looks for it. Default: "10s".
+    /// dns-01: the time that Forebay waits after `dns_hook`. By then, all DNS servers of the zone
+    /// must have the record, because the authority looks for it. Default: "10s".
     pub dns_wait: Option<Time>,
     /// An existing customer account at the authority (external account binding). Default: none.
     pub external_account: Option<At<Table<ExternalAccount>>>,
@@ -169,7 +169,7 @@ pub enum ClientAuth {
     Request,
 }
 
-/// Settings for TLS with https:// servers.
+/// Settings for TLS with https:// and tls:// servers.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct BackendTls {

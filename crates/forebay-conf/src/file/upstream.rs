@@ -53,7 +53,8 @@ pub struct Upstream {
     /// may open one connection even above the limit. Default: no limit.
     pub max_connections: Option<At<usize>>,
     /// Sends a PROXY header with the client's address at the start of each connection. Each
-    /// connection then carries one request. Only for HTTP/1.1 servers without TLS. Default: none.
+    /// connection then carries one request. Only for HTTP/1.1 servers and servers of a
+    /// `[[stream]]`, both without TLS. Default: none.
     pub send_proxy: Option<At<ProxyHeader>>,
     /// The longest time to connect to a server. Default: `connect` of [server.timeouts].
     pub connect_timeout: Option<Time>,
@@ -62,8 +63,8 @@ pub struct Upstream {
     /// server chooses. Several requests share one HTTP/2 connection. Default: "auto" for https://,
     /// else "1.1".
     pub http_version: Option<At<HttpVersion>>,
-    /// Settings for TLS with https:// servers. Default: Forebay verifies servers with the
-    /// authorities that this machine trusts.
+    /// Settings for TLS with https:// servers, or tls:// servers of a `[[stream]]`. Default:
+    /// Forebay verifies servers with the authorities that this machine trusts.
     pub tls: Option<At<Table<BackendTls>>>,
 }
 
