@@ -1,8 +1,8 @@
 //! Finds the server name (SNI) in a TLS ClientHello, without taking part in the handshake.
 //!
 //! Records are those of RFC 8446 section 5.1, the message is that of section 4.1.2, and the name is
-//! that of RFC 6066 section 3. A server that gets the same bytes must find the same name.
-//! Therefore every message that two implementations could read differently is refused.
+//! that of RFC 6066 section 3. The server that gets these bytes from Forebay must find the same
+//! name. Therefore, a message that two implementations could read differently is refused.
 
 use std::fmt;
 
@@ -71,7 +71,7 @@ impl HelloReader {
 
     fn next_fragment<'a>(&self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, HelloError> {
         next_fragment(&bytes[self.at..]).map_err(|error| match error {
-            // The first record was one of TLS, so the connection is broken.
+            // The first record was valid TLS, so this is malformed TLS and not another protocol.
             HelloError::NotTls if self.at > 0 => HelloError::Malformed,
             error => error,
         })

@@ -85,8 +85,8 @@ fn initial_age(lines: &[u8], date: u64, times: ReplyTimes) -> u64 {
     apparent.max(stated_age(lines).saturating_add(delay))
 }
 
-/// Returns the value of `Age`, or 0 without this field. A malformed or repeated field returns the
-/// maximum, which makes the reply stale, because its real age is unknown.
+/// Returns the value of `Age`, or 0 without this field. If the field is malformed or repeated, the
+/// real age is unknown. The function then returns the maximum, which makes the reply stale.
 fn stated_age(lines: &[u8]) -> u64 {
     let mut ages = of_lines(lines).filter(|field| field.name.eq_ignore_ascii_case(b"age"));
     let Some(first) = ages.next() else { return 0 };

@@ -94,8 +94,8 @@ impl Refusal {
         None
     }
 
-    /// Returns true if the reason concerns only the client of this request. A reply that others
-    /// have got may then remain stored.
+    /// Returns true if the reason concerns only the client of this request. An earlier reply, made
+    /// for other clients, may then remain stored.
     pub fn is_of_request(self) -> bool {
         matches!(self, Self::Authorized | Self::Personal | Self::SetsCookie)
     }

@@ -1,4 +1,5 @@
-//! Heads of "non-parsed header" output (RFC 3875 section 5). A script with such output writes HTTP.
+//! Heads of "non-parsed header" output (RFC 3875 section 5). A script with such output writes a
+//! complete HTTP reply.
 
 use crate::http1::{HeadError, Http1Limits, Progress, ResponseHead, ResponseParser};
 
@@ -11,8 +12,7 @@ pub struct NphHead {
     pub bytes: Vec<u8>,
 }
 
-/// Parser of the head of non-parsed header output from a growing buffer. Each head needs a new
-/// parser.
+/// Parser of the head of non-parsed header output from a growing buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct NphParser {
     limits: Http1Limits,

@@ -60,11 +60,13 @@ pub struct Request<'a> {
     pub https: bool,
     /// Further variables of the connection. Variables that start with `SSL_` have the names of
     /// Apache's mod_ssl, and are passed only if `https` is true. All others come from a web server
-    /// that forwards requests. `AUTH_TYPE` is its authentication scheme for `user`.
+    /// that forwards requests to Forebay. `AUTH_TYPE` is the authentication scheme that this server
+    /// used for `user`.
     pub connection: &'a [(&'static str, String)],
-    /// Fields about the origin of the request that a trusted proxy has set.
+    /// Fields about the client and the requested address that a trusted proxy has set.
     pub claims: Claims,
-    /// User that Forebay has authenticated. It is empty if the route requires no user.
+    /// User that Forebay, or a web server that forwards requests to it, has authenticated. Empty if
+    /// there is no such user.
     pub user: &'a [u8],
 }
 
@@ -72,8 +74,8 @@ pub struct Request<'a> {
 ///
 /// A header field becomes `HTTP_*` only if its name consists of letters, digits and hyphens. An
 /// application could mistake a name with `_` or `.` for another field. `Proxy` is never passed
-/// (httpoxy). Fields about the origin of the request (`X-Forwarded-*`) are skipped if the client
-/// may have forged them. Fields with equal names are joined with `", "`, but cookies with `"; "`.
+/// (httpoxy). `X-Forwarded-*` and similar fields are skipped if the client may have forged them.
+/// Fields with equal names are joined with `", "`, but cookies with `"; "`.
 pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     let Request { head, bytes, .. } = *request;
     let target = head.path_and_query.of(bytes);
@@ -164,8 +166,8 @@ fn number(name: &[u8], value: u64, text: &mut Vec<u8>, sink: &mut impl Sink) {
     sink.variable(name, text);
 }
 
-/// Returns the port for `SERVER_PORT`. This is the port of the listener. A Unix socket has no port,
-/// so it uses the port of `authority`, or the default port of the scheme.
+/// Returns the port for `SERVER_PORT`: the port of the listener. A Unix socket has no port. For it,
+/// the function returns the port of `authority`, or the default port of the scheme.
 pub fn server_port(server: SocketAddr, authority: &[u8], https: bool) -> u16 {
     if server.port() != 0 {
         return server.port();

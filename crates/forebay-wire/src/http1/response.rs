@@ -1,4 +1,5 @@
-//! Response heads (RFC 9112 section 4). Backends send them, and so do servers under load.
+//! Response heads (RFC 9112 section 4). Backends send them, and so do servers that the load
+//! generator measures.
 
 use crate::Span;
 

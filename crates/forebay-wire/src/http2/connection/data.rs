@@ -41,8 +41,8 @@ impl Connection {
         (used, checked.map(|()| None))
     }
 
-    /// Checks that the stream may receive a DATA frame with this header, and reserves its size in
-    /// the windows.
+    /// Checks that the stream may receive a DATA frame with this header, and reserves the size of
+    /// the frame in the stream's window.
     fn check_data(
         &mut self,
         frame: DataFrame,

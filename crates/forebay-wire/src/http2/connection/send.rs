@@ -11,7 +11,8 @@ use crate::http2::Priority;
 use crate::http2::error::ErrorCode;
 use crate::http2::frame::{self, HEADER_LEN, Kind, flags};
 
-/// Number of bytes that a stream must send before the time of its stall restarts.
+/// Number of bytes that end a stall: a stream that has sent them no longer counts as waiting for a
+/// window.
 const STALL_PROGRESS: usize = 4_096;
 
 /// Maximum number of bytes that an incremental stream sends at once while others wait.
@@ -56,8 +57,8 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// Numbers of bytes that a stream may send. `room` is the limit of the output and of other streams,
-/// and `window` is that of flow control.
+/// Numbers of bytes that a stream may send. The output and the other streams limit `room`, and flow
+/// control limits `window`.
 #[derive(Clone, Copy)]
 struct Allowance {
     room: usize,
@@ -163,8 +164,8 @@ impl Connection {
     }
 
     /// Sends as much of `data` as possible now. Returns the number of accepted bytes. `end` takes
-    /// effect only if all data was accepted. Otherwise, [`Self::poll_writable`] returns the stream
-    /// when it may continue.
+    /// effect only if all data was accepted. If data remains, [`Self::poll_writable`] returns the
+    /// stream when it may continue.
     pub fn send_data(
         &mut self,
         id: u32,
