@@ -111,8 +111,8 @@ impl<S: Sink> Session for AjpClient<S> {
         }
     }
 
-    /// Decodes packets until the bytes or the reply end. A request for more of the body is answered
-    /// in the output.
+    /// Decodes packets until the bytes or the reply end. If the container asks for more of the
+    /// body, the output then contains it.
     fn input(&mut self, bytes: &[u8]) -> Result<Receipt, Malformed> {
         let mut at = 0;
         loop {

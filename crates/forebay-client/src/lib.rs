@@ -56,8 +56,8 @@ pub trait Session {
     /// Replaces the request that the following exchanges send.
     fn set_request(&mut self, request: &Self::Request);
 
-    /// Resets the session for a new connection. The caller calls this method before it starts or
-    /// repeats an exchange on the connection.
+    /// Resets the session for a new connection. The caller then starts an exchange on this
+    /// connection, or repeats one.
     fn connect(&mut self) {}
 
     /// Starts the next exchange, or repeats the current exchange on a new connection.
