@@ -24,7 +24,7 @@ use crate::state::{self, Issued};
 /// all retries.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Number of times that an order is retried at once after the authority rejected its nonce as too
+/// Number of times that an order is retried immediately, if the authority rejects its nonce as too
 /// old.
 const STALE: u32 = 3;
 
@@ -53,7 +53,8 @@ pub async fn issue(
         }
     };
     let within = tokio::time::timeout(PATIENCE + acme.dns_wait, whole);
-    // The caller does not drop this future, so that the records are removed after a stop, too.
+    // After a stop, this function still removes the records, so the caller does not drop its
+    // future.
     let within = tokio::select! {
         within = within => within,
         _ = stopped.wait_for(|stop| *stop) => Ok(Err("the server stops".to_owned())),
@@ -69,7 +70,7 @@ pub async fn issue(
 struct Proof<'a> {
     challenge: AcmeChallenge,
     challenges: &'a Challenges,
-    /// The account, and answers for other machines.
+    /// The state that machines share: the account, and the answers to challenges.
     shared: Option<&'a SharedState>,
     /// Records that were created, for dns-01.
     records: &'a mut DnsRecords,

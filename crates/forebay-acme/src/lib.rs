@@ -5,7 +5,8 @@
 //! - `dns_records` creates and removes TXT records with a program of the user;
 //! - `issue` requests a certificate from the authority: account, order, challenges, download;
 //! - `state` reads and writes the directory of accounts, certificates and keys;
-//! - `shared` does the same in the store that several machines share, so that one of them orders;
+//! - `shared` does the same in the store that several machines share, so that only one of them
+//!   orders;
 //! - `schedule` computes the time of a renewal and the pause after a failure.
 //!
 //! This crate serves no requests. The authority sends its challenges to the server, which takes the
@@ -176,7 +177,7 @@ async fn keep(
     }
 }
 
-/// Obtains one certificate while this machine has the lock, and then ends the lock.
+/// Obtains one certificate while this machine has the lock, and then releases the lock.
 async fn order_as_owner(
     kept: &mut Kept,
     front: ChallengeFront<'_>,

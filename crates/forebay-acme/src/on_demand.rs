@@ -1,8 +1,9 @@
 //! Obtains certificates when clients first name a host.
 //!
-//! A name without a saved certificate needs the application's permission, and then a certificate in
-//! the store of all machines, or an order. The rate and the number of concurrent orders are
-//! limited, so that a flood of names exhausts neither the authority nor this machine.
+//! A name without a saved certificate needs the application's permission. Forebay then takes the
+//! certificate from the store that machines share, or orders one. The rate and the number of
+//! concurrent orders are limited, so that a flood of names exhausts neither the authority nor this
+//! machine.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -22,13 +23,14 @@ use crate::shared::{OrderTurn, SharedState};
 use crate::{ChallengeFront, Kept, Manager, ManagerFront, Stopped, Wanted};
 use crate::{load, order_as_owner, renew, schedule, state};
 
-/// Maximum number of questions to the application at the same time, and of names that wait for their
-/// question. Further names fail at once, so that saved certificates are still found.
+/// Maximum number of questions to the application at the same time, and of names that wait for
+/// their question. Further names fail at once, so that names with saved certificates are still
+/// accepted.
 const QUESTIONS: usize = 16;
 const MOST_WAITING: usize = 512;
-/// Life of the application's permission.
+/// Validity of a permission from the application.
 const PERMITTED: Duration = Duration::from_secs(600);
-/// Life of its refusal.
+/// Validity of a refusal from the application.
 const REFUSED: Duration = Duration::from_secs(60);
 /// Time until the application is asked again after it gave no answer.
 const UNANSWERED: Duration = Duration::from_secs(10);
@@ -328,11 +330,11 @@ impl Issuer {
     }
 }
 
-/// The remaining need of a name that may have a certificate.
+/// Next step for a name that may have a certificate.
 enum Admitted<'a> {
     /// Nothing: another machine has ordered the certificate.
     Ordered,
-    /// An order, with its permit.
+    /// To order the certificate, with this permit.
     Order(tokio::sync::SemaphorePermit<'a>),
 }
 

@@ -34,7 +34,7 @@ const EXTEND: Duration = Duration::from_secs(10);
 const ANSWER_LIFE: Duration = Duration::from_secs(900);
 /// Time for which failures are remembered after the next attempt is due.
 const FAILURE_LIFE: Duration = Duration::from_secs(24 * 3600);
-/// Largest time until the next attempt that another machine may ask for.
+/// Maximum pause, in seconds, that this machine accepts from the failures that another one saved.
 const LONGEST_PAUSE: u64 = 24 * 3600;
 
 /// Result of an attempt to order.
@@ -45,7 +45,7 @@ pub enum OrderTurn {
     Wait(SystemTime),
 }
 
-/// The store, for the thread of certificates.
+/// The store, as the ACME thread uses it.
 #[derive(Clone)]
 pub struct SharedState {
     store: Store,
@@ -113,8 +113,8 @@ impl SharedState {
         put.await.map_err(|error| error.to_string())
     }
 
-    /// Uses the certificate in the store if it is newer than this machine's. If this machine's is
-    /// newer, stores that.
+    /// Uses the certificate in the store if it is newer than this machine's. If this machine's
+    /// certificate is newer, stores it.
     pub async fn refresh(&self, kept: &mut Kept, errors: &ErrorLog) {
         let name = certificate_name(&kept.wanted.acme);
         let found = self.with(move |store| store.get(&name)).await;
@@ -154,8 +154,8 @@ impl SharedState {
         stored
     }
 
-    /// Takes the lock of the authority, unless another machine orders there, has just ordered, or has
-    /// failed.
+    /// Takes the lock of the authority, unless another machine orders there, has just ordered, or
+    /// waits after a failure.
     pub async fn take_turn(&self, kept: &mut Kept, errors: &ErrorLog) -> OrderTurn {
         let name = self.lock_name(&kept.wanted.acme);
         let locked = self.with(move |store| store.lock(&name, LEASE)).await;
@@ -189,7 +189,7 @@ impl SharedState {
         }
     }
 
-    /// Saves the outcome of an order, and ends the lock.
+    /// Saves the outcome of an order, and releases the lock.
     pub async fn end_turn(&self, kept: &mut Kept, errors: &ErrorLog) {
         self.refresh(kept, errors).await;
         let name = failures_name(&kept.wanted.acme);
@@ -287,7 +287,7 @@ fn handshake_name(name: &str) -> String {
 pub fn shared_challenges(store: &Store) -> io::Result<Arc<Challenges>> {
     let (challenges, questions) = Challenges::shared();
     let store = store.clone();
-    // The thread ends with the challenges.
+    // The thread ends when the challenges are dropped.
     thread::Builder::new().name("challenges".to_owned()).spawn(move || {
         for question in questions {
             if let Some(answer) = find(&store, &question.of) {
