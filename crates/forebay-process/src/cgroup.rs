@@ -135,7 +135,7 @@ impl LimitedCgroup {
         LimitedCgroup(Cgroup { path })
     }
 
-    /// Returns its directory.
+    /// Returns the group's directory.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
@@ -154,8 +154,8 @@ fn make_in(place: &Path, app: &str, limits: CgroupLimits) -> Result<LimitedCgrou
         if !has.split_whitespace().any(|name| name == *controller) {
             return Err(format!("there is no {controller} controller"));
         }
-        // This step fails if another process has enabled the controller already. After a real
-        // error, the next step fails, too.
+        // Ignore an error, because the controller may be enabled already. If it is not, a later
+        // step fails.
         let _ = fs::write(place.join("cgroup.subtree_control"), format!("+{controller}"));
     }
     let name: String =

@@ -60,7 +60,8 @@ pub enum Wake<O> {
 
 impl<O: Send + 'static> Guardian<O> {
     /// Makes this process a guardian. Runs `read` on a separate thread. `read` passes each order to
-    /// its argument until that returns false, and returns when the parent has closed its end.
+    /// its argument, a function, until the function returns false. `read` also returns when the
+    /// parent has closed its end.
     pub fn new(read: impl FnOnce(&dyn Fn(O) -> bool) + Send + 'static) -> io::Result<Self> {
         // Ignore an error: it only means that this process leads a process group, which gets no
         // signals of other terminals anyway.

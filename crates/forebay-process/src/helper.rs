@@ -6,18 +6,18 @@
 //! (`forebay __helper`) with the users of the configuration, which never include root and never
 //! change.
 //!
-//! An attacker who controls the gateway can start programs as these users, and nothing else as
-//! root. The helper therefore checks each message. Environment and directory apply only after the
-//! change of user: `LD_PRELOAD` would otherwise run code as root.
+//! The helper checks each message, so that an attacker who controls the gateway can only start
+//! programs as these users. Environment and directory apply only after the change of user:
+//! `LD_PRELOAD` would otherwise run code as root.
 //!
 //! For a program that listens by itself, the helper starts a guardian, and makes the program's
 //! private directory (`helper/room.rs`). The guardian stays root, so that the program's user cannot
 //! kill it.
 //!
 //! Each request to the helper contains a socket, over which the helper reports the start and the
-//! end of the process. If the gateway writes to this socket or closes it, the helper kills the
-//! process group. When the helper ends, its processes end as well, except guardians, which depend
-//! only on the gateway.
+//! end of the process. Over this socket, the gateway also orders to kill the process group or to
+//! reap the process. If the gateway closes it, the helper kills the group. When the helper ends,
+//! its processes end as well, except guardians, which depend only on the gateway.
 
 mod child;
 mod message;
@@ -253,7 +253,7 @@ impl HelpedRoom {
     }
 }
 
-/// Returns true if processes of both have the same rights.
+/// Returns true if processes of both identities have the same rights.
 fn is_same(one: &Identity, other: &Identity) -> bool {
     (&one.user, one.group, one.alone) == (&other.user, other.group, other.alone)
 }

@@ -122,7 +122,7 @@ impl Launch {
         }
     }
 
-    /// Returns true if a process needs this step.
+    /// Returns true if a process needs `__launch`.
     pub fn is_needed(&self) -> bool {
         !self.limits.is_empty() || self.cgroup.is_some() || self.group.is_some()
     }

@@ -29,7 +29,7 @@ pub(super) struct Started {
     pub(super) room: Option<PathBuf>,
 }
 
-/// The descriptors of a process that is started.
+/// The descriptors for a process that the helper starts.
 pub(super) struct Descriptors {
     pub(super) stdin: OwnedFd,
     pub(super) stdout: OwnedFd,
@@ -64,7 +64,7 @@ impl Descriptors {
 
 impl Started {
     /// Reports the end of a process. The process stays a zombie until the gateway orders to reap
-    /// it, so that its number is not reused before.
+    /// it, so that its id is not reused before that.
     pub(super) fn report_end(&mut self) {
         let Ok(Some(status)) = self.child.ended() else { return };
         self.is_reported = true;
