@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::request::{AdminRequest, Method};
 use super::{Admin, AdminAnswer, family};
 
-/// Counts of the store at one moment.
+/// Counts of the store of replies at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheRow {
     /// Resources with stored replies.

@@ -14,18 +14,19 @@ use super::connection::AdminConnection;
 use super::request::{AdminRequest, BodyFault, Method};
 use super::{Admin, AdminAnswer};
 
-/// Maximum bytes of a configuration: that of a configuration file.
+/// Maximum size of a configuration in bytes, as for a configuration file.
 const LONGEST_TEXT: usize = 4 * 1024 * 1024;
 
-/// Maximum bytes of other bodies.
+/// Maximum size of other bodies in bytes.
 const LONGEST_ORDER: usize = 64 * 1024;
 
-/// A change that the administrator wants, and who wants it.
+/// A change that the administrator wants, and the client that asks for it.
 #[derive(Clone, Debug)]
 pub struct ChangeOrder {
     /// The client, for the log.
     pub by: String,
-    /// The change applies only if the running configuration has this number. `None`: to any.
+    /// The change applies only if the running configuration has this number. `None`: it applies to
+    /// any configuration.
     pub generation: Option<u64>,
     /// The change.
     pub change: AdminChange,
@@ -161,7 +162,7 @@ impl Admin {
         })
     }
 
-    /// Returns the settings that run, without secrets.
+    /// Returns the settings of the running configuration, without secrets.
     fn plan(&self) -> AdminAnswer {
         let (generation, settings) = self.control.settings();
         let settings = settings.iter().map(
@@ -246,7 +247,7 @@ fn read_object(
     object(&body).map_err(|why| refuse(400, &why))
 }
 
-/// Returns the settings in a list of objects.
+/// Reads settings from a JSON list of objects.
 fn settings(value: &Value) -> Option<Vec<Setting>> {
     let of = |value: &Value| {
         let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());

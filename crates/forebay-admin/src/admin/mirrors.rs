@@ -32,7 +32,7 @@ pub struct MirrorCounts {
     pub timed_out: u64,
     /// Requests that were not copied because of a limit on copies, or an incomplete body.
     pub dropped: u64,
-    /// Requests that were not copied because of their body.
+    /// Requests that were not copied, because their body is too large.
     pub too_large: u64,
 }
 

@@ -60,7 +60,7 @@ impl Visitor {
         }
     }
 
-    /// Records that the request is carried out.
+    /// Records that the thread carries out the request. `admit` then does not end the connection.
     pub fn is_served(&self) {
         self.visitors.lock().waiting.remove(&self.number);
     }
