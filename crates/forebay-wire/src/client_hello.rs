@@ -55,7 +55,8 @@ impl HelloReader {
     /// Reads more of the ClientHello. `bytes` are all bytes of the connection so far. Returns
     /// `None` until the message is complete. Bytes after its last record are ignored.
     pub fn read(&mut self, bytes: &[u8]) -> Result<Option<ClientHello>, HelloError> {
-        // Each record is copied once, so that a client that sends single bytes causes no more work.
+        // Each record is copied once, so that a client that sends single bytes causes no extra
+        // work.
         while let Some(fragment) = self.next_fragment(bytes)? {
             self.at += HEADER + fragment.len();
             if self.at > LARGEST {

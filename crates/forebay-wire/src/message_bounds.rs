@@ -3,7 +3,7 @@
 //! A relay may add a close frame only between two messages. Extensions may use the reserved bits, so
 //! these are ignored.
 
-/// Position in the frames of a server.
+/// Position in the stream of frames that a server sends.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessageBounds {
     /// The bytes of an incomplete frame header.

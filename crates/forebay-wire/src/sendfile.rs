@@ -9,10 +9,10 @@ use crate::path;
 /// File that a field of a reply names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamedFile {
-    /// File of `X-Accel-Redirect`: a percent-encoded path, always relative to the directory of the
-    /// files.
+    /// File of `X-Accel-Redirect`: a percent-encoded path, always relative to the configured
+    /// directory.
     Uri(Vec<u8>),
-    /// File of `X-Sendfile`: a file name, absolute or relative to the directory of the files.
+    /// File of `X-Sendfile`: a file name, absolute or relative to the configured directory.
     File(Vec<u8>),
 }
 

@@ -8,7 +8,7 @@ const LONGEST_STATE: usize = 512;
 /// Maximum number of members of a `tracestate`.
 const MOST_MEMBERS: usize = 32;
 
-/// A `traceparent`: the trace of a request, and the span of its sender.
+/// A `traceparent`: the trace of a request, and the span of the request's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     /// Identifier of the trace; not zero.

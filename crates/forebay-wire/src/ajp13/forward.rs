@@ -1,4 +1,4 @@
-//! Encoder of a request head, as a web server.
+//! Encoder of a request head, as a web server sends it.
 
 use super::codes::{
     ARE_DONE, REQUEST_ATTRIBUTE, REQUEST_FIELDS, SSL_KEY_SIZE, STORED_METHOD, method_code,

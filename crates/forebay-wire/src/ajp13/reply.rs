@@ -1,4 +1,4 @@
-//! Decoder of replies, as a web server.
+//! Decoder of replies, as a web server reads them.
 
 use std::ops::Range;
 

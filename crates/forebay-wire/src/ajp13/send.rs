@@ -1,4 +1,4 @@
-//! Encoder of replies, as a container.
+//! Encoder of replies, as a container sends them.
 
 use super::codes::REPLY_FIELDS;
 use super::packet::Writer;

@@ -6,8 +6,8 @@ use super::control::ReplyControl;
 use super::is_heuristic;
 use crate::fields::of_lines;
 
-/// Heuristic lifetime of a reply without an explicit one, in percent of the time since the last
-/// change. RFC 9111 section 4.2.2 proposes 10 %.
+/// Heuristic lifetime of a reply without an explicit lifetime, in percent of the time since the
+/// last change. RFC 9111 section 4.2.2 proposes 10 %.
 const HEURISTIC_PERCENT: u64 = 10;
 /// Maximum heuristic lifetime in seconds.
 const LONGEST_HEURISTIC: u64 = 24 * 3600;

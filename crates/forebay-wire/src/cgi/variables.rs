@@ -137,7 +137,7 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     if let Some(length) = request.content_length {
         number(b"CONTENT_LENGTH", length, &mut text, sink);
     } else if head.value(KnownField::ContentLength, bytes).is_some() {
-        // The head announces a body, but the request has none.
+        // The head has `Content-Length`, but the request has no body.
         sink.variable(b"CONTENT_LENGTH", b"0");
     }
     if let Some(content_type) = head.value(KnownField::ContentType, bytes) {

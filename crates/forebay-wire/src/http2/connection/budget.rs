@@ -37,7 +37,7 @@ pub const PING: u32 = 10;
 pub const EMPTY_DATA: u32 = 10;
 
 /// Price of a window update that is smaller than [`SMALL_UPDATE`], or for a stream that no longer
-/// exists. Each DATA frame that we send pays for two.
+/// exists. Each DATA frame that we send pays for two such updates.
 pub const WINDOW_UPDATE: u32 = 1;
 /// Increment in bytes from which a window update is free.
 pub const SMALL_UPDATE: u32 = 1_024;

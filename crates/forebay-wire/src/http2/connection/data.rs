@@ -118,7 +118,7 @@ impl Connection {
             self.ended(id);
         }
         if discards && len == 0 {
-            // No event refers to the input, so the padding can be skipped at once.
+            // No event refers to the input, so the padding can be skipped immediately.
             return self.skip_padding(frame, input, now);
         }
         let event = Event::Data { stream: id, data: 0..len, end };

@@ -74,7 +74,6 @@ impl Queue {
         self.waiting.iter_mut().for_each(VecDeque::shrink_to_fit);
     }
 
-    /// Returns the number of allocated bytes.
     pub fn allocated(&self) -> usize {
         self.waiting.iter().map(|waiting| waiting.capacity() * size_of::<(u32, bool)>()).sum()
     }

@@ -327,8 +327,8 @@ impl Connection {
         self.close_if_done(id);
     }
 
-    /// Discards the data of a stream. Present and future data is consumed at once and causes no
-    /// events.
+    /// Discards the data of a stream. Present and future data is consumed immediately, and causes
+    /// no events.
     pub fn discard(&mut self, id: u32, now: Instant) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         stream.discards = true;
@@ -336,7 +336,7 @@ impl Connection {
         self.consume(id, held, now);
     }
 
-    /// Ends a stream at once. The caller passes `CANCEL` if it no longer wants the result.
+    /// Ends a stream immediately. The caller passes `CANCEL` if it no longer wants the result.
     /// `NO_ERROR` follows a complete reply that makes the rest of the request useless.
     /// `INTERNAL_ERROR` follows a part of a reply.
     pub fn reset(&mut self, id: u32, code: ErrorCode, now: Instant) {

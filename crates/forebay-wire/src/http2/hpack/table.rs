@@ -123,7 +123,6 @@ impl DynamicTable {
         self.entries.shrink_to_fit();
     }
 
-    /// Returns the number of allocated bytes.
     pub fn allocated(&self) -> usize {
         self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
@@ -173,7 +172,6 @@ impl DynamicTable {
 }
 
 impl Entry {
-    /// Creates an entry for a name and a value.
     pub fn new(name: &[u8], value: &[u8]) -> Self {
         Self {
             start: 0,
