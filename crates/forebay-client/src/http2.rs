@@ -27,7 +27,8 @@ pub struct Http2<S> {
     connection: Connection,
     exchanges: Vec<Exchange<S>>,
     /// Stream identifier of each exchange; 0 if the exchange is not active. `find` searches this
-    /// list for each event. A search is fast because the list is separate from `exchanges`.
+    /// list for each event. The list is separate from `exchanges`, so that a search reads little
+    /// memory.
     streams: Vec<u32>,
     under_way: usize,
     keepalive: bool,

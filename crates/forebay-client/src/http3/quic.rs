@@ -23,7 +23,6 @@ pub struct Http3Config {
     server_name: String,
 }
 
-/// QUIC connection.
 pub(super) struct Quic {
     endpoint: Endpoint,
     handle: ConnectionHandle,
