@@ -104,7 +104,7 @@ async fn end_of(child: &mut Child) -> Result<(), String> {
     Err(format!("{status}: {}", last.trim().escape_debug()))
 }
 
-/// Reads the whole stream, so that the program never waits, and keeps the beginning.
+/// Reads the whole stream, so that the program never waits, but keeps only the beginning.
 async fn read_into(text: &mut Vec<u8>, stderr: impl AsyncRead + Unpin) {
     let mut stream = stderr.take(LONGEST_OUTPUT);
     // Ignore an error, because the status of the program decides.

@@ -53,7 +53,7 @@ pub async fn issue(
         }
     };
     let within = tokio::time::timeout(PATIENCE + acme.dns_wait, whole);
-    // After a stop, this function still removes the records, so the caller does not drop its
+    // After a stop, this function still removes the records, so the caller must not drop the
     // future.
     let within = tokio::select! {
         within = within => within,
@@ -66,7 +66,7 @@ pub async fn issue(
     within.unwrap_or_else(|_| Err(format!("{} took too long", acme.directory)))
 }
 
-/// Means to prove control of the names.
+/// Data for the proof that this server controls the names.
 struct Proof<'a> {
     challenge: AcmeChallenge,
     challenges: &'a Challenges,
@@ -74,7 +74,7 @@ struct Proof<'a> {
     shared: Option<&'a SharedState>,
     /// Records that were created, for dns-01.
     records: &'a mut DnsRecords,
-    /// Challenges that `challenges` answers.
+    /// Challenges with an answer in `challenges`. The answers are removed after the order.
     answered: &'a mut Vec<Challenge>,
 }
 

@@ -231,8 +231,8 @@ async fn renew(
         Ok(stored) => {
             errors.info(&format!("ACME: {names}: a certificate was issued by {}", acme.directory));
             kept.failures = 0;
-            // With a wrong clock or a short lifetime, the new certificate could be due at once. The
-            // manager therefore waits at least `LOOK` before it renews a certificate.
+            // With a wrong clock or a short lifetime, the new certificate could be due immediately.
+            // The manager therefore waits at least `LOOK` before it renews a certificate.
             kept.due = schedule::renewal(&stored).max(SystemTime::now() + LOOK);
             kept.stored = Some(stored);
         }

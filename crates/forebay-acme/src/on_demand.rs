@@ -24,7 +24,7 @@ use crate::{ChallengeFront, Kept, Manager, ManagerFront, Stopped, Wanted};
 use crate::{load, order_as_owner, renew, schedule, state};
 
 /// Maximum number of questions to the application at the same time, and of names that wait for
-/// their question. Further names fail at once, so that names with saved certificates are still
+/// their question. Further names fail immediately, so that names with saved certificates are still
 /// accepted.
 const QUESTIONS: usize = 16;
 const MOST_WAITING: usize = 512;
@@ -44,7 +44,6 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// Certificates on demand that one or more sites need.
 #[derive(Clone, Debug)]
 pub struct Demanded {
-    /// Settings.
     pub settings: OnDemand,
     /// Certificates that the listeners present.
     pub certificates: Arc<DemandCertificates>,
@@ -352,11 +351,11 @@ impl Drop for Finish<'_> {
 
 /// Limits the rate of orders (GCRA).
 struct OrderRate {
-    /// Time between orders at the rate.
+    /// Time between two orders at the configured rate.
     interval: Duration,
-    /// Time by which orders may be early.
+    /// Maximum time that an order may be early, compared with that rate (`burst`).
     ahead: Duration,
-    /// Time at which the next order is due at the rate.
+    /// Time at which the next order is due at that rate.
     next: Instant,
 }
 

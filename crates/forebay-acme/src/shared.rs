@@ -1,10 +1,10 @@
 //! Certificates, accounts and challenges in the store that several machines share.
 //!
 //! One machine at a time orders from an authority: the one that has the lock. All machines read the
-//! certificate from the store. They keep a copy in their state directory, to start while the store
-//! is unreachable. Without the store, no machine orders, because the authority may ask another
-//! machine for the answer. A renewal begins at two thirds of a certificate's life, so the store may
-//! be unreachable for weeks.
+//! certificate from the store. They keep a copy in their state directory, so that they can start
+//! while the store is unreachable. Without the store, no machine orders, because the authority may
+//! ask another machine for the answer to a challenge. A renewal begins at two thirds of a
+//! certificate's life, so the store may be unreachable for weeks.
 
 use std::io;
 use std::sync::Arc;
@@ -87,7 +87,6 @@ impl SharedState {
         Ok(found.and_then(|entry| String::from_utf8(entry.value).ok()))
     }
 
-    /// Saves account credentials.
     pub async fn save_account(&self, acme: &Acme, account: String) -> Result<(), String> {
         let name = account_name(acme);
         let saved = self.with(move |store| store.put(&name, account.as_bytes(), None)).await;
@@ -255,8 +254,8 @@ fn take(kept: &mut Kept, theirs: Stored, errors: &ErrorLog) {
 fn due(theirs: &Stored, is_first: bool) -> SystemTime {
     let renewal = schedule::renewal(theirs);
     // If this machine already had a certificate, another machine has just ordered this one. With a
-    // wrong clock or a short lifetime, the new certificate could be due at once, and the machines
-    // would order in turn without a pause.
+    // wrong clock or a short lifetime, the new certificate could be due immediately, and the
+    // machines would order in turn without a pause.
     if is_first { renewal } else { renewal.max(SystemTime::now() + crate::LOOK) }
 }
 
@@ -280,7 +279,8 @@ fn handshake_name(name: &str) -> String {
     format!("challenge/tls/{}", name.to_ascii_lowercase())
 }
 
-/// Creates challenges whose answers may come from other machines. A thread asks the store.
+/// Creates challenges whose answers may come from other machines. A separate thread asks the store
+/// for them.
 ///
 /// # Errors
 /// Returns an error if the system cannot create the thread.

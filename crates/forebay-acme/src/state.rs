@@ -109,7 +109,6 @@ pub fn account(acme: &Acme) -> Option<String> {
     fs::read_to_string(account_file(acme)).ok()
 }
 
-/// Saves the account credentials.
 pub fn save_account(acme: &Acme, account: &str) -> Result<(), String> {
     write(&account_file(acme), account)
 }
@@ -138,7 +137,6 @@ fn hash(names: &[String]) -> u64 {
     })
 }
 
-/// Returns the directory of an authority.
 fn authority(acme: &Acme) -> PathBuf {
     acme.state.join(authority_name(acme))
 }
