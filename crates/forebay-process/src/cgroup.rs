@@ -19,7 +19,7 @@ pub struct Cgroup {
 /// Limits of all processes of an application together. `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CgroupLimits {
-    /// Bytes of memory; the kernel kills processes that exceed it.
+    /// Memory in bytes. The kernel kills processes of a group that exceeds it.
     pub memory: Option<u64>,
     /// CPU time in percent of one core.
     pub cpu_percent: Option<u64>,

@@ -63,8 +63,8 @@ impl<O: Send + 'static> Guardian<O> {
     /// its argument, a function, until the function returns false. `read` also returns when the
     /// parent has closed its end.
     pub fn new(read: impl FnOnce(&dyn Fn(O) -> bool) + Send + 'static) -> io::Result<Self> {
-        // Ignore an error: it only means that this process leads a process group, which gets no
-        // signals of other terminals anyway.
+        // Ignore an error: `setsid` fails only if this process leads a process group. Such a
+        // process gets no signals of other terminals anyway.
         let _ = setsid();
         set_child_subreaper(Some(getpid()))?;
         let (sender, wakes) = mpsc::channel();

@@ -1,10 +1,10 @@
 //! A small process that stays root and starts applications under their own users, for a gateway
 //! that has dropped root (as in OpenSSH's privilege separation).
 //!
-//! The gateway runs as the `user` of `[server]`, so that scripts with other users cannot signal it.
-//! It therefore cannot start processes as those users. Before it drops root, it starts the helper
-//! (`forebay __helper`) with the users of the configuration, which never include root and never
-//! change.
+//! The gateway runs as the `user` of `[server]`, so that scripts that run as other users cannot
+//! signal it. It therefore cannot start processes as those users. Before it drops root, it starts
+//! the helper (`forebay __helper`) with the users of the configuration, which never include root
+//! and never change.
 //!
 //! The helper checks each message, so that an attacker who controls the gateway can only start
 //! programs as these users. Environment and directory apply only after the change of user:
@@ -16,8 +16,8 @@
 //!
 //! Each request to the helper contains a socket, over which the helper reports the start and the
 //! end of the process. Over this socket, the gateway also orders to kill the process group or to
-//! reap the process. If the gateway closes it, the helper kills the group. When the helper ends,
-//! its processes end as well, except guardians, which depend only on the gateway.
+//! reap the process. If the gateway closes the socket, the helper kills the group. When the helper
+//! ends, its processes end as well, except guardians, which depend only on the gateway.
 
 mod child;
 mod message;

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User, initgroups, setgid, setgroups, setuid};
 use std::ffi::{CString, OsString};
 
-/// A user and a group, looked up.
+/// A user and a group, with their ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The user, and its name for the lookup of its groups.

@@ -26,7 +26,7 @@ use std::process::{Command, ExitCode, Stdio};
 pub const MAY_BE_MEASURED: &str = "FOREBAY_MAY_BE_MEASURED";
 /// The file from which `__launch` reads the program's environment.
 const ENVIRONMENT: &str = "/proc/self/fd/4";
-/// Exit code of a shell for a command that was not found or could not be run.
+/// Exit code if the program cannot be run, as a shell returns it for an unknown command.
 const CANNOT_RUN: u8 = 127;
 /// The first descriptor after the standard ones, as in systemd's socket activation.
 const FIRST_INHERITED: i32 = 3;
@@ -36,7 +36,6 @@ const FIRST_INHERITED: i32 = 3;
 pub struct Launch {
     /// Process id of the parent. If present, the kernel kills the program when the parent ends.
     pub parent: Option<i32>,
-    /// Limits of the program.
     pub limits: ProcessLimits,
     /// The program's soft limit on open files. Forebay has raised its own limit.
     pub files: Option<u64>,
@@ -89,7 +88,6 @@ const NAMES: [(&str, Resource); 5] = [
 ];
 
 impl ProcessLimits {
-    /// Returns true if there is no limit.
     pub fn is_empty(&self) -> bool {
         *self == ProcessLimits::default()
     }

@@ -1,11 +1,11 @@
 //! The processors that this process may use, and threads that are pinned to one of them.
 //!
 //! It costs several times as much to wake a process on another processor as on the same one. On a
-//! virtual machine, a ping-pong costs 28 us of CPU between two processors, and 6 us on one. On a
-//! nested virtual machine, it costs 73 us between two processors. Therefore each serving thread is
-//! pinned to a processor, together with the process that it wakes at every request. Forebay never
-//! leaves the processors found at the start: `taskset`, a service manager or a container has chosen
-//! them.
+//! virtual machine, a message to another process and back costs 28 us of CPU between two
+//! processors, and 6 us on one. On a nested virtual machine, it costs 73 us between two processors.
+//! Therefore each serving thread is pinned to a processor, together with the process that it wakes
+//! at every request. Forebay never leaves the processors found at the start: `taskset`, a service
+//! manager or a container has chosen them.
 
 use std::cell::Cell;
 use std::io;

@@ -109,7 +109,8 @@ impl Rooms {
             let path = room.join(name);
             let mut file = File::options().write(true).create_new(true).open(&path)?;
             file.write_all(text.as_bytes())?;
-            // Everyone may read the file, because only its user and the gateway can enter the room.
+            // Everyone may read the file, because only the room's owner and the gateway can enter
+            // the room.
             file.set_permissions(Permissions::from_mode(0o644))?;
         }
         let group = Gid::from_raw(self.group);

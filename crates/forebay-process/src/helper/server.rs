@@ -142,7 +142,6 @@ impl HelperServer {
         Ok(())
     }
 
-    /// Waits for the next events.
     fn wait(&self, is_open: bool) -> io::Result<ReadyEvents> {
         let mut watched = vec![PollFd::new(&self.socket, PollFlags::IN)];
         if !is_open {
