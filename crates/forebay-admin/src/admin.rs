@@ -88,7 +88,6 @@ pub struct ConfigurationRow {
 /// Owner of a backend.
 #[derive(Clone, Debug)]
 pub enum BackendsOf {
-    /// A route.
     Route {
         /// Number of the site in the configuration, from 1.
         site: usize,
@@ -97,7 +96,6 @@ pub enum BackendsOf {
         /// Line at which the route begins; 0 without a file.
         line: usize,
     },
-    /// A stream.
     Stream {
         /// Number of the stream in the configuration, from 1.
         stream: usize,
@@ -139,7 +137,6 @@ pub struct BackendRow {
 /// An application and its workers at one moment.
 #[derive(Clone, Debug)]
 pub struct AppStatus {
-    /// The application's name.
     pub name: String,
     /// The application's workers, oldest first.
     pub workers: Vec<WorkerRow>,
@@ -158,7 +155,6 @@ pub struct AppStatus {
 /// A worker at one moment.
 #[derive(Clone, Debug)]
 pub struct WorkerRow {
-    /// Process id.
     pub pid: u32,
     /// State: `starting`, `idle`, `busy` or `ending`.
     pub state: &'static str,
@@ -238,7 +234,6 @@ pub struct Admin {
     pub stopped: UnixStream,
 }
 
-/// An answer.
 struct AdminAnswer {
     status: u16,
     content_type: &'static str,

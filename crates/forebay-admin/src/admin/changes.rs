@@ -28,7 +28,6 @@ pub struct ChangeOrder {
     /// The change applies only if the running configuration has this number. `None`: it applies to
     /// any configuration.
     pub generation: Option<u64>,
-    /// The change.
     pub change: AdminChange,
 }
 
@@ -39,7 +38,6 @@ pub enum AdminChange {
     Reload,
     /// Replaces the configuration with this text.
     Replace(String),
-    /// Changes a backend.
     Backend(BackendChange),
     /// Closes or opens a site.
     Maintenance(MaintenanceChange),
@@ -47,7 +45,6 @@ pub enum AdminChange {
     Reset,
 }
 
-/// A change of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendChange {
     /// Address of the backend.
@@ -237,7 +234,6 @@ fn read_body(
     })
 }
 
-/// Reads a JSON object.
 fn read_object(
     request: &mut AdminRequest,
     connection: &mut AdminConnection,

@@ -15,7 +15,6 @@ pub struct MirrorRow {
     pub route: usize,
     /// Line at which the route begins; 0 without a file.
     pub line: usize,
-    /// The numbers of copies.
     pub counts: MirrorCounts,
 }
 

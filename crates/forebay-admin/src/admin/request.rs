@@ -161,7 +161,6 @@ impl AdminRequest {
         String::from_utf8(forms::decode(value).into_owned()).ok()
     }
 
-    /// Reads the body.
     pub fn body(
         &mut self,
         connection: &mut AdminConnection,
