@@ -6,7 +6,8 @@
 
 use std::fmt;
 
-/// Maximum size of the records with a ClientHello in bytes. Clients send less than 2 kB.
+/// Maximum total size, in bytes, of the records that contain a ClientHello. Clients send less than
+/// 2 kB.
 pub const LARGEST: usize = 16 * 1024;
 
 /// A whole ClientHello.

@@ -35,7 +35,7 @@ impl Sink for Vec<(Vec<u8>, Vec<u8>)> {
 pub struct Request<'a> {
     /// The parsed head.
     pub head: &'a RequestHead,
-    /// Buffer of the head's spans.
+    /// Buffer that contains the head's spans.
     pub bytes: &'a [u8],
     /// Path and query as the client sent them.
     pub request_uri: &'a [u8],
@@ -46,7 +46,7 @@ pub struct Request<'a> {
     pub script_filename: &'a [u8],
     /// Part of the path after the script. It may be empty.
     pub path_info: &'a [u8],
-    /// Directory for the lookup of paths. It may be empty.
+    /// Directory below which the script finds the files of paths. It may be empty.
     pub document_root: &'a [u8],
     /// Decoded path without the query. It equals nginx's `$document_uri`.
     pub document_uri: &'a [u8],

@@ -50,8 +50,8 @@ impl Inbound {
         self.held += len;
     }
 
-    /// Counts `len` reserved bytes as consumed, because they need no memory. The caller may do this
-    /// before the bytes arrive.
+    /// Counts `len` reserved bytes as consumed, because they (such as padding) need no memory. The
+    /// caller may do this before the bytes arrive.
     pub fn pass(&mut self, len: u32) {
         self.credit += len;
     }

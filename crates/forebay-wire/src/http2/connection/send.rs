@@ -15,7 +15,7 @@ use crate::http2::frame::{self, HEADER_LEN, Kind, flags};
 /// window.
 const STALL_PROGRESS: usize = 4_096;
 
-/// Maximum number of bytes that an incremental stream sends at once while others wait.
+/// Maximum number of bytes that an incremental stream sends in one turn while other streams wait.
 const TURN: usize = frame::DEFAULT_FRAME;
 
 /// Pseudo-fields of a request. Empty values are omitted.
