@@ -34,7 +34,7 @@ enum Form {
 const HTTP: &[u8] = b"HTTP/";
 
 impl<S: Sink> AppServer<S> {
-    /// Creates a session whose connections each carry `request`. [`crate::scgi_request`] and
+    /// Creates a session that sends `request` on each connection. [`crate::scgi_request`] and
     /// [`crate::uwsgi_request`] return such requests.
     pub fn new(request: HttpRequest, sink: S) -> Self {
         let (http, script) = (ReplyReader::new(request.to_head), ScriptReader::default());

@@ -56,9 +56,9 @@ const ACTIVE_LIMIT: usize = u16::MAX as usize - ABORTED_LIMIT;
 const OUTPUT_LIMIT: usize = 128 * 1024;
 
 impl<S: Sink> FastcgiMux<S> {
-    /// Creates a session with one concurrent exchange for each item of `sinks`. Each exchange sends
-    /// `request`, which [`crate::fastcgi_request`] returns, with its own request ID. The request must
-    /// ask the application to keep the connection open.
+    /// Creates a session for as many concurrent exchanges as `sinks` has items. Each exchange sends
+    /// `request`, which [`crate::fastcgi_request`] returns, with its own request ID. The request
+    /// must ask the application to keep the connection open.
     pub fn new(request: Arc<[u8]>, sinks: impl Iterator<Item = S>) -> Self {
         let exchange = |sink| FastcgiExchange {
             request: request.clone(),

@@ -42,8 +42,8 @@ pub struct ReplyReader {
 }
 
 impl<S: Sink> Http1<S> {
-    /// Creates the session of a connection that sends `request` repeatedly. If `keepalive` is
-    /// false, each connection carries one exchange.
+    /// Creates a session that sends `request` in each exchange. If `keepalive` is false, each
+    /// exchange needs a new connection.
     pub fn new(request: HttpRequest, keepalive: bool, sink: S) -> Self {
         let reader = ReplyReader::new(request.to_head);
         Self { request: request.bytes, written: 0, keepalive, reader, sink }

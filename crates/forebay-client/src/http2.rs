@@ -111,8 +111,8 @@ impl Http2Request {
 }
 
 impl<S: Sink> Http2<S> {
-    /// Creates a session with one concurrent exchange for each item of `sinks`. Each exchange sends
-    /// `request`. If `keepalive` is false, each connection carries one exchange.
+    /// Creates a session for as many concurrent exchanges as `sinks` has items. Each exchange sends
+    /// `request`. If `keepalive` is false, each exchange needs a new connection.
     pub fn new(
         request: Arc<Http2Request>,
         keepalive: bool,

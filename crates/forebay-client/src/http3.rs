@@ -88,8 +88,8 @@ impl Http3Request {
 }
 
 impl<S: Sink> Http3<S> {
-    /// Creates a session with one concurrent exchange for each item of `sinks`. Each exchange sends
-    /// `request`. If `keepalive` is false, each connection carries one exchange.
+    /// Creates a session for as many concurrent exchanges as `sinks` has items. Each exchange sends
+    /// `request`. If `keepalive` is false, each exchange needs a new connection.
     pub fn new(
         request: Arc<Http3Request>,
         keepalive: bool,
