@@ -141,7 +141,7 @@ fn authority(acme: &Acme) -> PathBuf {
     acme.state.join(authority_name(acme))
 }
 
-/// Returns the name of an authority in paths.
+/// Returns the name of an authority, for use in paths.
 pub fn authority_name(acme: &Acme) -> String {
     file_name(acme.directory.strip_prefix("https://").unwrap_or(&acme.directory))
 }
