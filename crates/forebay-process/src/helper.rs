@@ -6,8 +6,8 @@
 //! the helper (`forebay __helper`) with the users of the configuration, which never include root
 //! and never change.
 //!
-//! The helper checks each message, so that an attacker who controls the gateway can only start
-//! programs as these users. Environment and directory apply only after the change of user:
+//! The helper checks each message, so that an attacker who controls the gateway gains only the
+//! rights of these users. Environment and directory apply only after the change of user:
 //! `LD_PRELOAD` would otherwise run code as root.
 //!
 //! For a program that listens by itself, the helper starts a guardian, and makes the program's

@@ -45,7 +45,8 @@ pub struct Launch {
     pub cgroup_is_optional: bool,
     /// Cores to run on. Empty if the program may keep its present cores.
     pub cpus: Vec<usize>,
-    /// If present, descriptor 0 is a listening socket that becomes descriptor 3, with this name.
+    /// If present, descriptor 0 is a listening socket that becomes descriptor 3.
+    /// `SERVER_STARTER_PORT` then contains this name.
     pub inherit: Option<OsString>,
     /// True if descriptor 0 is a listening socket and stays descriptor 0.
     pub stdin: bool,

@@ -45,7 +45,7 @@ impl Launcher {
         Identity::look_up(name, spec.user.as_deref(), spec.group.as_deref()).map(drop)
     }
 
-    /// Returns the command that becomes `program`.
+    /// Returns the command of the process that becomes `program`.
     pub fn command(&self, program: &OsStr) -> Command {
         let launch = self.launch(program);
         if launch.is_needed() { launch.command() } else { Command::new(program) }

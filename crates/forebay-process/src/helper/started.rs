@@ -14,16 +14,17 @@ use std::path::PathBuf;
 /// The file system of pipes that have no path (magic.h).
 const PIPEFS: u64 = 0x5049_5045;
 
-/// A process that was started.
+/// A process that the helper has started.
 pub(super) struct Started {
     pub(super) child: Child,
     pub(super) pidfd: OwnedFd,
     /// Socket for reports to the gateway and for its orders. `None` after the gateway has closed
     /// it.
     pub(super) status: Option<OwnedFd>,
-    /// True after the end of the process was reported.
+    /// True after the helper has reported the end of the process.
     pub(super) is_reported: bool,
-    /// True after the order to reap the process. The rest of its process group then continues.
+    /// True after the gateway's order to reap the process. The rest of its process group then
+    /// continues.
     pub(super) may_be_reaped: bool,
     /// The room of the program, if the process is a guardian.
     pub(super) room: Option<PathBuf>,
