@@ -114,7 +114,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// Returns the reason for an answer with this status.
+    /// Creates a refusal with this status and message.
     pub fn new(status: u16, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
