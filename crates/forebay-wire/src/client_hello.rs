@@ -1,8 +1,8 @@
 //! Finds the server name (SNI) in a TLS ClientHello, without taking part in the handshake.
 //!
-//! Records are those of RFC 8446 section 5.1, the message is that of section 4.1.2, and the name is
-//! that of RFC 6066 section 3. The server that gets these bytes from Forebay must find the same
-//! name. Therefore, a message that two implementations could read differently is refused.
+//! Specifications: RFC 8446 section 5.1 (records) and section 4.1.2 (message), and RFC 6066 section
+//! 3 (name). The server that gets these bytes from Forebay must find the same name. Therefore, a
+//! message that two implementations could read differently is refused.
 
 use std::fmt;
 

@@ -35,7 +35,7 @@ pub fn find(lines: &[u8]) -> Option<(NamedFile, Vec<u8>)> {
 }
 
 /// Removes the lines of `out` from position `start` that only concern a gateway: `X-Accel-*` and
-/// `X-Sendfile`. They contain file names and other details that clients must not see.
+/// `X-Sendfile`. These fields contain file names and other details that clients must not see.
 pub fn strip(out: &mut Vec<u8>, start: usize) {
     let lines = &out[start..];
     let mut starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', lines).map(|at| at + 1));

@@ -99,8 +99,8 @@ impl Attributes<'_> {
     }
 
     /// Adds an attribute that has a name instead of a code. Tomcat always accepts
-    /// `AJP_REMOTE_PORT`, `AJP_LOCAL_ADDR`, `AJP_SSL_PROTOCOL` and `JK_LB_ACTIVATION`. It accepts
-    /// another name only if its configuration allows that name.
+    /// `AJP_REMOTE_PORT`, `AJP_LOCAL_ADDR`, `AJP_SSL_PROTOCOL` and `JK_LB_ACTIVATION`. Tomcat
+    /// accepts another name only if its configuration allows that name.
     pub fn request_attribute(&mut self, name: &[u8], value: &[u8]) {
         self.writer.byte(REQUEST_ATTRIBUTE);
         self.writer.text(name);

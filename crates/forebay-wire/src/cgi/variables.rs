@@ -46,7 +46,7 @@ pub struct Request<'a> {
     pub script_filename: &'a [u8],
     /// Part of the path after the script. It may be empty.
     pub path_info: &'a [u8],
-    /// Directory below which the script finds the files of paths. It may be empty.
+    /// Root directory for paths (`DOCUMENT_ROOT`). It may be empty.
     pub document_root: &'a [u8],
     /// Decoded path without the query. It equals nginx's `$document_uri`.
     pub document_uri: &'a [u8],

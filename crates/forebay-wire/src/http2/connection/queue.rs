@@ -13,8 +13,8 @@ const URGENCIES: usize = 8;
 pub(super) struct Queue {
     waiting: [VecDeque<(u32, bool)>; URGENCIES],
     len: usize,
-    /// The stream that `give_turn` has named, if it has not sent since. It may send even if other
-    /// streams were queued in the meantime. Zero means that there is no such stream.
+    /// The stream that `give_turn` has named, if it has not sent since. This stream may send even
+    /// if other streams were queued in the meantime. Zero means that there is no such stream.
     turn: u32,
 }
 

@@ -226,8 +226,8 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Counts data that was added to the output. If the stream has more data, it waits in the queue
-    /// or for a window.
+    /// Counts data that was added to the output. If the stream has more data, the stream waits in
+    /// the queue or for a window.
     fn sent_data(
         &mut self,
         id: u32,
