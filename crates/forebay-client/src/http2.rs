@@ -58,8 +58,8 @@ pub(crate) const INTERIM_LIMIT: u32 = 16;
 /// No request starts while at least this many bytes wait to be written.
 const OUTPUT_LIMIT: usize = 128 * 1024;
 
-/// A client's stream identifiers are odd and 31 bits long, so a connection has fewer than 2^30 of
-/// them.
+/// Maximum number of requests on a connection. A client's stream identifiers are odd and 31 bits
+/// long, so only 2^30 of them exist.
 const STREAMS_LIMIT: u32 = (1 << 30) - 1;
 
 impl Http2Request {

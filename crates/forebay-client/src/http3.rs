@@ -169,7 +169,8 @@ impl<S: Sink> Http3<S> {
     fn open_control(&mut self) {
         let Some(quic) = &mut self.quic else { return };
         // A server that allows no unidirectional stream violates RFC 9114 section 6.2, and never
-        // learns our settings. It then assumes the defaults. Requests work with them, too.
+        // learns our settings. Such a server assumes the defaults. Requests work with the defaults,
+        // too.
         if let Some(stream) = quic.connection.streams().open(Dir::Uni) {
             let mut opening = Vec::new();
             http3::client_opening(&mut opening, LIMITS.size);
