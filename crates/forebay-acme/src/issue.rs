@@ -207,8 +207,8 @@ async fn fulfil(
 }
 
 /// Creates the TXT record of each name. All records are created before the authority looks for the
-/// first, because servers of a zone cache their answers, and `example.org` and `*.example.org`
-/// share a record name.
+/// first one. `example.org` and `*.example.org` share a record name, and servers of a zone would
+/// cache an answer with only one record.
 async fn create_records(order: &mut Order, records: &mut DnsRecords) -> Result<(), OrderFailure> {
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {

@@ -5,7 +5,7 @@
 //! - `dns_records` creates and removes TXT records with a program of the user;
 //! - `issue` requests a certificate from the authority: account, order, challenges, download;
 //! - `state` reads and writes the directory of accounts, certificates and keys;
-//! - `shared` does the same in the store that several machines share, so that only one of them
+//! - `shared` does the same in the store that several machines share, so that only one machine
 //!   orders;
 //! - `schedule` computes the time of a renewal and the pause after a failure.
 //!

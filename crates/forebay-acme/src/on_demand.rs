@@ -366,7 +366,7 @@ impl OrderRate {
         Self { interval, ahead, next: Instant::now() }
     }
 
-    /// Counts an order. The error is the time until one is possible.
+    /// Counts an order. The error is the time until an order is possible.
     fn take(&mut self) -> Result<(), Duration> {
         let now = Instant::now();
         let next = self.next.max(now);

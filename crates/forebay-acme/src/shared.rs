@@ -26,15 +26,15 @@ use crate::state::{self, Stored};
 pub const LOOK: Duration = Duration::from_secs(30);
 /// Pause before the next check of the store, while another machine orders.
 const WAIT: Duration = Duration::from_secs(2);
-/// Time after which the lock of a dead machine ends, and the interval at which a live one extends
-/// it.
+/// Time after which a lock ends, unless its machine extends it every [`EXTEND`].
 const LEASE: Duration = Duration::from_secs(30);
 const EXTEND: Duration = Duration::from_secs(10);
 /// Life of an answer to a challenge: longer than an order.
 const ANSWER_LIFE: Duration = Duration::from_secs(900);
 /// Time for which failures are remembered after the next attempt is due.
 const FAILURE_LIFE: Duration = Duration::from_secs(24 * 3600);
-/// Maximum pause, in seconds, that this machine accepts from the failures that another one saved.
+/// Maximum pause, in seconds, that this machine accepts from the failures that another machine
+/// saved.
 const LONGEST_PAUSE: u64 = 24 * 3600;
 
 /// Result of an attempt to order.
