@@ -2,9 +2,9 @@
 //! when the guardian's parent ends for any reason.
 //!
 //! Forebay runs itself as guardian. When the guardian's standard input closes, the parent has
-//! ended. The guardian has its own session, so that no signal of a terminal reaches it. It becomes
-//! the parent of orphans, so that even a daemon stays its descendant. If the guardian is killed,
-//! the kernel ends the program.
+//! ended. The guardian has its own session, so that no signal of a terminal reaches it. The
+//! guardian becomes the parent of orphans, so that even a daemon stays its descendant. If the
+//! guardian is killed, the kernel ends the program.
 //!
 //! This module holds the common part of guardians. The callers decide the reports and the order in
 //! which processes end. The callers are [`guard_program`](crate::guard_program) for a program that

@@ -2,9 +2,9 @@
 //! that has dropped root (as in OpenSSH's privilege separation).
 //!
 //! The gateway runs as the `user` of `[server]`, so that scripts that run as other users cannot
-//! signal it. It therefore cannot start processes as those users. Before it drops root, it starts
-//! the helper (`forebay __helper`) with the users of the configuration, which never include root
-//! and never change.
+//! signal it. The gateway therefore cannot start processes as those users. Before the gateway drops
+//! root, it starts the helper (`forebay __helper`) with the users of the configuration. These users
+//! never include root, and never change.
 //!
 //! The helper checks each message, so that an attacker who controls the gateway gains only the
 //! rights of these users. Environment and directory apply only after the change of user:
@@ -15,9 +15,9 @@
 //! kill it.
 //!
 //! Each request to the helper contains a socket, over which the helper reports the start and the
-//! end of the process. Over this socket, the gateway also orders to kill the process group or to
-//! reap the process. If the gateway closes the socket, the helper kills the group. When the helper
-//! ends, its processes end as well, except guardians, which depend only on the gateway.
+//! end of the process. Over this socket, the gateway also sends orders: to kill the process group,
+//! or to reap the process. If the gateway closes the socket, the helper kills the group. When the
+//! helper ends, its processes end as well, except guardians, which depend only on the gateway.
 
 mod child;
 mod message;
@@ -188,8 +188,8 @@ impl Helper {
 
     /// Sends a request to start a program that listens by itself. The started child is the
     /// program's guardian. The helper writes `files` into the room. If `listens` is true, the
-    /// helper opens the listening socket, which replaces descriptor 1 and which the program
-    /// inherits.
+    /// helper opens the listening socket. The socket replaces descriptor 1, and the program
+    /// inherits it.
     ///
     /// # Errors
     /// Fails if the helper has ended, or if the request is too large.

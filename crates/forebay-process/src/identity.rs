@@ -70,7 +70,7 @@ impl Identity {
             }
             setgid(group)?;
         }
-        // The user is set last, because this removes the right to do the other steps.
+        // Set the user last, because a user other than root may not set groups.
         match &self.user {
             Some((uid, _)) => setuid(Uid::from_raw(*uid)),
             None => Ok(()),

@@ -65,7 +65,7 @@ impl Descriptors {
 
 impl Started {
     /// Reports the end of a process. The process stays a zombie until the gateway orders to reap
-    /// it, so that its id is not reused before that.
+    /// it. Until then, its id is not reused.
     pub(super) fn report_end(&mut self) {
         let Ok(Some(status)) = self.child.ended() else { return };
         self.is_reported = true;
