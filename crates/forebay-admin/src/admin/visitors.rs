@@ -99,7 +99,7 @@ mod tests {
             client.is_served();
         }
         assert!(admit().is_none());
-        // The thread of the connection that was ended finishes.
+        // The thread of the ended connection finishes.
         drop(admitted.drain(1..3));
         assert!(admit().is_some());
         let mut is_ended = |index: usize| matches!(peers[index].read(&mut [0]), Ok(0));
