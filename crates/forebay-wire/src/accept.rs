@@ -39,13 +39,13 @@ pub fn rank_codings(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
     found.into_iter().map(|(_, index)| index).collect()
 }
 
-/// Returns the indices of all languages in `offered`, with the client's preferred ones first (RFC
-/// 4647 section 3.4). Tags are compared without regard to case.
+/// Returns the indices of all languages in `offered`, with the client's preferred languages first
+/// (RFC 4647 section 3.4). Tags are compared without regard to case.
 ///
 /// If the client names `de`, the offered tag `de-ch` matches. If the client names `de-ch`, the
-/// offered tag `de` also matches. The client's weights determine the order, then the client's
-/// order. Languages that the client does not mention follow in the order of `offered`. Languages
-/// with the weight 0 come last.
+/// offered tag `de` also matches. The client's weights determine the order. Languages of equal
+/// weight are in the client's order. Languages that the client does not mention follow in the order
+/// of `offered`. Languages with the weight 0 come last.
 pub fn rank_languages(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
     let place = |tag: &str| {
         let fits = |(at, &(range, weight)): (usize, &Accepted<'_>)| {

@@ -7,7 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientAddress {
     /// An IP address with its port. The port is 0 if a proxy reported the address in a field such
-    /// as `X-Forwarded-For`. A PROXY header also contains the port.
+    /// as `X-Forwarded-For`, because such a field contains no port. A PROXY header contains the
+    /// port.
     Ip(SocketAddr),
     /// No IP address: the client connected over a Unix socket, and no trusted proxy reported its
     /// address.

@@ -2,7 +2,7 @@
 
 /// Length of a `traceparent` of version 00.
 const LENGTH: usize = 55;
-/// Maximum length of a `tracestate` that is passed on. Longer ones are dropped, which the
+/// Maximum length of a `tracestate` that is passed on. A longer `tracestate` is dropped, which the
 /// specification permits.
 const LONGEST_STATE: usize = 512;
 /// Maximum number of members of a `tracestate`.

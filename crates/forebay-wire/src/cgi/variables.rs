@@ -201,8 +201,7 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
                 && other.name.len() == text.len()
                 && other.name.of(bytes).eq_ignore_ascii_case(text)
         };
-        // If Forebay has authenticated the user, applications do not get the password, as in
-        // Apache.
+        // If the user is already authenticated, applications do not get the password, as in Apache.
         let is_password = !user.is_empty()
             && field.known != KnownField::Gateway
             && text.eq_ignore_ascii_case(b"authorization");

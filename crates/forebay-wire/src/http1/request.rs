@@ -130,8 +130,8 @@ impl RequestParser {
         Ok(false)
     }
 
-    /// Returns the next line. A line above its limit causes [`HeadError::TargetTooLong`], and not
-    /// [`HeadError::TooLarge`].
+    /// Returns the next line. A line longer than its limit causes [`HeadError::TargetTooLong`], and
+    /// not [`HeadError::TooLarge`].
     fn next_line(&mut self, bytes: &[u8]) -> Result<Option<Span>, HeadError> {
         // The method, the version and two spaces may have 64 bytes in addition to the longest
         // target.

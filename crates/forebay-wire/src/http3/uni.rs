@@ -52,7 +52,8 @@ pub struct UniDecoder {
 }
 
 impl UniDecoder {
-    /// Creates the decoder of a stream that a server has opened. The default is a client's stream.
+    /// Creates the decoder of a stream that a server has opened. `default` creates the decoder of a
+    /// client's stream.
     pub fn of_server() -> Self {
         Self { is_of_server: true, ..Self::default() }
     }

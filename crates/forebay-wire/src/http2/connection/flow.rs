@@ -50,7 +50,7 @@ impl Inbound {
         self.held += len;
     }
 
-    /// Counts `len` reserved bytes as consumed, because they (such as padding) need no memory. The
+    /// Counts `len` reserved bytes, such as padding, as consumed, because they need no memory. The
     /// caller may do this before the bytes arrive.
     pub fn pass(&mut self, len: u32) {
         self.credit += len;
