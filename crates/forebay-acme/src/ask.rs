@@ -46,8 +46,8 @@ async fn status(url: &AskUrl, name: &str) -> io::Result<u16> {
     Err(io::Error::other("its reply has no status in the first 16 KiB"))
 }
 
-/// Returns the status of the first reply that is not an interim one. Returns `None` if its status
-/// line has not arrived completely.
+/// Returns the status of the final reply. Skips interim replies before it. Returns `None` if the
+/// status line of the final reply has not arrived completely.
 fn final_status(mut reply: &[u8]) -> io::Result<Option<u16>> {
     let find = |text: &[u8], end: &[u8]| text.windows(end.len()).position(|part| part == end);
     loop {

@@ -188,7 +188,7 @@ async fn order_as_owner(
     let lock = shared.lock_name(&kept.wanted.acme);
     tokio::select! {
         () = renew(kept, front, errors, stopped) => {}
-        // This future never completes.
+        // `hold` never completes.
         () = shared.hold(&lock) => {}
     }
     shared.end_turn(kept, errors).await;

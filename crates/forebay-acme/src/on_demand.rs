@@ -213,7 +213,7 @@ impl Issuer {
             let why = "the `rate` of orders is reached".to_owned();
             return Err((why, pause.clamp(Duration::from_secs(1), REFUSED)));
         }
-        // The semaphore is never closed.
+        // This does not fail, because the semaphore is never closed.
         let permit = self.orders.acquire().await;
         permit.map(Admitted::Order).map_err(|_| ("the server stops".to_owned(), UNANSWERED))
     }
@@ -237,9 +237,9 @@ impl Issuer {
         }
     }
 
-    /// Orders the certificate, unless another machine does.
+    /// Orders the certificate, unless another machine orders it.
     async fn order(&self, kept: &mut Kept, stopped: &mut Stopped) {
-        // Let only one order create the account: several first orders would create several
+        // Let only one order create the account: simultaneous first orders would create several
         // accounts.
         let founding = if self.has_account.get() { None } else { Some(self.founding.lock().await) };
         let ManagerFront { challenges, has_plain, .. } = &*self.front;

@@ -43,7 +43,8 @@ const LARGEST_FILE: u64 = 1 << 20;
 
 /// Returns the saved certificate for exactly the names of `acme`.
 pub fn load(acme: &Acme) -> Option<Stored> {
-    // A certificate with several names may also be in a file with only the first configured name.
+    // A certificate for several names may also be in a file that is named after only the first
+    // configured name.
     let first = acme.names.first().map_or("", String::as_str);
     let once = authority(acme).join(format!("{}.pem", file_name(first)));
     [certificate_file(acme), once].into_iter().find_map(|path| load_file(&path, acme))
