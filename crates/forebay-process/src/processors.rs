@@ -17,7 +17,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 static FOUND: OnceLock<Option<CpuSet>> = OnceLock::new();
 
 thread_local! {
-    /// The processor of this thread.
+    /// The processor to which this thread is pinned.
     static KEPT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 

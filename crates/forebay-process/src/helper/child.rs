@@ -192,7 +192,7 @@ impl HelpedChild {
     }
 
     fn order(&self, order: u8) {
-        // Ignore a failure: if the helper has ended, so have its processes.
+        // Ignore a failure: if the helper has ended, its processes have ended, too.
         let _ = send(&self.status, &[order], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 }
