@@ -194,7 +194,8 @@ pub trait Control: Send + Sync {
     -> Result<(Vec<String>, Vec<String>), Refused>;
 }
 
-/// Opens the administrator's listener: a TCP listener, or a Unix socket with this mode and owner.
+/// Opens the administrator's listener: a TCP listener, or a Unix socket with the mode and owner in
+/// `access`.
 pub fn open(wanted: &Listen, access: SocketAccess) -> Result<Listener, ListenError> {
     let address = match wanted {
         Listen::Tcp(address) => *address,

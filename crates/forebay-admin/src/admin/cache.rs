@@ -1,4 +1,4 @@
-//! Stored replies: their counts, and their removal, which requires `admin_token`.
+//! Stored replies: their counts, and their removal. Over TCP, a removal requires `admin_token`.
 
 use std::fmt::Write as _;
 
