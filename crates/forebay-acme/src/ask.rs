@@ -1,4 +1,4 @@
-//! Asks the user's application if a name may have a certificate.
+//! Asks the application at the configured URL (`ask`) if a host name may have a certificate.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 /// Time limit for one question, from the connection to the status.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Maximum length of the heads of a reply.
+/// Maximum number of bytes that are read to find the status of a reply.
 const LONGEST_REPLY: usize = 16 * 1024;
 
 /// Returns true if the application answers with the status 200. Does not follow redirects. `name` has
@@ -46,8 +46,8 @@ async fn status(url: &AskUrl, name: &str) -> io::Result<u16> {
     Err(io::Error::other("its reply has no status in the first 16 KiB"))
 }
 
-/// Returns the status of the first reply that is not an interim one. Returns `None` if its status
-/// line has not arrived completely.
+/// Returns the status of the final reply. Skips interim replies before it. Returns `None` if the
+/// status line of the final reply has not arrived completely.
 fn final_status(mut reply: &[u8]) -> io::Result<Option<u16>> {
     let find = |text: &[u8], end: &[u8]| text.windows(end.len()).position(|part| part == end);
     loop {

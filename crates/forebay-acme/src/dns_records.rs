@@ -1,8 +1,8 @@
 //! TXT records for the challenge dns-01, which a program of the user creates and removes.
 //!
-//! Forebay calls the program as the provider `exec` of lego does: `HOOK present NAME VALUE`, and
-//! `HOOK cleanup NAME VALUE` after the order. NAME ends with a dot. Programs for lego, which exist for
-//! most providers, therefore work here.
+//! Forebay calls the program as the ACME client lego does (provider `exec`): `HOOK present NAME
+//! VALUE`, and `HOOK cleanup NAME VALUE` after the order. NAME ends with a dot. Programs for lego,
+//! which exist for most providers, therefore work here.
 
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ const CALL_LIMIT: Duration = Duration::from_secs(180);
 /// Maximum number of bytes of the program's error output that are kept.
 const LONGEST_OUTPUT: u64 = 16 * 1024;
 
-/// Time for the last output of a program that has ended.
+/// Time limit for reading the last output of a program that has ended.
 const LAST_OUTPUT: Duration = Duration::from_millis(100);
 
 /// Number of records that this process has created and not removed.
@@ -63,7 +63,7 @@ impl DnsRecords {
         };
         let failed = |why: String| format!("{program} {action} {name}: {why}");
         let mut command = Command::new(program);
-        // A value may begin with a hyphen. lego passes it in the same way.
+        // A value may begin with a hyphen. It is passed unchanged, as lego does.
         command.args(arguments).args([action, name, value]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child =
@@ -92,7 +92,7 @@ async fn end_of(child: &mut Child) -> Result<(), String> {
             status = child.wait() => status,
             () = &mut reading => unreachable!("the future never ends"),
         };
-        // If the program started a process that still runs, the pipe may stay open for ever.
+        // Wait only briefly: a process that the program started may keep the pipe open for ever.
         let _ = tokio::time::timeout(LAST_OUTPUT, reading).await;
         status.map_err(|error| error.to_string())?
     };
@@ -104,10 +104,10 @@ async fn end_of(child: &mut Child) -> Result<(), String> {
     Err(format!("{status}: {}", last.trim().escape_debug()))
 }
 
-/// Reads the whole stream, so that the program never waits, and keeps the beginning.
+/// Reads the whole stream, so that the program never waits, but keeps only the beginning.
 async fn read_into(text: &mut Vec<u8>, stderr: impl AsyncRead + Unpin) {
     let mut stream = stderr.take(LONGEST_OUTPUT);
-    // An error ends the text. The status of the program decides.
+    // Ignore an error, because the status of the program decides.
     let _ = stream.read_to_end(text).await;
     let _ = tokio::io::copy(&mut stream.into_inner(), &mut tokio::io::sink()).await;
 }

@@ -24,7 +24,7 @@ use crate::state::{self, Issued};
 /// all retries.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Number of times that an order is retried at once after the authority rejected its nonce as too
+/// Number of times that an order is retried immediately, if the authority rejects its nonce as too
 /// old.
 const STALE: u32 = 3;
 
@@ -53,7 +53,8 @@ pub async fn issue(
         }
     };
     let within = tokio::time::timeout(PATIENCE + acme.dns_wait, whole);
-    // The caller does not drop this future, so that the records are removed after a stop, too.
+    // After a stop, this function still removes the records, so the caller must not drop the
+    // future.
     let within = tokio::select! {
         within = within => within,
         _ = stopped.wait_for(|stop| *stop) => Ok(Err("the server stops".to_owned())),
@@ -65,15 +66,15 @@ pub async fn issue(
     within.unwrap_or_else(|_| Err(format!("{} took too long", acme.directory)))
 }
 
-/// Means to prove control of the names.
+/// Data for the proof that this server controls the names.
 struct Proof<'a> {
     challenge: AcmeChallenge,
     challenges: &'a Challenges,
-    /// The account, and answers for other machines.
+    /// The state that machines share: the account, and the answers to challenges.
     shared: Option<&'a SharedState>,
     /// Records that were created, for dns-01.
     records: &'a mut DnsRecords,
-    /// Challenges that `challenges` answers.
+    /// Challenges with an answer in `challenges`. The answers are removed after the order.
     answered: &'a mut Vec<Challenge>,
 }
 
@@ -206,8 +207,8 @@ async fn fulfil(
 }
 
 /// Creates the TXT record of each name. All records are created before the authority looks for the
-/// first, because servers of a zone cache their answers, and `example.org` and `*.example.org`
-/// share a record name.
+/// first one. `example.org` and `*.example.org` share a record name, and servers of a zone would
+/// cache an answer with only one record.
 async fn create_records(order: &mut Order, records: &mut DnsRecords) -> Result<(), OrderFailure> {
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {

@@ -5,7 +5,8 @@
 //! - `dns_records` creates and removes TXT records with a program of the user;
 //! - `issue` requests a certificate from the authority: account, order, challenges, download;
 //! - `state` reads and writes the directory of accounts, certificates and keys;
-//! - `shared` does the same in the store that several machines share, so that one of them orders;
+//! - `shared` does the same in the store that several machines share, so that only one machine
+//!   orders;
 //! - `schedule` computes the time of a renewal and the pause after a failure.
 //!
 //! This crate serves no requests. The authority sends its challenges to the server, which takes the
@@ -176,7 +177,7 @@ async fn keep(
     }
 }
 
-/// Obtains one certificate while this machine has the lock, and then ends the lock.
+/// Obtains one certificate while this machine has the lock, and then releases the lock.
 async fn order_as_owner(
     kept: &mut Kept,
     front: ChallengeFront<'_>,
@@ -187,7 +188,7 @@ async fn order_as_owner(
     let lock = shared.lock_name(&kept.wanted.acme);
     tokio::select! {
         () = renew(kept, front, errors, stopped) => {}
-        // This future never completes.
+        // `hold` never completes.
         () = shared.hold(&lock) => {}
     }
     shared.end_turn(kept, errors).await;
@@ -230,8 +231,8 @@ async fn renew(
         Ok(stored) => {
             errors.info(&format!("ACME: {names}: a certificate was issued by {}", acme.directory));
             kept.failures = 0;
-            // With a wrong clock or a short lifetime, the new certificate could be due at once. The
-            // manager therefore waits at least `LOOK` before it renews a certificate.
+            // With a wrong clock or a short lifetime, the new certificate could be due immediately.
+            // The manager therefore waits at least `LOOK` before it renews a certificate.
             kept.due = schedule::renewal(&stored).max(SystemTime::now() + LOOK);
             kept.stored = Some(stored);
         }

@@ -1,8 +1,9 @@
 //! Obtains certificates when clients first name a host.
 //!
-//! A name without a saved certificate needs the application's permission, and then a certificate in
-//! the store of all machines, or an order. The rate and the number of concurrent orders are
-//! limited, so that a flood of names exhausts neither the authority nor this machine.
+//! A name without a saved certificate needs the application's permission. Forebay then takes the
+//! certificate from the store that machines share, or orders one. The rate and the number of
+//! concurrent orders are limited, so that a flood of names exhausts neither the authority nor this
+//! machine.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -22,13 +23,14 @@ use crate::shared::{OrderTurn, SharedState};
 use crate::{ChallengeFront, Kept, Manager, ManagerFront, Stopped, Wanted};
 use crate::{load, order_as_owner, renew, schedule, state};
 
-/// Maximum number of questions to the application at the same time, and of names that wait for their
-/// question. Further names fail at once, so that saved certificates are still found.
+/// Maximum number of questions to the application at the same time, and of names that wait for
+/// their question. Further names fail immediately, so that names with saved certificates are still
+/// accepted.
 const QUESTIONS: usize = 16;
 const MOST_WAITING: usize = 512;
-/// Life of the application's permission.
+/// Validity of a permission from the application.
 const PERMITTED: Duration = Duration::from_secs(600);
-/// Life of its refusal.
+/// Validity of a refusal from the application.
 const REFUSED: Duration = Duration::from_secs(60);
 /// Time until the application is asked again after it gave no answer.
 const UNANSWERED: Duration = Duration::from_secs(10);
@@ -42,7 +44,6 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// Certificates on demand that one or more sites need.
 #[derive(Clone, Debug)]
 pub struct Demanded {
-    /// Settings.
     pub settings: OnDemand,
     /// Certificates that the listeners present.
     pub certificates: Arc<DemandCertificates>,
@@ -212,7 +213,7 @@ impl Issuer {
             let why = "the `rate` of orders is reached".to_owned();
             return Err((why, pause.clamp(Duration::from_secs(1), REFUSED)));
         }
-        // The semaphore is never closed.
+        // This does not fail, because the semaphore is never closed.
         let permit = self.orders.acquire().await;
         permit.map(Admitted::Order).map_err(|_| ("the server stops".to_owned(), UNANSWERED))
     }
@@ -236,9 +237,9 @@ impl Issuer {
         }
     }
 
-    /// Orders the certificate, unless another machine does.
+    /// Orders the certificate, unless another machine orders it.
     async fn order(&self, kept: &mut Kept, stopped: &mut Stopped) {
-        // Let only one order create the account: several first orders would create several
+        // Let only one order create the account: simultaneous first orders would create several
         // accounts.
         let founding = if self.has_account.get() { None } else { Some(self.founding.lock().await) };
         let ManagerFront { challenges, has_plain, .. } = &*self.front;
@@ -328,11 +329,11 @@ impl Issuer {
     }
 }
 
-/// The remaining need of a name that may have a certificate.
+/// Next step for a name that may have a certificate.
 enum Admitted<'a> {
     /// Nothing: another machine has ordered the certificate.
     Ordered,
-    /// An order, with its permit.
+    /// To order the certificate, with this permit.
     Order(tokio::sync::SemaphorePermit<'a>),
 }
 
@@ -350,11 +351,11 @@ impl Drop for Finish<'_> {
 
 /// Limits the rate of orders (GCRA).
 struct OrderRate {
-    /// Time between orders at the rate.
+    /// Time between two orders at the configured rate.
     interval: Duration,
-    /// Time by which orders may be early.
+    /// Maximum time that an order may be early, compared with that rate (`burst`).
     ahead: Duration,
-    /// Time at which the next order is due at the rate.
+    /// Time at which the next order is due at that rate.
     next: Instant,
 }
 
@@ -365,7 +366,7 @@ impl OrderRate {
         Self { interval, ahead, next: Instant::now() }
     }
 
-    /// Counts an order. The error is the time until one is possible.
+    /// Counts an order. The error is the time until an order is possible.
     fn take(&mut self) -> Result<(), Duration> {
         let now = Instant::now();
         let next = self.next.max(now);

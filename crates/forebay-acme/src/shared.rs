@@ -1,10 +1,10 @@
 //! Certificates, accounts and challenges in the store that several machines share.
 //!
 //! One machine at a time orders from an authority: the one that has the lock. All machines read the
-//! certificate from the store. They keep a copy in their state directory, to start while the store
-//! is unreachable. Without the store, no machine orders, because the authority may ask another
-//! machine for the answer. A renewal begins at two thirds of a certificate's life, so the store may
-//! be unreachable for weeks.
+//! certificate from the store. They keep a copy in their state directory, so that they can start
+//! while the store is unreachable. Without the store, no machine orders, because the authority may
+//! ask another machine for the answer to a challenge. A renewal begins at two thirds of a
+//! certificate's life, so the store may be unreachable for weeks.
 
 use std::io;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ use crate::state::{self, Stored};
 pub const LOOK: Duration = Duration::from_secs(30);
 /// Pause before the next check of the store, while another machine orders.
 const WAIT: Duration = Duration::from_secs(2);
-/// Time after which the lock of a dead machine ends, and the interval at which a live one extends
-/// it.
+/// Time after which a lock ends, unless its machine extends it every [`EXTEND`].
 const LEASE: Duration = Duration::from_secs(30);
 const EXTEND: Duration = Duration::from_secs(10);
 /// Life of an answer to a challenge: longer than an order.
 const ANSWER_LIFE: Duration = Duration::from_secs(900);
 /// Time for which failures are remembered after the next attempt is due.
 const FAILURE_LIFE: Duration = Duration::from_secs(24 * 3600);
-/// Largest time until the next attempt that another machine may ask for.
+/// Maximum pause, in seconds, that this machine accepts from the failures that another machine
+/// saved.
 const LONGEST_PAUSE: u64 = 24 * 3600;
 
 /// Result of an attempt to order.
@@ -45,7 +45,7 @@ pub enum OrderTurn {
     Wait(SystemTime),
 }
 
-/// The store, for the thread of certificates.
+/// The store, as the ACME thread uses it.
 #[derive(Clone)]
 pub struct SharedState {
     store: Store,
@@ -87,7 +87,6 @@ impl SharedState {
         Ok(found.and_then(|entry| String::from_utf8(entry.value).ok()))
     }
 
-    /// Saves account credentials.
     pub async fn save_account(&self, acme: &Acme, account: String) -> Result<(), String> {
         let name = account_name(acme);
         let saved = self.with(move |store| store.put(&name, account.as_bytes(), None)).await;
@@ -113,8 +112,8 @@ impl SharedState {
         put.await.map_err(|error| error.to_string())
     }
 
-    /// Uses the certificate in the store if it is newer than this machine's. If this machine's is
-    /// newer, stores that.
+    /// Uses the certificate in the store if it is newer than this machine's. If this machine's
+    /// certificate is newer, stores it.
     pub async fn refresh(&self, kept: &mut Kept, errors: &ErrorLog) {
         let name = certificate_name(&kept.wanted.acme);
         let found = self.with(move |store| store.get(&name)).await;
@@ -154,8 +153,8 @@ impl SharedState {
         stored
     }
 
-    /// Takes the lock of the authority, unless another machine orders there, has just ordered, or has
-    /// failed.
+    /// Takes the lock of the authority, unless another machine orders there, has just ordered, or
+    /// waits after a failure.
     pub async fn take_turn(&self, kept: &mut Kept, errors: &ErrorLog) -> OrderTurn {
         let name = self.lock_name(&kept.wanted.acme);
         let locked = self.with(move |store| store.lock(&name, LEASE)).await;
@@ -189,7 +188,7 @@ impl SharedState {
         }
     }
 
-    /// Saves the outcome of an order, and ends the lock.
+    /// Saves the outcome of an order, and releases the lock.
     pub async fn end_turn(&self, kept: &mut Kept, errors: &ErrorLog) {
         self.refresh(kept, errors).await;
         let name = failures_name(&kept.wanted.acme);
@@ -255,8 +254,8 @@ fn take(kept: &mut Kept, theirs: Stored, errors: &ErrorLog) {
 fn due(theirs: &Stored, is_first: bool) -> SystemTime {
     let renewal = schedule::renewal(theirs);
     // If this machine already had a certificate, another machine has just ordered this one. With a
-    // wrong clock or a short lifetime, the new certificate could be due at once, and the machines
-    // would order in turn without a pause.
+    // wrong clock or a short lifetime, the new certificate could be due immediately, and the
+    // machines would order in turn without a pause.
     if is_first { renewal } else { renewal.max(SystemTime::now() + crate::LOOK) }
 }
 
@@ -280,14 +279,15 @@ fn handshake_name(name: &str) -> String {
     format!("challenge/tls/{}", name.to_ascii_lowercase())
 }
 
-/// Creates challenges whose answers may come from other machines. A thread asks the store.
+/// Creates challenges whose answers may come from other machines. A separate thread asks the store
+/// for them.
 ///
 /// # Errors
 /// Returns an error if the system cannot create the thread.
 pub fn shared_challenges(store: &Store) -> io::Result<Arc<Challenges>> {
     let (challenges, questions) = Challenges::shared();
     let store = store.clone();
-    // The thread ends with the challenges.
+    // The thread ends when the challenges are dropped.
     thread::Builder::new().name("challenges".to_owned()).spawn(move || {
         for question in questions {
             if let Some(answer) = find(&store, &question.of) {

@@ -43,7 +43,8 @@ const LARGEST_FILE: u64 = 1 << 20;
 
 /// Returns the saved certificate for exactly the names of `acme`.
 pub fn load(acme: &Acme) -> Option<Stored> {
-    // The file of a certificate with several names may have only the first configured name.
+    // A certificate for several names may also be in a file that is named after only the first
+    // configured name.
     let first = acme.names.first().map_or("", String::as_str);
     let once = authority(acme).join(format!("{}.pem", file_name(first)));
     [certificate_file(acme), once].into_iter().find_map(|path| load_file(&path, acme))
@@ -109,7 +110,6 @@ pub fn account(acme: &Acme) -> Option<String> {
     fs::read_to_string(account_file(acme)).ok()
 }
 
-/// Saves the account credentials.
 pub fn save_account(acme: &Acme, account: &str) -> Result<(), String> {
     write(&account_file(acme), account)
 }
@@ -138,12 +138,11 @@ fn hash(names: &[String]) -> u64 {
     })
 }
 
-/// Returns the directory of an authority.
 fn authority(acme: &Acme) -> PathBuf {
     acme.state.join(authority_name(acme))
 }
 
-/// Returns the name of an authority in paths.
+/// Returns the name of an authority, for use in paths.
 pub fn authority_name(acme: &Acme) -> String {
     file_name(acme.directory.strip_prefix("https://").unwrap_or(&acme.directory))
 }

@@ -1,5 +1,5 @@
-//! The administrator's listener: status, metrics and health. A separate thread answers, so that
-//! busy serving threads do not delay it.
+//! The administrator's listener: status, metrics and health. Separate threads answer, so that busy
+//! serving threads do not delay the answers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -88,7 +88,6 @@ pub struct ConfigurationRow {
 /// Owner of a backend.
 #[derive(Clone, Debug)]
 pub enum BackendsOf {
-    /// A route.
     Route {
         /// Number of the site in the configuration, from 1.
         site: usize,
@@ -97,7 +96,6 @@ pub enum BackendsOf {
         /// Line at which the route begins; 0 without a file.
         line: usize,
     },
-    /// A stream.
     Stream {
         /// Number of the stream in the configuration, from 1.
         stream: usize,
@@ -119,7 +117,8 @@ pub struct BackendRow {
     pub address: String,
     /// False if failures exclude the backend or its health check fails.
     pub is_up: bool,
-    /// The clients that may use the backend: `active`, `drain` or `down`.
+    /// `active`, `drain` (only for sessions that the backend already has) or `down` (for no
+    /// client).
     pub activation: &'static str,
     /// Weight of the backend in its group.
     pub weight: u32,
@@ -138,7 +137,6 @@ pub struct BackendRow {
 /// An application and its workers at one moment.
 #[derive(Clone, Debug)]
 pub struct AppStatus {
-    /// The application's name.
     pub name: String,
     /// The application's workers, oldest first.
     pub workers: Vec<WorkerRow>,
@@ -157,7 +155,6 @@ pub struct AppStatus {
 /// A worker at one moment.
 #[derive(Clone, Debug)]
 pub struct WorkerRow {
-    /// Process id.
     pub pid: u32,
     /// State: `starting`, `idle`, `busy` or `ending`.
     pub state: &'static str,
@@ -197,7 +194,8 @@ pub trait Control: Send + Sync {
     -> Result<(Vec<String>, Vec<String>), Refused>;
 }
 
-/// Opens the administrator's listener: a TCP listener, or a Unix socket with this mode and owner.
+/// Opens the administrator's listener: a TCP listener, or a Unix socket with the mode and owner in
+/// `access`.
 pub fn open(wanted: &Listen, access: SocketAccess) -> Result<Listener, ListenError> {
     let address = match wanted {
         Listen::Tcp(address) => *address,
@@ -213,7 +211,8 @@ pub fn open(wanted: &Listen, access: SocketAccess) -> Result<Listener, ListenErr
     };
     let open = || {
         let listener = TcpListener::bind(address)?;
-        // After an upgrade, two processes share the listener for a moment.
+        // After an upgrade, two processes share the listener for a moment, so accepting must not
+        // block.
         listener.set_nonblocking(true)?;
         Ok(Listener::Tcp(listener))
     };
@@ -232,11 +231,10 @@ pub struct Admin {
     pub token: Option<String>,
     /// False before this process serves, and after a signal to stop.
     pub is_ready: Arc<AtomicBool>,
-    /// Ends when this process must answer no more clients.
+    /// Becomes readable when this process must answer no more clients.
     pub stopped: UnixStream,
 }
 
-/// An answer.
 struct AdminAnswer {
     status: u16,
     content_type: &'static str,
@@ -261,8 +259,8 @@ impl AdminAnswer {
 }
 
 impl Admin {
-    /// Answers clients until `stopped` ends. Each client has its own thread, because a change may
-    /// take long, and a client may be slow.
+    /// Answers clients until `stopped` becomes readable. Each client has its own thread, because a
+    /// change may take long, and a client may be slow.
     pub fn serve(self: Arc<Self>, listener: &Listener) {
         let visitors = Arc::new(Visitors::default());
         loop {
@@ -277,7 +275,7 @@ impl Admin {
                 return;
             }
             match AdminConnection::accept(listener) {
-                // Without a thread, and at the limit, the connection is closed.
+                // At the limit, or if no thread can be started, the connection is closed.
                 Ok(connection) => {
                     let Some(visitor) = visitors.admit(&connection) else { continue };
                     let admin = self.clone();
@@ -327,7 +325,7 @@ impl Admin {
     }
 
     /// Returns true if the host of a request is an address or a configured name. On a Unix socket,
-    /// every name is accepted, because no web page can reach it.
+    /// every name is accepted, because no web page can reach the socket.
     fn is_for_us(&self, request: &AdminRequest) -> bool {
         let host = &*request.host;
         // Other names are refused, because a web page whose own name resolves to this address (DNS
@@ -340,8 +338,7 @@ impl Admin {
             || self.hosts.iter().any(|name| name == host)
     }
 
-    /// Returns the answer to a request: of an application, of the cache, or of one of the fixed
-    /// paths.
+    /// Returns the answer to a request about a change, an application, the cache or a fixed path.
     fn answer(&self, request: &mut AdminRequest, connection: &mut AdminConnection) -> AdminAnswer {
         if request.is_cross_site && !matches!(request.method, Method::Get | Method::Head) {
             return AdminAnswer::text(403, "a page of another site sends this request\n");

@@ -27,7 +27,7 @@ pub struct AjpClient<S> {
     request: Arc<AjpRequest>,
     /// Data packet that the container asked for.
     packet: Vec<u8>,
-    /// Numbers of bytes written: first of the request's `packets`, second of `packet`.
+    /// Number of bytes written of the request's `packets`, and of `packet`.
     written: (usize, usize),
     /// Number of bytes of `AjpRequest::rest` that were put into packets.
     sent: usize,
@@ -39,8 +39,8 @@ pub struct AjpClient<S> {
 }
 
 impl<S: Sink> AjpClient<S> {
-    /// Creates the session of a connection that sends `request` repeatedly. If `keepalive` is
-    /// false, each connection carries one exchange.
+    /// Creates a session that sends `request` in each exchange. If `keepalive` is false, each
+    /// exchange needs a new connection.
     pub fn new(request: Arc<AjpRequest>, keepalive: bool, sink: S) -> Self {
         Self {
             request,
@@ -111,8 +111,8 @@ impl<S: Sink> Session for AjpClient<S> {
         }
     }
 
-    /// Decodes packets until the bytes or the reply end. A request for more of the body is answered
-    /// in the output.
+    /// Decodes packets until the bytes or the reply end. If the container asks for more of the
+    /// body, the output then contains it.
     fn input(&mut self, bytes: &[u8]) -> Result<Receipt, Malformed> {
         let mut at = 0;
         loop {

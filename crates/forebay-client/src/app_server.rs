@@ -34,7 +34,7 @@ enum Form {
 const HTTP: &[u8] = b"HTTP/";
 
 impl<S: Sink> AppServer<S> {
-    /// Creates a session whose connections each carry `request`. [`crate::scgi_request`] and
+    /// Creates a session that sends `request` on each connection. [`crate::scgi_request`] and
     /// [`crate::uwsgi_request`] return such requests.
     pub fn new(request: HttpRequest, sink: S) -> Self {
         let (http, script) = (ReplyReader::new(request.to_head), ScriptReader::default());
@@ -68,8 +68,8 @@ impl<S: Sink> Session for AppServer<S> {
         self.written += n;
     }
 
-    /// Decodes the reply. Its first bytes decide: `HTTP/` begins an HTTP reply, other bytes a CGI
-    /// reply, which the end of the connection ends.
+    /// Decodes the reply. `HTTP/` begins an HTTP reply. Other bytes begin a CGI reply, which ends
+    /// when the connection closes.
     fn input(&mut self, bytes: &[u8]) -> Result<Receipt, Malformed> {
         if self.form == Form::Unknown {
             self.form = match bytes {

@@ -21,9 +21,9 @@ pub struct FastcgiClient<S> {
 }
 
 impl<S: Sink> FastcgiClient<S> {
-    /// Creates the session of a connection that sends `request` repeatedly.
-    /// [`crate::fastcgi_request`] returns such requests. `keepalive` is true if the request asks
-    /// the application to keep the connection open.
+    /// Creates a session that sends `request` in each exchange. [`crate::fastcgi_request`] returns
+    /// such requests. `keepalive` is true if the request asks the application to keep the
+    /// connection open.
     pub fn new(request: Arc<[u8]>, keepalive: bool, sink: S) -> Self {
         let (decoder, script) = (Decoder::new(ID), ScriptReader::default());
         Self { request, written: 0, keepalive, decoder, script, sink }

@@ -1,7 +1,7 @@
 //! FastCGI client whose connections carry several requests at once, for applications that multiplex.
 //!
 //! The first connection only asks the application for its capabilities (FCGI_GET_VALUES). Requests
-//! start on the next one, if the application has confirmed FCGI_MPXS_CONNS.
+//! start on the next connection, if the application has confirmed FCGI_MPXS_CONNS.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,11 +26,13 @@ pub struct FastcgiMux<S> {
     aborted: HashSet<u16>,
     last_id: u16,
     under_way: usize,
-    /// Number of requests that the application takes at once; `None` before its answer.
+    /// Number of requests that the application takes at once; `None` before it has answered the
+    /// question about its capabilities.
     allowed: Option<usize>,
-    /// Time of the question on this connection; `None` on a connection for requests.
+    /// Time of the question about capabilities on this connection; `None` on a connection for
+    /// requests.
     asked: Option<Instant>,
-    /// Time until the application's answer, until the caller takes it.
+    /// Time that the application took to answer; `None` after the caller has taken the value.
     handshake: Option<Duration>,
     output: Vec<u8>,
     /// Number of bytes at the start of `output` that were written.
@@ -54,9 +56,9 @@ const ACTIVE_LIMIT: usize = u16::MAX as usize - ABORTED_LIMIT;
 const OUTPUT_LIMIT: usize = 128 * 1024;
 
 impl<S: Sink> FastcgiMux<S> {
-    /// Creates a session with one concurrent exchange for each item of `sinks`. Each exchange sends
-    /// `request`, which [`crate::fastcgi_request`] returns, with its own request ID. The request must
-    /// ask the application to keep the connection open.
+    /// Creates a session for as many concurrent exchanges as `sinks` has items. Each exchange sends
+    /// `request`, which [`crate::fastcgi_request`] returns, with its own request ID. The request
+    /// must ask the application to keep the connection open.
     pub fn new(request: Arc<[u8]>, sinks: impl Iterator<Item = S>) -> Self {
         let exchange = |sink| FastcgiExchange {
             request: request.clone(),
@@ -94,7 +96,7 @@ impl<S: Sink> FastcgiMux<S> {
 
     /// Returns true if the connection starts no further request.
     fn is_used_up(&self) -> bool {
-        // Many applications close the connection after their answer (php-fpm).
+        // After the answer about capabilities, many applications close the connection (php-fpm).
         self.asked.is_some() || self.aborted.len() >= ABORTED_LIMIT
     }
 
@@ -110,7 +112,7 @@ impl<S: Sink> FastcgiMux<S> {
         self.forget(exchange);
     }
 
-    /// Processes a record. Returns the result of the exchange that it ends, if any.
+    /// Processes a record. If the record ends an exchange, returns the result of that exchange.
     fn handle(
         &mut self,
         id: u16,

@@ -27,7 +27,8 @@ pub struct Http2<S> {
     connection: Connection,
     exchanges: Vec<Exchange<S>>,
     /// Stream identifier of each exchange; 0 if the exchange is not active. `find` searches this
-    /// list for each event. A search is fast because the list is separate from `exchanges`.
+    /// list for each event. The list is separate from `exchanges`, so that a search reads little
+    /// memory.
     streams: Vec<u32>,
     under_way: usize,
     keepalive: bool,
@@ -57,8 +58,8 @@ pub(crate) const INTERIM_LIMIT: u32 = 16;
 /// No request starts while at least this many bytes wait to be written.
 const OUTPUT_LIMIT: usize = 128 * 1024;
 
-/// A client's stream identifiers are odd and 31 bits long, so a connection has fewer than 2^30 of
-/// them.
+/// Maximum number of requests on a connection. A client's stream identifiers are odd and 31 bits
+/// long, so only 2^30 of them exist.
 const STREAMS_LIMIT: u32 = (1 << 30) - 1;
 
 impl Http2Request {
@@ -110,8 +111,8 @@ impl Http2Request {
 }
 
 impl<S: Sink> Http2<S> {
-    /// Creates a session with one concurrent exchange for each item of `sinks`. Each exchange sends
-    /// `request`. If `keepalive` is false, each connection carries one exchange.
+    /// Creates a session for as many concurrent exchanges as `sinks` has items. Each exchange sends
+    /// `request`. If `keepalive` is false, each exchange needs a new connection.
     pub fn new(
         request: Arc<Http2Request>,
         keepalive: bool,

@@ -25,8 +25,8 @@ use crate::{
 pub use quic::Http3Config;
 use quic::{Quic, error_code};
 
-/// Request, encoded for its stream. Heads refer only to the static table, so all connections send the
-/// same bytes.
+/// Request, encoded for its stream. The head uses only QPACK's static table, so the bytes are the
+/// same on all connections.
 #[derive(Clone, Debug)]
 pub struct Http3Request {
     bytes: Bytes,
@@ -52,7 +52,7 @@ pub struct Http3<S> {
     has_carried: bool,
     /// True if the server allows no further stream now.
     is_full: bool,
-    /// The first stream that the server does not process.
+    /// Identifier in the server's GOAWAY: the first stream that the server does not process.
     goaway: Option<u64>,
     /// Exchanges that have ended, but that have not been reported to the caller yet.
     ended: VecDeque<Ended>,
@@ -88,8 +88,8 @@ impl Http3Request {
 }
 
 impl<S: Sink> Http3<S> {
-    /// Creates a session with one concurrent exchange for each item of `sinks`. Each exchange sends
-    /// `request`. If `keepalive` is false, each connection carries one exchange.
+    /// Creates a session for as many concurrent exchanges as `sinks` has items. Each exchange sends
+    /// `request`. If `keepalive` is false, each exchange needs a new connection.
     pub fn new(
         request: Arc<Http3Request>,
         keepalive: bool,
@@ -169,7 +169,8 @@ impl<S: Sink> Http3<S> {
     fn open_control(&mut self) {
         let Some(quic) = &mut self.quic else { return };
         // A server that allows no unidirectional stream violates RFC 9114 section 6.2, and never
-        // learns our settings. These are the defaults, so requests work nevertheless.
+        // learns our settings. Such a server assumes the defaults. Requests work with the defaults,
+        // too.
         if let Some(stream) = quic.connection.streams().open(Dir::Uni) {
             let mut opening = Vec::new();
             http3::client_opening(&mut opening, LIMITS.size);
@@ -183,14 +184,14 @@ impl<S: Sink> Http3<S> {
             std::iter::from_fn(|| quic.connection.streams().accept(Dir::Uni)).collect();
         for stream in accepted {
             self.unis.push((stream, UniDecoder::of_server()));
-            // The first data of a stream causes no event of its own.
+            // `quinn_proto` reports no `Readable` event for data that arrives with the opening.
             self.read_uni(stream)?;
         }
         Ok(())
     }
 
-    /// Reads a unidirectional stream of the server: settings, GOAWAY, or a stream of an unknown
-    /// kind, which is stopped.
+    /// Reads settings and GOAWAY from a unidirectional stream of the server. Stops the stream if
+    /// its kind is unknown.
     fn read_uni(&mut self, stream: StreamId) -> Result<(), Http3Error> {
         let Some(at) = self.unis.iter().position(|(other, _)| *other == stream) else {
             return Ok(());
@@ -314,7 +315,7 @@ impl<S: Sink> Http3<S> {
     }
 }
 
-/// Reason why a reply is no answer.
+/// Reason why an exchange has no valid reply.
 enum ReplyError {
     Http3(Http3Error),
     Interim,
@@ -441,7 +442,7 @@ impl<S: Sink> MuxSession for Http3<S> {
         self.quic.as_ref().map_or(&[], |quic| &quic.output)
     }
 
-    /// The bytes must be a whole datagram.
+    /// Reports that the whole datagram in the output was sent.
     fn wrote(&mut self, _: usize, now: Instant) {
         if let Some(quic) = &mut self.quic {
             quic.output.clear();

@@ -56,8 +56,8 @@ pub trait Session {
     /// Replaces the request that the following exchanges send.
     fn set_request(&mut self, request: &Self::Request);
 
-    /// Resets the session for a new connection. The caller calls this method before it starts or
-    /// repeats an exchange on the connection.
+    /// Resets the session for a new connection. The caller then starts an exchange on this
+    /// connection, or repeats one.
     fn connect(&mut self) {}
 
     /// Starts the next exchange, or repeats the current exchange on a new connection.
@@ -120,7 +120,7 @@ pub struct Receipt {
 pub struct Answer {
     /// The status: 101 for a message over WebSocket, 0 for raw bytes, else 200 to 999.
     pub status: u16,
-    /// The connection may carry another exchange.
+    /// True if the connection may carry another exchange.
     pub reusable: bool,
 }
 
@@ -143,7 +143,7 @@ pub enum Malformed {
     Values,
     /// A FastCGI application does not take several requests on a connection.
     NotMultiplexed,
-    /// A FastCGI application refused the request, with the reason.
+    /// A FastCGI application refused the request for this reason.
     Refused(&'static str),
     /// Status 101 although the request had no `Upgrade`.
     Upgrade,

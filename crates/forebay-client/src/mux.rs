@@ -25,7 +25,7 @@ pub trait MuxSession {
     fn connect(&mut self, now: Instant);
 
     /// Returns true if the session itself still performs a handshake. No exchange can start before
-    /// its end.
+    /// the handshake ends.
     fn is_connecting(&self) -> bool {
         false
     }
@@ -49,7 +49,8 @@ pub trait MuxSession {
         None
     }
 
-    /// Does what is due at `now`. After that, the caller passes input, which may be empty.
+    /// Handles the timers that are due at `now`. After that, the caller passes input, which may be
+    /// empty.
     fn expire(&mut self, _now: Instant) {}
 
     /// Returns the number of exchanges that may start now.
@@ -119,8 +120,8 @@ pub struct Ended {
     pub result: Result<Answer, StreamError>,
 }
 
-/// End of a connection that the protocol code (the session) finds in received bytes, for example a
-/// TLS alert or a close frame.
+/// End of a connection that the session itself notices, for example from a TLS alert or a close
+/// frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionEnd {
     /// Description of the reason.

@@ -26,7 +26,8 @@ pub struct Raw<S> {
     end: ReplyEnd,
     /// Searches the pattern of `end`.
     finder: Finder<'static>,
-    /// Last bytes of the reply, shorter than the pattern, which may begin it.
+    /// Last bytes of the reply, because the pattern may begin in them. They are always fewer than
+    /// the bytes of the pattern.
     tail: Vec<u8>,
     received: u64,
     keepalive: bool,

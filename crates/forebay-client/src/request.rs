@@ -18,7 +18,7 @@ use crate::ajp::AjpRequest;
 /// Request ID of the only request on a FastCGI connection.
 pub(crate) const ID: u16 = 1;
 
-/// Settings of a gateway that it needs in addition to the HTTP request.
+/// Settings that the conversion needs in addition to the HTTP request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gateway {
     /// Directory of the scripts. If it is `None`, there is no script, and the whole path becomes

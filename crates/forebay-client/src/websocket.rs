@@ -65,8 +65,8 @@ impl WebSocketRequest {
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
 impl<S: Sink> WebSocket<S> {
-    /// Creates the session of a connection that sends `request` repeatedly. If `keepalive` is
-    /// false, each connection carries one exchange.
+    /// Creates a session that sends the message of `request` in each exchange. If `keepalive` is
+    /// false, each exchange needs a new connection.
     pub fn new(request: WebSocketRequest, keepalive: bool, sink: S) -> Self {
         Self {
             request,

@@ -293,7 +293,8 @@ fn fastcgi_mux(streams: usize) -> FastcgiMux<Collected> {
     session.wrote(session.output().len(), Instant::now());
     assert_eq!(read_mux(&mut session, &values("100"), 7), []);
     assert!(!session.is_connecting() && session.take_handshake().is_some());
-    // The application may close the connection after its answer, so requests need another one.
+    // The application may close the connection after its answer, so requests need another
+    // connection.
     assert!(session.capacity() == 0 && session.is_finished());
     session.close(Instant::now());
     session.connect(Instant::now());
@@ -309,7 +310,8 @@ fn requests_on_a_fastcgi_connection_end_in_any_order_and_fail_alone() {
     bytes.extend(record_for(2, 7, b"complaint"));
     bytes.extend(record_for(1, 6, b"1 Made\r\n\r\none"));
     bytes.extend(record_for(3, 6, b"ee"));
-    // A reply with a malformed head. The session aborts it and ignores the rest.
+    // A reply with a malformed head. The session aborts the request and ignores the rest of the
+    // reply.
     bytes.extend(record_for(2, 6, b"no head\r\n\r\n"));
     bytes.extend(record_for(2, 6, b"Status: 200\r\n\r\n"));
     bytes.extend(record_for(3, 3, END));

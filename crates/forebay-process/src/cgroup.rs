@@ -19,7 +19,7 @@ pub struct Cgroup {
 /// Limits of all processes of an application together. `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CgroupLimits {
-    /// Bytes of memory; the kernel kills processes that exceed it.
+    /// Memory in bytes. The kernel kills processes of a group that exceeds it.
     pub memory: Option<u64>,
     /// CPU time in percent of one core.
     pub cpu_percent: Option<u64>,
@@ -135,7 +135,7 @@ impl LimitedCgroup {
         LimitedCgroup(Cgroup { path })
     }
 
-    /// Returns its directory.
+    /// Returns the group's directory.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
@@ -154,8 +154,8 @@ fn make_in(place: &Path, app: &str, limits: CgroupLimits) -> Result<LimitedCgrou
         if !has.split_whitespace().any(|name| name == *controller) {
             return Err(format!("there is no {controller} controller"));
         }
-        // This step fails if another process has enabled the controller already. After a real
-        // error, the next step fails, too.
+        // Ignore an error, because the controller may be enabled already. If it is not, a later
+        // step fails.
         let _ = fs::write(place.join("cgroup.subtree_control"), format!("+{controller}"));
     }
     let name: String =

@@ -9,17 +9,14 @@ use std::time::Duration;
 /// A process, as proc_pid_stat(5) describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stat {
-    /// Process id.
     pub pid: i32,
     /// Id of the parent: the process that started it, or that adopted it since.
     pub parent: i32,
-    /// Name of its program, cut by the kernel.
+    /// Name of its program. The kernel cuts it to 15 bytes.
     pub name: String,
-    /// CPU time.
     pub cpu: Cpu,
     /// CPU time of children that the process has waited for.
     pub cpu_of_children: Cpu,
-    /// Number of threads.
     pub threads: u64,
     /// Resident memory in bytes; 0 for a zombie.
     pub rss: u64,
@@ -32,7 +29,7 @@ impl Stat {
     }
 }
 
-/// Returns all processes below `root`, without `root` and including zombies.
+/// Returns all descendants of `root`, including zombies.
 pub fn descendants(root: i32) -> Vec<Stat> {
     let mut by_parent: HashMap<i32, Vec<Stat>> = HashMap::new();
     for folder in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -60,7 +57,7 @@ pub struct Usage {
     pub cpu: Duration,
 }
 
-/// Returns the resources of a process. They are zero if the process does not exist.
+/// Returns the resources of a process; zero if the process does not exist.
 pub fn usage_of(pid: i32) -> Usage {
     Stat::of(pid).map_or_else(Usage::default, |stat| Usage {
         rss: stat.rss,

@@ -116,7 +116,7 @@ mod tests {
         }
         reaper.forget(Pid::from_child(&forgotten));
         drop(reaper);
-        // The shell has ended, so the signals are sent.
+        // The shell has ended, so it has sent the signals.
         assert!(!watched.wait().unwrap().success());
         assert!(forgotten.try_wait().unwrap().is_none());
         forgotten.kill().unwrap();

@@ -2,9 +2,9 @@
 //! when the guardian's parent ends for any reason.
 //!
 //! Forebay runs itself as guardian. When the guardian's standard input closes, the parent has
-//! ended. The guardian has its own session, so that no signal of a terminal reaches it. It becomes
-//! the parent of orphans, so that even a daemon stays its descendant. If the guardian is killed,
-//! the kernel ends the program.
+//! ended. The guardian has its own session, so that no signal of a terminal reaches it. The
+//! guardian becomes the parent of orphans, so that even a daemon stays its descendant. If the
+//! guardian is killed, the kernel ends the program.
 //!
 //! This module holds the common part of guardians. The callers decide the reports and the order in
 //! which processes end. The callers are [`guard_program`](crate::guard_program) for a program that
@@ -60,10 +60,11 @@ pub enum Wake<O> {
 
 impl<O: Send + 'static> Guardian<O> {
     /// Makes this process a guardian. Runs `read` on a separate thread. `read` passes each order to
-    /// its argument until that returns false, and returns when the parent has closed its end.
+    /// its argument, a function, until the function returns false. `read` also returns when the
+    /// parent has closed its end.
     pub fn new(read: impl FnOnce(&dyn Fn(O) -> bool) + Send + 'static) -> io::Result<Self> {
-        // Ignore an error: it only means that this process leads a process group, which gets no
-        // signals of other terminals anyway.
+        // Ignore an error: `setsid` fails only if this process leads a process group. Such a
+        // process gets no signals of other terminals anyway.
         let _ = setsid();
         set_child_subreaper(Some(getpid()))?;
         let (sender, wakes) = mpsc::channel();

@@ -1,23 +1,23 @@
 //! A small process that stays root and starts applications under their own users, for a gateway
 //! that has dropped root (as in OpenSSH's privilege separation).
 //!
-//! The gateway runs as the `user` of `[server]`, so that scripts with other users cannot signal it.
-//! It therefore cannot start processes as those users. Before it drops root, it starts the helper
-//! (`forebay __helper`) with the users of the configuration, which never include root and never
-//! change.
+//! The gateway runs as the `user` of `[server]`, so that scripts that run as other users cannot
+//! signal it. The gateway therefore cannot start processes as those users. Before the gateway drops
+//! root, it starts the helper (`forebay __helper`) with the users of the configuration. These users
+//! never include root, and never change.
 //!
-//! An attacker who controls the gateway can start programs as these users, and nothing else as
-//! root. The helper therefore checks each message. Environment and directory apply only after the
-//! change of user: `LD_PRELOAD` would otherwise run code as root.
+//! The helper checks each message, so that an attacker who controls the gateway gains only the
+//! rights of these users. Environment and directory apply only after the change of user:
+//! `LD_PRELOAD` would otherwise run code as root.
 //!
 //! For a program that listens by itself, the helper starts a guardian, and makes the program's
 //! private directory (`helper/room.rs`). The guardian stays root, so that the program's user cannot
 //! kill it.
 //!
 //! Each request to the helper contains a socket, over which the helper reports the start and the
-//! end of the process. If the gateway writes to this socket or closes it, the helper kills the
-//! process group. When the helper ends, its processes end as well, except guardians, which depend
-//! only on the gateway.
+//! end of the process. Over this socket, the gateway also sends orders: to kill the process group,
+//! or to reap the process. If the gateway closes the socket, the helper kills the group. When the
+//! helper ends, its processes end as well, except guardians, which depend only on the gateway.
 
 mod child;
 mod message;
@@ -188,8 +188,8 @@ impl Helper {
 
     /// Sends a request to start a program that listens by itself. The started child is the
     /// program's guardian. The helper writes `files` into the room. If `listens` is true, the
-    /// helper opens the listening socket, which replaces descriptor 1 and which the program
-    /// inherits.
+    /// helper opens the listening socket. The socket replaces descriptor 1, and the program
+    /// inherits it.
     ///
     /// # Errors
     /// Fails if the helper has ended, or if the request is too large.
@@ -253,7 +253,7 @@ impl HelpedRoom {
     }
 }
 
-/// Returns true if processes of both have the same rights.
+/// Returns true if processes of both identities have the same rights.
 fn is_same(one: &Identity, other: &Identity) -> bool {
     (&one.user, one.group, one.alone) == (&other.user, other.group, other.alone)
 }

@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User, initgroups, setgid, setgroups, setuid};
 use std::ffi::{CString, OsString};
 
-/// A user and a group, looked up.
+/// A user and a group, with their ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The user, and its name for the lookup of its groups.
@@ -70,7 +70,7 @@ impl Identity {
             }
             setgid(group)?;
         }
-        // The user is set last, because this removes the right to do the other steps.
+        // Set the user last, because a user other than root may not set groups.
         match &self.user {
             Some((uid, _)) => setuid(Uid::from_raw(*uid)),
             None => Ok(()),

@@ -26,7 +26,7 @@ use std::process::{Command, ExitCode, Stdio};
 pub const MAY_BE_MEASURED: &str = "FOREBAY_MAY_BE_MEASURED";
 /// The file from which `__launch` reads the program's environment.
 const ENVIRONMENT: &str = "/proc/self/fd/4";
-/// Exit code of a shell for a command that was not found or could not be run.
+/// Exit code if the program cannot be run, as a shell returns it for an unknown command.
 const CANNOT_RUN: u8 = 127;
 /// The first descriptor after the standard ones, as in systemd's socket activation.
 const FIRST_INHERITED: i32 = 3;
@@ -36,7 +36,6 @@ const FIRST_INHERITED: i32 = 3;
 pub struct Launch {
     /// Process id of the parent. If present, the kernel kills the program when the parent ends.
     pub parent: Option<i32>,
-    /// Limits of the program.
     pub limits: ProcessLimits,
     /// The program's soft limit on open files. Forebay has raised its own limit.
     pub files: Option<u64>,
@@ -46,7 +45,8 @@ pub struct Launch {
     pub cgroup_is_optional: bool,
     /// Cores to run on. Empty if the program may keep its present cores.
     pub cpus: Vec<usize>,
-    /// If present, descriptor 0 is a listening socket that becomes descriptor 3, with this name.
+    /// If present, descriptor 0 is a listening socket that becomes descriptor 3.
+    /// `SERVER_STARTER_PORT` then contains this name.
     pub inherit: Option<OsString>,
     /// True if descriptor 0 is a listening socket and stays descriptor 0.
     pub stdin: bool,
@@ -89,7 +89,6 @@ const NAMES: [(&str, Resource); 5] = [
 ];
 
 impl ProcessLimits {
-    /// Returns true if there is no limit.
     pub fn is_empty(&self) -> bool {
         *self == ProcessLimits::default()
     }
@@ -122,7 +121,7 @@ impl Launch {
         }
     }
 
-    /// Returns true if a process needs this step.
+    /// Returns true if a process needs `__launch`.
     pub fn is_needed(&self) -> bool {
         !self.limits.is_empty() || self.cgroup.is_some() || self.group.is_some()
     }

@@ -16,7 +16,7 @@ pub struct Launcher {
     cgroup: Option<LimitedCgroup>,
 }
 
-/// The description of a [`Launcher`].
+/// The settings of a [`Launcher`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LaunchSpec {
     /// The user, by name.
@@ -40,19 +40,19 @@ impl Launcher {
         Ok(Launcher { identity, limits: spec.limits, cgroup })
     }
 
-    /// Checks that user and group exist, for any calling process.
+    /// Checks that user and group exist. Any process may call this.
     pub fn check(name: &str, spec: &LaunchSpec) -> Result<(), StartError> {
         Identity::look_up(name, spec.user.as_deref(), spec.group.as_deref()).map(drop)
     }
 
-    /// Returns the command that becomes `program`.
+    /// Returns the command of the process that becomes `program`.
     pub fn command(&self, program: &OsStr) -> Command {
         let launch = self.launch(program);
         if launch.is_needed() { launch.command() } else { Command::new(program) }
     }
 
-    /// Returns the helper that has to start `program`, and its launch. Returns `None` if this
-    /// process can start it.
+    /// Returns the helper that has to start `program`, and the launch for it. Returns `None` if
+    /// this process can start it.
     pub fn helped(&self, program: &OsStr) -> Option<(&'static Helper, Launch)> {
         let helper = self.identity.as_ref()?.helper()?;
         let files = found_descriptors().filter(|_| !self.limits_files());

@@ -2,7 +2,7 @@
 //!
 //! A script may write anything, or forward text of a client. Bytes that control a terminal (ESC,
 //! CR) or that end a text early (NUL) would forge or hide lines of the log. So these bytes are
-//! escaped, by the function that the access log also uses. A line without end is cut.
+//! escaped, by the function that the access log also uses. A line that is too long is cut.
 
 use std::io::Write;
 

@@ -1,11 +1,11 @@
 //! The processors that this process may use, and threads that are pinned to one of them.
 //!
 //! It costs several times as much to wake a process on another processor as on the same one. On a
-//! virtual machine, a ping-pong costs 28 us of CPU between two processors, and 6 us on one. On a
-//! nested virtual machine, it costs 73 us between two processors. Therefore each serving thread is
-//! pinned to a processor, together with the process that it wakes at every request. Forebay never
-//! leaves the processors found at the start: `taskset`, a service manager or a container has chosen
-//! them.
+//! virtual machine, a message to another process and back costs 28 us of CPU between two
+//! processors, and 6 us on one. On a nested virtual machine, such a message costs 73 us between two
+//! processors. Therefore each serving thread is pinned to a processor, together with the process
+//! that it wakes at every request. Forebay never leaves the processors found at the start:
+//! `taskset`, a service manager or a container has chosen them.
 
 use std::cell::Cell;
 use std::io;
@@ -17,7 +17,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 static FOUND: OnceLock<Option<CpuSet>> = OnceLock::new();
 
 thread_local! {
-    /// The processor of this thread.
+    /// The processor to which this thread is pinned.
     static KEPT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
@@ -26,8 +26,8 @@ pub fn record_processors() {
     let _ = FOUND.set(sched_getaffinity(None).ok());
 }
 
-/// Returns processors for threads that are pinned to one each. Returns none if `threads` is 1 or
-/// differs from the number of processors: the kernel should then move the threads to free
+/// Returns a processor for each thread that is to be pinned. Returns no processor if `threads` is 1
+/// or differs from the number of processors: the kernel should then move the threads to free
 /// processors.
 pub fn processors_for(threads: usize) -> Vec<usize> {
     let Some(Some(found)) = FOUND.get() else { return Vec::new() };

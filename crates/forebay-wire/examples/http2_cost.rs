@@ -6,8 +6,8 @@
 //!     target/release/examples/http2_cost decode-head|decode-first|encode-head|exchange
 //! ```
 //!
-//! Each workload runs about 1,000 times. `decode-head` first decodes three heads, because a
-//! connection also fills its HPACK table first.
+//! Each workload runs about 1,000 times. `decode-head` first decodes three other heads, which fill
+//! the HPACK table.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -39,12 +39,13 @@ pub fn rank_codings(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
     found.into_iter().map(|(_, index)| index).collect()
 }
 
-/// Returns the indices of all languages in `offered`, with the client's preferred ones first (RFC
-/// 4647 section 3.4). Tags are compared without regard to case.
+/// Returns the indices of all languages in `offered`, with the client's preferred languages first
+/// (RFC 4647 section 3.4). Tags are compared without regard to case.
 ///
-/// The range `de` accepts the tag `de-ch`, and the range `de-ch` also accepts the tag `de`. The
-/// client's weights determine the order, then the client's order. Languages that the client does not
-/// mention follow in the order of `offered`. Languages with the weight 0 come last.
+/// If the client names `de`, the offered tag `de-ch` matches. If the client names `de-ch`, the
+/// offered tag `de` also matches. The client's weights determine the order. Languages of equal
+/// weight are in the client's order. Languages that the client does not mention follow in the order
+/// of `offered`. Languages with the weight 0 come last.
 pub fn rank_languages(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
     let place = |tag: &str| {
         let fits = |(at, &(range, weight)): (usize, &Accepted<'_>)| {
@@ -52,7 +53,7 @@ pub fn rank_languages(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize>
             let is_start = range[..length].eq_ignore_ascii_case(&tag[..length]);
             let follows = |text: &[u8]| matches!(text.get(length), None | Some(b'-'));
             let is_like = is_start && follows(range) && follows(tag);
-            // The most specific range decides about a tag.
+            // The client's most specific element decides about a tag.
             let rank = match () {
                 () if range == b"*" => 0,
                 () if is_like && range.len() > tag.len() => 1,

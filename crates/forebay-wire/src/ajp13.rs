@@ -27,10 +27,10 @@ pub use send::{SendHeaders, append_body_chunk, append_end, append_get_body_chunk
 
 /// Length of a packet's header in bytes.
 pub const HEADER: usize = 4;
-/// Minimum of the configurable packet size, in bytes with the header. This is also Tomcat's
+/// Smallest packet size that can be configured, in bytes with the header. It is also Tomcat's
 /// default.
 pub const LEAST_PACKET: usize = 8192;
-/// Maximum of the configurable packet size, in bytes with the header.
+/// Largest packet size that can be configured, in bytes with the header.
 pub const MOST_PACKET: usize = 65_536;
 /// Maximum number of fields in a head, as in Tomcat.
 pub const MOST_FIELDS: usize = 100;

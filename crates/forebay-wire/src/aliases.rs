@@ -1,4 +1,4 @@
-//! Names of parameters and cookies that some application takes for another name.
+//! Finds parameters and cookies whose name an application may read as another name.
 //!
 //! Applications decode names differently:
 //!
@@ -8,8 +8,8 @@
 //! - ASP.NET ignores the case of names. Spring reads `!a` as the default value of `a`.
 //! - Perl and older versions of Python also end a parameter at a semicolon.
 //!
-//! A rule for one name must apply to all of these names, because Forebay does not know the
-//! application.
+//! Forebay does not know how the application decodes. So a rule for a name must apply to every name
+//! that some application reads as this name.
 
 use std::borrow::Cow;
 
@@ -58,7 +58,7 @@ fn named<'q>(
         .filter(move |pair| may_be(pair.name, name))
 }
 
-/// Several values of one name, so that applications may read different ones.
+/// Error: the query has several values for a name, and applications may read different ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ambiguous;
 
@@ -82,8 +82,8 @@ fn is_plain(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.".contains(byte)
 }
 
-/// Returns true if `name` begins with `prefix`, without regard to case, and to `_` and the
-/// characters that become `_`.
+/// Returns true if `name` begins with `prefix`. Ignores case, and reads `.`, `[`, `]` and a space
+/// as `_`.
 fn begins_alike(name: &[u8], prefix: &[u8]) -> bool {
     let fold = |byte: &u8| match byte {
         b'.' | b' ' | b'[' | b']' => b'_',
@@ -104,7 +104,7 @@ fn readings(given: &[u8]) -> Option<[Vec<u8>; 2]> {
     let end = memchr::memchr(0, &decoded).unwrap_or(decoded.len());
     let mut name: Cow<'_, [u8]> = Cow::Borrowed(&decoded[..end]);
     if !name.is_ascii() {
-        // Some letters beyond ASCII become ASCII letters in another case, such as the Kelvin sign.
+        // Some letters beyond ASCII, such as the Kelvin sign, become ASCII when their case changes.
         let text = String::from_utf8_lossy(&name);
         let folded = text.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase);
         name = Cow::Owned(folded.collect::<String>().into_bytes());

@@ -26,7 +26,7 @@ pub enum CgiError {
     ContentLength,
     /// The head exceeds the limit of its size or of its number of fields.
     TooLarge,
-    /// The output ended before the blank line.
+    /// The output ended before the blank line that ends the head, or before the end of the body.
     Premature,
 }
 

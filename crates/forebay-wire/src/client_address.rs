@@ -6,8 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 /// Address of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientAddress {
-    /// An IP address with its port. The port is 0 if a proxy reported the address in a field. A
-    /// PROXY header also reports the port.
+    /// An IP address with its port. The port is 0 if a proxy reported the address in a field such
+    /// as `X-Forwarded-For`, because such a field contains no port. A PROXY header contains the
+    /// port.
     Ip(SocketAddr),
     /// No IP address: the client connected over a Unix socket, and no trusted proxy reported its
     /// address.

@@ -1,12 +1,13 @@
 //! Finds the server name (SNI) in a TLS ClientHello, without taking part in the handshake.
 //!
-//! Records are those of RFC 8446 section 5.1, the message is that of section 4.1.2, and the name is
-//! that of RFC 6066 section 3. A server that gets the same bytes must find the same name.
-//! Therefore every message that two implementations could read differently is refused.
+//! Specifications: RFC 8446 section 5.1 (records) and section 4.1.2 (message), and RFC 6066 section
+//! 3 (name). The server that gets these bytes from Forebay must find the same name. Therefore, a
+//! message that two implementations could read differently is refused.
 
 use std::fmt;
 
-/// Maximum size of the records with a ClientHello in bytes. Clients send less than 2 kB.
+/// Maximum total size, in bytes, of the records that contain a ClientHello. Clients send less than
+/// 2 kB.
 pub const LARGEST: usize = 16 * 1024;
 
 /// A whole ClientHello.
@@ -55,7 +56,8 @@ impl HelloReader {
     /// Reads more of the ClientHello. `bytes` are all bytes of the connection so far. Returns
     /// `None` until the message is complete. Bytes after its last record are ignored.
     pub fn read(&mut self, bytes: &[u8]) -> Result<Option<ClientHello>, HelloError> {
-        // Each record is copied once, so that a client that sends single bytes causes no more work.
+        // Each record is copied once, so that a client that sends single bytes causes no extra
+        // work.
         while let Some(fragment) = self.next_fragment(bytes)? {
             self.at += HEADER + fragment.len();
             if self.at > LARGEST {
@@ -71,7 +73,7 @@ impl HelloReader {
 
     fn next_fragment<'a>(&self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, HelloError> {
         next_fragment(&bytes[self.at..]).map_err(|error| match error {
-            // The first record was one of TLS, so the connection is broken.
+            // The first record was valid TLS, so this is malformed TLS and not another protocol.
             HelloError::NotTls if self.at > 0 => HelloError::Malformed,
             error => error,
         })

@@ -156,8 +156,8 @@ impl Fields {
         self.entries.push(entry);
     }
 
-    /// Joins the values of all fields with this name. The result replaces the first of these
-    /// fields.
+    /// Joins the values of all fields with this name into the first of these fields, and removes
+    /// the others.
     pub(crate) fn join(&mut self, name: &[u8], separator: &[u8]) {
         let start = self.bytes.len();
         for entry in &self.entries {
@@ -181,7 +181,8 @@ impl Fields {
         });
     }
 
-    /// Removes the first `count` entries. Other spans may still refer to their bytes.
+    /// Removes the first `count` entries. Their bytes remain, because other spans may refer to
+    /// them.
     pub(crate) fn drop_first(&mut self, count: usize) {
         self.entries.drain(..count);
     }

@@ -18,7 +18,8 @@ pub enum Dialect {
     #[default]
     Whatwg,
     /// The rules of Plack with `WWW::Form::UrlEncoded`: `;` also separates pairs. One space at the
-    /// start or after a separator is skipped. An empty pair is a pair of empty strings.
+    /// start or after a separator is skipped. An empty pair is not skipped: its name and value are
+    /// empty.
     Plack,
 }
 

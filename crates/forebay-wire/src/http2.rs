@@ -2,8 +2,8 @@
 //!
 //! [`Connection`] converts received bytes to events, and method calls to bytes for the peer. The
 //! server, the upstream connections and the load generator use it. The [`frame`]s, [`hpack`] and
-//! the rules for heads (pseudo-fields and fields of a message) are usable without it. Heads are
-//! decoded directly into [`Fields`](crate::fields::Fields).
+//! the rules for heads (pseudo-fields and fields of a message) are usable without a connection.
+//! Heads are decoded directly into [`Fields`](crate::fields::Fields).
 //!
 //! Sockets, timers and the processing of requests are outside this module.
 

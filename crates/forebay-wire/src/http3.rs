@@ -7,9 +7,9 @@
 //! rules. Field sections refer only to the static table, because the settings allow no dynamic
 //! table. No stream therefore waits for another, and no table of a peer occupies memory.
 //!
-//! The crate `h3` is not used for three reasons. The crate buffers frames up to the length that the
-//! sender announces, and checks limits only afterwards. It does not report when a client abandons a
-//! request. It returns fields in a map, which lacks details that our checks need.
+//! There are three reasons not to use the crate `h3`. The crate buffers frames up to the length
+//! that the sender announces, and checks limits only afterwards. It does not report when a client
+//! abandons a request. It returns fields in a map, which lacks details that our checks need.
 //!
 //! QUIC, flow control and the processing of requests are outside this module.
 

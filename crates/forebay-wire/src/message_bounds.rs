@@ -3,14 +3,14 @@
 //! A relay may add a close frame only between two messages. Extensions may use the reserved bits, so
 //! these are ignored.
 
-/// Position in the frames of a server.
+/// Position in the stream of frames that a server sends.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessageBounds {
     /// The bytes of an incomplete frame header.
     head: [u8; 10],
     /// Number of bytes in `head`.
     length: usize,
-    /// Number of bytes that follow in the payload.
+    /// Number of bytes of the payload that have not arrived.
     left: u64,
     /// True after a fragment that is not the last one of its message.
     is_in_message: bool,
@@ -106,7 +106,7 @@ mod tests {
         // Nothing may follow the server's own close frame, or a masked frame.
         assert_eq!(bounds(&[0x88, 2, 3, 0xe8]), [0]);
         assert_eq!(bounds(&[0x81, 0x80, 0, 0, 0, 0]), [0]);
-        // The largest length ends no message.
+        // After one byte, a frame of the largest length has not ended.
         assert_eq!(bounds(&[0x82, 127, 255, 255, 255, 255, 255, 255, 255, 255, 1]), [0]);
     }
 }

@@ -265,9 +265,9 @@ impl FormDecoder {
         Ok(DecodedPart { consumed: 0, event: Event::More })
     }
 
-    /// Handles the blank line after a head. In a part without content, the delimiter may follow the
-    /// head at once. The CRLF of the blank line is then a part of the delimiter (RFC 2046 section
-    /// 5.1.1). Otherwise the content starts after the blank line.
+    /// Handles the blank line after a head. In a part without content, the delimiter may directly
+    /// follow the head. The CRLF of the blank line is then a part of the delimiter (RFC 2046
+    /// section 5.1.1). Otherwise the content starts after the blank line.
     fn blank(&mut self, input: &[u8]) -> DecodedPart {
         let delimiter = self.delimiter.needle();
         if input.starts_with(delimiter) {

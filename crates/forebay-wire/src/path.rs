@@ -19,7 +19,7 @@ pub enum PathError {
     Parameters,
     /// Dot segment next to a disguised slash, such as `/..%2f`.
     HiddenDots,
-    /// Disguised slash, if the configuration rejects disguised slashes.
+    /// Disguised slash (`%2F`, `%5C` or a backslash), if the configuration rejects it.
     EncodedSlash,
 }
 
@@ -67,7 +67,8 @@ pub fn normalize(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
 /// is removed, and the path is percent-decoded once. `slashes` decides if repeated slashes are
 /// merged. Dot segments are removed.
 ///
-/// An escaped slash stays `%2F`, because it is data within a segment. No file name can contain it.
+/// An escaped slash stays `%2F`, because it is data within a segment. No file name can contain a
+/// slash.
 pub fn normalize_with(target: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> Result<(), PathError> {
     let path = without_query(target);
     let start = out.len();

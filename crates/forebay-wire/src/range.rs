@@ -24,8 +24,8 @@ pub enum Ranges {
 
 /// Parses the value of a `Range` field for a representation of `length` bytes.
 ///
-/// More than `most` ranges, and ranges that overlap, are an attack or a mistake. The function then
-/// returns [`Ranges::Whole`], so a reply never contains a byte twice.
+/// More than `most` ranges, and ranges that overlap, are an attack or a mistake. For them, the
+/// function returns [`Ranges::Whole`], so a reply never contains a byte twice.
 pub fn parse(value: &[u8], length: u64, most: usize) -> Ranges {
     let Some(list) = str::from_utf8(value).ok().and_then(|text| text.strip_prefix("bytes=")) else {
         return Ranges::Whole;

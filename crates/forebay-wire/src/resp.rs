@@ -5,7 +5,7 @@
 
 /// Maximum number of values in a reply.
 const MOST_VALUES: usize = 1 << 16;
-/// Maximum depth of arrays. Streams (`XREAD`) need four.
+/// Maximum depth of arrays. Replies about Redis streams (`XREAD`) need four.
 const DEEPEST: u32 = 6;
 /// Maximum length of a line: of a number, a status or an error.
 const LONGEST_LINE: usize = 1024;
@@ -128,7 +128,7 @@ impl<'a> RespReader<'a> {
             return Ok(Some(RespValue::Nil));
         }
         let length = usize::try_from(length).map_err(|_| RespError::BadNumber)?;
-        // Fail before the bytes arrive, so that nothing collects them.
+        // Fail before the bytes arrive, so that the caller does not collect them.
         if length > self.limit.saturating_sub(self.at) {
             return Err(RespError::TooLarge);
         }

@@ -9,10 +9,10 @@ use crate::path;
 /// File that a field of a reply names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamedFile {
-    /// File of `X-Accel-Redirect`: a percent-encoded path, always relative to the directory of the
-    /// files.
+    /// File of `X-Accel-Redirect`: a percent-encoded path, always relative to the configured
+    /// directory.
     Uri(Vec<u8>),
-    /// File of `X-Sendfile`: a file name, absolute or relative to the directory of the files.
+    /// File of `X-Sendfile`: a file name, absolute or relative to the configured directory.
     File(Vec<u8>),
 }
 
@@ -35,7 +35,7 @@ pub fn find(lines: &[u8]) -> Option<(NamedFile, Vec<u8>)> {
 }
 
 /// Removes the lines of `out` from position `start` that only concern a gateway: `X-Accel-*` and
-/// `X-Sendfile`. They contain file names and other details that clients must not see.
+/// `X-Sendfile`. These fields contain file names and other details that clients must not see.
 pub fn strip(out: &mut Vec<u8>, start: usize) {
     let lines = &out[start..];
     let mut starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', lines).map(|at| at + 1));

@@ -2,13 +2,13 @@
 
 /// Length of a `traceparent` of version 00.
 const LENGTH: usize = 55;
-/// Maximum length of a `tracestate` that is passed on. Longer ones are dropped, which the
+/// Maximum length of a `tracestate` that is passed on. A longer `tracestate` is dropped, which the
 /// specification permits.
 const LONGEST_STATE: usize = 512;
 /// Maximum number of members of a `tracestate`.
 const MOST_MEMBERS: usize = 32;
 
-/// A `traceparent`: the trace of a request, and the span of its sender.
+/// A `traceparent`: the trace of a request, and the span of the request's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     /// Identifier of the trace; not zero.

@@ -3,8 +3,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Returns the addresses of one field's value from the right. An element that is not an address
-/// yields `None`. The caller must not trust the elements to the left of such an element.
+/// Returns the addresses of one field's value, from right to left. An element that is not an
+/// address yields `None`. The caller must not trust the elements to the left of such an element.
 pub fn addresses(value: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
     value.rsplit(|&b| b == b',').map(address)
 }

@@ -1,5 +1,5 @@
 //! Tests of AJP packets. Each role reads the packets that the other role writes, in pieces of any
-//! size, and rejects all other packets.
+//! size, and rejects invalid packets.
 
 use forebay_wire::ajp13::*;
 use proptest::prelude::*;

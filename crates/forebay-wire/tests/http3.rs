@@ -406,7 +406,7 @@ fn a_client_reads_what_servers_send_and_servers_read_a_client() {
     for (bytes, code) in [
         (&[1][..], ErrorCode::ID_ERROR),
         (&[0, 4, 0, 3, 1, 0], ErrorCode::ID_ERROR),
-        // The value of this GOAWAY is no stream of a client.
+        // The value of this GOAWAY is not the identifier of a client's stream.
         (&[0, 4, 0, 7, 1, 5], ErrorCode::ID_ERROR),
         (&[0, 4, 0, 13, 1, 3], ErrorCode::FRAME_UNEXPECTED),
         (&[0, 4, 0, 0x80, 0x0f, 0x07, 0x00, 1, 0], ErrorCode::FRAME_UNEXPECTED),

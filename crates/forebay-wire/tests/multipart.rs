@@ -158,7 +158,7 @@ fn text_around_the_parts_is_ignored() {
         assert_eq!(outcome(around.as_bytes(), LIMITS), Ok(vec!["a: x".into()]), "{around:?}");
     }
     // The form contains white space that a gateway has added after a delimiter. Its first part has
-    // neither content nor a line for it.
+    // no content, and no line for the content.
     let padded = format!("--B \t\r\n{A}\r\n\r\n--B\t\r\n{A}\r\n\r\nx\r\n--B--");
     assert_eq!(outcome(padded.as_bytes(), LIMITS), Ok(vec!["a: ".into(), "a: x".into()]));
 }

@@ -1,4 +1,4 @@
-//! Tests of SCGI heads: an encoded head is decoded again, and all other heads are rejected.
+//! Tests of SCGI heads: an encoded head is decoded again, and invalid heads are rejected.
 
 use forebay_wire::cgi::Sink;
 use forebay_wire::scgi::*;

@@ -1,4 +1,4 @@
-//! Stored replies: their counts, and their removal, which requires `admin_token`.
+//! Stored replies: their counts, and their removal. Over TCP, a removal requires `admin_token`.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::request::{AdminRequest, Method};
 use super::{Admin, AdminAnswer, family};
 
-/// Counts of the store at one moment.
+/// Counts of the store of replies at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheRow {
     /// Resources with stored replies.

@@ -14,20 +14,20 @@ use super::connection::AdminConnection;
 use super::request::{AdminRequest, BodyFault, Method};
 use super::{Admin, AdminAnswer};
 
-/// Maximum bytes of a configuration: that of a configuration file.
+/// Maximum size of a configuration in bytes, as for a configuration file.
 const LONGEST_TEXT: usize = 4 * 1024 * 1024;
 
-/// Maximum bytes of other bodies.
+/// Maximum size of other bodies in bytes.
 const LONGEST_ORDER: usize = 64 * 1024;
 
-/// A change that the administrator wants, and who wants it.
+/// A change that the administrator wants, and the client that asks for it.
 #[derive(Clone, Debug)]
 pub struct ChangeOrder {
     /// The client, for the log.
     pub by: String,
-    /// The change applies only if the running configuration has this number. `None`: to any.
+    /// The change applies only if the running configuration has this number. `None`: it applies to
+    /// any configuration.
     pub generation: Option<u64>,
-    /// The change.
     pub change: AdminChange,
 }
 
@@ -38,7 +38,6 @@ pub enum AdminChange {
     Reload,
     /// Replaces the configuration with this text.
     Replace(String),
-    /// Changes a backend.
     Backend(BackendChange),
     /// Closes or opens a site.
     Maintenance(MaintenanceChange),
@@ -46,7 +45,6 @@ pub enum AdminChange {
     Reset,
 }
 
-/// A change of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendChange {
     /// Address of the backend.
@@ -116,7 +114,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// Returns the reason for an answer with this status.
+    /// Creates a refusal with this status and message.
     pub fn new(status: u16, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
@@ -161,7 +159,7 @@ impl Admin {
         })
     }
 
-    /// Returns the settings that run, without secrets.
+    /// Returns the settings of the running configuration, without secrets.
     fn plan(&self) -> AdminAnswer {
         let (generation, settings) = self.control.settings();
         let settings = settings.iter().map(
@@ -236,7 +234,6 @@ fn read_body(
     })
 }
 
-/// Reads a JSON object.
 fn read_object(
     request: &mut AdminRequest,
     connection: &mut AdminConnection,
@@ -246,7 +243,7 @@ fn read_object(
     object(&body).map_err(|why| refuse(400, &why))
 }
 
-/// Returns the settings in a list of objects.
+/// Reads settings from a JSON list of objects.
 fn settings(value: &Value) -> Option<Vec<Setting>> {
     let of = |value: &Value| {
         let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());

@@ -9,7 +9,6 @@ use std::time::Duration;
 use forebay_net::listen::Listener;
 use rustix::net::sockopt::socket_peercred;
 
-/// A connection with a client.
 pub enum AdminConnection {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -35,7 +34,6 @@ impl fmt::Display for Peer {
 }
 
 impl AdminConnection {
-    /// Accepts a connection.
     pub fn accept(listener: &Listener) -> io::Result<Self> {
         match listener {
             Listener::Tcp(listener) => Ok(Self::Tcp(listener.accept()?.0)),

@@ -1,4 +1,5 @@
-//! The page of one application, and the restart of its processes, which requires `admin_token`.
+//! The page of one application, and the restart of its processes. Over TCP, a restart requires
+//! `admin_token`.
 
 use std::fmt::Write as _;
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! Lost log lines and exported traces.
+//! Metrics of lost log lines and of exported traces.
 
 use std::fmt::Write;
 

@@ -15,7 +15,6 @@ pub struct MirrorRow {
     pub route: usize,
     /// Line at which the route begins; 0 without a file.
     pub line: usize,
-    /// The numbers of copies.
     pub counts: MirrorCounts,
 }
 
@@ -32,7 +31,7 @@ pub struct MirrorCounts {
     pub timed_out: u64,
     /// Requests that were not copied because of a limit on copies, or an incomplete body.
     pub dropped: u64,
-    /// Requests that were not copied because of their body.
+    /// Requests that were not copied, because their body is too large.
     pub too_large: u64,
 }
 

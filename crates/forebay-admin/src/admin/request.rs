@@ -14,7 +14,7 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Time limit for a client to send a body.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Maximum bytes of a form.
+/// Maximum size of a form in bytes.
 const LONGEST_FORM: usize = 4096;
 
 /// A request of the administrator.
@@ -29,7 +29,7 @@ pub struct AdminRequest {
     pub accepts_html: bool,
     /// Token of `Authorization: Bearer TOKEN`. Empty without a token.
     pub bearer: String,
-    /// Token in a small form. Empty without a token.
+    /// Token in the form of the body. Empty without a token.
     pub form_token: String,
     /// Media type of the body, in lower case, without parameters.
     pub content_type: String,
@@ -140,7 +140,7 @@ fn token(value: &str) -> Option<String> {
 /// Returns true if a browser says that a page of another site sends the request.
 fn is_cross_site(origin: Option<&str>, fetch_site: Option<&str>, authority: &[u8]) -> bool {
     let is_foreign = |origin: &str| {
-        // `null` is the origin of a page in a sandbox.
+        // `null` is the origin of a page in a sandbox. It counts as another site.
         let host = origin.split_once("://").map(|(_, host)| host);
         host.is_none_or(|host| !host.as_bytes().eq_ignore_ascii_case(authority))
     };
@@ -161,7 +161,6 @@ impl AdminRequest {
         String::from_utf8(forms::decode(value).into_owned()).ok()
     }
 
-    /// Reads the body.
     pub fn body(
         &mut self,
         connection: &mut AdminConnection,

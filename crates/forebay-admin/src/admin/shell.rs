@@ -17,7 +17,7 @@ pub fn secured(page: String) -> AdminAnswer {
         .with("Referrer-Policy", "no-referrer")
 }
 
-/// Returns the beginning of a page. `more` follows in its head.
+/// Returns the beginning of a page. `more` is added to its head.
 pub fn head(title: &str, more: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\

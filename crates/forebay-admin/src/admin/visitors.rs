@@ -60,7 +60,7 @@ impl Visitor {
         }
     }
 
-    /// Records that the request is carried out.
+    /// Records that the thread carries out the request. `admit` then does not end the connection.
     pub fn is_served(&self) {
         self.visitors.lock().waiting.remove(&self.number);
     }
@@ -99,7 +99,7 @@ mod tests {
             client.is_served();
         }
         assert!(admit().is_none());
-        // The thread of the connection that gave way ends.
+        // The thread of the ended connection finishes.
         drop(admitted.drain(1..3));
         assert!(admit().is_some());
         let mut is_ended = |index: usize| matches!(peers[index].read(&mut [0]), Ok(0));

@@ -23,7 +23,6 @@ pub struct Http3Config {
     server_name: String,
 }
 
-/// QUIC connection.
 pub(super) struct Quic {
     endpoint: Endpoint,
     handle: ConnectionHandle,
@@ -32,7 +31,7 @@ pub(super) struct Quic {
     pub output: Vec<u8>,
     begun: Instant,
     pub is_established: bool,
-    /// Time that the handshake took, until the caller takes it.
+    /// Time that the handshake took; `None` after the caller has taken the value.
     pub handshake: Option<Duration>,
 }
 
@@ -114,7 +113,7 @@ impl Quic {
         }
     }
 
-    /// Returns the next event of a stream. It is an error if the connection has ended.
+    /// Returns the next event of a stream. Fails if the connection has ended.
     pub fn poll(&mut self, now: Instant) -> Result<Option<StreamEvent>, SessionEnd> {
         loop {
             match self.connection.poll() {
@@ -133,7 +132,8 @@ impl Quic {
     /// Creates the next datagram, if there is none yet and there is something to send.
     pub fn prepare(&mut self, now: Instant) {
         if self.output.is_empty() {
-            // The result also describes the datagram, but only for sockets without a connection.
+            // The result contains the datagram's destination, which a connected socket does not
+            // need.
             let _ = self.connection.poll_transmit(now, 1, &mut self.output);
             self.exchange_events();
         }

@@ -43,7 +43,8 @@ pub struct Starting {
     status: OwnedFd,
 }
 
-/// A child of the helper. Dropping it before it is reaped kills its process group.
+/// A child of the helper. Dropping this value before the child is reaped kills the child's process
+/// group.
 #[derive(Debug)]
 pub struct HelpedChild {
     pid: Pid,
@@ -52,7 +53,7 @@ pub struct HelpedChild {
 }
 
 impl Child {
-    /// Returns its process id.
+    /// Returns the process id.
     pub fn pid(&self) -> Pid {
         match self {
             Child::Own(pid) => *pid,
@@ -156,12 +157,13 @@ fn failure(bytes: &[u8]) -> io::Error {
 }
 
 impl HelpedChild {
-    /// Returns its process id.
+    /// Returns the process id.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Returns the exit status if the helper has reported it. The socket is readable then.
+    /// Returns the exit status if the helper has reported it. The status socket is readable after
+    /// the report.
     pub fn ended(&self) -> io::Result<Option<ExitStatus>> {
         if let Some(status) = self.ended.get() {
             return Ok(Some(*status));
@@ -183,13 +185,14 @@ impl HelpedChild {
         self.order(REAP);
     }
 
-    /// Returns a second descriptor of the socket. It becomes readable when the process has ended.
+    /// Returns a second descriptor of the status socket, which becomes readable when the process
+    /// has ended.
     pub fn readable_at_end(&self) -> io::Result<OwnedFd> {
         self.status.try_clone()
     }
 
     fn order(&self, order: u8) {
-        // Ignore a failure: if the helper has ended, so have its processes.
+        // Ignore a failure: if the helper has ended, its processes have ended, too.
         let _ = send(&self.status, &[order], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
 }

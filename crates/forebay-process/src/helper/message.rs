@@ -18,7 +18,8 @@ pub(super) const MOST_DESCRIPTORS: usize = 5;
 const LAUNCH: u8 = b'L';
 const GROUP: u8 = b'G';
 const PROGRAM: u8 = b'P';
-/// Maximum number of files in a room, which contains only the configuration of its program.
+/// Maximum number of files in a program's private directory (room), which contains only the
+/// program's configuration.
 const MOST_FILES: usize = 16;
 const LONGEST_NAME: usize = 64;
 
@@ -157,7 +158,7 @@ impl RoomRequest {
     }
 }
 
-/// Returns true if a file of this name is directly in its directory.
+/// Returns true if `name` is a plain file name, which cannot lead out of its directory.
 fn is_name(name: &str) -> bool {
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     name.starts_with(|first: char| first.is_ascii_alphanumeric())

@@ -41,7 +41,7 @@ pub(super) struct Rooms {
 }
 
 impl Rooms {
-    /// Returns the path of a directory that the helper makes together with the first room.
+    /// Chooses the path of the directory, which the helper makes together with the first room.
     pub(super) fn new(group: u32) -> Rooms {
         let run = PathBuf::from("/run");
         let is_writable = access(&run, Access::WRITE_OK | Access::EXEC_OK).is_ok();
@@ -109,7 +109,8 @@ impl Rooms {
             let path = room.join(name);
             let mut file = File::options().write(true).create_new(true).open(&path)?;
             file.write_all(text.as_bytes())?;
-            // Everyone may read the file, because no other user can enter the room.
+            // Everyone may read the file, because only the room's owner and the gateway can enter
+            // the room.
             file.set_permissions(Permissions::from_mode(0o644))?;
         }
         let group = Gid::from_raw(self.group);

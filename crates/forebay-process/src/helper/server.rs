@@ -1,4 +1,5 @@
-//! The helper process. It has one thread, because a parent death signal refers to a thread.
+//! The helper process. It has one thread, because a child gets the parent death signal when the
+//! thread that started it ends.
 
 use super::child::{GROUP, STARTED};
 use super::message::{
@@ -68,7 +69,8 @@ struct HelperServer {
     /// Soft limit on open files that the helper had at its start. Programs get this limit.
     files: Option<u64>,
     null: OwnedFd,
-    /// Descriptors 3 and 4. During a start, they have the contents that the program inherits.
+    /// Descriptors 3 and 4. During a start, the fourth descriptor and the environment of the
+    /// program replace them.
     fourth: OwnedFd,
     environment: OwnedFd,
 }
@@ -140,7 +142,6 @@ impl HelperServer {
         Ok(())
     }
 
-    /// Waits for the next events.
     fn wait(&self, is_open: bool) -> io::Result<ReadyEvents> {
         let mut watched = vec![PollFd::new(&self.socket, PollFlags::IN)];
         if !is_open {
@@ -346,8 +347,8 @@ impl HelperServer {
         match LimitedCgroup::make_here(&request.app, request.limits) {
             Ok(Some(group)) => {
                 let report = with(GROUP, group.path().as_os_str().as_encoded_bytes());
-                // An earlier group of this name is the same directory, so its drop must not remove
-                // it.
+                // An earlier group of this name is the same directory, so do not drop that value:
+                // the drop would remove the directory.
                 if let Some(before) = self.groups.insert(request.app.clone(), group) {
                     std::mem::forget(before);
                 }

@@ -14,22 +14,23 @@ use std::path::PathBuf;
 /// The file system of pipes that have no path (magic.h).
 const PIPEFS: u64 = 0x5049_5045;
 
-/// A process that was started.
+/// A process that the helper has started.
 pub(super) struct Started {
     pub(super) child: Child,
     pub(super) pidfd: OwnedFd,
     /// Socket for reports to the gateway and for its orders. `None` after the gateway has closed
     /// it.
     pub(super) status: Option<OwnedFd>,
-    /// True after the end of the process was reported.
+    /// True after the helper has reported the end of the process.
     pub(super) is_reported: bool,
-    /// True after the order to reap the process. The rest of its process group then continues.
+    /// True after the gateway's order to reap the process. The rest of its process group then
+    /// continues.
     pub(super) may_be_reaped: bool,
     /// The room of the program, if the process is a guardian.
     pub(super) room: Option<PathBuf>,
 }
 
-/// The descriptors of a process that is started.
+/// The descriptors for a process that the helper starts.
 pub(super) struct Descriptors {
     pub(super) stdin: OwnedFd,
     pub(super) stdout: OwnedFd,
@@ -64,7 +65,7 @@ impl Descriptors {
 
 impl Started {
     /// Reports the end of a process. The process stays a zombie until the gateway orders to reap
-    /// it, so that its number is not reused before.
+    /// it. Until then, its id is not reused.
     pub(super) fn report_end(&mut self) {
         let Ok(Some(status)) = self.child.ended() else { return };
         self.is_reported = true;

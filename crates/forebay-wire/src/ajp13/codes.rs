@@ -31,13 +31,13 @@ const METHODS: [&[u8]; 27] = [
     b"MKACTIVITY",
 ];
 
-/// Code of all other methods. An attribute contains the name of such a method.
+/// Code of methods outside [`METHODS`]. [`Attribute::StoredMethod`] contains their name.
 pub(super) const STORED_METHOD: u8 = 0xFF;
 /// Byte after the last attribute.
 pub(super) const ARE_DONE: u8 = 0xFF;
 /// Code of an attribute with two strings: its name and its value.
 pub(super) const REQUEST_ATTRIBUTE: u8 = 0x0A;
-/// Code of the attribute with the key length, which is a number.
+/// Code of the attribute with the TLS key length. The value is a number, not a string.
 pub(super) const SSL_KEY_SIZE: u8 = 0x0B;
 
 /// Request fields in the order of their codes. The codes start at 0xA001.
@@ -76,7 +76,7 @@ pub(super) const REPLY_FIELDS: &[&[u8]] = &[
 /// Upper byte of all field codes. A name must be shorter than [`FIRST_FIELD`], because its length
 /// is in the same position as a code.
 const FIELD_PAGE: u16 = 0xA000;
-/// Length in bytes from which a reader would mistake the length of a name for a code.
+/// Smallest length of a name, in bytes, that a reader would mistake for the code of a field.
 pub(super) const FIRST_FIELD: usize = FIELD_PAGE as usize;
 
 /// Attribute of a request. Each attribute occurs at most once.

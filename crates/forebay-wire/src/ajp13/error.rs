@@ -5,7 +5,8 @@ use std::fmt;
 /// Rule that the peer violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AjpError {
-    /// Packet with this wrong first byte, usually because the peer does not speak AJP.
+    /// Packet with this byte instead of one of the two expected first bytes. Usually, the peer does
+    /// not speak AJP.
     Magic(u8),
     /// Packet above the limit. The values are the length of the packet, including its header, and
     /// the limit.
@@ -20,7 +21,7 @@ pub enum AjpError {
     Text,
     /// Method that is missing or not a token.
     Method,
-    /// Target with an invalid byte.
+    /// Target that is empty or has an invalid byte.
     Target,
     /// Code of a field that does not exist.
     FieldCode(u16),
@@ -30,8 +31,8 @@ pub enum AjpError {
     ContentLength,
     /// Number of fields, which is above [`super::MOST_FIELDS`].
     Fields(usize),
-    /// Attribute with this code, which is repeated or unknown. The length of an unknown attribute
-    /// is unknown, too.
+    /// Attribute with this code, which is repeated or unknown. An unknown attribute cannot be
+    /// skipped, because its length is unknown.
     Attribute(u8),
     /// Reply with this invalid status.
     Status(u16),

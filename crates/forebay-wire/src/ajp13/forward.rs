@@ -1,4 +1,4 @@
-//! Encoder of a request head, as a web server.
+//! Encoder of a request head, as a web server sends it.
 
 use super::codes::{
     ARE_DONE, REQUEST_ATTRIBUTE, REQUEST_FIELDS, SSL_KEY_SIZE, STORED_METHOD, method_code,
@@ -33,7 +33,7 @@ pub struct RequestLine<'a> {
 pub struct Forward<'a> {
     writer: Writer<'a>,
     method: &'a [u8],
-    /// Position in the buffer of the number of fields.
+    /// Position of the field count in the buffer.
     count_at: usize,
     count: usize,
 }
@@ -98,9 +98,9 @@ impl Attributes<'_> {
         self.writer.int(bits);
     }
 
-    /// Adds an attribute that has a name instead of a code. Tomcat rejects names that its
-    /// configuration does not allow. Exceptions are `AJP_REMOTE_PORT`, `AJP_LOCAL_ADDR`,
-    /// `AJP_SSL_PROTOCOL` and `JK_LB_ACTIVATION`.
+    /// Adds an attribute that has a name instead of a code. Tomcat always accepts
+    /// `AJP_REMOTE_PORT`, `AJP_LOCAL_ADDR`, `AJP_SSL_PROTOCOL` and `JK_LB_ACTIVATION`. Tomcat
+    /// accepts another name only if its configuration allows that name.
     pub fn request_attribute(&mut self, name: &[u8], value: &[u8]) {
         self.writer.byte(REQUEST_ATTRIBUTE);
         self.writer.text(name);

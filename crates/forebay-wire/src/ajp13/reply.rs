@@ -1,4 +1,4 @@
-//! Decoder of replies, as a web server.
+//! Decoder of replies, as a web server reads them.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::http1::is_field_value;
 pub struct ReplyHead {
     /// The status, from 200 to 999. AJP has no interim replies.
     pub status: u16,
-    /// Fields of the reply. Their buffer also contains the message.
+    /// Fields of the reply. Their buffer also contains the reason phrase.
     pub fields: Fields,
     /// Length of the body in bytes, if `Content-Length` states it.
     pub content_length: Option<u64>,

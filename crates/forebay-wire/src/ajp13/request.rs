@@ -1,4 +1,4 @@
-//! Parser of requests, as a container.
+//! Parser of requests, as a container reads them.
 
 use super::codes::{
     ARE_DONE, ATTRIBUTES, REQUEST_ATTRIBUTE, REQUEST_FIELDS, SSL_KEY_SIZE, STORED_METHOD, method,

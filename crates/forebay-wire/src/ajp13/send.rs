@@ -1,4 +1,4 @@
-//! Encoder of replies, as a container.
+//! Encoder of replies, as a container sends them.
 
 use super::codes::REPLY_FIELDS;
 use super::packet::Writer;
@@ -8,7 +8,7 @@ use super::{AjpError, MOST_FIELDS, MOST_PACKET, TO_FRONT, kind, most_chunk};
 #[derive(Debug)]
 pub struct SendHeaders<'a> {
     writer: Writer<'a>,
-    /// Position in the buffer of the number of fields.
+    /// Position of the field count in the buffer.
     count_at: usize,
     count: usize,
 }

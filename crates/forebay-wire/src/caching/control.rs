@@ -3,7 +3,7 @@
 
 use crate::fields::of_lines;
 
-/// Maximum number of seconds. Larger numbers count as this one (RFC 9111 section 1.2.2).
+/// Maximum number of seconds. Larger numbers count as this number (RFC 9111 section 1.2.2).
 const MOST_SECONDS: u64 = 1 << 31;
 
 /// Directives of one field, as far as a cache uses them.

@@ -6,8 +6,8 @@ use super::control::ReplyControl;
 use super::is_heuristic;
 use crate::fields::of_lines;
 
-/// Heuristic lifetime of a reply without an explicit one, in percent of the time since the last
-/// change. RFC 9111 section 4.2.2 proposes 10 %.
+/// Heuristic lifetime of a reply without an explicit lifetime, in percent of the time since the
+/// last change. RFC 9111 section 4.2.2 proposes 10 %.
 const HEURISTIC_PERCENT: u64 = 10;
 /// Maximum heuristic lifetime in seconds.
 const LONGEST_HEURISTIC: u64 = 24 * 3600;
@@ -85,8 +85,8 @@ fn initial_age(lines: &[u8], date: u64, times: ReplyTimes) -> u64 {
     apparent.max(stated_age(lines).saturating_add(delay))
 }
 
-/// Returns the value of `Age`, or 0 without this field. A malformed or repeated field returns the
-/// maximum, which makes the reply stale, because its real age is unknown.
+/// Returns the value of `Age`, or 0 without this field. If the field is malformed or repeated, the
+/// real age is unknown. The function then returns the maximum, which makes the reply stale.
 fn stated_age(lines: &[u8]) -> u64 {
     let mut ages = of_lines(lines).filter(|field| field.name.eq_ignore_ascii_case(b"age"));
     let Some(first) = ages.next() else { return 0 };

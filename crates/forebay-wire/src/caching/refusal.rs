@@ -29,7 +29,7 @@ impl Circumstances {
 /// Reason not to store a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The status is that of a partial reply, an interim reply or a validation.
+    /// The status is that of an interim reply (1xx), a partial reply (206) or a validation (304).
     Status,
     /// The reply has `Cache-Control: no-store` or `X-Accel-Expires: 0`.
     NoStore,
@@ -94,8 +94,8 @@ impl Refusal {
         None
     }
 
-    /// Returns true if the reason concerns only the client of this request. A reply that others
-    /// have got may then remain stored.
+    /// Returns true if the reason concerns only the client of this request. An earlier reply, made
+    /// for other clients, may then remain stored.
     pub fn is_of_request(self) -> bool {
         matches!(self, Self::Authorized | Self::Personal | Self::SetsCookie)
     }

@@ -1,4 +1,5 @@
-//! Heads of "non-parsed header" output (RFC 3875 section 5). A script with such output writes HTTP.
+//! Heads of "non-parsed header" output (RFC 3875 section 5). A script with such output writes a
+//! complete HTTP reply.
 
 use crate::http1::{HeadError, Http1Limits, Progress, ResponseHead, ResponseParser};
 
@@ -11,8 +12,7 @@ pub struct NphHead {
     pub bytes: Vec<u8>,
 }
 
-/// Parser of the head of non-parsed header output from a growing buffer. Each head needs a new
-/// parser.
+/// Parser of the head of non-parsed header output.
 #[derive(Clone, Copy, Debug)]
 pub struct NphParser {
     limits: Http1Limits,
@@ -26,7 +26,7 @@ impl NphParser {
         Self { limits, to_head }
     }
 
-    /// Continues to parse a head. `output` is everything since the end of the previous head.
+    /// Parses a head. `output` is all output since the end of the previous head.
     pub fn parse(self, output: &[u8], head: &mut NphHead) -> Result<Progress, HeadError> {
         let Some((bytes, end)) = http_head(output) else {
             let is_full = output.len() > self.limits.head;

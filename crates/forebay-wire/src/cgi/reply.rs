@@ -11,7 +11,7 @@ use super::CgiError;
 /// Head of a script's reply. All spans are ranges of the parsed buffer.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyHead {
-    /// Value of `Status`. Without `Status`, it is 302 if the reply has `Location`, and 200
+    /// Value of `Status`. Without `Status`, the status is 302 if the reply has `Location`, and 200
     /// otherwise.
     pub status: u16,
     /// Text after the number in `Status`.

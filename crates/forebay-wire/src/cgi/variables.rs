@@ -35,7 +35,7 @@ impl Sink for Vec<(Vec<u8>, Vec<u8>)> {
 pub struct Request<'a> {
     /// The parsed head.
     pub head: &'a RequestHead,
-    /// Buffer of the head's spans.
+    /// Buffer that contains the head's spans.
     pub bytes: &'a [u8],
     /// Path and query as the client sent them.
     pub request_uri: &'a [u8],
@@ -46,7 +46,7 @@ pub struct Request<'a> {
     pub script_filename: &'a [u8],
     /// Part of the path after the script. It may be empty.
     pub path_info: &'a [u8],
-    /// Directory for the lookup of paths. It may be empty.
+    /// Root directory for paths (`DOCUMENT_ROOT`). It may be empty.
     pub document_root: &'a [u8],
     /// Decoded path without the query. It equals nginx's `$document_uri`.
     pub document_uri: &'a [u8],
@@ -60,11 +60,13 @@ pub struct Request<'a> {
     pub https: bool,
     /// Further variables of the connection. Variables that start with `SSL_` have the names of
     /// Apache's mod_ssl, and are passed only if `https` is true. All others come from a web server
-    /// that forwards requests. `AUTH_TYPE` is its authentication scheme for `user`.
+    /// that forwards requests to Forebay. `AUTH_TYPE` is the authentication scheme that this server
+    /// used for `user`.
     pub connection: &'a [(&'static str, String)],
-    /// Fields about the origin of the request that a trusted proxy has set.
+    /// Fields about the client and the requested address that a trusted proxy has set.
     pub claims: Claims,
-    /// User that Forebay has authenticated. It is empty if the route requires no user.
+    /// User that Forebay, or a web server that forwards requests to it, has authenticated. Empty if
+    /// there is no such user.
     pub user: &'a [u8],
 }
 
@@ -72,8 +74,8 @@ pub struct Request<'a> {
 ///
 /// A header field becomes `HTTP_*` only if its name consists of letters, digits and hyphens. An
 /// application could mistake a name with `_` or `.` for another field. `Proxy` is never passed
-/// (httpoxy). Fields about the origin of the request (`X-Forwarded-*`) are skipped if the client
-/// may have forged them. Fields with equal names are joined with `", "`, but cookies with `"; "`.
+/// (httpoxy). `X-Forwarded-*` and similar fields are skipped if the client may have forged them.
+/// Fields with equal names are joined with `", "`, but cookies with `"; "`.
 pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     let Request { head, bytes, .. } = *request;
     let target = head.path_and_query.of(bytes);
@@ -135,7 +137,7 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     if let Some(length) = request.content_length {
         number(b"CONTENT_LENGTH", length, &mut text, sink);
     } else if head.value(KnownField::ContentLength, bytes).is_some() {
-        // The head announces a body, but the request has none.
+        // The head has `Content-Length`, but the request has no body.
         sink.variable(b"CONTENT_LENGTH", b"0");
     }
     if let Some(content_type) = head.value(KnownField::ContentType, bytes) {
@@ -164,8 +166,8 @@ fn number(name: &[u8], value: u64, text: &mut Vec<u8>, sink: &mut impl Sink) {
     sink.variable(name, text);
 }
 
-/// Returns the port for `SERVER_PORT`. This is the port of the listener. A Unix socket has no port,
-/// so it uses the port of `authority`, or the default port of the scheme.
+/// Returns the port for `SERVER_PORT`: the port of the listener. A Unix socket has no port. For it,
+/// the function returns the port of `authority`, or the default port of the scheme.
 pub fn server_port(server: SocketAddr, authority: &[u8], https: bool) -> u16 {
     if server.port() != 0 {
         return server.port();
@@ -199,8 +201,7 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
                 && other.name.len() == text.len()
                 && other.name.of(bytes).eq_ignore_ascii_case(text)
         };
-        // If Forebay has authenticated the user, applications do not get the password, as in
-        // Apache.
+        // If the user is already authenticated, applications do not get the password, as in Apache.
         let is_password = !user.is_empty()
             && field.known != KnownField::Gateway
             && text.eq_ignore_ascii_case(b"authorization");

@@ -10,7 +10,7 @@ use super::{HEADER, VERSION, kind};
 pub enum FastcgiError {
     /// Record with this version instead of 1, usually because the peer does not speak FastCGI.
     Version(u8),
-    /// Record for this request, which is not the expected one.
+    /// Record with this request ID, which is not the ID of an active request.
     RequestId(u16),
     /// Record of a type that a responder must not send.
     Kind(u8),

@@ -51,8 +51,7 @@ pub fn get_values(out: &mut Vec<u8>, names: &[&str]) {
     }
 }
 
-/// Replaces the request ID in each of these complete records. An incomplete record at the end stays
-/// as it is.
+/// Replaces the request ID in the header of each record.
 pub fn set_request_id(mut records: &mut [u8], id: u16) {
     while let Some((header, rest)) = records.split_first_chunk_mut::<HEADER>() {
         header[2..4].copy_from_slice(&id.to_be_bytes());
@@ -73,7 +72,7 @@ fn header(out: &mut Vec<u8>, kind: u8, id: u16, length: u16) {
 pub struct Params<'a> {
     out: &'a mut Vec<u8>,
     id: u16,
-    /// Position in the buffer of the header of the unfinished record.
+    /// Position of the unfinished record's header in the buffer.
     record: usize,
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Returns the names and values in the content of a complete stream or record. They are ranges of
+/// Returns the names and values in the content of a complete stream or record, as ranges of
 /// `content`. Returns `None` if a length exceeds the content.
 pub fn pairs(content: &[u8]) -> Option<Vec<(Range<usize>, Range<usize>)>> {
     let mut found = Vec::new();

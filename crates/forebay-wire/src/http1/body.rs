@@ -231,7 +231,7 @@ fn hex(digit: u8) -> u64 {
 }
 
 /// Checks `*( ";" name [ "=" value ] )` with tokens or quoted strings. White space is rejected,
-/// because RFC 9112 section 7.1.1 forbids it. Valid extensions are ignored.
+/// because RFC 9110 section 5.6.3 forbids senders to write it here. Valid extensions are ignored.
 fn check_extension(mut rest: &[u8]) -> Result<(), HttpError> {
     while let Some((b';', after)) = rest.split_first() {
         rest = skip_token(after)?;

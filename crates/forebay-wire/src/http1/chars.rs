@@ -28,8 +28,8 @@ pub fn is_field_value(bytes: &[u8]) -> bool {
 }
 
 /// Returns true if `is_good` is true for all `bytes`. `is_good` must be true for `a`, which fills
-/// up short inputs. If `is_good` has no branch, the compiler checks 16 bytes with the instructions
-/// for one.
+/// up short inputs. If `is_good` has no branch, the compiler uses vector instructions, which check
+/// 16 bytes at once.
 pub(super) fn are_all(bytes: &[u8], is_good: impl Fn(u8) -> bool) -> bool {
     let is_good = |chunk: &[u8; 16]| !chunk.iter().fold(false, |bad, &byte| bad | !is_good(byte));
     let mut short = [b'a'; 16];

@@ -1,10 +1,10 @@
-//! Request fields that only a trusted proxy can know, and field names that servers mistake for
-//! others.
+//! Request fields that are valid only from a trusted proxy, and field names that servers mistake
+//! for others.
 
 use super::chars::are_all;
 use super::{Field, KnownField, may_be_trailer};
 
-/// Fields about the origin of a request that a trusted proxy has set.
+/// Fields about the client and the requested address that a trusted proxy has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Claims {
     /// No trusted proxy has set such fields, so the client may have written all of them.
@@ -17,8 +17,8 @@ pub enum Claims {
 }
 
 impl Claims {
-    /// Returns true if `field` is about the origin of the request, and the client may have forged
-    /// the field.
+    /// Returns true if `field` describes the client or the requested address, and the client may
+    /// have forged the field.
     pub fn are_forged(self, field: &Field, bytes: &[u8]) -> bool {
         match field.known {
             KnownField::Forwarded => return self != Self::Forwarded,
@@ -60,13 +60,13 @@ pub fn is_disguised(field: &Field, fields: &[Field], bytes: &[u8]) -> bool {
     KnownField::of(&meant) != KnownField::Other || is_claim(&meant) || fields.iter().any(is_meant)
 }
 
-/// Fields of W3C Trace Context. The head of a request names its trace, and a trailer would name
+/// Fields of W3C Trace Context. The head of a request names the trace, and a trailer must not name
 /// another one.
 const TRACE: [&[u8]; 2] = [b"traceparent", b"tracestate"];
 
-/// Returns true if a trailer of a request may be forwarded. [`may_be_trailer`] must hold, and the
-/// field must not be about the origin or the trace of the request. A disguised name counts as the
-/// name that it imitates.
+/// Returns true if a trailer of a request may be forwarded. [`may_be_trailer`] must be true. The
+/// field must not describe the client, the requested address or the trace. A disguised name counts
+/// as the name that it imitates.
 pub fn may_be_request_trailer(name: &[u8]) -> bool {
     let meant = meant(name);
     let is_trace = TRACE.iter().any(|trace| trace.eq_ignore_ascii_case(&meant));

@@ -104,8 +104,8 @@ pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 /// Interim reply that permits a client to send its body.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Appends the end-to-end field lines of a request. Adjacent lines are copied together. `drop`
-/// returns true for each further field that must be omitted.
+/// Appends the end-to-end field lines of a request, without the fields that `drop` selects. Copies
+/// adjacent lines with one call.
 pub fn forward_request_fields(
     out: &mut Vec<u8>,
     head: &RequestHead,
@@ -121,8 +121,8 @@ pub fn forward_request_fields(
     });
 }
 
-/// Appends the end-to-end field lines of a response. Adjacent lines are copied together. `drop`
-/// returns true for each further field that must be omitted.
+/// Appends the end-to-end field lines of a response, without the fields that `drop` selects. Copies
+/// adjacent lines with one call.
 pub fn forward_response_fields(
     out: &mut Vec<u8>,
     head: &ResponseHead,
@@ -136,8 +136,7 @@ pub fn forward_response_fields(
     });
 }
 
-/// Appends the lines of the fields that `drop` does not reject. Copies adjacent lines with one
-/// call.
+/// Appends the lines of the fields that `drop` does not select.
 fn copy_lines(
     out: &mut Vec<u8>,
     fields: &[super::Field],

@@ -17,7 +17,7 @@ pub struct Http1Limits {
     /// Maximum length of a request target in bytes.
     pub target: usize,
     /// True if GET and HEAD may have a body. Such a body has no meaning (RFC 9110 section 9.3.1). A
-    /// backend that does not expect it mistakes it for the next request.
+    /// backend that expects no body mistakes the body for the next request.
     pub get_body: bool,
 }
 

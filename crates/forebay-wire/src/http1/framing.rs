@@ -13,7 +13,7 @@ pub struct Framing {
 }
 
 impl Framing {
-    /// Reads the value of `Content-Length`. Rejects a second one.
+    /// Reads the value of `Content-Length`. Rejects a second `Content-Length`.
     pub fn read_length(&mut self, value: &[u8]) -> Result<(), HeadError> {
         let parsed = parse_length(value).ok_or(HeadError::ContentLength)?;
         match self.length.replace(parsed) {
@@ -33,8 +33,8 @@ impl Framing {
         Ok(())
     }
 
-    /// Returns true if the body is chunked, and the value of `Content-Length`. Rejects a message
-    /// with both.
+    /// Returns two values: true if the body is chunked, and the value of `Content-Length`. Rejects
+    /// a message with both.
     pub fn end(self) -> Result<(bool, Option<u64>), HeadError> {
         if self.chunked && self.length.is_some() {
             return Err(HeadError::AmbiguousLength);

@@ -59,8 +59,8 @@ impl RequestHead {
         self.fields.iter().find(|field| field.known == known).map(|field| field.value.of(bytes))
     }
 
-    /// Returns the scheme of the first `Authorization` field, as CGI names it in AUTH_TYPE
-    /// (RFC 3875 section 4.1.1). `Basic` if there is no such field or another scheme.
+    /// Returns the value of AUTH_TYPE (RFC 3875 section 4.1.1). This is `Digest` or `Bearer` if the
+    /// first `Authorization` field has that scheme, and `Basic` otherwise.
     pub fn auth_scheme(&self, bytes: &[u8]) -> &'static str {
         let mut fields = self.fields.iter();
         let field =
@@ -130,8 +130,8 @@ impl RequestParser {
         Ok(false)
     }
 
-    /// Returns the next line. A line above its limit causes [`HeadError::TargetTooLong`], and not
-    /// [`HeadError::TooLarge`].
+    /// Returns the next line. A line longer than its limit causes [`HeadError::TargetTooLong`], and
+    /// not [`HeadError::TooLarge`].
     fn next_line(&mut self, bytes: &[u8]) -> Result<Option<Span>, HeadError> {
         // The method, the version and two spaces may have 64 bytes in addition to the longest
         // target.

@@ -1,4 +1,5 @@
-//! Response heads (RFC 9112 section 4). Backends send them, and so do servers under load.
+//! Response heads (RFC 9112 section 4). Backends send them, and so do servers that the load
+//! generator measures.
 
 use crate::Span;
 
@@ -124,10 +125,10 @@ fn finish(bytes: &[u8], head: &mut ResponseHead, head_request: bool) -> Result<(
     }
     let (chunked, length) = framing.end()?;
     head.content_length = length;
-    // These fields announce a body although there is none (RFC 9110 section 8.6 and RFC 9112
-    // section 6.1 forbid them here). If a body arrived, it would be parsed as the head of the next
-    // response. An interim response is therefore rejected. After such a 204 or 304 response, the
-    // connection is not reused.
+    // Some responses announce a body although they have none, which RFC 9110 section 8.6 and RFC
+    // 9112 section 6.1 forbid. If a body arrived nevertheless, it would be parsed as the head of
+    // the next response. Such an interim response is therefore rejected. After such a 204 or 304
+    // response, the connection is not reused.
     let announces_body = chunked || length.is_some_and(|length| length > 0);
     if head.status < 200 && announces_body {
         return Err(if chunked { HeadError::TransferEncoding } else { HeadError::ContentLength });

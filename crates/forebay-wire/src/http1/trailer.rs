@@ -3,8 +3,8 @@
 use super::KnownField;
 
 /// Fields that must not be trailers. They concern routing, conditions, authentication, caching or
-/// the control of a gateway. A recipient needs them before the body, or a trailer could bypass a
-/// check of the head.
+/// the control of a gateway. Either a recipient needs them before the body, or a trailer could
+/// bypass a check of the head.
 const FORBIDDEN: &[&[u8]] = &[
     b"age",
     b"authorization",

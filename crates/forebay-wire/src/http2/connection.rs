@@ -230,8 +230,8 @@ impl Connection {
         self.out.wrote(len);
     }
 
-    /// Returns true if [`Self::receive`] accepts input. The function accepts no input while too
-    /// much output is unwritten, which happens if the peer does not read.
+    /// Returns true if [`Self::receive`] accepts input. If the peer does not read, too much output
+    /// is unwritten. `receive` then accepts no input.
     pub fn can_receive(&self) -> bool {
         self.out.len() < self.config.output_limit
     }
@@ -281,9 +281,9 @@ impl Connection {
         self.round_trip.fastest()
     }
 
-    /// Returns a stream that has had data to send, but no window, for the time that `limit` returns
-    /// for its identifier. Small window updates do not restart this time: it restarts only after
-    /// the stream has sent 4 KiB.
+    /// Returns a stream with data to send that has waited for a window at least as long as `limit`
+    /// returns for its identifier. Small window updates do not restart this time: it restarts only
+    /// after the stream has sent 4 KiB.
     pub fn stalled(&self, now: Instant, limit: impl Fn(u32) -> Duration) -> Option<u32> {
         let is_stalled = |stream: &&Stream| {
             stream

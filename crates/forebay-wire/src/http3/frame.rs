@@ -96,10 +96,10 @@ fn open_control(out: &mut Vec<u8>, largest_section: usize, more: &[(u64, u64)]) 
 }
 
 /// Appends GOAWAY. The server does not process requests on `stream` or later streams. With `None`,
-/// it still processes all requests, but the client should send no more.
+/// the server still processes all requests, but the client should send no more.
 pub fn goaway(out: &mut Vec<u8>, stream: Option<u64>) {
     let mut payload = Vec::new();
-    // This is the highest stream that a client can open.
+    // With `None`, the value is the highest stream that a client can open.
     varint::encode(&mut payload, stream.unwrap_or(varint::LARGEST - 3));
     frame(out, GOAWAY, &payload);
 }

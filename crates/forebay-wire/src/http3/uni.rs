@@ -52,7 +52,8 @@ pub struct UniDecoder {
 }
 
 impl UniDecoder {
-    /// Creates the decoder of a stream that a server has opened. The default is a client's stream.
+    /// Creates the decoder of a stream that a server has opened. `default` creates the decoder of a
+    /// client's stream.
     pub fn of_server() -> Self {
         Self { is_of_server: true, ..Self::default() }
     }
@@ -234,7 +235,7 @@ impl UniDecoder {
                 let value = varint::decode(&mut payload).filter(|_| payload.is_empty());
                 let value = value.ok_or_else(Http3Error::frame)?;
                 let is_in_order = match kind {
-                    // A server names a request's stream (section 5.2).
+                    // A server's GOAWAY names the stream of a request, which is a multiple of four.
                     frame::GOAWAY if self.is_of_server && !value.is_multiple_of(4) => false,
                     frame::GOAWAY => self.goaway.replace(value).is_none_or(|last| value <= last),
                     _ => self.max_push.replace(value).is_none_or(|last| value >= last),
@@ -266,8 +267,8 @@ fn is_looked_at(kind: u64) -> bool {
     matches!(kind, frame::SETTINGS | frame::GOAWAY | frame::MAX_PUSH_ID | frame::CANCEL_PUSH)
 }
 
-/// Checks that the settings are valid. Their values are ignored, because no setting of a client
-/// changes our replies.
+/// Checks that the settings are valid. Their values are ignored, because no setting of a peer
+/// changes our messages.
 fn check_settings(mut payload: &[u8]) -> Result<(), Http3Error> {
     let mut seen = Vec::new();
     while !payload.is_empty() {

@@ -151,7 +151,8 @@ fn may_refuse(case: &Case, error: HeadError) -> bool {
             case.reason == "SpaceInUri" || case.uri.is_empty() || case.uri.iter().any(is_outside)
         }
         // Any coding besides `chunked` may be rejected (RFC 9112 section 6.1). This includes
-        // `identity`, which is obsolete, and parameters, because `chunked` has none.
+        // `identity`, which is obsolete. Parameters may also be rejected, because `chunked` has
+        // none.
         TransferEncoding => {
             let is_coding =
                 |(name, _): &&(Vec<u8>, Vec<u8>)| name.eq_ignore_ascii_case(b"transfer-encoding");

@@ -1,6 +1,6 @@
-//! Tests of attacks that consist of valid frames. All attacks end with a GOAWAY with
-//! ENHANCE_YOUR_CALM, which names them, and they use limited memory. Honest peers stay far from the
-//! limits.
+//! Tests of attacks that consist of valid frames. Each attack ends the connection with
+//! ENHANCE_YOUR_CALM and with an error that names it, and uses limited memory. Honest peers stay
+//! far from the limits.
 
 use std::time::{Duration, Instant};
 

@@ -179,8 +179,8 @@ fn windows_open_as_data_is_consumed_padding_and_discarded_data_included() {
     assert_eq!(written(&mut server), []);
     let padded = [&[255][..], &[0; 16_000]].concat();
     give(&mut server, &Raw::default().frame(DATA, PADDED, 1, &padded));
-    // Half of the window is 32,767 bytes. 32,000 bytes are consumed, 256 bytes are padding, and 600
-    // more bytes exceed the half.
+    // Half of the window is 32,767 bytes. 32,000 bytes are consumed, and 256 bytes are padding. So
+    // 600 more bytes exceed the half.
     server.consume(1, 600, now);
     assert_eq!(written(&mut server), [(1, -32_856), (0, -32_856)]);
     server.discard(3, now);

@@ -182,8 +182,8 @@ fn an_extended_connect_that_was_not_offered_is_refused() {
     assert_eq!(seen.events[1], "1 refused Head(Protocol)");
 }
 
-/// Returns the behaviour of a client that has sent a request with `method`. It reads the bytes that
-/// follow the server's SETTINGS.
+/// Returns the behaviour of a client that has sent a request with `method`. The client reads the
+/// bytes that follow the server's SETTINGS.
 fn replies(method: &[u8], raw: &Raw) -> Seen {
     drive(raw, || {
         let mut connection = Connection::client(Config::default());

@@ -1,6 +1,6 @@
 //! Header block that continues in CONTINUATION frames.
 
-/// Frame and stream of an incomplete block.
+/// Stream, end flag and frame count of an incomplete block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenBlock {
     pub stream: u32,
@@ -61,7 +61,6 @@ impl Fragments {
         }
     }
 
-    /// Returns the number of allocated bytes.
     pub fn allocated(&self) -> usize {
         self.bytes.capacity()
     }

@@ -1,5 +1,5 @@
-//! Budget of a peer. Each frame that causes more work than it benefits the peer has a price, which
-//! is subtracted from the budget.
+//! Budget of a peer. Each frame that causes work, but is of little use to the peer, has a price.
+//! The price is subtracted from the budget.
 //!
 //! An attack consists not of one invalid frame, but of thousands of valid ones. Useful work refills
 //! a part of the budget: streams that end normally, and data that we send. Time refills the rest.
@@ -37,7 +37,7 @@ pub const PING: u32 = 10;
 pub const EMPTY_DATA: u32 = 10;
 
 /// Price of a window update that is smaller than [`SMALL_UPDATE`], or for a stream that no longer
-/// exists. Each DATA frame that we send pays for two.
+/// exists. Each DATA frame that we send pays for two such updates.
 pub const WINDOW_UPDATE: u32 = 1;
 /// Increment in bytes from which a window update is free.
 pub const SMALL_UPDATE: u32 = 1_024;
@@ -93,10 +93,9 @@ impl Budget {
         fits
     }
 
-    /// Counts a sent or received DATA frame with content, which prepays one PING. gRPC needs this,
-    /// because it measures its bandwidth with a PING for each frame that it reads. The
-    /// frame prepays nothing else. Otherwise a stream with two small frames would pay for its own
-    /// reset.
+    /// Counts a sent or received DATA frame with content, which prepays one PING. gRPC needs this:
+    /// to measure its bandwidth, it sends a PING for each frame that it reads. Only PINGs are
+    /// prepaid. Otherwise, two small frames of a stream would pay for the stream's reset.
     pub fn allow_ping(&mut self) {
         self.paid_pings = (self.paid_pings + 1).min(PAID_PINGS);
     }

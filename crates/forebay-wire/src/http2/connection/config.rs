@@ -17,8 +17,8 @@ pub struct Config {
     pub stream_window: u32,
     /// Maximum receive window of a stream in bytes, at least [`Self::stream_window`].
     pub stream_window_limit: u32,
-    /// Number of bytes that all streams together may have above [`Self::stream_window_limit`] in
-    /// their receive windows. Each stream gets at most an equal part. 0 disables this feature.
+    /// Space above [`Self::stream_window_limit`] for the receive windows of all streams together,
+    /// in bytes. Each stream gets at most an equal part. 0 disables this feature.
     pub shared_window_limit: u32,
     /// Initial receive window of the connection in bytes, at least 65,535.
     pub connection_window: u32,

@@ -191,8 +191,8 @@ impl Connection {
             }
             self.update_window(now);
         }
-        // Report this event after the resets. If the GOAWAY has an error code, the caller must fail
-        // the remaining streams. The peer has processed their requests.
+        // Report this event after the resets. The peer may have processed the streams that remain.
+        // If the GOAWAY has an error code, the caller must fail them.
         self.events.push_back(Event::Goaway { code });
         Ok(None)
     }

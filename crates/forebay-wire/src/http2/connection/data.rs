@@ -41,8 +41,8 @@ impl Connection {
         (used, checked.map(|()| None))
     }
 
-    /// Checks that the stream may receive a DATA frame with this header, and reserves its size in
-    /// the windows.
+    /// Checks that the stream may receive a DATA frame with this header, and reserves the size of
+    /// the frame in the stream's window.
     fn check_data(
         &mut self,
         frame: DataFrame,
@@ -118,7 +118,7 @@ impl Connection {
             self.ended(id);
         }
         if discards && len == 0 {
-            // No event refers to the input, so the padding can be skipped at once.
+            // No event refers to the input, so the padding can be skipped immediately.
             return self.skip_padding(frame, input, now);
         }
         let event = Event::Data { stream: id, data: 0..len, end };

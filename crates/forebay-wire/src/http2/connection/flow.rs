@@ -10,8 +10,8 @@ pub(super) const DEFAULT_WINDOW: u32 = 65_535;
 pub(super) const LARGEST_WINDOW: i64 = 0x7fff_ffff;
 
 /// Minimum of the round trip in calculations. If both peers run on the same machine, a sender waits
-/// longer for the processor than for the network. With this minimum, Forebay slept 2.7 instead of
-/// 4.0 times per MB of a large reply of Tomcat.
+/// longer for the processor than for the network. With this minimum, Forebay's thread slept 2.7
+/// instead of 4.0 times per MB of a large reply from Tomcat.
 const SHORTEST_TRIP: Duration = Duration::from_millis(5);
 
 /// Receive window of a stream or of the connection. The sum of `available`, `held`, `credit` and
@@ -50,8 +50,8 @@ impl Inbound {
         self.held += len;
     }
 
-    /// Counts `len` reserved bytes as consumed, because they need no memory. The bytes may not have
-    /// arrived yet.
+    /// Counts `len` reserved bytes, such as padding, as consumed, because they need no memory. The
+    /// caller may do this before the bytes arrive.
     pub fn pass(&mut self, len: u32) {
         self.credit += len;
     }
@@ -72,7 +72,7 @@ impl Inbound {
     /// least half of the window is consumed.
     ///
     /// If this half was consumed within two round trips (of at least 5 ms each), the window has
-    /// blocked the peer. It then doubles, up to `limit`.
+    /// blocked the peer. The window then doubles, up to `limit`.
     pub fn update(
         &mut self,
         now: Instant,

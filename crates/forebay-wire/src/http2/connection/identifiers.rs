@@ -3,7 +3,7 @@
 /// The largest identifier of a stream.
 const LARGEST: u32 = 0x7fff_ffff;
 
-/// Highest identifier that a side has used, and the limit that a GOAWAY of the other side set.
+/// Highest identifier that the client has used, and the limit that our GOAWAY set.
 #[derive(Debug)]
 pub(super) struct Identifiers {
     /// Highest identifier of a stream that the client has opened.

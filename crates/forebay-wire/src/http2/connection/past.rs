@@ -50,7 +50,6 @@ impl PastStreams {
         self.reset.shrink_to_fit();
     }
 
-    /// Returns the number of allocated bytes.
     pub fn allocated(&self) -> usize {
         self.reset.capacity() * size_of::<u32>()
     }

@@ -13,8 +13,8 @@ const URGENCIES: usize = 8;
 pub(super) struct Queue {
     waiting: [VecDeque<(u32, bool)>; URGENCIES],
     len: usize,
-    /// The stream that `pop` returned last, if it has not sent since. It may send even if other
-    /// streams were queued in the meantime. Zero means that there is no such stream.
+    /// The stream that `give_turn` has named, if it has not sent since. This stream may send even
+    /// if other streams were queued in the meantime. Zero means that there is no such stream.
     turn: u32,
 }
 
@@ -74,7 +74,6 @@ impl Queue {
         self.waiting.iter_mut().for_each(VecDeque::shrink_to_fit);
     }
 
-    /// Returns the number of allocated bytes.
     pub fn allocated(&self) -> usize {
         self.waiting.iter().map(|waiting| waiting.capacity() * size_of::<(u32, bool)>()).sum()
     }

@@ -1,5 +1,5 @@
-//! Conversion of received bytes to events, which depends on the states of streams and connection
-//! (RFC 9113 sections 5.1, 6.1, 6.2, 6.10 and 8.1).
+//! Converts received bytes to events, depending on the states of streams and connection (RFC 9113
+//! sections 5.1, 6.1, 6.2, 6.10 and 8.1).
 
 use std::time::Instant;
 

@@ -11,10 +11,11 @@ use crate::http2::Priority;
 use crate::http2::error::ErrorCode;
 use crate::http2::frame::{self, HEADER_LEN, Kind, flags};
 
-/// Number of bytes that a stream must send before the time of its stall restarts.
+/// Number of bytes that end a stall: a stream that has sent them no longer counts as waiting for a
+/// window.
 const STALL_PROGRESS: usize = 4_096;
 
-/// Maximum number of bytes that an incremental stream sends at once while others wait.
+/// Maximum number of bytes that an incremental stream sends in one turn while other streams wait.
 const TURN: usize = frame::DEFAULT_FRAME;
 
 /// Pseudo-fields of a request. Empty values are omitted.
@@ -56,8 +57,8 @@ impl fmt::Display for SendError {
 
 impl std::error::Error for SendError {}
 
-/// Numbers of bytes that a stream may send. `room` is the limit of the output and of other streams,
-/// and `window` is that of flow control.
+/// Numbers of bytes that a stream may send. The output and the other streams limit `room`, and flow
+/// control limits `window`.
 #[derive(Clone, Copy)]
 struct Allowance {
     room: usize,
@@ -163,8 +164,8 @@ impl Connection {
     }
 
     /// Sends as much of `data` as possible now. Returns the number of accepted bytes. `end` takes
-    /// effect only if all data was accepted. Otherwise, [`Self::poll_writable`] returns the stream
-    /// when it may continue.
+    /// effect only if all data was accepted. If data remains, [`Self::poll_writable`] returns the
+    /// stream when it may continue.
     pub fn send_data(
         &mut self,
         id: u32,
@@ -225,8 +226,8 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Counts data that was added to the output. If the stream has more data, it waits in the queue
-    /// or for a window.
+    /// Counts data that was added to the output. If the stream has more data, the stream waits in
+    /// the queue or for a window.
     fn sent_data(
         &mut self,
         id: u32,
@@ -326,8 +327,8 @@ impl Connection {
         self.close_if_done(id);
     }
 
-    /// Discards the data of a stream. Present and future data is consumed at once and causes no
-    /// events.
+    /// Discards the data of a stream. Present and future data is consumed immediately, and causes
+    /// no events.
     pub fn discard(&mut self, id: u32, now: Instant) {
         let Some(stream) = self.streams.get_mut(id) else { return };
         stream.discards = true;
@@ -335,7 +336,7 @@ impl Connection {
         self.consume(id, held, now);
     }
 
-    /// Ends a stream at once. The caller passes `CANCEL` if it no longer wants the result.
+    /// Ends a stream immediately. The caller passes `CANCEL` if it no longer wants the result.
     /// `NO_ERROR` follows a complete reply that makes the rest of the request useless.
     /// `INTERNAL_ERROR` follows a part of a reply.
     pub fn reset(&mut self, id: u32, code: ErrorCode, now: Instant) {

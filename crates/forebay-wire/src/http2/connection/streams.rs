@@ -34,10 +34,10 @@ pub(super) struct Stream {
     pub without_body: bool,
     /// Kind of the request that we sent (client).
     pub request: RequestKind,
-    /// True if received data is dropped and its window reopens at once.
+    /// True if received data is dropped, and the window reopens immediately.
     pub discards: bool,
     pub priority: Priority,
-    /// True if `send_data` accepted only a part of its data.
+    /// True if `send_data` accepted only a part of the data.
     pub wants_to_send: bool,
     /// True if the stream is in the queue of streams that may send.
     pub is_queued: bool,
@@ -178,7 +178,6 @@ impl Streams {
         }
     }
 
-    /// Returns the number of allocated bytes.
     pub fn allocated(&self) -> usize {
         self.entries.capacity() * size_of::<Stream>() + self.slots.capacity() * 4
     }

@@ -231,7 +231,8 @@ impl<'a> List<'a> {
     }
 }
 
-/// Appends a string literal (section 5.2) whose length has a prefix of `bits` bits.
+/// Decodes a string literal (section 5.2), whose length has a prefix of `bits` bits. Appends the
+/// string to `out`.
 pub(crate) fn string(rest: &mut &[u8], bits: u32, out: &mut Vec<u8>) -> Result<(), HpackError> {
     let is_huffman = rest.first().is_some_and(|byte| byte & (1 << bits) != 0);
     let length = integer::decode(rest, bits)?;

@@ -2,7 +2,7 @@
 
 use super::HpackError;
 
-/// Maximum accepted integer. No index, length or table size needs a larger one.
+/// Maximum accepted integer. No index, length or table size needs a larger integer.
 const LARGEST: u32 = (1 << 28) - 1;
 
 /// Decodes an integer with a prefix of `bits` bits in the first byte of `input`, and advances

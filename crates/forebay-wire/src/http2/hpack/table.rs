@@ -123,7 +123,6 @@ impl DynamicTable {
         self.entries.shrink_to_fit();
     }
 
-    /// Returns the number of allocated bytes.
     pub fn allocated(&self) -> usize {
         self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
@@ -153,8 +152,8 @@ impl DynamicTable {
     }
 
     /// Makes room for `needed` bytes. Before `bytes` grows, evicted bytes are removed if they are
-    /// at least as many as the live ones. Each inserted byte therefore moves at most one byte, and
-    /// `bytes` is at most twice as large as the limit.
+    /// at least as many as the live ones. On average, an inserted byte therefore moves at most one
+    /// byte. `bytes` is at most twice as large as the limit.
     fn make_room(&mut self, needed: usize) {
         if self.bytes.len() + needed > self.bytes.capacity() {
             let live = self.size - self.entries.len() * ENTRY_OVERHEAD;
@@ -173,7 +172,6 @@ impl DynamicTable {
 }
 
 impl Entry {
-    /// Creates an entry for a name and a value.
     pub fn new(name: &[u8], value: &[u8]) -> Self {
         Self {
             start: 0,
