@@ -261,8 +261,8 @@ impl Body {
         self.is_discarded = true;
     }
 
-    /// Replaces the sizes of the connection's earlier request. The next head is refused after
-    /// `received` bytes.
+    /// Sets the sizes of a request whose head is refused after `received` bytes. They replace the
+    /// sizes of the connection's previous request.
     pub(crate) fn forget(&mut self, received: usize) {
         (self.head_len, self.read) = (received, 0);
     }
@@ -324,7 +324,7 @@ impl Body {
         Ok(self.trailers_so_far())
     }
 
-    /// Returns the trailers received so far. After a buffered body without an announced length,
+    /// Returns the trailers received so far. If the body was buffered and had no announced length,
     /// these are all trailers.
     pub fn trailers_so_far(&self) -> Vec<u8> {
         let mut trailers = self.stream().request_trailers();

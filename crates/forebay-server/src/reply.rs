@@ -45,8 +45,8 @@ pub enum Length {
 }
 
 /// The reply to one request.
-// More than 20 fields: each reply writes most of them, so a division has to be measured with `make
-// instructions`.
+// More than 20 fields: each reply writes most of them, so measure with `make instructions` before
+// you divide the struct.
 pub struct Reply {
     stream: Option<Stream>,
     out: Vec<u8>,

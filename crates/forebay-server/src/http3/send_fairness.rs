@@ -1,8 +1,8 @@
 //! Decides which of the waiting streams of one connection may send first.
 //!
-//! When the client has accepted bytes, `quinn` wakes all waiting streams, beginning with the
-//! latest. The latest stream would use the whole window each time. With this queue, another stream
-//! sends first each time, and the others yield once.
+//! When the client has accepted bytes, `quinn` wakes all waiting streams, beginning with the stream
+//! that blocked last. This stream would use the whole window each time. With this queue, another
+//! stream sends first each time, and the others yield once.
 
 use std::cell::Cell;
 

@@ -231,8 +231,8 @@ impl Front {
     fn send_control(&mut self, frame: Vec<u8>) {
         if let Some(control) = &mut self.control {
             let mut context = Context::from_waker(Waker::noop());
-            // Ignore a failure: a client that accepts not even a few bytes only notices the end of
-            // the connection.
+            // Ignore a failure: if the client accepts not even a few bytes, it misses the GOAWAY,
+            // but notices the end of the connection.
             let _ = Pin::new(control).poll_write(&mut context, &frame);
         }
     }

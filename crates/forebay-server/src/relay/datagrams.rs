@@ -1,7 +1,8 @@
 //! Streams over UDP. The datagrams of one client address are a session, which has a socket of its
 //! own to a backend. A session ends after a time without datagrams.
 //!
-//! If a reload closes the listener, its sessions end within a second, so that the address is free.
+//! If a reload closes the listener, its sessions end within a second, so that its address can be
+//! used again.
 //!
 //! A datagram is lost if too many wait for its session, or if a limit on connections is reached.
 //! Clients of UDP send again. The kernel gives all datagrams of a client to one thread.
@@ -126,7 +127,7 @@ fn begin(
     });
 }
 
-/// Counts one UDP session on all threads until it is dropped.
+/// Adds one UDP session to the count of all threads, until this value is dropped.
 struct SessionCount(Rc<Thread>);
 
 impl SessionCount {

@@ -187,7 +187,8 @@ impl Server {
         Ok(())
     }
 
-    /// Takes all UDP packets after the predecessor has ended. Returns a postponed signal.
+    /// Takes all UDP packets after the predecessor has ended. Returns the upgrade signal that was
+    /// postponed, if any.
     pub(super) fn end_takeover(&mut self) -> Option<Signalled> {
         self.succession.predecessor = None;
         for former in self.succession.formers.drain(..) {
