@@ -9,7 +9,7 @@
 //! The log's directory may belong to the unprivileged user. The process therefore opens each
 //! directory once, before the server gives up root. Later it follows no link, and refuses files
 //! with a second hard link. If an answer takes longer than 10 s, the server stops using the
-//! process. Otherwise the server would take a late answer for the next one.
+//! process. Otherwise the server would take a late answer for the answer to its next request.
 //!
 //! In nginx, the workers open logs by path, so they need access to the directory.
 
@@ -58,8 +58,8 @@ const COMPRESS: u8 = b'c';
 const COMPRESSED: u8 = b'd';
 const NOT_COMPRESSED: u8 = b'n';
 
-/// Number of bytes that the server may write before the next rotation.
-// The server rotates before a write, and the process does not know the length of this write.
+/// Assumed length in bytes of the server's next write.
+// The server requests a rotation before a write, but does not send the length of this write.
 const NEXT_WRITE: u64 = 5 << 20;
 
 impl Opener {

@@ -61,7 +61,8 @@ pub trait SharedStream {
     /// Returns the wakers and deadlines.
     fn waits(&self) -> &StreamWakers;
 
-    /// Handles the reset of the stream, because the peer has kept its window closed for too long.
+    /// Handles a reset that was sent because the peer has kept the stream's window closed for too
+    /// long.
     fn fail_stalled(&self);
 }
 

@@ -151,8 +151,8 @@ impl Socket {
         self.set_activity(if idle { Activity::Idle } else { Activity::Busy });
     }
 
-    /// Sets the activity. It decides if the connection may be closed at any time, or only to admit
-    /// another connection.
+    /// Sets the activity. The activity decides if the connection may be closed at any time, or only
+    /// to admit another connection.
     pub fn set_activity(&self, activity: Activity) {
         self.shared.occupancy.set(activity, &self.deadlines);
     }

@@ -151,7 +151,7 @@ impl Request {
         let bytes = &self.bytes;
         let authority = self.head.authority.map(|span| span.of(bytes)).unwrap_or_default();
         let plain: Cow<'_, [u8]> = match value {
-            // No context has to escape an address, a number or hexadecimal digits.
+            // An address, a number and hexadecimal digits need no escapes in any context.
             Placeholder::Client => return self.client.append(out),
             Placeholder::ClientPort => {
                 return encode::decimal(out, u64::from(self.client.port()));

@@ -66,7 +66,8 @@ pub struct FileTarget {
     is_read_only: bool,
     /// True if a new old file waits for its compression.
     has_old: bool,
-    /// The rotation that compresses a file now. `None` within the option if the opener does it.
+    /// The log whose old file is being compressed, or `Some(None)` if `opener` has opened this
+    /// file. `None` if no file is being compressed.
     compressing: Option<Option<RotatedLog>>,
 }
 
@@ -90,7 +91,7 @@ impl FileTarget {
         })
     }
 
-    /// Appends lines, and rotates the file before if it is due.
+    /// Rotates the file if a rotation is due, and then appends lines.
     fn write(&mut self, lines: &[u8], opener: Option<&mut Opener>) -> io::Result<()> {
         let Some(rotation) = self.rotation else { return self.file.write_all(lines) };
         self.prepare(&rotation, lines.len() as u64, opener);
@@ -256,7 +257,7 @@ impl FileTarget {
         if let Err(error) = ended {
             self.warn_uncompressed(&error);
         }
-        // Earlier files may be left from before a restart.
+        // Old files from before a restart may also wait for compression.
         self.has_old |= is_complete;
     }
 

@@ -108,8 +108,8 @@ impl ServerTls {
         Ok(Self { config, certificate: shown, demand: None, tickets, clients, permitted })
     }
 
-    /// Accepts every application protocol (ALPN) of clients, instead of those of HTTP. The handshake
-    /// then confirms none.
+    /// Accepts every application protocol (ALPN) of clients, instead of those of HTTP. The
+    /// handshake then selects none.
     pub fn for_any_protocol(mut self) -> Self {
         Arc::make_mut(&mut self.config).alpn_protocols.clear();
         self
