@@ -43,7 +43,7 @@ pub mod launcher;
 /// Variable of a process that receives sockets on standard input.
 pub const VARIABLE: &str = "FOREBAY_UPGRADE";
 
-/// First message. The number changes if a former version could not understand the messages.
+/// First message. The number changes when an older version would not understand the messages.
 const GREETING: &str = "forebay-upgrade 1";
 const END: &str = "end";
 const READY: &str = "ready";

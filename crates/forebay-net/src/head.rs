@@ -259,7 +259,7 @@ impl Request {
         &self.path[self.rest.clone()]
     }
 
-    /// Routes the request by another, normalized path. The target does not change.
+    /// Lets another, normalized path select the route. The target does not change.
     pub fn reroute(&mut self, path: Vec<u8>) {
         self.unmasked.clear();
         self.rest = 0..path.len();

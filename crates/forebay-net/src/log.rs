@@ -121,7 +121,7 @@ impl Reopener {
     }
 }
 
-/// A handle to the error log. The writer writes its lines to standard error.
+/// A handle to the error log. The writer sends its lines to standard error or to a log service.
 #[derive(Clone)]
 pub struct ErrorLog {
     queue: LogQueue,

@@ -9,7 +9,7 @@
 //! The log's directory may belong to the unprivileged user. The process therefore opens each
 //! directory once, before the server gives up root. Later it follows no link, and refuses files
 //! with a second hard link. If an answer takes longer than 10 s, the server stops using the
-//! process. Otherwise the server would take a late answer for the answer to its next request.
+//! process. Otherwise the server would mistake a late answer for the answer to its next request.
 //!
 //! In nginx, the workers open logs by path, so they need access to the directory.
 
@@ -130,9 +130,9 @@ impl Opener {
         };
         let answer = socket.write_all(&[operation, number]).and_then(|()| receive(socket));
         if answer.is_err() {
-            // Otherwise, a late answer would be taken for the answer to the next request. Dropping
-            // the socket is not enough, because a program that starts at this moment holds a copy
-            // of it.
+            // Otherwise, the server would mistake a late answer for the answer to the next request.
+            // Dropping the socket is not enough, because a program that starts at this moment holds
+            // a copy of it.
             let _ = socket.shutdown(Shutdown::Both);
             self.socket = None;
         }

@@ -41,7 +41,7 @@ struct Buffers {
     made: Vec<Field>,
 }
 
-/// Maximum size in bytes of the lines' memory between two requests.
+/// Maximum capacity in bytes that the buffer `lines` keeps between two requests.
 const KEPT: usize = 4096;
 
 /// The fields of a request before a change.
@@ -130,7 +130,8 @@ impl RequestFields {
     }
 
     /// Removes the client's fields that a rule replaces. If a rule adds a line to a field, the
-    /// client's lines get the same `KnownField`. CGI then joins all lines.
+    /// client's lines of this field get the same `KnownField` as the added line. CGI then joins all
+    /// lines.
     fn remove_clients(&self, request: &mut Request) {
         let bytes = &request.bytes;
         for Change { field: RequestField { name, change }, known, .. } in &self.changes {

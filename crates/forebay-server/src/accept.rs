@@ -192,8 +192,8 @@ impl Drop for Inbox {
         self.messages.close();
         while let Ok(message) = self.messages.try_recv() {
             if let Message::Connection(_) = message {
-                // `hand` has counted this connection. A stopping thread waits until its count is
-                // zero.
+                // A stopping thread waits until its count is zero, so subtract the connection that
+                // `hand` has counted.
                 self.context.thread.load.leave(self.context.thread.index);
             }
         }

@@ -115,7 +115,8 @@ impl Body {
         self.tap = None;
     }
 
-    /// Prepares to read the body of `head`. Its first bytes may follow the head in `bytes`.
+    /// Prepares to read the body of `head`. The first bytes of the body may follow the head in
+    /// `bytes`.
     pub fn prepare(&mut self, head: &RequestHead, bytes: &mut Vec<u8>) {
         self.begin(head.framing);
         self.head_len = head.len;
@@ -146,8 +147,8 @@ impl Body {
         self.tap = None;
     }
 
-    /// Reads the complete body before the origin does, unless it is already in `inbox`. Then a slow
-    /// upload does not occupy the origin. Afterwards the body has a known length and can be resent.
+    /// Reads the complete body, unless `inbox` already contains it, so that a slow upload does not
+    /// occupy the origin. Afterwards the body has a known length and can be resent.
     pub async fn buffer(&mut self) -> Result<(), Fault> {
         if let RequestFraming::Length(length) = self.framing
             && length <= (self.inbox.len() - self.start) as u64

@@ -265,7 +265,7 @@ async fn admit(
         }
     }
     if route.rules.as_ref().is_some_and(|rules| route.gate.is_some() && rules.is_by_request()) {
-        // Fill in the rules again, because the gate has determined the user.
+        // Fill in the placeholders of the rules again, because the gate has determined the user.
         let rules = route.rules.as_ref().map(|rules| rules.of_request(&exchange.request));
         exchange.reply.set_rules(rules);
     }

@@ -131,7 +131,7 @@ async fn shake_hands(
         None => None,
         Some(all) => match all.config(&accepted.client_hello()) {
             None => match all.unknown_name(&accepted.client_hello()) {
-                // Boxed, because other handshakes need no memory for this.
+                // Box the future, because other handshakes need no memory for it.
                 Some(name) => Box::pin(all.ask_for_config(name)).await,
                 None => None,
             },
@@ -141,7 +141,7 @@ async fn shake_hands(
     if let Some(demand) = tls.demand()
         && !Challenges::is_challenge(&accepted.client_hello())
     {
-        // Boxed, because other handshakes need no memory for this.
+        // Box the future, because other handshakes need no memory for it.
         Box::pin(await_certificate(context, socket, demand, server_name.as_deref())).await?;
     }
     let turn = context.thread.handshake_turn().await;

@@ -343,8 +343,8 @@ impl Server {
                 () = second_signal => {}
                 () = tokio::time::sleep(grace + ENDING) => {}
             }
-            // The threads have this long to end the processes of scripts and other things that they
-            // own.
+            // The threads have `ENDING` to end the processes of scripts and to release everything
+            // else that they own.
             stage.send_replace(Stage::Ending);
             let _ = tokio::time::timeout(ENDING, stage.closed()).await;
         });
@@ -442,7 +442,7 @@ fn chosen_port(wanted: &Listen, listens: &[Option<Listen>], addresses: &[Listen]
 /// even if other threads are blocked. Guardian processes then end the processes of applications.
 fn wait_for_second(mut signals: Signals, log: Reopener) -> oneshot::Receiver<()> {
     let (seen, second) = oneshot::channel();
-    // If the thread cannot start, the grace period applies.
+    // If the thread cannot start, a second signal has no effect, and the grace period applies.
     let _ = std::thread::Builder::new().name("second-signal".into()).spawn(move || {
         let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
         runtime.block_on(async {

@@ -123,8 +123,8 @@ impl Tunnel {
     /// backend first, and the bytes after the backend's 101 are sent to the client first.
     ///
     /// After one side has finished sending, the other may continue. If one side accepts no more
-    /// bytes, the tunnel still relays the bytes that this side sent earlier. A failed connection
-    /// resets the other one, so that no peer takes the failure for a regular end.
+    /// bytes, the tunnel still relays the bytes that this side sent earlier. If one connection
+    /// fails, Forebay resets the other one, so that its peer sees no regular end.
     ///
     /// When the server stops, the client of a WebSocket gets a close frame.
     pub async fn carry(self, client: &Stream, prefix: Vec<u8>, is_websocket: bool) -> u64 {

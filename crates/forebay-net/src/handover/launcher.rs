@@ -77,7 +77,7 @@ pub enum Launcher {
         /// The successor that was started last.
         child: Option<Child>,
     },
-    /// Starts them with the process that stays root.
+    /// Starts them through the process that stays root.
     Root {
         /// The process.
         process: Child,

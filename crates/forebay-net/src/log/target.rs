@@ -18,7 +18,8 @@ use crate::log_rotation::{Compression, RotatedLog, WRITABLE, is_due, try_lock, u
 /// Time until the next attempt after a rotation that failed.
 const RETRY: Duration = Duration::from_secs(60);
 /// Number of attempts to take a lock that another process holds, and the pause between them.
-// A rotation takes less than a millisecond. Any user who may read the log can hold a lock of it.
+// A rotation takes less than a millisecond. Any user who may read the log can hold a lock of it, so
+// do not wait for long.
 const ATTEMPTS: (u32, Duration) = (20, Duration::from_millis(1));
 
 /// Destination of access log lines.
@@ -64,7 +65,7 @@ pub struct FileTarget {
     failed: Option<Instant>,
     /// True if the current file has no write permission, although it was not rotated.
     is_read_only: bool,
-    /// True if a new old file waits for its compression.
+    /// True if an old file may wait for its compression.
     has_old: bool,
     /// The log whose old file is being compressed, or `Some(None)` if `opener` has opened this
     /// file. `None` if no file is being compressed.
@@ -122,7 +123,7 @@ impl FileTarget {
             return;
         }
         if !self.file.metadata().is_ok_and(|found| !self.was_rotated(&found)) {
-            // Another process was faster. The next write opens the new file.
+            // Another process has already rotated the file. The next write opens the new file.
             self.lock();
             return;
         }

@@ -171,7 +171,8 @@ impl ServerTls {
             (None, None) => {
                 Arc::ptr_eq(&self.certificate, &other.certificate) || chain(self) == chain(other)
             }
-            // Two sites without certificates do not show the same one.
+            // A site with certificates on demand and a site without them show different
+            // certificates.
             (ours, theirs) => ours
                 .as_ref()
                 .zip(theirs.as_ref())

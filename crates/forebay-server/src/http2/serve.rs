@@ -65,8 +65,8 @@ pub async fn serve_connection(
     if is_clean {
         connection.socket.linger().await;
     }
-    // Wait for current requests, because they may hold resources that are counted for the
-    // connection.
+    // Wait for current requests, so that the connection remains counted until they have released
+    // their resources.
     while !connection.is_idle() {
         poll_fn(|context| connection.poll_woken(context)).await;
     }

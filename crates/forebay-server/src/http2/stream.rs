@@ -115,8 +115,8 @@ impl Http2 {
             self.reset(self.lost_code());
         } else if !self.has_ended.get() {
             // The rest of the request is not needed (RFC 9113 section 8.1). Reset the stream at
-            // once. Otherwise curl 7.88 waits forever for window to send the rest, because it does
-            // not read on after a complete reply.
+            // once. Otherwise curl 7.88 waits forever until it may send the rest, because it reads
+            // no frames after a complete reply.
             self.reset(ErrorCode::NO_ERROR);
         } else {
             self.connection.codec.borrow_mut().discard(self.id, Connection::now());
@@ -210,8 +210,8 @@ impl Http2 {
         .await
     }
 
-    /// Moves the received bytes to `buffer`, and so lets the client send as many again. Returns 0
-    /// at the end of the request. Fails with `WouldBlock` if no bytes have arrived.
+    /// Moves the received bytes to `buffer`, and so lets the client send as many bytes again.
+    /// Returns 0 at the end of the request. Fails with `WouldBlock` if no bytes have arrived.
     pub(crate) fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let mut incoming = self.incoming.borrow_mut();
         let n = incoming.len();

@@ -64,8 +64,8 @@ pub async fn serve_connection(
     drop(front.unacknowledged);
     // Let the task of `quinn` send the close of the connection.
     tokio::task::yield_now().await;
-    // Wait for current requests, because they may hold resources that are counted for the
-    // connection.
+    // Wait for current requests, so that the connection remains counted until they have released
+    // their resources.
     while !connection.is_idle() {
         connection.ended.notified().await;
     }

@@ -1,11 +1,11 @@
-//! Streams over UDP. The datagrams of one client address are a session, which has a socket of its
+//! Streams over UDP. The datagrams of one client address form a session, which has a socket of its
 //! own to a backend. A session ends after a time without datagrams.
 //!
 //! If a reload closes the listener, its sessions end within a second, so that its address can be
 //! used again.
 //!
 //! A datagram is lost if too many wait for its session, or if a limit on connections is reached.
-//! Clients of UDP send again. The kernel gives all datagrams of a client to one thread.
+//! UDP clients usually send again. The kernel gives all datagrams of a client to one thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

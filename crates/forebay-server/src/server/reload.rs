@@ -172,7 +172,8 @@ impl Server {
         if let Err(error) = self.writer.set_traces(&wanted.log) {
             self.errors().error(&format!("traces keep their settings: {error}"));
         }
-        // The writer changes first, because threads send lines for new logs at once.
+        // Switch the log writer first, because a thread sends lines for new logs as soon as it has
+        // the change.
         let has_other_logs = other_logs.is_some();
         if let Some(targets) = other_logs {
             self.writer.switch(targets);
