@@ -227,8 +227,8 @@ impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let key = self.key;
         let wait = key.and_then(|key| self.deadlines.waits.borrow_mut().try_remove(key));
-        // Drop after the borrow has ended, because a waker may own a task whose drop drops another
-        // `Wait`.
+        // Drop the waker after the borrow has ended: it may own a task, whose drop may drop another
+        // `Wait` and borrow `waits`.
         drop(wait);
     }
 }

@@ -132,7 +132,7 @@ impl SocketCopies {
                     socket.as_fd()
                 }
             };
-            // Copy a socket that threads share only once.
+            // If threads share a socket, copy it only once.
             let number = fstat(socket)?.st_ino;
             if !known.contains(&number) {
                 known.push(number);

@@ -450,8 +450,8 @@ impl Loads {
 
     /// Returns the number of connections on all threads.
     pub fn all_connections(&self) -> usize {
-        // These loads must be sequentially consistent with the number of waiting connections
-        // (`Pressure::wait`).
+        // Use `SeqCst`, because a new connection has incremented the number of waiting connections
+        // (`Pressure::wait`) before it reads these numbers.
         self.threads.iter().map(|load| load.connections.load(Ordering::SeqCst)).sum()
     }
 

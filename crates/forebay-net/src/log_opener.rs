@@ -202,7 +202,8 @@ fn receive(socket: &UnixStream) -> io::Result<(io::Result<()>, Vec<File>)> {
     Ok((outcome, files))
 }
 
-/// Runs the process. The arguments after [`VERB`] are user, group, and rule and path of each log.
+/// Runs the process that opens and rotates logs. The arguments after [`VERB`] are user, group, and
+/// rule and path of each log.
 pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     // A control group or a terminal signals all its processes. Block the signals, because this
     // process must outlive its server.
@@ -267,7 +268,7 @@ impl Log {
         Ok(Self { dir, owner, rotated, path })
     }
 
-    /// Performs an operation. Returns the descriptors of its answer.
+    /// Performs an operation. Returns the descriptors to send back.
     fn answer(&mut self, operation: u8) -> io::Result<Vec<File>> {
         let files = match (operation, &mut self.rotated) {
             (OPEN, _) => return Ok(vec![self.open()?]),
@@ -361,7 +362,8 @@ mod tests {
         std::os::unix::fs::symlink(at("vault"), at("logs")).unwrap();
         let refused = log.check_dir().unwrap_err();
         assert_eq!(Errno::from_io_error(&refused), Some(Errno::STALE));
-        // The directory was replaced after the check. Create the file, then open it again.
+        // Here the directory was replaced after the check. The first call creates the file, and the
+        // second call opens it again.
         for _ in 0..2 {
             log.open().unwrap().write_all(b"x").unwrap();
         }

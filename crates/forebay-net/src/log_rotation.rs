@@ -138,7 +138,8 @@ impl RotatedLog {
         let (name, mode) = (self.name.as_ref(), old.mode());
         let new = log_file::open_with_mode(&self.dir, name, self.owner, mode)?;
         let found = new.metadata()?;
-        // If the file has content, another process has created it, and has set its mode already.
+        // If the file has content, another process has created it and set its mode, so change
+        // nothing.
         if found.is_file() && found.len() == 0 && found.nlink() == 1 {
             let mode = Permissions::from_mode(old.mode() & 0o777);
             let _ = new.set_permissions(mode);

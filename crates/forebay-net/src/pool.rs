@@ -140,7 +140,8 @@ impl<H: 'static> Pool<H> {
     /// Closes connections that the backend has closed, and some connections that have been idle for
     /// more than `idle_time`.
     pub fn prune(&self, deadlines: &Deadlines) {
-        // After a burst, a thousand connections may be too old. This is too many for one call.
+        // After a burst, a thousand connections may be too old. These are too many to close in one
+        // call.
         let mut surplus = CLOSE_AT_LEAST.max(self.idle.borrow().len() / CLOSE_SHARE);
         let is_old = |entry: &mut Idle<H>| {
             let is_stale = entry.socket.is_stale();

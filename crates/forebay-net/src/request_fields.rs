@@ -108,14 +108,14 @@ impl RequestFields {
         if request.bytes.len() == at {
             request.bytes.extend_from_slice(lines);
         } else {
-            // Pipelined requests follow the head.
+            // Pipelined requests follow the head, so insert the lines before them.
             request.bytes.splice(at..at, lines.iter().copied());
         }
         request.head.len += lines.len();
         request.head.fields.append(made);
         lines.clear();
         lines.shrink_to(KEPT);
-        // The access rules of the route may have set other fields before.
+        // The access rules of the route may have set other fields before, so keep their names.
         request.changed = Some(match request.changed.take() {
             Some(before) => before.iter().chain(&*self.names).cloned().collect(),
             None => self.names.clone(),

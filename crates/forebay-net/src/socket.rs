@@ -285,7 +285,8 @@ impl Socket {
         // that writes small pieces with Nagle's algorithm would wait for it before the second
         // piece.
         if let Io::Tcp(stream) = &self.shared.io {
-            // The kernel ends this mode by itself. Ignore an error, because it only costs time.
+            // The kernel ends the quick acknowledgement mode by itself. Ignore an error, because it
+            // only costs time.
             let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
         }
     }

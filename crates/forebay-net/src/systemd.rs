@@ -250,7 +250,8 @@ impl Inherited {
     /// Removes the sockets with this address or name. Returns an empty list if none was passed.
     fn claim(&mut self, listen: &Listen) -> Vec<Passed> {
         let socket = listen.socket();
-        // A former process reports configured addresses, so compare these. Their port may be 0.
+        // A former process reports each configured address as a name. Compare these names first,
+        // because a configured port may be 0.
         let configured = listen.to_string();
         let is_takeover = self.is_takeover;
         let is_meant = |passed: &mut Passed| match socket {

@@ -129,7 +129,7 @@ impl Request {
         map.value(&key)
     }
 
-    /// Appends a part of a text that is compared: decoded paths, and hosts in lower case.
+    /// Appends a part of a text for a comparison: decoded paths, and hosts in lower case.
     pub fn append_normalized(&self, part: &TemplatePart, key: &mut Vec<u8>) {
         match part {
             TemplatePart::Text(text) => key.extend_from_slice(text.as_bytes()),

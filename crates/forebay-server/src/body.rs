@@ -199,7 +199,7 @@ impl Body {
     /// of it is no longer in memory.
     pub fn rewind(&mut self) -> bool {
         if !self.is_in_hand() {
-            // Otherwise `tap` would take the rest of the body for a complete body.
+            // Drop `tap`: otherwise it would mistake the rest of the body for a complete body.
             self.tap = None;
             return false;
         }

@@ -354,8 +354,8 @@ impl Http2 {
                 return Err(self.lost());
             }
             let most = usize::try_from(length).unwrap_or(usize::MAX);
-            // If the file does not end the reply, ask for one byte more than the file has, so that
-            // the stream stays open.
+            // If the file does not end the reply, claim one byte more than the file has, so that
+            // the codec does not end the stream.
             let left = most.saturating_add(usize::from(!ends));
             let mut read = None;
             let fill = |room: &mut [u8]| {

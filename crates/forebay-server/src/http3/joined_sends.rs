@@ -65,7 +65,7 @@ pub(super) enum Flushed {
 impl Batch {
     /// Returns true if `transmit` can follow the packets of this batch in one system call.
     fn takes(&self, transmit: &Transmit<'_>) -> bool {
-        // To the kernel, a segment that is shorter than the others is the last one.
+        // Nothing may follow a short segment, because the kernel treats it as the last one.
         let is_whole = self.bytes.len().is_multiple_of(self.segment_size);
         let size = segment_size(transmit);
         let is_last = transmit.segment_size.is_none() && size < self.segment_size;
@@ -262,9 +262,10 @@ mod tests {
         let mut send = |transmit| joined.send(&transmit, &mut |send| socket.send(send)).unwrap();
         send(transmit(1, &bytes[..4 * SIZE]));
         send(transmit(1, &bytes));
-        // Another connection.
+        // This is a send of another connection.
         send(transmit(2, &bytes[..SIZE]));
-        // Other ECN marks, another size, or another source address.
+        // These sends cannot be joined: they have other ECN marks, another size, or another source
+        // address.
         send(Transmit { ecn: None, ..transmit(1, &bytes) });
         send(Transmit { segment_size: Some(SIZE - 1), ..transmit(1, &bytes[..10 * (SIZE - 1)]) });
         let src_ip = Some([127, 0, 0, 2].into());

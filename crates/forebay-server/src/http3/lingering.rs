@@ -58,8 +58,8 @@ impl Unacknowledged {
             self.look_due = deadlines.due(LOOK);
         }
         self.waiting.push_back((served, Duration::ZERO));
-        // The client may never acknowledge the first reply, so remove acknowledged streams after
-        // it.
+        // The client may never acknowledge the first reply, so also remove acknowledged streams
+        // that follow it.
         if self.waiting.len() > self.sweep_at {
             self.waiting.retain(|(served, _)| !served.stream.is_acknowledged());
             self.sweep_at = FEW.max(2 * self.waiting.len());

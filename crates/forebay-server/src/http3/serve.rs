@@ -120,7 +120,7 @@ impl Front {
         opened?;
         let mut first_poll = FirstPoll::new();
         loop {
-            // Register before the checks below, because the state may change after them.
+            // Register for changes before the checks below, so that no change after them is missed.
             let connection = self.connection.clone();
             let thread = &connection.accepted.thread;
             let changed = thread.changed.notified();
