@@ -82,7 +82,7 @@ impl Compression {
     pub fn offer(self: &Rc<Self>, request: &Request) -> Offer {
         let algorithms = &self.settings.algorithms;
         // Do not compress for HTTP/1.0 clients: the length of a compressed reply is unknown, so
-        // only the end of the connection could end it.
+        // only the end of the connection could end such a reply.
         let best = if request.head.version == Version::Http10 {
             None
         } else {

@@ -153,7 +153,7 @@ impl TicketKeys {
         keys.ring.iter_mut().for_each(|key| key.is_shared = false);
     }
 
-    /// Adds a key if the newest one is old and no other machine has it.
+    /// Adds a key if there is none, or if the newest one is old and not shared with other machines.
     fn renew(&self, now: u64) {
         let is_due = |keys: &KeyRing| {
             keys.newest(now).is_none_or(|key| !key.is_shared && key.from + PERIOD <= now)

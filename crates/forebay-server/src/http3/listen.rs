@@ -153,8 +153,8 @@ pub async fn accept(
         std::io::Result::Ok(ListenGuard(endpoint))
     };
     let mut listening = open(&sites)?;
-    // True if the endpoint has had many connections. A new endpoint then replaces it, because an
-    // endpoint's tables never shrink.
+    // True if the endpoint has had many connections. A new endpoint replaces it when it has none
+    // left, because an endpoint's tables never shrink.
     let mut is_large = false;
     // Each handshake holds a receiver, so that the sender can count the handshakes. When the sender
     // is dropped, all handshakes notice this.
