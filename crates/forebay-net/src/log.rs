@@ -45,7 +45,7 @@ enum Message {
     Error(Level, String),
     Reopen,
     Switch(Targets),
-    /// No thread uses the logs from before the last switch any longer.
+    /// No thread still uses the logs that the last switch replaced.
     Retire,
     Opener(Opener),
     /// The compression of an old file of the log with this path has ended.

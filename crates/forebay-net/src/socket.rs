@@ -9,8 +9,8 @@
 //! The event loop reports at most 64 sockets at a time, so that their data stays in the CPU cache.
 //! The head of a proxied reply waits for the first bytes of its body, so that both need one write.
 //!
-//! The disconnect of a client is detected after the next tick (100 ms). Most requests end before,
-//! and need no check.
+//! The disconnect of a client is detected after the next tick (100 ms). Most requests end before
+//! this tick, and need no check.
 
 use std::cell::Cell;
 use std::future::poll_fn;

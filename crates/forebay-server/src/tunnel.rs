@@ -307,7 +307,7 @@ struct Direction<'a> {
     is_lost: Cell<bool>,
     /// Set when the client of a WebSocket sends something.
     is_asked: Option<Rc<Cell<bool>>>,
-    /// Follows the frames that a backend sends to the client of a WebSocket.
+    /// Parses the frames that a backend sends to the client of a WebSocket.
     farewell: Option<Farewell>,
 }
 

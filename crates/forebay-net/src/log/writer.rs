@@ -97,7 +97,7 @@ impl Writer {
         self.queue.order(Message::Switch(targets));
     }
 
-    /// Closes the targets from before the last switch.
+    /// Closes the targets that the last switch replaced.
     pub fn retire(&self) {
         self.queue.order(Message::Retire);
     }

@@ -67,7 +67,7 @@ struct ShownCertificate {
 pub enum Awaited {
     /// The certificate exists.
     Shown,
-    /// The name may not have a certificate now.
+    /// No certificate may be obtained for the name now.
     Refused,
     /// The certificate did not come in time, or too many handshakes wait.
     Late,

@@ -55,7 +55,7 @@ pub struct TlsError {
     pub key: &'static str,
     /// Description of the problem.
     pub message: String,
-    /// Advice.
+    /// Advice on how to correct the error.
     pub help: String,
 }
 

@@ -320,7 +320,7 @@ mod tests {
             poll_fn(|context| timer.as_mut().poll(context)).await;
             ThreadRuntime.now() - begin
         };
-        // Sets a later time, an earlier one, and a time after the end.
+        // Set a later time, an earlier time, a past time, and again a later time.
         timer.as_mut().reset(after(3000));
         assert_eq!(ends(&mut timer).await, Duration::from_secs(3));
         timer.as_mut().reset(after(9000));
