@@ -2,8 +2,8 @@
 //!
 //! The addresses of one IPv6 network (/64) count together, because one subscriber has a whole network.
 //!
-//! By default the limit spares loopback and private addresses. All clients of a load balancer or of
-//! a container's network may share such an address, and load tests come from there.
+//! The default limit does not apply to loopback and private addresses. All clients of a load
+//! balancer or of a container's network may share such an address, and load tests use one.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Minimum interval between log messages about the limit.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// The default limit is this share of all connections, within these bounds.
+/// The default limit is the limit on all connections divided by `SHARE`, within these bounds.
 const SHARE: usize = 8;
 const LEAST: usize = 512;
 const GREATEST: usize = 8192;

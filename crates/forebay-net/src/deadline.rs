@@ -6,8 +6,8 @@
 //! sweep also wakes tasks that wait for something else ([`Deadlines::timeout`]).
 //!
 //! A thread without connections does not tick ([`Deadlines::rest`]), because each tick wakes
-//! tokio's event loop three times. Afterwards, the tick number continues from its last value. If it
-//! jumped ahead, limits that were just set would end too early.
+//! tokio's event loop three times. When ticks resume, the tick number continues from its last
+//! value. If the number jumped ahead, limits that were just set would end too early.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -100,8 +100,8 @@ impl Deadlines {
         u32::try_from(ticks).map_or(NEVER, |ticks| self.now().saturating_add(ticks))
     }
 
-    /// Waits for `future` at most `after`. The sweep checks the limit. A timer for each request in
-    /// a queue would cost too much.
+    /// Waits for `future` at most `after`. The sweep checks the limit, because a timer for each
+    /// request in a queue would cost too much.
     ///
     /// # Errors
     /// Returns `Overdue` if the future takes longer than `after`. The error comes up to 0.2 s late.
@@ -227,8 +227,8 @@ impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let key = self.key;
         let wait = key.and_then(|key| self.deadlines.waits.borrow_mut().try_remove(key));
-        // Drop after the borrow has ended, because a waker may own a task whose drop drops another
-        // `Wait`.
+        // Drop the waker after the borrow has ended: it may own a task, whose drop may drop another
+        // `Wait` and borrow `waits`.
         drop(wait);
     }
 }

@@ -70,8 +70,8 @@ pub struct Fault {
     /// True if the backend has cancelled its stream (RST_STREAM with CANCEL). The client's stream
     /// is cancelled, too.
     pub is_cancelled: bool,
-    /// True if the declined path is in a directory of files, whose contents later script routes
-    /// must not run.
+    /// True if the declined path is in the directory of a `files` route, and later script routes
+    /// must not run its file.
     pub is_kept_from_scripts: bool,
 }
 

@@ -91,7 +91,7 @@ impl FreeLists {
             return None;
         }
         self.ticks.set(0);
-        // Release the borrow, because the drop of an object may add a list.
+        // Take the lists, so that `lists` is not borrowed: the drop of an object may add a list.
         let mut lists = self.lists.take();
         let mut freed = 0;
         lists.retain(|list| list.upgrade().inspect(|list| freed += list.trim()).is_some());

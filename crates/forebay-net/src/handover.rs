@@ -11,7 +11,8 @@
 //!
 //! The new process starts its applications before it sends `ready`, and accepts no connection
 //! before it has received `go`. Until then the old process can continue as if nothing had happened.
-//! Later the old process only finishes its requests. When it ends, its socket closes.
+//! Later the old process only finishes its requests. When it ends, its end of the socket closes,
+//! which the new process notices.
 //!
 //! All sockets but those for QUIC are shared, so that no waiting connection is lost. QUIC
 //! connections belong to one process, so the new one opens further sockets on the same address.
@@ -42,7 +43,7 @@ pub mod launcher;
 /// Variable of a process that receives sockets on standard input.
 pub const VARIABLE: &str = "FOREBAY_UPGRADE";
 
-/// First message. The number changes if a former version could not understand the messages.
+/// First message. The number changes when an older version would not understand the messages.
 const GREETING: &str = "forebay-upgrade 1";
 const END: &str = "end";
 const READY: &str = "ready";
@@ -131,7 +132,7 @@ impl SocketCopies {
                     socket.as_fd()
                 }
             };
-            // Copy a socket that threads share only once.
+            // If threads share a socket, copy it only once.
             let number = fstat(socket)?.st_ino;
             if !known.contains(&number) {
                 known.push(number);
@@ -285,13 +286,14 @@ impl Takeover {
             return Ok(None);
         }
         let take = || {
-            // Unblock signals: the process inherits the mask of the one that stays root.
+            // Unblock signals: this process inherits the signal mask of the process that stays
+            // root.
             SigSet::empty().thread_set_mask()?;
             let socket = io::stdin().as_fd().try_clone_to_owned()?;
             rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
             set_socket_timeout(&socket, Timeout::Recv, Some(MESSAGE_LIMIT))?;
             let (listeners, keys) = receive_listeners(&socket)?;
-            // The old process has created both ends, so it is the peer of this one, too.
+            // The old process has created both ends, so it is the peer of this end, too.
             let peer = socket_peercred(&socket).ok();
             let process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
             Ok(Self { socket, process, listeners, keys })
@@ -317,9 +319,9 @@ impl Takeover {
 
     /// Waits until the old process has ended.
     pub fn wait_for_end(self) {
-        // Wait for the process first: if it is killed, it may close this socket before its UDP
-        // sockets. Closing these changes the positions of this process's sockets
-        // (`FormerDatagrams::release`).
+        // Wait for the old process itself first: if it is killed, it may close this socket before
+        // its UDP sockets. The close of its UDP sockets changes the positions of this process's UDP
+        // sockets (`FormerDatagrams::release`).
         if let Some(process) = &self.process {
             let mut ended = [PollFd::new(process, PollFlags::IN)];
             while poll(&mut ended, None) == Err(rustix::io::Errno::INTR) {}

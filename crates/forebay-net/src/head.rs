@@ -18,8 +18,8 @@ use crate::tls::{Handshake, ServerTls};
 
 /// The head of a request, and the values that the server derives from it and from the connection.
 #[derive(Clone)]
-// More than 20 fields: each request writes most of them, so a division has to be measured with
-// `make instructions`.
+// More than 20 fields: each request writes most of them, so measure with `make instructions` before
+// you divide the struct.
 pub struct Request {
     /// Bytes of the head. Pipelined requests may follow.
     pub bytes: Vec<u8>,
@@ -80,7 +80,7 @@ pub struct Request {
     pub trace: Option<Box<RequestTrace>>,
     /// Request identifier. Empty until a template uses it.
     pub(crate) request_id: OnceCell<Box<[u8]>>,
-    /// Empty list whose memory the next change of the fields uses.
+    /// Empty list whose memory the next change of the fields reuses.
     pub(crate) spare_fields: Vec<Field>,
 }
 
@@ -259,7 +259,7 @@ impl Request {
         &self.path[self.rest.clone()]
     }
 
-    /// Routes the request by another, normalized path. The target does not change.
+    /// Lets another, normalized path select the route. The target does not change.
     pub fn reroute(&mut self, path: Vec<u8>) {
         self.unmasked.clear();
         self.rest = 0..path.len();

@@ -13,7 +13,7 @@ const BURST: usize = 64;
 pub struct HeapWatch {
     /// Maximum number of connections since memory was returned.
     peak: AtomicUsize,
-    /// True if a connection was opened after memory was last returned with no connection open.
+    /// True if a connection was opened since memory was last returned while no connection was open.
     was_used: AtomicBool,
 }
 
@@ -28,8 +28,8 @@ impl HeapWatch {
         }
     }
 
-    /// Returns true if a connection was opened after memory was last returned with no connection
-    /// open.
+    /// Returns true if a connection was opened since memory was last returned while no connection
+    /// was open.
     pub fn was_used(&self) -> bool {
         self.was_used.load(Ordering::Relaxed)
     }

@@ -38,8 +38,8 @@ use crate::sys::datagrams::{Routing, attach_reuseport_filter};
 const BACKLOG: i32 = i32::MAX;
 
 /// Maximum number of unsent bytes in the kernel per connection.
-// By default the kernel buffers megabytes per connection. If the client's window is small, this
-// takes 3 ms of kernel time (measured with slowhttptest -X).
+// By default the kernel buffers megabytes per connection. If the client's window is small,
+// buffering so much takes 3 ms of kernel time (measured with slowhttptest -X).
 const UNSENT: u32 = 128 * 1024;
 
 /// Reason why the server cannot listen on an address.
@@ -186,7 +186,7 @@ fn open_tcp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<
 const RECEIVED: usize = 2 << 20;
 
 /// Opens a UDP socket for each thread. The order of binding determines the positions of the sockets
-/// for the filter.
+/// for `attach_reuseport_filter`.
 fn open_udp(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
     let probe = bind_udp(address, false)?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
@@ -216,8 +216,8 @@ fn datagram_listeners(sockets: Vec<Socket>, routing: Routing) -> io::Result<Vec<
     Ok(sockets.into_iter().zip(places).map(listener).collect())
 }
 
-/// The UDP sockets of a former process, which still serves its QUIC connections there. They share
-/// the address with the sockets of this process.
+/// The UDP sockets of a former process, which still serves its QUIC connections on these sockets.
+/// They share the address with the sockets of this process.
 pub struct FormerDatagrams {
     /// The former process's sockets, in the order of their positions.
     sockets: Vec<Socket>,
@@ -352,7 +352,7 @@ fn owner(access: &SocketAccess) -> Result<(Option<Uid>, Option<Gid>), PrivilegeE
 pub enum Message {
     /// A connection.
     Connection(Handed),
-    /// A new connection waits. The receiver must close its oldest idle connection.
+    /// A new connection waits. The receiving thread must close its oldest idle connection.
     MakeRoom,
 }
 
@@ -450,8 +450,8 @@ impl Loads {
 
     /// Returns the number of connections on all threads.
     pub fn all_connections(&self) -> usize {
-        // These loads must be sequentially consistent with the number of waiting connections
-        // (`Pressure::wait`).
+        // Use `SeqCst`, because a new connection has incremented the number of waiting connections
+        // (`Pressure::wait`) before it reads these numbers.
         self.threads.iter().map(|load| load.connections.load(Ordering::SeqCst)).sum()
     }
 

@@ -45,7 +45,7 @@ enum Message {
     Error(Level, String),
     Reopen,
     Switch(Targets),
-    /// No thread uses the logs from before the last switch any longer.
+    /// No thread still uses the logs that the last switch replaced.
     Retire,
     Opener(Opener),
     /// The compression of an old file of the log with this path has ended.
@@ -121,7 +121,7 @@ impl Reopener {
     }
 }
 
-/// A handle to the error log. The writer writes its lines to standard error.
+/// A handle to the error log. The writer sends its lines to standard error or to a log service.
 #[derive(Clone)]
 pub struct ErrorLog {
     queue: LogQueue,

@@ -9,7 +9,7 @@
 //! The log's directory may belong to the unprivileged user. The process therefore opens each
 //! directory once, before the server gives up root. Later it follows no link, and refuses files
 //! with a second hard link. If an answer takes longer than 10 s, the server stops using the
-//! process. Otherwise the server would take a late answer for the next one.
+//! process. Otherwise the server would mistake a late answer for the answer to its next request.
 //!
 //! In nginx, the workers open logs by path, so they need access to the directory.
 
@@ -58,8 +58,8 @@ const COMPRESS: u8 = b'c';
 const COMPRESSED: u8 = b'd';
 const NOT_COMPRESSED: u8 = b'n';
 
-/// Number of bytes that the server may write before the next rotation.
-// The server rotates before a write, and the process does not know the length of this write.
+/// Assumed length in bytes of the server's next write.
+// The server requests a rotation before a write, but does not send the length of this write.
 const NEXT_WRITE: u64 = 5 << 20;
 
 impl Opener {
@@ -130,9 +130,9 @@ impl Opener {
         };
         let answer = socket.write_all(&[operation, number]).and_then(|()| receive(socket));
         if answer.is_err() {
-            // Otherwise, a late answer would be taken for the answer to the next request. Dropping
-            // the socket is not enough, because a program that starts at this moment holds a copy
-            // of it.
+            // Otherwise, the server would mistake a late answer for the answer to the next request.
+            // Dropping the socket is not enough, because a program that starts at this moment holds
+            // a copy of it.
             let _ = socket.shutdown(Shutdown::Both);
             self.socket = None;
         }
@@ -202,7 +202,8 @@ fn receive(socket: &UnixStream) -> io::Result<(io::Result<()>, Vec<File>)> {
     Ok((outcome, files))
 }
 
-/// Runs the process. The arguments after [`VERB`] are user, group, and rule and path of each log.
+/// Runs the process that opens and rotates logs. The arguments after [`VERB`] are user, group, and
+/// rule and path of each log.
 pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     // A control group or a terminal signals all its processes. Block the signals, because this
     // process must outlive its server.
@@ -267,7 +268,7 @@ impl Log {
         Ok(Self { dir, owner, rotated, path })
     }
 
-    /// Performs an operation. Returns the descriptors of its answer.
+    /// Performs an operation. Returns the descriptors to send back.
     fn answer(&mut self, operation: u8) -> io::Result<Vec<File>> {
         let files = match (operation, &mut self.rotated) {
             (OPEN, _) => return Ok(vec![self.open()?]),
@@ -361,7 +362,8 @@ mod tests {
         std::os::unix::fs::symlink(at("vault"), at("logs")).unwrap();
         let refused = log.check_dir().unwrap_err();
         assert_eq!(Errno::from_io_error(&refused), Some(Errno::STALE));
-        // The directory was replaced after the check. Create the file, then open it again.
+        // Here the directory was replaced after the check. The first call creates the file, and the
+        // second call opens it again.
         for _ in 0..2 {
             log.open().unwrap().write_all(b"x").unwrap();
         }

@@ -7,7 +7,7 @@
 //!
 //! Several processes may write one log during an upgrade. A process holds an exclusive `flock` of
 //! the file while it renames the file, so that only one process does. Afterwards the old file has
-//! no write permission. This tells the other processes to open the new file.
+//! no write permission. The other processes notice this, and open the new file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata, Permissions};
@@ -82,7 +82,7 @@ impl RotatedLog {
         })?;
         let read_only = Permissions::from_mode(found.mode() & 0o777 & !WRITABLE);
         // Ignore a failure: the file may belong to another user, who gave write permission to the
-        // group. Other processes then compare the file with its name.
+        // group. Other processes then compare their open file with the file at its path.
         let _ = current.set_permissions(read_only);
         self.delete_oldest()?;
         Ok(new)
@@ -119,7 +119,8 @@ impl RotatedLog {
             match renameat_with(&self.dir, &self.name, &self.dir, &old, flags) {
                 Ok(()) => return Ok(old),
                 Err(Errno::EXIST) => {}
-                // Some file systems do not support the flag. The name was free a moment ago.
+                // Some file systems do not support the flag. Rename without it: the name was free a
+                // moment ago.
                 Err(Errno::INVAL | Errno::NOSYS) => {
                     renameat(&self.dir, &self.name, &self.dir, &old)?;
                     return Ok(old);
@@ -137,7 +138,8 @@ impl RotatedLog {
         let (name, mode) = (self.name.as_ref(), old.mode());
         let new = log_file::open_with_mode(&self.dir, name, self.owner, mode)?;
         let found = new.metadata()?;
-        // Another process has created a file with content, and has set its mode already.
+        // If the file has content, another process has created it and set its mode, so change
+        // nothing.
         if found.is_file() && found.len() == 0 && found.nlink() == 1 {
             let mode = Permissions::from_mode(old.mode() & 0o777);
             let _ = new.set_permissions(mode);
@@ -248,7 +250,7 @@ pub fn is_due(file: &Metadata, rotation: &Rotation, more: u64) -> bool {
     let is_large = rotation.size.is_some_and(|size| file.len().saturating_add(more) > size);
     is_large
         || rotation.age.is_some_and(|age| {
-            // The last write shows the period of the file. Thus the period survives a restart.
+            // The time of the last write determines the period of the file, also after a restart.
             let now = jiff::Timestamp::now().as_second();
             period(file.mtime(), age) < period(now, age)
         })
@@ -298,7 +300,7 @@ impl OldFile {
 }
 
 /// Takes a shared or exclusive lock of a log file without waiting. Returns false if another process
-/// holds one that excludes it.
+/// holds a lock that excludes this one.
 pub fn try_lock(file: &impl AsFd, is_exclusive: bool) -> bool {
     let operation = if is_exclusive {
         FlockOperation::NonBlockingLockExclusive

@@ -45,7 +45,7 @@ trait CloseOldest {
 /// Permit for one idle connection. Dropping the permit returns it.
 struct IdlePermit(Rc<IdleRoom>);
 
-/// Observed behaviour of the backend: if it leaves connections open after a reply.
+/// Observed behaviour of the backend, which shows if it leaves connections open after a reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KeepAlive {
     /// No connection has been used twice yet.
@@ -67,8 +67,8 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// [`Pool::prune`] may always close this many surplus connections per call.
 const CLOSE_AT_LEAST: usize = 16;
-/// [`Pool::prune`] may close one part in this many of the idle connections per call, if that is
-/// more. Closing 1,000 connections takes 38 calls, or 19 s.
+/// [`Pool::prune`] may close the number of idle connections divided by this number per call, if
+/// that is more. Closing 1,000 connections takes 38 calls, or 19 s.
 const CLOSE_SHARE: usize = 16;
 
 /// The limit on idle connections is the descriptor limit, divided by this number. Half of the
@@ -95,8 +95,8 @@ impl<H: 'static> Pool<H> {
     }
 
     /// Takes an idle connection that seems to be alive. The boolean is true if the connection has
-    /// been idle for more than `GRACE`. The backend then does not close it because of the last
-    /// reply. Drops connections that the backend has closed.
+    /// been idle for at least one whole tick (100 ms). A later close by the backend is then no
+    /// consequence of the last reply. Drops connections that the backend has closed.
     pub fn take(&self, deadlines: &Deadlines) -> Option<(Socket, H, bool)> {
         loop {
             let Idle { socket, held, since, due, .. } = self.idle.borrow_mut().pop()?;
@@ -108,7 +108,7 @@ impl<H: 'static> Pool<H> {
         }
     }
 
-    /// Takes an idle connection as [`Pool::take`] does, but only if its boolean would be true.
+    /// Takes an idle connection as [`Pool::take`] does, but only one whose boolean would be true.
     pub fn take_settled(&self, deadlines: &Deadlines) -> Option<(Socket, H)> {
         loop {
             let entry = {
@@ -140,7 +140,8 @@ impl<H: 'static> Pool<H> {
     /// Closes connections that the backend has closed, and some connections that have been idle for
     /// more than `idle_time`.
     pub fn prune(&self, deadlines: &Deadlines) {
-        // After a burst, a thousand connections may be too old. This is too many for one call.
+        // After a burst, a thousand connections may be too old. These are too many to close in one
+        // call.
         let mut surplus = CLOSE_AT_LEAST.max(self.idle.borrow().len() / CLOSE_SHARE);
         let is_old = |entry: &mut Idle<H>| {
             let is_stale = entry.socket.is_stale();
@@ -257,7 +258,8 @@ impl Drop for IdlePermit {
     }
 }
 
-/// Returns true if a connection has been idle so long that the last reply cannot have closed it.
+/// Returns true if a connection has been idle so long that a close is no consequence of the last
+/// reply.
 fn is_settled(since: Ticks, deadlines: &Deadlines) -> bool {
     deadlines.now() >= since.saturating_add(2)
 }

@@ -41,7 +41,7 @@ struct Buffers {
     made: Vec<Field>,
 }
 
-/// Maximum size in bytes of the lines' memory between two requests.
+/// Maximum capacity in bytes that the buffer `lines` keeps between two requests.
 const KEPT: usize = 4096;
 
 /// The fields of a request before a change.
@@ -108,14 +108,14 @@ impl RequestFields {
         if request.bytes.len() == at {
             request.bytes.extend_from_slice(lines);
         } else {
-            // Pipelined requests follow the head.
+            // Pipelined requests follow the head, so insert the lines before them.
             request.bytes.splice(at..at, lines.iter().copied());
         }
         request.head.len += lines.len();
         request.head.fields.append(made);
         lines.clear();
         lines.shrink_to(KEPT);
-        // The access rules of the route may have set other fields before.
+        // The access rules of the route may have set other fields before, so keep their names.
         request.changed = Some(match request.changed.take() {
             Some(before) => before.iter().chain(&*self.names).cloned().collect(),
             None => self.names.clone(),
@@ -130,7 +130,8 @@ impl RequestFields {
     }
 
     /// Removes the client's fields that a rule replaces. If a rule adds a line to a field, the
-    /// client's lines get the same `KnownField`. CGI then joins all lines.
+    /// client's lines of this field get the same `KnownField` as the added line. CGI then joins all
+    /// lines.
     fn remove_clients(&self, request: &mut Request) {
         let bytes = &request.bytes;
         for Change { field: RequestField { name, change }, known, .. } in &self.changes {

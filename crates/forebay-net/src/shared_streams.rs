@@ -61,7 +61,8 @@ pub trait SharedStream {
     /// Returns the wakers and deadlines.
     fn waits(&self) -> &StreamWakers;
 
-    /// Handles the reset of the stream, because the peer has kept its window closed for too long.
+    /// Handles a reset that was sent because the peer has kept the stream's window closed for too
+    /// long.
     fn fail_stalled(&self);
 }
 
@@ -160,9 +161,9 @@ impl<S: SharedStream> SharedStreams<S> {
         }
     }
 
-    /// Returns the time that the peer may take to accept bytes. The result is the nearest value to
-    /// `limit` between the shortest and the longest limit of a stream. A tunnel has its idle limit,
-    /// if this is longer than `limit`.
+    /// Returns the time that the peer may take to accept bytes. The result is `limit`, but at least
+    /// the shortest and at most the longest limit of a stream. A tunnel has its idle limit, if this
+    /// is longer than `limit`.
     pub fn write_limit(&self, limit: Duration) -> Duration {
         let list = self.list.borrow();
         let of_stream = |waits: &StreamWakers| match waits.tunnel_idle.get() {
@@ -286,7 +287,7 @@ mod tests {
         assert!(with_room().is_empty(), "not the other's to end");
         streams.end_turn(first[0], &codec);
         assert_eq!(with_room(), [second]);
-        // The stream sends nothing until the next tick.
+        // The second stream makes no use of its turn until the next tick.
         codec.borrow_mut().send_data(first[0], &[0; 100_000], true, now).unwrap();
         streams.end_stalled(&codec, LIMIT, now);
         let length = codec.borrow().output().len();

@@ -9,8 +9,8 @@
 //! The event loop reports at most 64 sockets at a time, so that their data stays in the CPU cache.
 //! The head of a proxied reply waits for the first bytes of its body, so that both need one write.
 //!
-//! The disconnect of a client is detected after the next tick (100 ms). Most requests end before,
-//! and need no check.
+//! The disconnect of a client is detected after the next tick (100 ms). Most requests end before
+//! this tick, and need no check.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -151,8 +151,8 @@ impl Socket {
         self.set_activity(if idle { Activity::Idle } else { Activity::Busy });
     }
 
-    /// Sets the activity. It decides if the connection may be closed at any time, or only to admit
-    /// another connection.
+    /// Sets the activity. The activity decides if the connection may be closed at any time, or only
+    /// to admit another connection.
     pub fn set_activity(&self, activity: Activity) {
         self.shared.occupancy.set(activity, &self.deadlines);
     }
@@ -285,7 +285,8 @@ impl Socket {
         // that writes small pieces with Nagle's algorithm would wait for it before the second
         // piece.
         if let Io::Tcp(stream) = &self.shared.io {
-            // The kernel ends this mode by itself. Ignore an error, because it only costs time.
+            // The kernel ends the quick acknowledgement mode by itself. Ignore an error, because it
+            // only costs time.
             let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
         }
     }

@@ -81,7 +81,7 @@ mod tests {
         let ours = std::fs::File::open("/dev/null").unwrap();
         assert!(inherit(ours.as_raw_fd()).is_err(), "closed on exec");
         let number = rustix::io::fcntl_dupfd_cloexec(&ours, 100).unwrap().into_raw_fd();
-        // SAFETY: the number was just let go of and is open.
+        // SAFETY: `into_raw_fd` has returned the number, and nothing has closed it.
         fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::empty()).unwrap();
         let taken = inherit(number).unwrap();
         assert_eq!(taken.as_raw_fd(), number);

@@ -138,7 +138,7 @@ impl Inherited {
     /// `SERVER_STARTER_PORT` names. Call this once, before this process opens other descriptors.
     pub fn take() -> Result<Self, InheritError> {
         let mut passed = Self::of_systemd()?;
-        // A parent may announce one socket in both ways, as Forebay does to its applications.
+        // A parent may announce one socket in both ways, as Forebay does for its applications.
         let taken = i32::try_from(passed.len()).unwrap_or(i32::MAX);
         passed.extend(Self::of_server_starter(FIRST..FIRST + taken)?);
         Ok(Self { passed, ..Self::default() })
@@ -161,7 +161,7 @@ impl Inherited {
         Ok(inherited)
     }
 
-    /// Returns the former process's administrator's listener, if it has this address.
+    /// Returns the administrator's listener of the former process, if it has this address.
     pub fn claim_admin(&mut self, wanted: &Listen) -> Option<Listener> {
         let has_address = |(address, _): &mut (Listen, Socket)| match (&*address, wanted) {
             (Listen::Tcp(_), Listen::Tcp(wanted)) if wanted.port() == 0 => true,
@@ -250,7 +250,8 @@ impl Inherited {
     /// Removes the sockets with this address or name. Returns an empty list if none was passed.
     fn claim(&mut self, listen: &Listen) -> Vec<Passed> {
         let socket = listen.socket();
-        // Compare the configured addresses: a former process reports these. Their port may be 0.
+        // A former process reports each configured address as a name. Compare these names first,
+        // because a configured port may be 0.
         let configured = listen.to_string();
         let is_takeover = self.is_takeover;
         let is_meant = |passed: &mut Passed| match socket {

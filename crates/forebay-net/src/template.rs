@@ -129,7 +129,7 @@ impl Request {
         map.value(&key)
     }
 
-    /// Appends a part of a text that is compared: decoded paths, and hosts in lower case.
+    /// Appends a part of a text for a comparison: decoded paths, and hosts in lower case.
     pub fn append_normalized(&self, part: &TemplatePart, key: &mut Vec<u8>) {
         match part {
             TemplatePart::Text(text) => key.extend_from_slice(text.as_bytes()),
@@ -151,7 +151,7 @@ impl Request {
         let bytes = &self.bytes;
         let authority = self.head.authority.map(|span| span.of(bytes)).unwrap_or_default();
         let plain: Cow<'_, [u8]> = match value {
-            // No context has to escape an address, a number or hexadecimal digits.
+            // An address, a number and hexadecimal digits need no escapes in any context.
             Placeholder::Client => return self.client.append(out),
             Placeholder::ClientPort => {
                 return encode::decimal(out, u64::from(self.client.port()));

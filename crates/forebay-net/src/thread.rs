@@ -212,7 +212,7 @@ impl Thread {
     /// true if at least one connection was closed.
     ///
     /// The caller must log this with [`Thread::warn_freed`], but only after it has used the freed
-    /// descriptor. Otherwise the log thread could take this descriptor for the time zone file.
+    /// descriptor. Otherwise the log thread could use this descriptor to open the time zone file.
     pub fn frees_descriptors(&self, error: &io::Error) -> bool {
         let errno = Errno::from_io_error(error);
         matches!(errno, Some(Errno::MFILE | Errno::NFILE)) && self.idle_room.close_some()

@@ -1,9 +1,11 @@
-//! Measures the time that each request spends in each step, if `timing` of `[server]` is on.
+//! Measures the time that each request spends in each step, if `timing` of `[server]` is on, or if
+//! a log or a trace contains such times.
 //!
 //! A request is in exactly one step at any time. If a request enters a step several times (for
 //! example, to wait for the body), the times of the step add up.
 //!
-//! Entering a step reads the clock. With `timing` off, entering a step only tests a null pointer.
+//! Entering a step reads the clock. Without a measurement, entering a step only tests a null
+//! pointer.
 
 use std::cell::RefCell;
 use std::fmt::Write;

@@ -30,7 +30,7 @@ use crate::{http3, relay};
 /// Minimum interval between log messages while connections cannot be accepted.
 const REMINDER: Duration = Duration::from_secs(10);
 
-/// Maximum time to empty the queues of the listeners when the server stops.
+/// Maximum time to accept the connections in the listeners' queues when the server stops.
 const EMPTYING: Duration = Duration::from_millis(200);
 
 /// The listeners of one thread, each with its own task.
@@ -71,12 +71,12 @@ impl Accepting {
         }
     }
 
-    /// Accepts no more connections, because another process accepts the connections in the queues.
-    /// Only QUIC connections in the middle of their handshake belong to this process.
+    /// Accepts no more connections, because another process accepts those in the queues. This
+    /// process only finishes the QUIC handshakes that it has begun.
     pub async fn leave(self) {
         for OpenListener { close, .. } in self.listeners.into_values() {
-            // A task may hold a connection that waits for room. The task serves this connection
-            // before it ends.
+            // A task may hold an accepted connection that waits in `make_room`. The task serves
+            // this connection before it ends.
             let _ = close.send(Closing::Leave);
         }
         let _ = self.close_inbox.send(());
@@ -168,8 +168,8 @@ fn place(
         Some(other) => {
             let Ok(stream) = stream.into_std() else { return };
             let handed = Handed { stream, peer, listener: index };
-            // `hand` fails if the other thread has ended, because a stopping server ends its
-            // threads one by one.
+            // A stopping server ends its threads one by one. If the other thread has ended, `hand`
+            // fails, and this thread serves the connection.
             let Err(Handed { stream, .. }) = thread.load.hand(other, handed) else { return };
             let Ok(stream) = TcpStream::from_std(stream) else { return };
             stream
@@ -180,8 +180,8 @@ fn place(
     start(context, socket, peer.into(), own, index);
 }
 
-/// Receiver of messages from other threads. On drop, it removes the connections that the thread has
-/// not served from the thread's count.
+/// Receiver of messages from other threads. On drop, it subtracts the connections that the thread
+/// has not served from the thread's count.
 struct Inbox {
     context: Rc<FrontContext>,
     messages: mpsc::UnboundedReceiver<Message>,
@@ -192,16 +192,16 @@ impl Drop for Inbox {
         self.messages.close();
         while let Ok(message) = self.messages.try_recv() {
             if let Message::Connection(_) = message {
-                // `hand` has counted this connection. Without this call, a stopping thread would
-                // wait for its end.
+                // A stopping thread waits until its count is zero, so subtract the connection that
+                // `hand` has counted.
                 self.context.thread.load.leave(self.context.thread.index);
             }
         }
     }
 }
 
-/// Serves connections from other threads. After `closed`, accepts no further ones, but serves those
-/// that have arrived.
+/// Serves connections from other threads. After `closed`, closes the inbox, but still serves the
+/// connections in it.
 async fn take_handed(mut inbox: Inbox, mut closed: oneshot::Receiver<()>) {
     let context = inbox.context.clone();
     let mut is_closed = false;
@@ -217,7 +217,8 @@ async fn take_handed(mut inbox: Inbox, mut closed: oneshot::Receiver<()>) {
         let Some(message) = message else { return };
         let Message::Connection(Handed { stream, peer, listener }) = message else {
             if !context.thread.close_oldest() {
-                // This thread cannot close a connection: let the waiting task ask another thread.
+                // No connection of this thread can be closed: wake `make_room`, which then asks
+                // another thread.
                 context.thread.load.pressure.notify();
             }
             continue;

@@ -42,11 +42,11 @@ pub async fn make_room(context: &FrontContext, listener: usize, address: Option<
 
 /// Returns true if connections from `address` are refused now.
 pub fn is_full(context: &FrontContext, listener: usize, address: IpAddr) -> bool {
-    // Few addresses reach the limit, so the proxies are compared only then.
+    // Compare with the trusted proxies only at the limit, which few addresses reach.
     context.thread.load.addresses.is_full(address) && !context.table().is_trusted(listener, address)
 }
 
-/// Counts a connection until this value is dropped, even by a panic.
+/// Counts a connection until this value is dropped, also if a panic drops it.
 pub struct Counted {
     thread: Rc<Thread>,
     /// The client address, if it counts against a limit.

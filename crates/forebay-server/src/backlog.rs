@@ -10,8 +10,8 @@
 //! KiB; the file is a ring buffer. The request's task writes the backlog to the client while the
 //! origin runs (`dispatch.rs`), and after it has returned.
 //!
-//! Replies of `proxy` backends are buffered only on request. Most backends accept many connections,
-//! and clients cannot use outdated events of an event stream.
+//! Replies of `proxy` backends are buffered only if the route sets `buffer`. Most of these backends
+//! accept many connections, and clients cannot use outdated events of an event stream.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -115,7 +115,8 @@ impl Body {
         self.tap = None;
     }
 
-    /// Prepares to read the body of `head`. Its first bytes may follow the head in `bytes`.
+    /// Prepares to read the body of `head`. The first bytes of the body may follow the head in
+    /// `bytes`.
     pub fn prepare(&mut self, head: &RequestHead, bytes: &mut Vec<u8>) {
         self.begin(head.framing);
         self.head_len = head.len;
@@ -146,8 +147,8 @@ impl Body {
         self.tap = None;
     }
 
-    /// Reads the complete body before the origin does, unless it is already in `inbox`. Then a slow
-    /// upload does not occupy the origin. Afterwards the body has a known length and can be resent.
+    /// Reads the complete body, unless `inbox` already contains it, so that a slow upload does not
+    /// occupy the origin. Afterwards the body has a known length and can be resent.
     pub async fn buffer(&mut self) -> Result<(), Fault> {
         if let RequestFraming::Length(length) = self.framing
             && length <= (self.inbox.len() - self.start) as u64
@@ -198,7 +199,7 @@ impl Body {
     /// of it is no longer in memory.
     pub fn rewind(&mut self) -> bool {
         if !self.is_in_hand() {
-            // Otherwise `tap` would take the rest of the body for a complete body.
+            // Drop `tap`: otherwise it would mistake the rest of the body for a complete body.
             self.tap = None;
             return false;
         }
@@ -261,8 +262,8 @@ impl Body {
         self.is_discarded = true;
     }
 
-    /// Replaces the sizes of the connection's earlier request. The next head is refused after
-    /// `received` bytes.
+    /// Sets the sizes of a request whose head is refused after `received` bytes. They replace the
+    /// sizes of the connection's previous request.
     pub(crate) fn forget(&mut self, received: usize) {
         (self.head_len, self.read) = (received, 0);
     }
@@ -324,7 +325,7 @@ impl Body {
         Ok(self.trailers_so_far())
     }
 
-    /// Returns the trailers received so far. After a buffered body without an announced length,
+    /// Returns the trailers received so far. If the body was buffered and had no announced length,
     /// these are all trailers.
     pub fn trailers_so_far(&self) -> Vec<u8> {
         let mut trailers = self.stream().request_trailers();

@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 /// Treatment of the connections in the queue of a listener that closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
-    /// They are accepted.
+    /// This process accepts them.
     Empty,
     /// Another process accepts them.
     Leave,

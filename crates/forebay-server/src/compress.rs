@@ -81,8 +81,8 @@ impl Compression {
     /// Selects the coding for the client of `request`.
     pub fn offer(self: &Rc<Self>, request: &Request) -> Offer {
         let algorithms = &self.settings.algorithms;
-        // The length of a compressed reply is unknown, so the reply would end the connection of an
-        // HTTP/1.0 client.
+        // Do not compress for HTTP/1.0 clients: the length of a compressed reply is unknown, so
+        // only the end of the connection could end such a reply.
         let best = if request.head.version == Version::Http10 {
             None
         } else {

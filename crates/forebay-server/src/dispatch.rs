@@ -131,8 +131,9 @@ enum Ruling<'s> {
 
 /// Applies `rules` to a request that route `at` is to answer. Each rule has the number of its route
 /// and another path of the requested resource.
-// A gate's future has two callers, this function and `admit`. Each other future has only one,
-// `try_routes`, so the compiler inlines it. This saves 200 instructions per request.
+// Only the futures of gates are awaited in two functions: here and in `admit`. All other futures
+// are awaited once, in `try_routes`, so the compiler inlines them. This saves 200 instructions per
+// request.
 async fn apply_rules<'s>(
     exchange: &mut Exchange,
     (site, at): (&'s Site, usize),
@@ -143,7 +144,8 @@ async fn apply_rules<'s>(
         prepare(exchange, rule);
         if let Some(gate) = &rule.gate {
             note_gate(exchange.reply.stream(), gate.as_ref());
-            // An index file answers by an internal redirect, so `internal` admits the request.
+            // A directory's index file is reached by an internal redirect, so a gate with
+            // `internal` must admit the request.
             let was_internal = exchange.request.is_internal;
             exchange.request.is_internal |= is_index_of(&exchange.request.path, &path);
             let outcome = gate.admit(exchange).await;
@@ -209,8 +211,8 @@ fn client_left() -> Fault {
 }
 
 /// Returns the fault for a path that selects another route if `%2F` and backslashes count as
-/// slashes, or repeated slashes as one. A backend may read the path so, and a client could thus
-/// bypass a route.
+/// slashes, or repeated slashes as one. A backend may read the path in this way, so a client could
+/// bypass the gate of a route.
 pub fn ambiguous_route() -> Fault {
     Fault::client(
         404,
@@ -263,7 +265,7 @@ async fn admit(
         }
     }
     if route.rules.as_ref().is_some_and(|rules| route.gate.is_some() && rules.is_by_request()) {
-        // Fill in the rules again, because the gate has determined the user.
+        // Fill in the placeholders of the rules again, because the gate has determined the user.
         let rules = route.rules.as_ref().map(|rules| rules.of_request(&exchange.request));
         exchange.reply.set_rules(rules);
     }

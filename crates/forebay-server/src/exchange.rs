@@ -94,7 +94,7 @@ impl Future for Admitting<'_> {
 /// The future of [`Origin::serve`].
 pub type OriginFuture<'a> = Recycled<'a, Result<(), Fault>>;
 
-/// The stream of requests that Forebay itself makes. Several of them may share it.
+/// The stream of requests that Forebay itself makes. Several requests may share one stream.
 pub struct NoClient(Stream);
 
 impl NoClient {
@@ -136,7 +136,7 @@ impl Exchange {
         }
     }
 
-    /// Returns the unused memory blocks in which [`OriginFuture`] stores its future.
+    /// Returns the thread's unused memory blocks. An [`OriginFuture`] is stored in such a block.
     pub fn blocks(&self) -> Rc<Blocks> {
         self.reply.stream().thread().blocks.clone()
     }
@@ -161,7 +161,7 @@ impl Exchange {
     }
 
     /// Returns an exchange for a copy of a client's request, with this body. Unlike the exchange of
-    /// [`Exchange::aside`], it has no part of the client's connection. Call [`Reply::record`] with
+    /// [`Exchange::aside`], it does not use the client's connection. Call [`Reply::record`] with
     /// `is_silent`.
     pub fn of_copy(
         NoClient(stream): &NoClient,
@@ -203,7 +203,8 @@ impl Exchange {
         }
     }
 
-    /// Prepares for the next request on the connection. Bytes received after the last request stay.
+    /// Prepares for the next request on the connection. Keeps the bytes received after the previous
+    /// request.
     pub fn next(&mut self) {
         if !self.body.take_rest(&mut self.request.bytes) {
             let len = self.request.head.len.min(self.request.bytes.len());

@@ -1,8 +1,8 @@
 //! Changes to the bodies of replies: replacements of texts (`replace`), and pages whose commands are
 //! evaluated (`ssi`).
 //!
-//! A filter sees a body after a cache has recorded it and before compression. Stored replies are
-//! therefore the origin's own, and no reply with a value of one visitor is stored.
+//! A filter changes a body after the cache has recorded it, and before compression. The cache
+//! therefore stores the origin's own replies, without values of one visitor.
 
 mod replace;
 
@@ -131,8 +131,7 @@ impl BodyFilter {
         Ok(())
     }
 
-    /// Returns the change to a reply of this media type, as far as it is known before the reply's
-    /// head.
+    /// Returns the expected change to a reply of this media type, before the reply's head is known.
     pub(crate) fn change_of(&self, content_type: &str) -> BodyChange {
         let media_type = content_type.split(';').next().unwrap_or_default().trim().as_bytes();
         let is_meant = |types: &[MediaPattern]| types.iter().any(|one| one.matches(media_type));
@@ -210,7 +209,8 @@ impl BodyFilter {
         self.replacer.as_mut().is_some_and(|replacer| replacer.step(false, out))
     }
 
-    /// Appends the end of the changed body to `out`, as [`Self::step`] does.
+    /// Appends the end of the changed body to `out`. Returns true if the caller has to call again,
+    /// as with [`Self::step`].
     pub(crate) fn end(&mut self, out: &mut Vec<u8>) -> Result<bool, Fault> {
         match self.left {
             Some(left @ 1..) => Err(Fault::shorter_than_announced(left)),
@@ -249,7 +249,7 @@ fn suitability(lines: &[u8], types: &[MediaPattern]) -> Suitability {
 }
 
 /// Removes the fields that are wrong for the changed body from the field lines of `out` from
-/// `start` on. `keeps_validators` keeps `Last-Modified`, and `ETag` as a weak tag.
+/// `start` on. If `keeps_validators`, keeps `Last-Modified`, and `ETag` as a weak tag.
 pub(crate) fn adapt_head(out: &mut Vec<u8>, start: usize, keeps_validators: bool) {
     let lines = out.split_off(start);
     for line in lines.split_inclusive(|&b| b == b'\n') {

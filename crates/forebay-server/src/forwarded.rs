@@ -216,7 +216,7 @@ mod tests {
     }
 
     /// Cases on which nginx (`real_ip_recursive on`) and Apache's mod_remoteip agree. The tests of
-    /// `forebay serve` run both with these cases.
+    /// `forebay serve` run both servers with these cases.
     #[test]
     fn the_client_is_the_first_stranger_from_the_right() {
         for (values, expected) in CASES {
@@ -275,7 +275,7 @@ mod tests {
         let scheme = ("X-Forwarded-Proto", "https");
         assert_eq!(either(&[one, scheme, same]), claimed("192.0.2.1", true));
         assert_eq!(either(&[one, ("Forwarded", "for=192.0.2.1")]), claimed("192.0.2.1", false));
-        // A claim in only one of the fields may come from the client.
+        // A claim that only one of the fields makes may come from the client, so it is refused.
         assert_eq!(either(&[one, same]), Err(ForwardedError::Contradiction));
         assert_eq!(either(&[one, other]), Err(ForwardedError::Contradiction));
         assert_eq!(either(&[one, ("Forwarded", "for=_x")]), Err(ForwardedError::Contradiction));

@@ -32,8 +32,8 @@ const PLAIN_REPLY: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
 /// First byte of a TLS record that carries a handshake.
 const HANDSHAKE_RECORD: u8 = 0x16;
 
-/// Alerts (RFC 8446 section 6.2): unrecognized_name if the client's server name may have no
-/// certificate, and internal_error if the certificate came too late.
+/// Alerts (RFC 8446 section 6.2): unrecognized_name if no certificate may be issued for the
+/// client's server name, and internal_error if the certificate came too late.
 const UNKNOWN_NAME: &[u8] = &[0x15, 3, 3, 0, 2, 2, 112];
 const LATE: &[u8] = &[0x15, 3, 3, 0, 2, 2, 80];
 
@@ -124,14 +124,14 @@ async fn shake_hands(
     let tls = select(&table, server_name.as_deref()).ok_or(HandshakeFailure::Broken)?;
     let challenges = table.challenges.clone();
     drop(table);
-    // Eviction must not select this connection while it waits for the permit. The connection would
-    // close only after the wait.
+    // Eviction must not select this connection while it waits for a certificate or for
+    // `handshake_turn`, because it would close only after the wait.
     socket.set_activity(Activity::Busy);
     let challenge = match &challenges {
         None => None,
         Some(all) => match all.config(&accepted.client_hello()) {
             None => match all.unknown_name(&accepted.client_hello()) {
-                // Boxed, because other handshakes need no memory for this.
+                // Box the future, because other handshakes need no memory for it.
                 Some(name) => Box::pin(all.ask_for_config(name)).await,
                 None => None,
             },
@@ -141,7 +141,7 @@ async fn shake_hands(
     if let Some(demand) = tls.demand()
         && !Challenges::is_challenge(&accepted.client_hello())
     {
-        // Boxed, because other handshakes need no memory for this.
+        // Box the future, because other handshakes need no memory for it.
         Box::pin(await_certificate(context, socket, demand, server_name.as_deref())).await?;
     }
     let turn = context.thread.handshake_turn().await;
@@ -150,7 +150,8 @@ async fn shake_hands(
     let connection = match accepted.into_connection(config) {
         Ok(connection) => connection,
         Err((_, mut alert)) => {
-            // Other handshakes need not wait until the alert has been read.
+            // End the turn, so that other handshakes do not wait until the client has read the
+            // alert.
             drop(turn);
             let mut reply = Vec::new();
             alert.write_all(&mut reply)?;
@@ -178,7 +179,7 @@ async fn await_certificate(
     demand: &SiteDemand,
     server_name: Option<&str>,
 ) -> Result<(), HandshakeFailure> {
-    // The wait has its own limit.
+    // The wait for a certificate has its own limit.
     socket.unlimit_read();
     let awaited = demand.wait_for(server_name).await;
     socket.limit_read(context.thread.settings().timeouts.head);
@@ -205,7 +206,8 @@ async fn first_bytes(socket: &Socket) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Sends an alert, and then reads for a moment, because a reset could destroy the alert.
+/// Sends an alert, and then reads for a moment. An immediate close could cause a reset, which could
+/// destroy the alert.
 async fn refuse(socket: &Socket, alert: &[u8]) -> HandshakeFailure {
     if socket.write_all(alert).await.is_ok() {
         socket.linger().await;

@@ -121,7 +121,8 @@ impl Routes for RoutesOfSite<'_> {
     }
 }
 
-/// Converts the request to a GET for `target`, which an origin has named instead of a reply.
+/// Converts the request to a GET for `target`, which an origin has named instead of sending a
+/// reply.
 async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault> {
     let end = memchr::memchr(b'#', target).unwrap_or(target.len());
     let target = &target[..end];
@@ -144,7 +145,7 @@ async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault
 
 /// Converts the request to a GET for the target in `X-Accel-Redirect`. Only a route with `internal`
 /// may answer, so that a reply cannot lead around the rules of other routes. The answer gets those
-/// fields of the reply that it does not have itself.
+/// fields of the redirecting reply that it does not have itself.
 async fn prepare_internal(
     exchange: &mut Exchange,
     (site, route): (&Site, &Route),

@@ -35,8 +35,8 @@ pub struct MemoryGateway {
 }
 
 impl MemoryGateway {
-    /// Creates a gateway. `tables` creates its table for the listeners in `listen`. `log` contains
-    /// the settings of the access log, and the values that [`ErrorLog::kept`] returns.
+    /// Creates a gateway. `tables` creates the table of sites for the listeners in `listen`. `log`
+    /// contains the settings of the access log, and the values that [`ErrorLog::kept`] returns.
     pub fn new(
         settings: Settings,
         log: (&conf::Log, Kept, ErrorLog),

@@ -45,8 +45,8 @@ pub enum Length {
 }
 
 /// The reply to one request.
-// More than 20 fields: each reply writes most of them, so a division has to be measured with `make
-// instructions`.
+// More than 20 fields: each reply writes most of them, so measure with `make instructions` before
+// you divide the struct.
 pub struct Reply {
     stream: Option<Stream>,
     out: Vec<u8>,
@@ -537,8 +537,8 @@ impl Reply {
         self.redirect = Some(Box::new(redirect));
         // Do not record the new reply, because it does not come from this origin.
         self.capture = None;
-        // A file that an application names is sent as it is. The filter of another route is set when
-        // that route is selected.
+        // Drop the filter: a file that an application names is sent unchanged, and another route
+        // sets its own filter.
         self.next_filter = None;
         self.withhold();
     }
@@ -603,7 +603,7 @@ impl Reply {
         self.begin(status, b"");
         self.field("Content-Type", content_type.as_bytes());
         if matches!(status, 429 | 503) && !rules::has(lines, b"retry-after") {
-            // A full queue or a starting application is usually available a second later.
+            // Usually, a full queue has room, or a starting application is ready, a second later.
             self.field("Retry-After", b"1");
         }
         self.out.extend_from_slice(lines);
@@ -630,7 +630,7 @@ impl Reply {
         self.keep_alive = false;
     }
 
-    /// Returns true if the head in `out` is a 2xx that the client would take for the start of a
+    /// Returns true if the head in `out` is a 2xx that to the client would mean the start of a
     /// tunnel.
     fn refuses_tunnel(&self) -> bool {
         matches!(self.head_status, 200..=299) && self.stream().asks_for_tunnel()

@@ -62,7 +62,7 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
             if context.table().challenges.is_some() {
                 answer = challenge(context, &exchange.request);
                 if answer.is_none() && may_ask(context, &exchange.request) {
-                    // Boxed, because other requests need no memory for this.
+                    // Box the future, because other requests need no memory for it.
                     answer = Box::pin(ask_for_challenge(context, &exchange.request)).await;
                 }
             }
@@ -178,12 +178,12 @@ fn challenge(context: &FrontContext, request: &Request) -> Option<String> {
     table.challenges.as_ref()?.reply(&request.path)
 }
 
-/// Returns true if another machine may have put the answer into the store.
+/// Returns true if another machine may have put the answer into the shared store.
 fn may_ask(context: &FrontContext, request: &Request) -> bool {
     context.table().challenges.as_ref().is_some_and(|all| all.may_ask(&request.path))
 }
 
-/// Asks the store for the answer to an ACME authority's request.
+/// Asks the shared store for the answer to an ACME authority's request.
 async fn ask_for_challenge(context: &FrontContext, request: &Request) -> Option<String> {
     let challenges = context.table().challenges.clone()?;
     challenges.ask_for_reply(&request.path).await

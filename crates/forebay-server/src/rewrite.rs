@@ -2,8 +2,9 @@
 //! declined the request.
 //!
 //! The new path is prepared like the path of a client: it is decoded once and has no dot segments.
-//! If a route only rewrites, Forebay selects a route again, and its rules apply. If a route
-//! rewrites and answers, the rules of the route that the new path would select apply as well.
+//! If a route only rewrites, Forebay selects a route again, and the rules of the new route apply.
+//! If a route rewrites and answers, the rules of the route that the new path would select apply as
+//! well.
 
 use forebay_conf::{EncodedSlashes, Rewrite};
 use forebay_net::fault::Fault;
@@ -21,7 +22,8 @@ pub fn target(rewrite: &Rewrite, request: &Request) -> Vec<u8> {
     if rewrite.keep_query {
         append_query(&mut target, request);
     }
-    // Drop repeated slashes at the start, because a placeholder there may begin with a slash, too.
+    // Drop repeated slashes at the start, because the value of a placeholder there may begin with a
+    // slash, too.
     let slashes = target.iter().take_while(|&&byte| byte == b'/').count();
     target.drain(..slashes.saturating_sub(1));
     target

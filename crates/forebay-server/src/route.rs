@@ -174,7 +174,7 @@ pub struct OtherPath {
 pub enum Instead {
     /// The answer is the named resource.
     No,
-    /// A redirection, or a fixed reply with another status.
+    /// A redirection, or a fixed reply with a status below 400.
     Answers,
     /// A fixed reply with an error status (400 or higher).
     Refuses,

@@ -110,8 +110,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the access logs and all sockets that the service manager did not pass. A log file that
-    /// it creates belongs to `identity`.
+    /// Opens the access logs and all sockets that the service manager did not pass. New log files
+    /// belong to `identity`.
     pub fn open(
         wanted: Wanted,
         threads: usize,
@@ -191,8 +191,8 @@ impl Server {
         if let Some((user, group)) = identity.numbers().filter(|_| !logs.is_empty()) {
             match Opener::start(&logs, user, group) {
                 Ok(opener) => self.writer.set_opener(opener),
-                // Continue without this process, which needs /proc, for example. Without it, logs
-                // that the new user may not open cannot be rotated.
+                // Continue without this process. Its start fails without /proc, for example. Logs
+                // that the new user may not open cannot be rotated then.
                 Err(error) => self.errors().error(&format!(
                     "cannot start the process that reopens access logs as root: {error}; put the log in \
                      a directory of the server's user, or restart to rotate it"
@@ -210,7 +210,8 @@ impl Server {
         identity.assume().map_err(StartError::Privileges)
     }
 
-    /// Binds thread n to CPU n of the list. Threads with no entry in the list may run on any CPU.
+    /// Binds thread n to the CPU at index n of the list. Threads with no entry in the list may run
+    /// on any CPU.
     pub fn keep_to(&mut self, processors: Vec<usize>) {
         self.processors = processors;
     }
@@ -227,11 +228,10 @@ impl Server {
 
     /// Serves until SIGINT or SIGTERM, then finishes current requests for at most `grace`.
     ///
-    /// A second such signal aborts the requests. SIGUSR1 reopens the access logs. SIGHUP loads
-    /// another configuration. After an error, the current configuration remains.
-    /// SIGUSR2 starts a new process, which takes over. `control` is called when the administrator
-    /// requests the status or the restart of an application. `reloads` also brings the
-    /// administrator's changes.
+    /// A second such signal aborts the requests. SIGUSR1 reopens the access logs. SIGHUP loads the
+    /// configuration again. If that fails, the current configuration remains. SIGUSR2 starts a new
+    /// process, which takes over. `control` is called when the administrator requests the status or
+    /// the restart of an application. `reloads` also brings the administrator's changes.
     pub fn run(
         mut self,
         tables: Tables,
@@ -299,8 +299,8 @@ impl Server {
         Ok(())
     }
 
-    /// Serves on for the configured time, or until another signal to stop. Load balancers meanwhile
-    /// learn that this process is no longer ready.
+    /// Continues to serve for the configured time, or until another signal to stop. Load balancers
+    /// meanwhile learn that this process is no longer ready.
     async fn drain(&self, signals: &mut Signals) {
         self.is_ready.store(false, Ordering::Relaxed);
         self.notify.stopping();
@@ -343,8 +343,8 @@ impl Server {
                 () = second_signal => {}
                 () = tokio::time::sleep(grace + ENDING) => {}
             }
-            // The threads have this long to end the processes of scripts and other things that they
-            // own.
+            // The threads have `ENDING` to end the processes of scripts and to release everything
+            // else that they own.
             stage.send_replace(Stage::Ending);
             let _ = tokio::time::timeout(ENDING, stage.closed()).await;
         });
@@ -438,11 +438,11 @@ fn chosen_port(wanted: &Listen, listens: &[Option<Listen>], addresses: &[Listen]
     found.and_then(|(_, address)| address.beside_for_http3()).unwrap_or_else(|| wanted.clone())
 }
 
-/// Waits for the second signal on a separate thread, and ends the process [`ENDING`] later, even if
-/// other threads are blocked. Guardian processes then end the processes of applications.
+/// Waits for the second signal to stop on a separate thread, and ends the process [`ENDING`] later,
+/// even if other threads are blocked. Guardian processes then end the processes of applications.
 fn wait_for_second(mut signals: Signals, log: Reopener) -> oneshot::Receiver<()> {
     let (seen, second) = oneshot::channel();
-    // If the thread cannot start, the grace period applies.
+    // If the thread cannot start, a second signal has no effect, and the grace period applies.
     let _ = std::thread::Builder::new().name("second-signal".into()).spawn(move || {
         let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
         runtime.block_on(async {

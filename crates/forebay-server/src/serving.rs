@@ -141,7 +141,7 @@ impl ThreadStart {
             }
             thread.end();
             if thread.load.connections(thread.index) > 0 {
-                // Let the connections of streams end, so that they are logged.
+                // Let the connections of `[[stream]]` end, so that they are logged.
                 tokio::time::sleep(TICK / 10).await;
             }
             tasks.into_iter().for_each(|task| task.abort());

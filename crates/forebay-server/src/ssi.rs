@@ -1,10 +1,10 @@
 //! Server-side includes (`ssi` of a route): evaluates the commands of a page, as Apache's
 //! mod_include and nginx's SSI module do.
 //!
-//! A page is complete in memory before its evaluation begins, and so is the result. An included
-//! path is requested in the same way as a client's request: the same site selects the route, with
-//! all its rules. The reply stays in memory (`stream/included.rs`), so no field of it can reach the
-//! client.
+//! A page is complete in memory before its evaluation begins, and the result before it is sent. An
+//! included path is requested in the same way as a client's request: the same site selects the
+//! route, with all its rules. The reply stays in memory (`stream/included.rs`), so no field of it
+//! can reach the client.
 //!
 //! Commands come only from pages. The text of an included reply or a variable is never searched for
 //! commands.
@@ -121,7 +121,7 @@ struct Evaluation<'a> {
 struct Condition {
     /// True if the current branch is shown.
     is_shown: bool,
-    /// True if a branch was shown.
+    /// True if a branch of this `if` was shown.
     was_shown: bool,
     /// True if the text around the `if` is shown.
     is_outer_shown: bool,

@@ -207,7 +207,8 @@ impl Stream {
             Self::Http1(stream) => stream.limit_writes(limit),
             Self::Http2(stream) => stream.limit_writes(limit),
             Self::Http3(stream) => stream.write_limit.set(limit),
-            // A web server reads at its own speed, and an included reply stays in memory.
+            // No limit of a route applies: a web server reads at its own speed, and an included
+            // reply stays in memory.
             Self::Ajp(_) | Self::Included(_) => {}
         }
     }

@@ -5,7 +5,8 @@
 //! 101 are forwarded after it. If the reply is not a 101, these bytes are the client's next
 //! request. An upgrade with a body is refused (400), because backends disagree on the start of the
 //! tunnel. An upgrade to HTTP/2 or TLS is ignored: requests inside it would bypass the routes.
-//! Forebay follows the frames of a WebSocket's backend, to add a close frame between messages.
+//! Forebay parses the frames that the backend of a WebSocket sends, to add a close frame between
+//! messages.
 //!
 //! The tunnel runs after the origin returns, and does not end when the client closes its sending
 //! side. An idle tunnel holds no buffer. When the server stops, a tunnel ends after three seconds
@@ -122,8 +123,8 @@ impl Tunnel {
     /// backend first, and the bytes after the backend's 101 are sent to the client first.
     ///
     /// After one side has finished sending, the other may continue. If one side accepts no more
-    /// bytes, the tunnel still relays the bytes that this side sent earlier. A failed connection
-    /// resets the other one, so that no peer takes the failure for a regular end.
+    /// bytes, the tunnel still relays the bytes that this side sent earlier. If one connection
+    /// fails, Forebay resets the other one, so that its peer sees no regular end.
     ///
     /// When the server stops, the client of a WebSocket gets a close frame.
     pub async fn carry(self, client: &Stream, prefix: Vec<u8>, is_websocket: bool) -> u64 {
@@ -142,7 +143,8 @@ impl Tunnel {
         };
         match end {
             BridgeEnd::Idle => {
-                // A client need not answer a close frame. Otherwise, its stream would be reset.
+                // A client need not answer a close frame. End its stream regularly, so that it is
+                // not reset.
                 let farewell = bridge.downwards.farewell.as_ref();
                 if farewell.is_some_and(|farewell| farewell.is_closed.get()) {
                     client.finish_writing();
@@ -208,7 +210,8 @@ impl<'a> Bridge<'a> {
     }
 
     /// Waits until the server stops. Then ends the WebSocket as soon as no bytes have flowed for
-    /// [`farewell::QUIET`], or after a message that ends later than [`farewell::PATIENCE`].
+    /// [`farewell::QUIET`], or after a message that ends more than [`farewell::PATIENCE`] after the
+    /// stop.
     async fn say_farewell(&self, thread: &Thread) -> Infallible {
         while !thread.is_stopping() {
             thread.changed.notified().await;
@@ -304,7 +307,7 @@ struct Direction<'a> {
     is_lost: Cell<bool>,
     /// Set when the client of a WebSocket sends something.
     is_asked: Option<Rc<Cell<bool>>>,
-    /// Follows the frames that a backend sends to the client of a WebSocket.
+    /// Parses the frames that a backend sends to the client of a WebSocket.
     farewell: Option<Farewell>,
 }
 

@@ -77,7 +77,7 @@ pub enum Launcher {
         /// The successor that was started last.
         child: Option<Child>,
     },
-    /// Starts them with the process that stays root.
+    /// Starts them through the process that stays root.
     Root {
         /// The process.
         process: Child,
@@ -167,7 +167,7 @@ fn send_answer(socket: &mut UnixStream, outcome: io::Result<String>) -> io::Resu
 }
 
 fn end(mut child: Child) -> io::Result<String> {
-    // The successor may have closed its socket a moment before its end.
+    // The successor may close its socket a moment before it ends, so wait briefly for its end.
     for _ in 0..20 {
         if let Some(status) = child.try_wait()? {
             return Ok(status.to_string());

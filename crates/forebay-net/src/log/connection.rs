@@ -33,7 +33,7 @@ pub struct ConnectionEntry<'a> {
 pub enum ConnectionEnd {
     /// Client and backend have finished sending.
     Closed,
-    /// The connection carried nothing for too long.
+    /// No bytes flowed for too long.
     Idle,
     /// A side failed or was reset.
     Lost,

@@ -6,7 +6,7 @@ use forebay_wire::http1::encode;
 use super::message::FIELD;
 use super::pattern::{LogEntry, append_escaped, append_value};
 
-/// Values of lines that are omitted if they are missing.
+/// Fields that are omitted from a line if they have no value.
 const OPTIONAL: [(&str, LogValue); 8] = [
     ("FOREBAY_SITE", LogValue::Site),
     ("FOREBAY_ROUTE", LogValue::Route),

@@ -146,7 +146,7 @@ fn append_clean(line: &[u8], out: &mut Vec<u8>) {
             let mut buffer = [0; 4];
             match c {
                 '\0'..='\x1f' | '\x7f' => drop(write!(out, "\\x{:02x}", c as u32)),
-                // JSON has this form of an escape.
+                // Use the form of escapes in JSON.
                 '\u{80}'..='\u{9f}' => drop(write!(out, "\\u{:04x}", c as u32)),
                 c => out.extend_from_slice(c.encode_utf8(&mut buffer).as_bytes()),
             }

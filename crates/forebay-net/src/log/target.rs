@@ -18,7 +18,8 @@ use crate::log_rotation::{Compression, RotatedLog, WRITABLE, is_due, try_lock, u
 /// Time until the next attempt after a rotation that failed.
 const RETRY: Duration = Duration::from_secs(60);
 /// Number of attempts to take a lock that another process holds, and the pause between them.
-// A rotation takes less than a millisecond. Any user who may read the log can hold a lock of it.
+// A rotation takes less than a millisecond. Any user who may read the log can hold a lock of it, so
+// do not wait for long.
 const ATTEMPTS: (u32, Duration) = (20, Duration::from_millis(1));
 
 /// Destination of access log lines.
@@ -64,9 +65,10 @@ pub struct FileTarget {
     failed: Option<Instant>,
     /// True if the current file has no write permission, although it was not rotated.
     is_read_only: bool,
-    /// True if a new old file waits for its compression.
+    /// True if an old file may wait for its compression.
     has_old: bool,
-    /// The rotation that compresses a file now. `None` within the option if the opener does it.
+    /// The log whose old file is being compressed, or `Some(None)` if `opener` has opened this
+    /// file. `None` if no file is being compressed.
     compressing: Option<Option<RotatedLog>>,
 }
 
@@ -90,7 +92,7 @@ impl FileTarget {
         })
     }
 
-    /// Appends lines, and rotates the file before if it is due.
+    /// Rotates the file if a rotation is due, and then appends lines.
     fn write(&mut self, lines: &[u8], opener: Option<&mut Opener>) -> io::Result<()> {
         let Some(rotation) = self.rotation else { return self.file.write_all(lines) };
         self.prepare(&rotation, lines.len() as u64, opener);
@@ -121,7 +123,7 @@ impl FileTarget {
             return;
         }
         if !self.file.metadata().is_ok_and(|found| !self.was_rotated(&found)) {
-            // Another process was faster. The next write opens the new file.
+            // Another process has already rotated the file. The next write opens the new file.
             self.lock();
             return;
         }
@@ -256,7 +258,7 @@ impl FileTarget {
         if let Err(error) = ended {
             self.warn_uncompressed(&error);
         }
-        // Earlier files may be left from before a restart.
+        // Old files from before a restart may also wait for compression.
         self.has_old |= is_complete;
     }
 

@@ -40,7 +40,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens the logs and starts the thread. A log file that it creates belongs to `owner`.
+    /// Opens the logs and starts the thread. New log files belong to `owner`.
     pub fn start(log: &conf::Log, owner: Option<Owner>) -> io::Result<Self> {
         let (queue, queued) = LogQueue::new();
         let targets = Targets::open(log, owner)?;
@@ -97,7 +97,7 @@ impl Writer {
         self.queue.order(Message::Switch(targets));
     }
 
-    /// Closes the targets from before the last switch.
+    /// Closes the targets that the last switch replaced.
     pub fn retire(&self) {
         self.queue.order(Message::Retire);
     }
@@ -287,7 +287,8 @@ impl LogThread {
 
     /// Compresses an old file of the log on another thread, if one waits.
     fn compress_old(&mut self, target: &mut Target) {
-        // Otherwise, the end of one compression would be taken for the end of another one.
+        // Compress one file of a path at a time: otherwise, `end_compression` could end another
+        // compression.
         let is_free = |file: &&mut FileTarget| !self.compressing.contains(file.path());
         let Some(file) = target.file().filter(is_free) else { return };
         let Some(compression) = file.begin_compression(self.opener.as_mut()) else { return };

@@ -22,9 +22,10 @@ pub struct Routing {
     pub tag: u8,
 }
 
-/// Attaches a BPF filter that selects one of the sockets that share an address. The order of
-/// binding numbers the sockets. All packets of a connection then reach the same socket even if the
-/// client's address changes. Without a filter, the kernel selects by a hash of both addresses.
+/// Attaches a BPF filter that selects one of the sockets that share an address. The sockets are
+/// numbered in the order of their binding. All packets of a connection then reach the same socket
+/// even if the client's address changes. Without a filter, the kernel selects by a hash of both
+/// addresses.
 ///
 /// If `former` is given, the first sockets belong to a process that only finishes its connections.
 /// That process gets all packets with another tag. A client chooses the ID in its first packets, so
@@ -67,8 +68,8 @@ const RETURN: u32 = libc::BPF_RET | libc::BPF_A;
 const LONG: u32 = 0x80;
 /// Bit of a long header's first byte: the type is Handshake or Retry, not Initial or 0-RTT.
 const LATER: u32 = 0x20;
-/// Position of the connection ID after a short header, and after a long one. A long header has
-/// version and length first.
+/// Position of the connection ID after a short header, and after a long one. In a long header, the
+/// version and the length of the ID precede the ID.
 const SHORT_ID: u32 = 1;
 const LONG_ID: u32 = 6;
 

@@ -63,7 +63,7 @@ impl<T> Future for Recycled<'_, T> {
         match &mut self.0 {
             Storage::Block { future, .. } => {
                 // SAFETY: `new` has written the future to the block, where it stays until `drop`.
-                // The reference is unique, because `self` is borrowed mutably as long.
+                // The reference is unique, because `self` is borrowed mutably for as long.
                 unsafe { Pin::new_unchecked(future.as_mut()) }.poll(context)
             }
             Storage::Box(future) => future.as_mut().poll(context),

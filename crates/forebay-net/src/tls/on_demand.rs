@@ -56,7 +56,7 @@ struct ShownCertificate {
     certified: Arc<CertifiedKey>,
     /// End of the certificate's validity.
     until: SystemTime,
-    /// Due time of the renewal. A later use orders it.
+    /// Due time of the renewal. The first use after this time orders the renewal.
     renew: SystemTime,
     /// The key in `used`.
     used: u64,
@@ -67,7 +67,7 @@ struct ShownCertificate {
 pub enum Awaited {
     /// The certificate exists.
     Shown,
-    /// The name may not have a certificate now.
+    /// No certificate may be obtained for the name now.
     Refused,
     /// The certificate did not come in time, or too many handshakes wait.
     Late,
@@ -108,8 +108,8 @@ impl DemandCertificates {
         Self { most, wait, handshakes: AtomicUsize::new(0), state: Mutex::default() }
     }
 
-    /// Sends missing names to `orders` from now on. Names that another receiver has not finished are
-    /// forgotten.
+    /// Sends missing names to `orders` from now on. Names that the previous receiver has not
+    /// finished are forgotten.
     pub fn connect(&self, orders: UnboundedSender<String>) {
         let mut state = self.state();
         state.pending.clear();
@@ -194,7 +194,7 @@ impl DemandCertificates {
 
     /// Ends the wait of handshakes for a name.
     pub fn finish(&self, name: &str) {
-        // The drop wakes the handshakes.
+        // The drop of the sender wakes the handshakes.
         self.state().pending.remove(name);
     }
 

@@ -55,7 +55,7 @@ pub struct TlsError {
     pub key: &'static str,
     /// Description of the problem.
     pub message: String,
-    /// Advice.
+    /// Advice on how to correct the error.
     pub help: String,
 }
 
@@ -108,8 +108,8 @@ impl ServerTls {
         Ok(Self { config, certificate: shown, demand: None, tickets, clients, permitted })
     }
 
-    /// Accepts every application protocol (ALPN) of clients, instead of those of HTTP. The handshake
-    /// then confirms none.
+    /// Accepts every application protocol (ALPN) of clients, instead of those of HTTP. The
+    /// handshake then selects none.
     pub fn for_any_protocol(mut self) -> Self {
         Arc::make_mut(&mut self.config).alpn_protocols.clear();
         self
@@ -171,7 +171,8 @@ impl ServerTls {
             (None, None) => {
                 Arc::ptr_eq(&self.certificate, &other.certificate) || chain(self) == chain(other)
             }
-            // Two sites without certificates do not show the same one.
+            // A site with certificates on demand and a site without them show different
+            // certificates.
             (ours, theirs) => ours
                 .as_ref()
                 .zip(theirs.as_ref())

@@ -1,8 +1,8 @@
 //! Keys that encrypt session tickets, and keys of QUIC.
 //!
 //! A process makes its keys itself and replaces the ticket key every six hours. An upgrade in place
-//! passes the keys on. Machines that share a store have the same keys: one of them makes the next key
-//! some minutes before all begin to use it.
+//! passes the keys to the new process. Machines that share a store have the same keys: one of them
+//! makes the next key some minutes before all begin to use it.
 //!
 //! A ticket is the name of its key (16 bytes), a random salt (24 bytes), and the output of AES-256-GCM.
 //! Each ticket has its own key, HMAC-SHA256 of the salt, because many machines would otherwise use up
@@ -106,7 +106,8 @@ impl TicketKeys {
         format!("{};{};{}", hex(&keys.quic.token), hex(&keys.quic.reset), ring_text(&keys.ring))
     }
 
-    /// Takes the keys of another process of this machine. Keeps its own if the text is malformed.
+    /// Takes the keys of another process of this machine. Keeps the current keys if the text is
+    /// malformed.
     pub fn take_text(&self, text: &str) {
         let mut parts = text.splitn(3, ';');
         let mut next = || parts.next();
@@ -121,8 +122,8 @@ impl TicketKeys {
         }
     }
 
-    /// Takes the keys in `stored`, which all machines have, and returns the text to store if they need
-    /// a further one.
+    /// Takes the keys in `stored`, which all machines have, and returns the text to store if the
+    /// machines need a further key.
     ///
     /// # Errors
     /// Fails if the text is malformed. The caller may store the text of [`fresh_ring`] instead.
@@ -152,7 +153,7 @@ impl TicketKeys {
         keys.ring.iter_mut().for_each(|key| key.is_shared = false);
     }
 
-    /// Adds a key if the newest one is old and this machine shares none.
+    /// Adds a key if there is none, or if the newest one is old and not shared with other machines.
     fn renew(&self, now: u64) {
         let is_due = |keys: &KeyRing| {
             keys.newest(now).is_none_or(|key| !key.is_shared && key.from + PERIOD <= now)

@@ -100,7 +100,7 @@ fn append_text(key: &str, value: &str, is_first: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\"}}");
 }
 
-/// Appends an attribute after another one.
+/// Appends an attribute with a number. Another attribute must precede it.
 fn append_number(key: &str, value: u64, out: &mut Vec<u8>) {
     let _ = write!(out, ",{{\"key\":\"{key}\",\"value\":{{\"intValue\":\"{value}\"}}}}");
 }

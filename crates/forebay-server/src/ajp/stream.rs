@@ -1,7 +1,8 @@
 //! A stream of AJP 1.3: a connection of a web server, which carries one request at a time.
 //!
-//! Replies are sent as packets. The web server sends the first packet of a body with a known length
-//! by itself. Forebay requests each further packet when the origin reads.
+//! Replies are sent as packets. If a request's body has a known length, the web server sends the
+//! first packet of the body unasked. Forebay requests each further packet when the origin reads the
+//! body.
 //!
 //! Specification: <https://tomcat.apache.org/connectors-doc/ajp/ajpv13a.html>.
 
@@ -18,7 +19,8 @@ use tokio::sync::Mutex;
 
 use crate::part::{Accepted, Part, SharedState};
 
-/// Maximum size in bytes of a body that is copied after its head, so that the reply is one piece.
+/// Maximum size in bytes of a reply's body that is copied to the buffer of its head, so that both
+/// are written as one piece.
 pub const COPIED: usize = 1024;
 /// Number of packets of a file that are sent at a time.
 pub const FILE_PACKETS: usize = 8;
@@ -100,7 +102,7 @@ impl AjpStream {
         &self.input
     }
 
-    /// Returns true if the reply was written to its end and announced that another request may
+    /// Returns true if the complete reply was written and announced that another request may
     /// follow.
     pub fn keeps_alive(&self) -> bool {
         self.has_ended.get() && self.keep_alive.get() && !self.is_torn.get()

@@ -17,7 +17,7 @@ pub fn is_written(request: &Request) -> bool {
 
 /// Applies the gate of the route that the `Destination` leads to. Returns false if the gate has
 /// answered the request. Route `at` answers the request, and its gate checks the request's own path
-/// separately. If the `Destination` leads to the same route, asks this gate again only if its
+/// separately. If the `Destination` leads to the same route, asks this gate again only when its
 /// decision depends on the path.
 pub async fn admit(exchange: &mut Exchange, site: &Site, at: usize) -> Result<bool, Fault> {
     for path in readings(&exchange.request, site)? {

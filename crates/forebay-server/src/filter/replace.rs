@@ -10,8 +10,8 @@ use forebay_conf::{Replace, ReplaceEscape};
 use forebay_net::head::Request;
 use forebay_net::template::Escape;
 
-/// Maximum bytes that one step appends, apart from one replacement. A client may choose the value
-/// of a placeholder, so that a small body could become a large one.
+/// Output length in bytes at which a step stops. The last replacement may exceed it. A client may
+/// choose the value of a placeholder, so that a small body could become a large one.
 const ROOM: usize = 64 * 1024;
 
 /// The texts and replacements of a route.
@@ -147,7 +147,7 @@ impl Replacer {
         self.done.get(number).is_some_and(|done| *done)
     }
 
-    /// Returns the first text from `at` on that is still replaced: its start, its end and its
+    /// Returns the first text from `at` on that must be replaced: its start, its end and its
     /// number. Of several texts at one place, returns the longest.
     fn find(&self, bytes: &[u8], mut at: usize) -> Option<(usize, usize, usize)> {
         if !self.done.is_empty() && self.done.iter().all(|done| *done) {

@@ -34,7 +34,8 @@ impl Http1 {
         Self { socket, accepted, has_input, is_half_closed, has_write_limit, shared }
     }
 
-    /// Limits writes to the time of a route, or to that of the server.
+    /// Sets the maximum time that a write waits for the client: `limit` of a route, or the limit of
+    /// the server.
     pub(crate) fn limit_writes(&self, limit: Option<Duration>) {
         if self.has_write_limit.replace(limit.is_some()) || limit.is_some() {
             let default = || self.accepted.thread.settings().timeouts.write;

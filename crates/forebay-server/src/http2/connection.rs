@@ -75,8 +75,8 @@ impl Connection {
         self.streams.is_empty()
     }
 
-    /// Returns the time that the client may take to accept bytes: `limit`, or the limits of the
-    /// streams.
+    /// Returns the time that the client may take to accept bytes; see
+    /// [`SharedStreams::write_limit`].
     pub fn write_limit(&self, limit: Duration) -> Duration {
         self.streams.write_limit(limit)
     }

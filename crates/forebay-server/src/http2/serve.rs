@@ -3,8 +3,8 @@
 //!
 //! The codec collects the output of the streams, and the task writes it once per loop. A request
 //! that needs no waiting is answered without a new task. Request heads are converted to lines of
-//! HTTP/1.1 (`wire/src/http2/http1.rs`), because origins copy lines. Reply fields are encoded from
-//! lines, too.
+//! HTTP/1.1 (`wire/src/http2/http1.rs`), because origins forward lines. Reply fields are encoded
+//! from lines, too.
 
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind, IoSlice};
@@ -65,8 +65,8 @@ pub async fn serve_connection(
     if is_clean {
         connection.socket.linger().await;
     }
-    // Wait for current requests, because they may hold resources that are counted for the
-    // connection.
+    // Wait for current requests, so that the connection remains counted until they have released
+    // their resources.
     while !connection.is_idle() {
         poll_fn(|context| connection.poll_woken(context)).await;
     }

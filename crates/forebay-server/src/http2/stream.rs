@@ -115,8 +115,8 @@ impl Http2 {
             self.reset(self.lost_code());
         } else if !self.has_ended.get() {
             // The rest of the request is not needed (RFC 9113 section 8.1). Reset the stream at
-            // once. Otherwise curl 7.88 waits for a window forever, because it does not read on
-            // after a complete reply.
+            // once. Otherwise curl 7.88 waits forever until it may send the rest, because it reads
+            // no frames after a complete reply.
             self.reset(ErrorCode::NO_ERROR);
         } else {
             self.connection.codec.borrow_mut().discard(self.id, Connection::now());
@@ -210,8 +210,8 @@ impl Http2 {
         .await
     }
 
-    /// Moves the received bytes to `buffer`, which opens the client's window again. Returns 0 at
-    /// the end of the request. Fails with `WouldBlock` if no bytes have arrived.
+    /// Moves the received bytes to `buffer`, and so lets the client send as many bytes again.
+    /// Returns 0 at the end of the request. Fails with `WouldBlock` if no bytes have arrived.
     pub(crate) fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let mut incoming = self.incoming.borrow_mut();
         let n = incoming.len();
@@ -354,8 +354,8 @@ impl Http2 {
                 return Err(self.lost());
             }
             let most = usize::try_from(length).unwrap_or(usize::MAX);
-            // If the file does not end the reply, ask for one byte more than the file has, so that
-            // the stream stays open.
+            // If the file does not end the reply, claim one byte more than the file has, so that
+            // the codec does not end the stream.
             let left = most.saturating_add(usize::from(!ends));
             let mut read = None;
             let fill = |room: &mut [u8]| {

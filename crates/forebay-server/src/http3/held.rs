@@ -24,10 +24,11 @@ const LONGEST: usize = 64 * 1024;
 /// Maximum length of a TLS record.
 const LONGEST_RECORD: usize = 16 * 1024;
 
-/// Returns the on-demand certificates of the site that a server name selects, if it has any.
+/// Returns the on-demand certificates of the site that a server name selects, if the site has any.
 type FindDemand = Box<dyn Fn(&str) -> Option<SiteDemand> + Send + Sync>;
 
-/// The wait of one handshake for a certificate. The connection's session and its task share it.
+/// The wait of one handshake for a certificate. The connection's session and its task share this
+/// value.
 pub struct HeldHello {
     find: FindDemand,
     awaited: Mutex<Option<Arc<AwaitedName>>>,
@@ -72,7 +73,8 @@ impl HeldHello {
         Some(awaited)
     }
 
-    /// Waits for the certificate. Completes only if there is none, or if the handshake then fails.
+    /// Waits for the certificate. Completes only if no certificate is obtained, or if the handshake
+    /// fails after the wait.
     pub async fn refused(&self) {
         self.waits.notified().await;
         let awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -170,8 +172,8 @@ impl Session for HeldSession {
     }
 
     fn write_handshake(&mut self, out: &mut Vec<u8>) -> Option<Keys> {
-        // Check here: the next packet of the client has no new bytes of the handshake, so
-        // `read_handshake` is not called.
+        // Check the wait here, because the client's next packet has no new bytes of the handshake.
+        // `read_handshake` is therefore not called.
         if matches!(self.hello, Hello::Waiting(_)) && self.pass_if_ready().is_err() {
             self.held.failed.notify_one();
         }

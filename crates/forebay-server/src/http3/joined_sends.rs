@@ -3,7 +3,7 @@
 //! `quinn` passes at most 10 packets at once to its socket. While a connection sends more, this
 //! module collects up to `MOST_PACKETS` packets for it. The kernel then gets all of them with one
 //! `sendmsg`, as segments of equal size (GSO). On loopback, a joined send with 40 packets took a
-//! third of the CPU time of four sends with 10 packets, with the copy included.
+//! third of the CPU time of four sends with 10 packets, including the time to copy the packets.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -65,7 +65,7 @@ pub(super) enum Flushed {
 impl Batch {
     /// Returns true if `transmit` can follow the packets of this batch in one system call.
     fn takes(&self, transmit: &Transmit<'_>) -> bool {
-        // The kernel takes a segment that is shorter than the others for the last one.
+        // Nothing may follow a short segment, because the kernel treats it as the last one.
         let is_whole = self.bytes.len().is_multiple_of(self.segment_size);
         let size = segment_size(transmit);
         let is_last = transmit.segment_size.is_none() && size < self.segment_size;
@@ -111,7 +111,8 @@ impl JoinedSends {
                 }
                 return Ok(());
             }
-            // The client takes packets that arrive out of order for lost ones.
+            // Send the batch first, because a client may treat packets that arrive out of order as
+            // lost.
             self.send_batch(at, send_now)?;
         }
         if !is_full(transmit) || 2 * transmit.contents.len() > MOST_BYTES {
@@ -154,7 +155,7 @@ impl JoinedSends {
     }
 
     /// Sends a batch and removes it. If the socket has no room, keeps the batch. After another
-    /// error, the packets are lost, as packets may be in QUIC.
+    /// error, drops the packets: QUIC resends the data of lost packets.
     fn send_batch(&mut self, at: usize, send_now: SendNow<'_>) -> io::Result<()> {
         let result = send_now(&self.batches[at].as_transmit());
         if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
@@ -261,9 +262,10 @@ mod tests {
         let mut send = |transmit| joined.send(&transmit, &mut |send| socket.send(send)).unwrap();
         send(transmit(1, &bytes[..4 * SIZE]));
         send(transmit(1, &bytes));
-        // Another connection.
+        // This is a send of another connection.
         send(transmit(2, &bytes[..SIZE]));
-        // Other marks, another size, or another source address.
+        // These sends cannot be joined: they have other ECN marks, another size, or another source
+        // address.
         send(Transmit { ecn: None, ..transmit(1, &bytes) });
         send(Transmit { segment_size: Some(SIZE - 1), ..transmit(1, &bytes[..10 * (SIZE - 1)]) });
         let src_ip = Some([127, 0, 0, 2].into());
@@ -294,7 +296,7 @@ mod tests {
             joined.send(&transmit(1, &full), &mut |send| socket.send(send)).unwrap();
         }
         socket.is_blocked = true;
-        // The batch accepts these packets, and cannot be sent.
+        // The batch accepts these packets, but the blocked socket does not send the batch.
         joined.send(&transmit(1, &full[..SIZE / 2]), &mut |send| socket.send(send)).unwrap();
         assert_eq!(joined.flush(&mut |send| socket.send(send)), Flushed::Blocked);
         for next in [&full[..], &full[..SIZE]] {

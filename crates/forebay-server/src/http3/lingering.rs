@@ -16,7 +16,7 @@ use forebay_net::deadline::{Deadlines, NEVER, Ticks};
 use super::connection::{Open, Progress};
 use super::stream::{Http3, LOOK};
 
-/// Number of waiting replies up to which only the oldest one is examined.
+/// If at most this many replies wait, only the oldest one is examined.
 const FEW: usize = 16;
 
 /// A stream whose reply is complete.
@@ -28,13 +28,13 @@ pub(super) struct Served {
 
 /// The complete replies of a connection that the client has not acknowledged.
 pub(super) struct Unacknowledged {
-    /// The streams, and the time for which the client has acknowledged nothing.
+    /// Each stream, with the time since the client last acknowledged something.
     waiting: VecDeque<(Served, Duration)>,
-    /// Number of streams at which all of them are examined.
+    /// If more streams than this wait, all of them are examined.
     sweep_at: usize,
-    /// Progress of the connection at the latest look.
+    /// Progress of the connection at the latest call of [`Self::look`].
     progress: Option<Progress>,
-    /// Tick of the next look.
+    /// Tick of the next call of [`Self::look`].
     look_due: Ticks,
 }
 
@@ -58,7 +58,8 @@ impl Unacknowledged {
             self.look_due = deadlines.due(LOOK);
         }
         self.waiting.push_back((served, Duration::ZERO));
-        // A client that never acknowledges its first reply must not let the others pile up.
+        // The client may never acknowledge the first reply, so also remove acknowledged streams
+        // that follow it.
         if self.waiting.len() > self.sweep_at {
             self.waiting.retain(|(served, _)| !served.stream.is_acknowledged());
             self.sweep_at = FEW.max(2 * self.waiting.len());
@@ -103,7 +104,7 @@ impl Unacknowledged {
     }
 }
 
-/// Runs futures in memory that is used again, as long as each of them completes at its first poll.
+/// Runs futures one after the other in the same memory, if each completes at its first poll.
 pub(super) struct FirstPoll<F>(Option<Pin<Box<Option<F>>>>);
 
 /// A future that has not completed at its first poll.

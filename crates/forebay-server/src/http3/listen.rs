@@ -58,8 +58,8 @@ const WINDOW: u32 = 256 * 1024;
 /// Maximum unacknowledged bytes of a connection's streams.
 const SEND_WINDOW: u64 = 512 * 1024;
 
-/// If no packet arrives for this time in milliseconds, the connection ends. Forebay sends a
-/// keep-alive packet after each `PING`.
+/// If no packet arrives for this time in milliseconds, the connection ends. After each `PING`
+/// without packets, Forebay sends a keep-alive packet.
 const SILENCE: VarInt = VarInt::from_u32(60_000);
 const PING: Duration = Duration::from_secs(10);
 
@@ -153,7 +153,8 @@ pub async fn accept(
         std::io::Result::Ok(ListenGuard(endpoint))
     };
     let mut listening = open(&sites)?;
-    // True if the endpoint has had many connections. An endpoint's tables never shrink.
+    // True if the endpoint has had many connections. A new endpoint replaces it when it has none
+    // left, because an endpoint's tables never shrink.
     let mut is_large = false;
     // Each handshake holds a receiver, so that the sender can count the handshakes. When the sender
     // is dropped, all handshakes notice this.
@@ -181,8 +182,8 @@ pub async fn accept(
         };
         let load = &context.thread.load;
         let address = incoming.remote_address().ip();
-        // Packets with forged source addresses must not displace other clients. An address that has
-        // reached its limit is refused only if the packet really comes from the address.
+        // Packets with forged source addresses must not displace other clients. So under load, or
+        // at a limit, let the client first prove its address with a token.
         let is_wary = handshakes.receiver_count() > TRUSTING
             || !load.has_room()
             || is_full(context, index, address);
@@ -220,8 +221,8 @@ async fn begin(
     let thread = &context.thread;
     let peer = incoming.remote_address();
     let mut counted = Counted::new(thread);
-    // A forged source address must not use up the connections of the real one. If no token has
-    // proved the address, count it after the handshake, which proves it.
+    // A client with a forged source address must not use up the connections of that address. If no
+    // token has proved the address, count it after the handshake, which proves it.
     let is_proved = incoming.remote_address_validated();
     if is_proved && !counted.count_address(context, index, peer.into()) {
         return incoming.refuse();
@@ -276,7 +277,8 @@ async fn begin(
     });
 }
 
-/// Waits for a certificate. Completes only if there is none, or if the handshake then fails.
+/// Waits for a certificate. Completes only if no certificate is obtained, or if the handshake fails
+/// after the wait.
 async fn refused(held: Option<Arc<HeldHello>>) {
     match held {
         Some(held) => held.refused().await,
@@ -286,8 +288,8 @@ async fn refused(held: Option<Arc<HeldHello>>) {
 
 /// The certificates of a listener's sites, and the handshake configuration.
 struct Sites {
-    /// The table from which the sites were loaded. Weak, so that applications of an old table can
-    /// be stopped.
+    /// The table from which the sites were loaded. A weak reference lets the applications of an old
+    /// table stop.
     table: Weak<Table>,
     shown: Arc<BySite>,
     config: ServerConfig,
@@ -327,9 +329,9 @@ impl Sites {
     }
 
     /// Returns the settings of the endpoint whose socket on `address` has the number `place`. The
-    /// successor of this process derives the same tokens of stateless resets for this socket.
-    /// Another endpoint with these tokens could reset a connection that is not its own (RFC 9000
-    /// section 21.11).
+    /// successor of this process derives the same tokens of stateless resets for this socket. No
+    /// other endpoint may have these tokens, because it could reset connections that are not its
+    /// own (RFC 9000 section 21.11).
     fn endpoint_config(&self, address: SocketAddr, place: u8) -> EndpointConfig {
         match self.shown.quic_keys() {
             Some(QuicKeys { reset, .. }) => {
@@ -356,8 +358,8 @@ impl Sites {
     }
 }
 
-/// Returns the TLS configuration of the listener's QUIC connections. Session tickets have the keys
-/// of the first site that offers HTTP/3.
+/// Returns the TLS configuration of the listener's QUIC connections. Session tickets are encrypted
+/// with the keys of the first site that offers HTTP/3.
 fn crypto(shown: &Arc<BySite>) -> Option<Arc<QuicServerConfig>> {
     let mut taken = shown.0.iter().filter(|site| site.takes_http3);
     let tickets = taken.next().map(|site| site.tls.config().ticketer.clone());

@@ -1,8 +1,8 @@
 //! Decides which of the waiting streams of one connection may send first.
 //!
-//! When the client has accepted bytes, `quinn` wakes all waiting streams, beginning with the
-//! latest. The latest stream would use the whole window each time. With this queue, another stream
-//! sends first each time, and the others yield once.
+//! When the client has accepted bytes, `quinn` wakes all waiting streams, beginning with the stream
+//! that blocked last. This stream would use the whole window each time. With this queue, another
+//! stream sends first each time, and the others yield once.
 
 use std::cell::Cell;
 
@@ -46,8 +46,8 @@ impl FairSendQueue {
     /// Returns true if the calling stream may send at once: for about one in n calls if n streams
     /// wait.
     fn is_next(&self) -> bool {
-        // Multiples of the golden ratio are spread evenly, so the position of a stream gives it no
-        // preference.
+        // Multiples of the golden ratio are spread evenly, so the order of the calls gives no
+        // stream a preference.
         const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
         self.looks.set(self.looks.get().wrapping_add(GOLDEN_RATIO));
         let waiting = self.waiting.get() as u64;

@@ -64,8 +64,8 @@ pub async fn serve_connection(
     drop(front.unacknowledged);
     // Let the task of `quinn` send the close of the connection.
     tokio::task::yield_now().await;
-    // Wait for current requests, because they may hold resources that are counted for the
-    // connection.
+    // Wait for current requests, so that the connection remains counted until they have released
+    // their resources.
     while !connection.is_idle() {
         connection.ended.notified().await;
     }
@@ -120,7 +120,7 @@ impl Front {
         opened?;
         let mut first_poll = FirstPoll::new();
         loop {
-            // Register before the checks below, because the state may change after them.
+            // Register for changes before the checks below, so that no change after them is missed.
             let connection = self.connection.clone();
             let thread = &connection.accepted.thread;
             let changed = thread.changed.notified();
@@ -231,8 +231,8 @@ impl Front {
     fn send_control(&mut self, frame: Vec<u8>) {
         if let Some(control) = &mut self.control {
             let mut context = Context::from_waker(Waker::noop());
-            // Ignore a failure: a client that accepts not even a few bytes only notices the end of
-            // the connection.
+            // Ignore a failure: if the client accepts not even a few bytes, it misses the GOAWAY,
+            // but notices the end of the connection.
             let _ = Pin::new(control).poll_write(&mut context, &frame);
         }
     }

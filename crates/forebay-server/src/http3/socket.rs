@@ -1,4 +1,4 @@
-//! UDP socket and timers of a QUIC endpoint, on a thread of its own.
+//! UDP socket and timers of a QUIC endpoint that runs on one thread.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -108,11 +108,12 @@ impl AsyncUdpSocket for JoiningSocket {
         loop {
             ready!(self.io.poll_recv_ready(context))?;
             let receive = || self.state.recv((&self.io).into(), buffers, received);
-            // Other errors concern earlier sends, and the kernel reports each of them only once.
+            // After other errors, read again: they concern earlier sends, and the kernel reports
+            // each of them only once.
             let Ok(count) = self.io.try_io(Interest::READABLE, receive) else { continue };
             if count < buffers.len().min(BATCH_SIZE) {
-                // The kernel has no more datagrams, so do not ask again until it reports some. This
-                // is the thread that asks the kernel for such reports, so none can be missed.
+                // The kernel has no more datagrams, so do not ask again until it reports some. The
+                // event loop of this thread receives these reports, so none can be missed.
                 let is_empty = || Err::<(), _>(ErrorKind::WouldBlock.into());
                 let _ = self.io.try_io(Interest::READABLE, is_empty);
             }
@@ -139,7 +140,7 @@ impl AsyncUdpSocket for JoiningSocket {
 
 impl Drop for JoiningSocket {
     fn drop(&mut self) {
-        // The task ends when it finds that the socket has gone.
+        // Wake the sending task. It ends, because the socket no longer exists.
         if let Some(sender) = self.sender().take() {
             sender.wake();
         }
@@ -214,7 +215,7 @@ impl Future for Sender {
 
 /// Timer that is cheap to set to a later time.
 // `quinn` sets the timer of a connection after almost every packet, nearly always to a later time.
-// The timer of tokio then stays as it is. When it ends early, it is set again.
+// The timer of tokio then stays unchanged. If it ends too early, it is set again.
 #[derive(Debug)]
 struct LazyTimer {
     sleep: Pin<Box<Sleep>>,
@@ -319,7 +320,7 @@ mod tests {
             poll_fn(|context| timer.as_mut().poll(context)).await;
             ThreadRuntime.now() - begin
         };
-        // Sets a later time, an earlier one, and a time after the end.
+        // Set a later time, an earlier time, a past time, and again a later time.
         timer.as_mut().reset(after(3000));
         assert_eq!(ends(&mut timer).await, Duration::from_secs(3));
         timer.as_mut().reset(after(9000));

@@ -137,7 +137,7 @@ impl Http3 {
 
     /// Sets the priority of the reply. Replies with a smaller number are sent first (RFC 9218).
     pub fn set_urgency(&self, urgency: u8) {
-        // In QUIC, the default is 0.
+        // In `quinn`, the default priority is 0, and higher priorities are sent first.
         let priority = i32::from(DEFAULT_URGENCY) - i32::from(urgency);
         if priority != 0 {
             // Ignore a failure: the stream was reset, which other code detects.
@@ -173,7 +173,7 @@ impl Http3 {
 
     /// Stops reading the request, because its head is refused.
     pub fn read_no_more(&self) {
-        // Ignore a failure: the direction has already ended.
+        // Ignore a failure: the receiving direction has already ended.
         let _ = self.receive.borrow_mut().stop(ErrorCode::NO_ERROR.0.into());
         self.raw.borrow_mut().clear();
         self.has_ended.set(true);
@@ -198,7 +198,7 @@ impl Http3 {
 
     /// Resets both directions of the stream.
     pub fn give_up(&self, code: ErrorCode) {
-        // Ignore a failure: the direction has already ended.
+        // Ignore a failure: the receiving direction has already ended.
         let _ = self.receive.borrow_mut().stop(code.0.into());
         self.reset(code);
     }
@@ -255,7 +255,7 @@ impl Http3 {
 
     /// Returns true if the client has acknowledged the whole reply, or if the stream was reset.
     pub(super) fn is_acknowledged(&self) -> bool {
-        // `quinn` forgets such a stream.
+        // `quinn` forgets an acknowledged stream, and then returns an error.
         self.is_reset.get() || self.send.borrow().priority().is_err()
     }
 
@@ -330,8 +330,8 @@ impl Http3 {
 
     /// Checks if the client has reset a request with unread data, by reading one byte.
     fn look_for_reset(&self) {
-        // `quinn` does not wake a task for a reset before the data is read, and drops the data
-        // after a reset.
+        // While data is unread, `quinn` wakes no task for a reset. A read after the reset fails,
+        // because `quinn` has dropped the data.
         let mut byte = [0];
         let mut context = Context::from_waker(Waker::noop());
         match self.receive.borrow_mut().poll_read(&mut context, &mut byte) {

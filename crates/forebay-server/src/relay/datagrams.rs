@@ -1,10 +1,11 @@
-//! Streams over UDP. The datagrams of one client address are a session, which has a socket of its
+//! Streams over UDP. The datagrams of one client address form a session, which has a socket of its
 //! own to a backend. A session ends after a time without datagrams.
 //!
-//! If a reload closes the listener, its sessions end within a second, so that the address is free.
+//! If a reload closes the listener, its sessions end within a second, so that its address can be
+//! used again.
 //!
 //! A datagram is lost if too many wait for its session, or if a limit on connections is reached.
-//! Clients of UDP send again. The kernel gives all datagrams of a client to one thread.
+//! UDP clients usually send again. The kernel gives all datagrams of a client to one thread.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -126,7 +127,7 @@ fn begin(
     });
 }
 
-/// Counts one UDP session on all threads until it is dropped.
+/// Adds one UDP session to the count of all threads, until this value is dropped.
 struct SessionCount(Rc<Thread>);
 
 impl SessionCount {
@@ -191,7 +192,8 @@ impl DatagramSession {
             let changed = shared.thread.changed.notified();
             let is_stopping = shared.thread.is_stopping();
             let idle = if is_stopping { IDLE_AT_STOP } else { relay.idle.unwrap_or(IDLE) };
-            // A backend that keeps sending must not keep the session of a closed listener.
+            // A backend that keeps sending must not keep a session open after the listener has
+            // closed.
             let end = shared.closed.get().map_or(last + idle, |closed| closed + IDLE_AT_STOP);
             let is_closed = shared.closed.get().is_some() && waiting.is_empty();
             let outcome = tokio::select! {

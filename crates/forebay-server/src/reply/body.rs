@@ -52,8 +52,8 @@ impl Reply {
         (body, has_date): (&[u8], bool),
         append: impl FnOnce(&mut Vec<u8>),
     ) -> bool {
-        // The status line, the server's own fields and the framing need less than the rest of the
-        // space.
+        // The status line, the server's own fields and the framing need less than `BUFFER / 8`
+        // bytes.
         const ROOM: usize = GATHER - BUFFER / 8;
         if self.offer.is_some() || self.next_filter.is_some() || lines.len() + body.len() > ROOM {
             return false;
@@ -94,8 +94,8 @@ impl Reply {
         }
     }
 
-    /// Adds body bytes if they need no wait. Not a future, because a future with two callers is not
-    /// inlined.
+    /// Adds body bytes if they need no wait. This function is not `async`, because the compiler
+    /// does not inline a future with two callers.
     fn collect(&mut self, data: &[u8]) -> Result<Collected, Fault> {
         if self.compressor.is_some() {
             return Ok(Collected::Compress);
@@ -287,8 +287,8 @@ impl Reply {
         let has_all = matches!(self.framing, Framing::None | Framing::Length(0));
         let last = last.or((self.phase == ReplyPhase::Body && has_all).then_some(b""));
         let mut delayed = self.delay_body(data);
-        // The compiler inlines only futures with one caller. So this loop writes parts with and
-        // without a limit.
+        // The compiler inlines only futures with one caller. So this loop writes all parts, with or
+        // without a bandwidth limit.
         loop {
             let (data, last) = match (&mut delayed, &mut self.pace) {
                 // Box the future, so that replies without a limit reserve no memory for it.

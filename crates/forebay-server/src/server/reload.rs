@@ -6,8 +6,9 @@
 //! table, settings and log formats between two requests.
 //!
 //! A request keeps its site, and each site holds a token of its configuration. When nothing holds
-//! the old token any longer, its applications are stopped. An application with an unchanged
-//! definition keeps its processes, and a group with the same name or backends keeps its state.
+//! the old token any longer, the applications of the old configuration are stopped. An application
+//! with an unchanged definition keeps its processes. A group of backends with the same name or
+//! backends keeps its state.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
@@ -47,7 +48,7 @@ pub type Prepare = Box<dyn FnOnce() -> Result<Reload, String> + Send>;
 pub struct ReloadRequest {
     /// Loads the changed configuration.
     pub prepare: Prepare,
-    /// Receives the outcome. The receiver gets nothing if the server stops before.
+    /// Receives the outcome. If the server stops first, no outcome is sent.
     pub outcome: std::sync::mpsc::Sender<Result<(), String>>,
 }
 
@@ -171,7 +172,8 @@ impl Server {
         if let Err(error) = self.writer.set_traces(&wanted.log) {
             self.errors().error(&format!("traces keep their settings: {error}"));
         }
-        // The writer changes first, because threads send lines for new logs at once.
+        // Switch the log writer first, because a thread sends lines for new logs as soon as it has
+        // the change.
         let has_other_logs = other_logs.is_some();
         if let Some(targets) = other_logs {
             self.writer.switch(targets);

@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Reloads, Server, Signalled, Signals, StartError};
 
-/// Time limit for the start of the new process. Like systemd's `TimeoutStartSec`.
+/// Time limit for the start of the new process: the default of systemd's `TimeoutStartSec`.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Time limit for the end of an attempt after a signal to stop.
@@ -187,7 +187,8 @@ impl Server {
         Ok(())
     }
 
-    /// Takes all UDP packets after the predecessor has ended. Returns a postponed signal.
+    /// Takes all UDP packets after the predecessor has ended. Returns the upgrade signal that was
+    /// postponed, if any.
     pub(super) fn end_takeover(&mut self) -> Option<Signalled> {
         self.succession.predecessor = None;
         for former in self.succession.formers.drain(..) {

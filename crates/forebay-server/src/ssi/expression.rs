@@ -187,7 +187,7 @@ impl<V: VariableValues> ExpressionParser<'_, V> {
                 self.at += 1;
                 self.values.fill(text)
             }
-            // An unquoted empty value, as in `= x`.
+            // A missing text, as in `= x`, counts as empty.
             Some(Token::Operator("=" | "==" | "!=" | "=~" | "!~")) => Vec::new(),
             _ => return Err("the expression lacks a text"),
         };

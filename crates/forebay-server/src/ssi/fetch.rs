@@ -16,7 +16,7 @@ use crate::stream::{Included, IncludedReply, Stream};
 
 /// Maximum nesting of included pages.
 const DEEPEST: usize = 16;
-/// Maximum number of requests for one request of a client.
+/// Maximum number of requests for other documents during one request of a client.
 const MOST_REQUESTS: usize = 256;
 /// Maximum length of a target in bytes.
 const LONGEST_TARGET: usize = 8 * 1024;
@@ -39,7 +39,7 @@ const DROPPED: [&[u8]; 11] = [
 
 impl Evaluation<'_> {
     /// Returns the target of `virtual`: a path of the site with an optional query. A relative path
-    /// is meant from the directory of the page.
+    /// begins at the directory of the page.
     pub(super) fn virtual_target(&self, text: &[u8]) -> Result<Vec<u8>, SsiFailure> {
         let mut target = Vec::new();
         match text.first() {
@@ -134,7 +134,8 @@ impl Evaluation<'_> {
         let is_encoded = |(name, value): (&[u8], &[u8])| {
             is(name, b"content-encoding") && !is(value, b"identity") && !value.is_empty()
         };
-        // The request asked for the whole document, without an encoding.
+        // The request asked for the whole document, without an encoding. Another reply is a
+        // failure.
         if !is_probe && (reply.status == 206 || fields(&reply.lines).any(is_encoded)) {
             return Err(format!("{} is encoded, or only a part of a document", shown()));
         }

@@ -57,7 +57,8 @@ pub(super) fn parse(page: &[u8]) -> Vec<PagePart> {
             }
             None => {
                 parts.push(PagePart::Malformed);
-                // Continue after the comment, so that no part of the command is sent.
+                // Continue after the end of the malformed command, so that no part of the command
+                // is sent.
                 let end = memchr::memmem::find(&page[inner..], END);
                 at = end.map_or(page.len(), |end| inner + end + END.len());
             }

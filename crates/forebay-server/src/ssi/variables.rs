@@ -14,7 +14,8 @@ use crate::stream::IncludeState;
 /// Maximum length of the name of a variable.
 const LONGEST_NAME: usize = 128;
 
-/// The document that the client asked for, for all pages that it includes.
+/// The document that the client requested. The pages that it includes use the variables of this
+/// document, too.
 pub(super) struct Document<'a> {
     /// The request of the document.
     pub request: &'a Request,
@@ -129,7 +130,7 @@ impl Document<'_> {
     }
 
     /// Returns the text with the values of `$NAME` and `${NAME}`. A variable without a value is
-    /// empty, and a backslash before a `$` makes it text.
+    /// empty. A `$` after a backslash remains as text.
     pub(super) fn fill(&self, text: &[u8], most: usize) -> Vec<u8> {
         let (mut out, mut at) = (Vec::new(), 0);
         while at < text.len() && out.len() <= most {
@@ -186,7 +187,7 @@ fn name(text: &[u8]) -> (&[u8], usize) {
 pub(super) fn format_time(time: Timestamp, zone: TimeZone, format: &str) -> Option<Vec<u8>> {
     let is_utc = zone == TimeZone::UTC;
     let zoned = time.to_zoned(zone);
-    // In C, `strftime` writes `GMT` for this zone.
+    // Write `GMT` for this zone, as `strftime` of C does.
     let format = if is_utc { format.replace("%Z", "GMT") } else { format.to_owned() };
     if format == "%s" {
         return Some(time.as_second().to_string().into_bytes());

@@ -43,7 +43,7 @@ impl Stream {
             if !has_failed && !std::mem::replace(&mut is_counted, true) {
                 self.count_full();
             }
-            // Wait for the client only after a write of which it has accepted no bytes.
+            // Wait for the client only if it accepts no bytes of a write.
             match self.write_backlog()? {
                 PauseReason::Blocked => self.wait_for_room().await?,
                 PauseReason::Turn => tokio::task::yield_now().await,

@@ -16,7 +16,7 @@ use crate::part::{Accepted, Part, SharedState};
 
 /// Maximum number of variables that a page and its includes set.
 const MOST_VARIABLES: usize = 256;
-/// Maximum number of bytes of all these variables.
+/// Maximum total length of the names and values of these variables in bytes.
 const MOST_BYTES: usize = 256 * 1024;
 
 /// State that a document and all pages that it includes share.

@@ -12,18 +12,18 @@ use super::End;
 /// A WebSocket without bytes for this time gets a close frame.
 pub(super) const QUIET: Duration = Duration::from_millis(500);
 
-/// Multiple of [`QUIET`] if the client has sent the last message, because an answer may follow. Shorter
-/// than the time after which a quiet tunnel ends.
+/// Number of [`QUIET`] intervals to wait if the client has sent the last message, because an answer
+/// may follow. Together they are shorter than the time after which a quiet tunnel ends.
 const LOOKS_IF_ASKED: u32 = 5;
 
-/// Time after the stop from which a close frame follows the next message. Until then, a busy
-/// WebSocket may become quiet.
+/// Time after the stop during which Forebay waits for a quiet moment. Afterwards, a close frame
+/// follows the next message of a busy WebSocket.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A close frame with the code 1001: the server goes away (RFC 6455 section 7.4.1).
 const GOING_AWAY: [u8; 4] = [0x88, 2, 0x03, 0xe9];
 
-/// Position in the frames to the client, and the end of the WebSocket.
+/// Position in the frames to the client, and state of the close frame.
 #[derive(Default)]
 pub(super) struct Farewell {
     bounds: Cell<MessageBounds>,
@@ -37,8 +37,8 @@ pub(super) struct Farewell {
 }
 
 impl Farewell {
-    /// Sends bytes of the backend to the client. If they end a message and the end is urgent, sends
-    /// a close frame in the same write. A client that awaits an answer then loses nothing.
+    /// Sends bytes of the backend to the client. If they end a message and `is_urgent` is set,
+    /// sends a close frame in the same write. A client that awaits an answer then loses nothing.
     pub(super) async fn pass(&self, client: End<'_>, data: &[u8]) -> io::Result<()> {
         let mut bounds = self.bounds.get();
         bounds.pass(data);
