@@ -317,7 +317,7 @@ fn add_languages(files: &conf::Files, request: &Request, found: &mut Vec<OtherPa
             name.push(format!(".{tag}"));
             Path::new(&name).is_file()
         });
-        // Only gates and refusals hold for a variant that may be sent instead.
+        // The variant may be sent, but need not be, so only gates and refusals apply to it.
         let variants = variants.map(|tag| [path, b".", tag.as_bytes()].concat());
         more.extend(variants.map(|path| other(path, false)));
     }

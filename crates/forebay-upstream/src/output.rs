@@ -102,7 +102,7 @@ impl Output {
         }
     }
 
-    /// Sends the output so far to the client, because none may follow for a while.
+    /// Sends the output so far to the client, because no more may follow for a while.
     pub async fn flush(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         match self {
             Self::Parsed(script) => script.flush(reply).await,

@@ -86,7 +86,7 @@ impl KeySource {
             self.read().await;
         }
         let due = self.requests(|requests| requests.due);
-        // Another thread reads the keys at present, or may do so first.
+        // If another thread reads the keys now, check again after a second.
         due.unwrap_or(now).max(Instant::now() + Duration::from_secs(1))
     }
 

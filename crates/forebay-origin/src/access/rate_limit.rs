@@ -7,8 +7,9 @@
 //! All threads share the table of a limit: 64 Ki buckets of eight keys, 8 MiB. If a bucket is full,
 //! a new key replaces the key with the earliest time, which is the least limited.
 //!
-//! Machines with the same store add up what each has admitted ([`RateLimiter::take_counts`],
-//! [`RateLimiter::add_ahead`]). A request is still decided by the table alone.
+//! Machines with the same store add up the requests that each has admitted
+//! ([`RateLimiter::take_counts`], [`RateLimiter::add_ahead`]). The local table alone still decides
+//! about a request.
 
 mod texts;
 
@@ -116,7 +117,7 @@ impl RateLimiter {
         self.hosts == hosts
     }
 
-    /// Returns true if other machines with these keys learn of the requests; with `None`, if none do.
+    /// Returns true if the limit shares its counts under these keys, or shares none for `None`.
     pub fn is_shared_by(&self, keys: Option<&SharedKeys>) -> bool {
         // The hashes of two secrets differ, for any text.
         let sample = |keys: &SharedKeys| keys.hash(b"");
@@ -155,7 +156,7 @@ impl RateLimiter {
         let due = self.at(asked).saturating_add(ahead);
         let mut part = self.part(key);
         let (keys, times) = bucket_of(&mut part, key).split_at_mut(KEYS);
-        // Otherwise the bucket has lost the key to eight keys with later times.
+        // If the bucket no longer has the key, keys with later times have replaced it.
         if let Some(at) = keys.iter().position(|known| *known == key) {
             times[at] = times[at].max(due);
         }

@@ -78,7 +78,8 @@ enum KeySection {
 impl KeyOf {
     /// Creates a builder that fills `template` for each key in `zone`.
     pub fn new(zone: &str, template: &Template) -> Self {
-        // If the key contains the whole query, applications read the same parameters for one key.
+        // If the key contains the whole query, requests with equal keys have equal parameters, so
+        // parameters need no check.
         let has_query =
             template.uses(|value| matches!(value, Placeholder::Query | Placeholder::Uri));
         let is_checked =

@@ -102,7 +102,8 @@ impl Recording {
     fn end_lead(&self, why: Option<Unstorable>) {
         let Some((lead, why)) = self.take_lead().zip(why) else { return };
         if why != Unstorable::User {
-            // Otherwise, if a stale reply is stored, the requests would ask one after the other.
+            // Otherwise, if a stale reply is stored, the waiting requests would ask the origin one
+            // after another.
             lead.let_others_pass();
         }
         lead.pass(why);
@@ -149,21 +150,21 @@ impl Recording {
         has_begun
     }
 
-    /// Ends the wait of other requests for this reply, which is still stored.
+    /// Ends the wait of other requests for this reply. The reply is stored in spite of this.
     fn let_others_pass(&self) {
         if let Some(lead) = &*self.lead.borrow() {
             lead.let_others_pass();
         }
     }
 
-    /// Returns true if the body is too large for the memory, and the next request for it stores it
-    /// on disk.
+    /// Returns true if the body is too large for the memory, and goes to disk only at the next
+    /// request for it.
     fn is_first_of_large(&self) -> bool {
         self.large.as_ref().is_some_and(|large| large.is_first())
     }
 
-    /// Returns the reason why a reply with this status is not stored, for later requests. `None`:
-    /// the next reply may be stored. Without a `refusal`, the body is too large.
+    /// Returns the reason why a reply with this status is not stored, or `None` if the reply to the
+    /// next request may be stored. Without a `refusal`, the body is too large.
     fn why(&self, status: u16, refusal: Option<Refusal>) -> Option<Unstorable> {
         if let Some(refusal) = refusal {
             return Some(unstorable(status, refusal));
@@ -242,7 +243,7 @@ impl Recorder for Recording {
     }
 }
 
-/// Returns the reason for later requests why a reply with this status was refused.
+/// Returns the reason why a reply with this status is not stored. Later requests depend on it.
 pub fn unstorable(status: u16, refusal: Refusal) -> Unstorable {
     match refusal {
         Refusal::Personal | Refusal::Authorized => Unstorable::User,

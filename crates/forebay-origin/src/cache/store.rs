@@ -162,7 +162,7 @@ impl Weighter<Key, Arc<Resource>> for ByBytes {
 }
 
 impl Store {
-    /// Creates a store for at most this number of bytes in memory, and with this level below.
+    /// Creates a store for at most `capacity` bytes in memory. `disk` is the level below.
     pub fn new(capacity: u64, disk: Option<Arc<Disk>>) -> Arc<Self> {
         // The tables are allocated at once, so their size is limited.
         let entries =
@@ -288,7 +288,7 @@ impl Store {
             if self.disk.is_none() {
                 return;
             }
-            // A request may read the entry from disk before the entry is removed.
+            // Until the entry is removed from disk, no request may put it into memory.
             fetches.purging += 1;
         }
         if let Some(disk) = &self.disk {
@@ -313,7 +313,8 @@ impl Store {
             }
         }
         let (mut count, names) = self.purge_memory(purge);
-        // After this lock, each request that found such a reply in memory has given it to the disk.
+        // After this lock, each request that found such a reply in memory has given it to the disk,
+        // so the purge of the disk finds the reply.
         drop(self.fetches());
         if let Some(disk) = &self.disk {
             count += disk.purge(purge, &names);
@@ -405,8 +406,8 @@ impl Lead {
             return;
         }
         let mut resource = self.resource_without(stored, replaced);
-        // The head on disk has the old `Vary`, so the entry is removed. A request that has read it
-        // before does not put it into memory: it would match requests of other variants.
+        // The head on disk has the old `Vary`, so the entry is removed. A request that has already
+        // read the entry must not put it into memory: it would match requests of other variants.
         let is_moved = replaced.is_some_and(|replaced| replaced.variant != stored.variant);
         fetches.removals += u64::from(is_moved);
         match stored.body {
@@ -451,7 +452,7 @@ impl Lead {
     /// Removes a reply that the origin no longer permits to store.
     pub fn remove(&self, stale: &Arc<Stored>) {
         let mut fetches = self.store.fetches();
-        // A request may have read the entry from disk before.
+        // A request that has already read the entry from disk must not put it into memory.
         fetches.removals += 1;
         let mut resource = self.resource_without(stale, Some(stale));
         // The next reply may be for one client, too, so no request waits for it.

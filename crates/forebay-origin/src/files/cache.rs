@@ -172,7 +172,7 @@ impl Cache {
 
     /// Returns the file at `path`, which was chosen by the client's languages.
     pub fn find_variant(&self, path: &[u8], second: u64) -> Result<PathEntry, Fault> {
-        // The reply to a request for this very path has no `Vary`.
+        // The key is not the path, because the reply to a request for the path has no `Vary`.
         let key = [path, b"\0l"].concat();
         self.look_up(Name { key: &key, path, base: path, coding: None, varies: true }, second)
     }

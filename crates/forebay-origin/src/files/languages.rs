@@ -15,7 +15,7 @@ use forebay_wire::accept::{rank_languages, weighted};
 const REMEMBERED: usize = 10_000;
 /// Maximum length of a remembered path without variants.
 const LONGEST_MISSING: usize = 256;
-/// Maximum number of languages that are read of a request.
+/// Maximum number of languages that Forebay reads in one request.
 const READ: usize = 64;
 
 /// The languages of a route.

@@ -11,10 +11,9 @@ use forebay_wire::http2::hpack::ListLimits;
 // updates.
 const OUTPUT: usize = 128 * 1024;
 
-/// Maximum that the windows of all streams together may have in addition to 1 MB for each stream.
-/// Data in transit to a client does not count.
-// One large reply may then use as much memory as the kernel's buffer of a socket. With this limit,
-// Tomcat waits for windows less often and uses 0.83 of the CPU time.
+/// Bytes that the receive windows of all streams may have together, in addition to 1 MB for each
+/// stream.
+// With this limit, Tomcat waits for windows less often and uses 0.83 of the CPU time.
 const SHARED_WINDOW_LIMIT: u32 = 16 * 1024 * 1024;
 
 /// Largest window that the protocol allows.

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use forebay_net::fault::Fault;
 
 /// Sends and reads until the reply has ended. Returns the result of reading if everything was sent
-/// before the reply ended. A complete reply counts as success, even if sending failed. If both
-/// fail, returns the send error.
+/// before the reply ended. Returns `None` if the reply is complete but sending failed or has not
+/// ended. If both fail, returns the send error.
 pub async fn send_and_read<T>(
     mut upload: Pin<&mut impl Future<Output = Result<(), Fault>>>,
     mut download: Pin<&mut impl Future<Output = Result<T, Fault>>>,

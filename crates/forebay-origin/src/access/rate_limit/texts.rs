@@ -1,4 +1,4 @@
-//! The texts of a request whose counters a rate limit uses.
+//! Finds the texts under which a rate limit counts a request.
 //!
 //! Usually a request has one text. If it has a parameter, cookie or field more than once, or in
 //! several spellings, it has a text for each value: Forebay does not know the application's choice.

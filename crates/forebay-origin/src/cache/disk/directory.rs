@@ -111,7 +111,7 @@ impl Directory {
         let part = |number: usize| open_or_create(&root, &format!("{number:02x}"));
         let parts = (0..PARTS).map(part).collect::<io::Result<_>>()?;
         let temporary = open_or_create(&root, TEMPORARY)?;
-        // Files from before a crash have no entry.
+        // Files that a crash has left here belong to no entry.
         for name in names(&temporary)? {
             let _ = unlinkat(&temporary, &*name, AtFlags::empty());
         }
@@ -280,7 +280,7 @@ fn parse_name(text: &[u8]) -> Option<EntryName> {
     let (key, variant) = text.split_once('-')?;
     let key = u128::from_str_radix(key, 16).ok()?.to_be_bytes();
     let name = EntryName { key, variant: u64::from_str_radix(variant, 16).ok()? };
-    // Only one spelling names an entry.
+    // Refuse other spellings of the hashes, such as those with upper-case digits.
     (file_name(&name) == text).then_some(name)
 }
 

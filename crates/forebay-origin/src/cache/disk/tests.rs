@@ -210,7 +210,7 @@ fn large_files_wait_for_their_check_and_a_checked_one_does_not() {
     });
 }
 
-/// Returns a reply with `Vary: NAME`, as an old or a new request with `NAME: 1` has got it.
+/// Returns the reply to a request with `NAME: 1`, with `Vary: NAME` and this age.
 fn varying(url: &str, name: &str, initial_age: u64) -> Arc<Stored> {
     let head = EntryHead {
         key: Vec::new(),

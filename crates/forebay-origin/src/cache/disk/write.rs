@@ -67,7 +67,7 @@ impl DiskShared {
     }
 
     /// Reserves space for an entry, and removes the entries that it displaces. Returns false if the
-    /// entry is not to be written.
+    /// entry was removed in the meantime, or is too large.
     pub(super) fn reserve(&self, directory: &Directory, job: u64, blocks: u32) -> bool {
         let mut state = self.lock();
         if !state.writing.contains_key(&job) {

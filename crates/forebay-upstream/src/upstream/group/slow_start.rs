@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::balancing::mix;
 use super::{Group, Member, Set, bit, bits, millis};
 
-/// Full share of the weight.
+/// The whole weight, in thousandths.
 pub const FULL: u64 = 1000;
 
 /// The time of a slow start, and the backends in it.
