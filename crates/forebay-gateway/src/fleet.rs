@@ -44,7 +44,7 @@ pub struct Fleet {
     waiting: Mutex<Option<Receiver<Purge>>>,
 }
 
-/// State of the exchange that a reload replaces.
+/// State of the exchange. A reload replaces the limits and the cache in it.
 struct FleetState {
     store: Store,
     tickets: TicketKeys,
@@ -252,7 +252,7 @@ fn read_news(shared: &Weak<FleetState>) {
     loop {
         let Some(own) = shared.upgrade() else { return };
         let (store, errors) = (own.store.clone(), own.errors.clone());
-        // While the reader waits, the fleet may be dropped.
+        // Drop this reference, so that the fleet can be dropped while the reader waits.
         drop(own);
         let unusable =
             |error: StoreError| errors.warn(&format!("store {}: {error}", store.place()));

@@ -65,7 +65,7 @@ impl Overrides {
         if sites.is_empty() {
             return Err(unknown_site(plan, &site));
         }
-        // The same site may have been closed by another of its names.
+        // The administrator may have closed the same site under another of its names.
         self.sites.retain(|name, _| {
             (name == "*" && site != "*") || *name != site && !named(name).is_subset(&sites)
         });

@@ -36,8 +36,7 @@ use super::labels::name_of_site;
 use super::shared::{Shared, SharedUpstream};
 use super::{Origins, by_https, replies, slashes, trust};
 
-/// Idle limit of a connection to an HTTP backend. HTTP servers keep idle connections for 5 s or
-/// longer.
+/// Idle limit of a connection to an HTTP backend.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 /// Idle limit of a servlet container's connection.
 // By default, Tomcat keeps connections open forever. The value differs from HTTP's, so that an

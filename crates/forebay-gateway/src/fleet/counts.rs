@@ -16,8 +16,9 @@ pub struct SharedLimit {
 
 /// The batches of counts that the store has not confirmed.
 ///
-/// A store that is away may have added a batch. The batch therefore keeps its number, and no other one
-/// follows before the store has confirmed it. Until then, the limiters collect further counts.
+/// A store may have added a batch even if its answer was lost. The batch therefore keeps its
+/// number, and no other one follows before the store has confirmed it. Until then, the limiters
+/// collect further counts.
 #[derive(Default)]
 pub struct CountExchange {
     unconfirmed: VecDeque<CountBatch>,
@@ -31,8 +32,8 @@ struct CountBatch {
 }
 
 impl CountExchange {
-    /// Adds what this machine has admitted to the counts of all, and reads the sums. Returns `None` if
-    /// this machine has admitted nothing.
+    /// Adds this machine's admitted requests to the counts of all machines, and reads the sums.
+    /// Returns `None` if this machine has admitted nothing.
     pub fn exchange(
         &mut self,
         store: &Store,
@@ -156,7 +157,7 @@ mod tests {
         let lost = exchange.exchange(&store, &limits);
         assert!(matches!(lost, Err(StoreError::Away(_))), "{lost:?}");
         limit.limiter.return_counts(&[(7, 1)]);
-        // The store is not asked again at once.
+        // After a failure, calls fail for a while without a request to the store.
         while exchange.exchange(&store, &limits).is_err() {}
         assert!(limit.limiter.take_counts().is_empty() && exchange.unconfirmed.is_empty());
         drop(store);

@@ -35,8 +35,7 @@ const MOST_IDLE: usize = 32;
 /// the request.
 const OFFERS: usize = 3;
 /// Idle limits of connections.
-// HTTP servers keep idle connections for 5 s or longer. With FastCGI, each connection occupies a
-// process, so the limit is short.
+// With FastCGI, each idle connection occupies a process, so the limit is short.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 const FASTCGI_IDLE: Duration = Duration::from_secs(2);
 
