@@ -560,7 +560,7 @@ fn a_request_that_a_dying_connection_lost_goes_out_again_with_its_body() {
         connection.send(ok("one")).await;
         client.reply(GET).await;
         sleep(Duration::from_secs(1)).await;
-        // More than a packet: the container requests the rest before it dies.
+        // The body is larger than a packet. The container dies before it requests the rest.
         let body = pattern(9000);
         let put =
             [b"PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 9000\r\n\r\n", &body[..]].concat();

@@ -22,7 +22,7 @@ impl Application {
         Self::slow(world, Duration::ZERO, answer)
     }
 
-    /// As [`Self::start`], after a time.
+    /// Like [`Self::start`], but answers each request after `time`.
     pub fn slow(
         world: &World,
         time: Duration,
@@ -31,7 +31,7 @@ impl Application {
         Self::at(world, "10.0.0.1:3000", time, answer)
     }
 
-    /// As [`Self::slow`], at this address.
+    /// Like [`Self::slow`], for a backend at this address.
     pub fn at(
         world: &World,
         address: &str,

@@ -220,7 +220,7 @@ fn clients_do_not_wait_for_a_reply_that_is_not_for_them() {
     });
 }
 
-/// A stored reply is there, but each client needs an answer of its own.
+/// A reply is stored, but each client needs an answer of its own.
 #[test]
 fn clients_do_not_wait_in_turn_for_confirmations_that_are_not_for_them() {
     let answers = [
@@ -435,7 +435,7 @@ fn variants_are_kept_apart_and_equal_preferences_share_one() {
             assert_eq!(get(world, &target, one).await.text(), first, "both stay");
         }
         assert!(application.asked() < 20);
-        // Endless variants replace each other.
+        // If a client sends ever new values, the variants replace each other.
         for number in 0..100 {
             get(world, "/X-A", &format!("X-A: n{number}\r\n")).await;
         }
@@ -598,7 +598,7 @@ fn clients_cannot_poison_what_others_get() {
             world.ask(&format!("GET /port HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
         }
         assert_eq!(application.asked(), 2);
-        // The parameters of `;`, and escapes, belong to the key.
+        // Parameters after `;`, and escapes, are part of the key.
         for target in ["/x", "/x;.css", "/x%2f..%2fy", "/x?utm=1", "/x?utm=1;y=2"] {
             get(world, target, "").await;
         }
@@ -819,7 +819,7 @@ fn a_key_accepts_no_value_that_an_application_may_read_differently() {
             ("?page=1", false),
             ("?x=2&page=1", true),
             ("?y=1;z&page=1", true),
-            // Not all applications read these like the first one.
+            // Applications differ in how they read these.
             ("?page=%31", false),
             ("?page=%00", false),
             ("?page=%2500", false),

@@ -152,7 +152,7 @@ fn a_local_redirect_keeps_its_cookies_and_what_is_not_about_the_document() {
         for name in ["etag", "content-language", "x-accel-redirect", "location"] {
             assert_eq!(reply.field(name), None, "{name}");
         }
-        // The records belong to one request.
+        // The next request gets no fields of the redirects.
         client.send("GET /x?0 HTTP/1.1\r\nHost: h\r\n\r\n").await;
         let asked = connection.asked().await.unwrap();
         connection.answer(asked.id, "next").await;

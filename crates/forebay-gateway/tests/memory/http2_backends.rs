@@ -386,7 +386,7 @@ fn a_goaway_under_load_loses_nothing() {
                     asked += 1;
                 }
             }
-            // 90 streams on each.
+            // Each connection answers 90 streams before its GOAWAY.
             assert!((asked / 90..=asked / 90 + 2).contains(&count.get()), "{}", count.get());
         });
     }

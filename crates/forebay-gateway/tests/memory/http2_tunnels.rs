@@ -50,7 +50,7 @@ fn a_client_that_opens_no_window_keeps_its_tunnel_for_as_long_as_that_may_be_idl
         assert!(client.so_far(stream).reset.is_none());
         client.release();
         client.until(|client| client.received == MANY).await;
-        // The wait has a limit.
+        // The wait for a window has a limit.
         client.holds_windows = true;
         server.send(vec![7; MANY]).await;
         let reply = tokio::time::timeout(Duration::from_secs(90), client.reply(stream)).await;
@@ -152,7 +152,7 @@ fn a_websocket_ends_with_a_close_frame_before_its_connection_does() {
         let (_, mut server) = client.during(backend.answer(SWITCH)).await;
         server.send(HELLO).await;
         client.until(|client| client.received == HELLO.len()).await;
-        // An upgrade stops the old process in this way, too.
+        // An upgrade of Forebay stops the old process in this way, too.
         world.gateway.stop();
         client.until(|client| client.goaway == Some(ErrorCode::NO_ERROR)).await;
         // A message that is under way arrives whole.

@@ -236,7 +236,7 @@ fn a_percentage_selects_requests_and_a_reload_keeps_the_counters() {
         }
         assert_eq!(application.asked(), 1000);
         let copies = mirror.asked();
-        // Seven standard deviations.
+        // The range is seven standard deviations on each side of the mean.
         assert!((150..350).contains(&copies), "{copies}");
         until_counts(world, [copies as u64, 0, 0, 0, 0]).await;
         world.reload_as(&routes(""));

@@ -67,7 +67,7 @@ impl Nonces {
         URL_SAFE_NO_PAD.encode(nonce)
     }
 
-    /// Returns true if the nonce was issued for `realm` within the last [`LIFETIME`].
+    /// Returns true if the nonce was issued for `realm` within the last five minutes (`LIFETIME`).
     pub fn is_fresh(&self, nonce: &[u8], realm: &str) -> bool {
         self.verify(nonce, realm).is_some()
     }
