@@ -60,7 +60,7 @@ pub enum BuildError {
     Keys(KeyError),
     /// An application does not start.
     App(StartError),
-    /// The scripts of a route cannot be started with its settings.
+    /// The scripts of a route cannot be started with the route's settings.
     Route {
         /// The line of the route.
         line: usize,
@@ -315,7 +315,7 @@ impl Origins {
         RouteLabels { site: hide(site), route: hide(route) }
     }
 
-    /// Returns one row for each backend server. Routes with the same named `[upstream]` share its
+    /// Returns one row for each backend server. Routes that name the same `[upstream]` share its
     /// rows.
     fn backends(&self) -> Vec<BackendRow> {
         let mut rows = Vec::new();

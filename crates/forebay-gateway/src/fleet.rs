@@ -102,8 +102,8 @@ impl Fleet {
         SharedKeys::new(&secret.unwrap_or_default())
     }
 
-    /// Exchanges the rate limits and the purges of a configuration that serves from now on, instead of
-    /// those of the former one. Starts the threads first, if they do not run.
+    /// From now on, exchanges the rate limits and purges of a new configuration instead of those of
+    /// the former one. Starts the threads first, if they do not run.
     pub fn serve(&self, limits: Vec<SharedLimit>, cache: Option<Arc<cache::Store>>) {
         *lock(&self.shared.limits) = limits;
         *lock(&self.shared.cache) = cache;
@@ -120,8 +120,8 @@ impl Fleet {
         }
     }
 
-    /// Ends the exchange of keys and counts: another configuration has another store, or none. That
-    /// configuration may have kept limits of this one, so this one must not exchange them any more.
+    /// Ends the exchange of keys and counts, because the new configuration has another store, or
+    /// none. It may have taken over rate limits, so their exchange must end here.
     pub fn end(&self) {
         lock(&self.shared.limits).clear();
         *lock(&self.shared.has_ended) = true;
@@ -144,7 +144,7 @@ impl FleetState {
         }
     }
 
-    /// Uses the keys of tickets in the store, unless another configuration has replaced this one.
+    /// Uses the ticket keys in `text`, unless another configuration has replaced this one.
     fn share(&self, text: &str) -> Result<Option<String>, String> {
         let has_ended = lock(&self.has_ended);
         if *has_ended { Ok(None) } else { self.tickets.share(text) }

@@ -4,9 +4,9 @@
 //! records the origin's reply (`forebay_server::reply::Recorder`) and stores it if this is
 //! permitted.
 //!
-//! Only one request for a resource asks the origin, and others wait for its reply. If the reply
-//! arrives only as fast as its client reads, the others ask the origin, too (they *pass*), and
-//! their replies are not stored. A reply from before a change therefore never replaces a newer one.
+//! Only one request for a resource asks the origin, and others wait for its reply. If a slow client
+//! can delay this reply, the others ask the origin, too (they *pass*), and their replies are not
+//! stored. A reply from before a change therefore never replaces a newer one.
 //! The cache ignores the directives of requests, except `only-if-cached`: otherwise a client could
 //! make each of its requests go to the origin. Requests that applications may read differently still
 //! go to the origin; `rate_limit` can limit their number.

@@ -281,7 +281,8 @@ impl Mirror {
         exchange.reply.record(dropping.clone(), true);
         let outcome = tokio::select! {
             biased;
-            // The server has got the whole request, or does not want the rest of it.
+            // The reply is too long to read. The server has got the whole request, or does not want
+            // the rest of it.
             () = dropping.has_enough.notified() => Some(Ok(())),
             outcome = self.server.serve(&mut exchange) => Some(outcome),
             () = tokio::time::sleep(self.settings.timeout) => None,

@@ -111,9 +111,9 @@ enum Named {
     Scripts(Scripts),
     /// Scripts whose names a FastCGI application receives.
     Fastcgi(Box<conf::Fastcgi>),
-    /// Resources that only the backend or application knows. The scripts of the backend or
-    /// application may be in this directory. The text is a prefix that is removed from a path
-    /// before the search in the directory.
+    /// Resources that only the backend or application knows. The first value searches a directory
+    /// that may have its scripts. The second value is a prefix that is removed from a path before
+    /// this search.
     Unknown(Option<Scripts>, Option<String>),
 }
 

@@ -215,8 +215,8 @@ impl Upstream {
                         attempt.backend.record_violation();
                     }
                     if !attempts.send_anew(exchange, carrier.body()) {
-                        // A connection that has carried replies may end at any time, so count only
-                        // the failure of a new one.
+                        // A connection that has carried replies may end at any time, so count the
+                        // failure only if the connection has carried none.
                         if !carrier.was_proven() {
                             self.count(attempt, &fault);
                         }

@@ -157,7 +157,7 @@ pub(super) fn shared_of_all(
     Ok((shared, relays))
 }
 
-/// Returns the state of a route that all threads share. Routes with the same named `[upstream]`
+/// Returns the state of a route that all threads share. Routes that name the same `[upstream]`
 /// share its state.
 fn shared(
     route: &forebay_conf::Route,

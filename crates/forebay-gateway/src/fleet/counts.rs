@@ -120,7 +120,8 @@ mod tests {
         (SharedLimit { name: "limit".to_owned(), limiter }, store)
     }
 
-    /// Reads a command, and returns its words without the name and the script. Empty after the end.
+    /// Reads a command, and returns its words without the name and the script. Returns none at the
+    /// end of the connection.
     fn words(client: &mut impl BufRead) -> Vec<String> {
         let mut line = || {
             let mut line = String::new();

@@ -40,7 +40,7 @@ struct Used {
     stale_up_to: Id,
 }
 
-/// Accepted counts of a nonce. A client with several connections may send them in another order.
+/// Accepted counts of a nonce. Over several connections, a client's counts may arrive out of order.
 struct Counts {
     highest: u32,
     /// Bit `n` is set if `highest - n` was accepted.

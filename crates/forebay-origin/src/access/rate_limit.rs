@@ -89,8 +89,8 @@ impl SharedCounts {
 }
 
 impl RateLimiter {
-    /// Creates the state of a limit, without any keys. With `shared`, other machines learn of its
-    /// requests.
+    /// Creates the state of a limit, without any keys. With `shared`, the limit shares its counts
+    /// with other machines.
     pub fn new(limit: RateLimit, shared: Option<SharedKeys>) -> Self {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4);
         Self {

@@ -168,7 +168,7 @@ impl WorkerApp {
             });
             let event = match event.await? {
                 Ok(event) => event,
-                // The script has ended its worker.
+                // The script has ended its own worker process.
                 Err(fault @ WorkerFault::Died { .. }) => {
                     return pump.cut_off(worker_fault(fault)).await;
                 }

@@ -21,7 +21,7 @@ pub struct SiteReplies {
 }
 
 impl SiteReplies {
-    /// Creates a value for the routes with these zones and settings.
+    /// Creates the value from the zone and the settings of each route that stores replies.
     pub fn new<'a>(
         store: &Arc<Store>,
         routes: impl Iterator<Item = (String, &'a conf::Cache)>,

@@ -1,6 +1,6 @@
 //! Stored replies on disk, the level below the memory.
 //!
-//! Each reply is one file (`disk/entry.rs`). Its name is the hash of its key and its variant, so a
+//! Each reply is one file (`disk/entry.rs`). Its name has the hashes of key and variant, so a
 //! restart needs only the names in the directory. A file gets its name after it is complete, by
 //! `rename`. Forebay does not wait until a file has reached the disk: after a power failure,
 //! checksums find incomplete files. Each read compares the checksums and the key.

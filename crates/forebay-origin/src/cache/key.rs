@@ -149,8 +149,8 @@ impl KeyOf {
         }
     }
 
-    /// Returns the keys of the resources that a request has changed (RFC 9111 section 4.4). They
-    /// are its target, and those of `references` that are on the same host and port.
+    /// Returns the keys of the resources that a request has changed (RFC 9111 section 4.4): its
+    /// target, and those of `references` that are on the same host and port.
     pub fn changed(&self, request: &Request, references: &[&[u8]]) -> Vec<Key> {
         let mut keys = Vec::new();
         let mut get = request.clone();

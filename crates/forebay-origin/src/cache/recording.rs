@@ -150,7 +150,7 @@ impl Recording {
         has_begun
     }
 
-    /// Ends the wait of other requests for this reply. The reply is stored in spite of this.
+    /// Ends the wait of other requests for this reply, which is nevertheless stored at its end.
     fn let_others_pass(&self) {
         if let Some(lead) = &*self.lead.borrow() {
             lead.let_others_pass();
@@ -193,7 +193,7 @@ impl Recorder for Recording {
     fn decide(&self, status: u16, lines: &[u8], length: Length) -> Keep {
         let (control, freshness) = self.freshness(status, lines);
         let is_too_long = matches!(length, Length::Known(n) if n > self.most as u64);
-        // An earlier reply to this request was discarded.
+        // If the request has had an earlier reply, that one was discarded.
         drop(self.take_spill());
         let has_failed = matches!(status, 500 | 502 | 503 | 504);
         let verdict = if status == 304 && self.stale.is_some() {
@@ -243,7 +243,7 @@ impl Recorder for Recording {
     }
 }
 
-/// Returns the reason why a reply with this status is not stored. Later requests depend on it.
+/// Returns the reason why a reply with this status is not stored, which later requests depend on.
 pub fn unstorable(status: u16, refusal: Refusal) -> Unstorable {
     match refusal {
         Refusal::Personal | Refusal::Authorized => Unstorable::User,

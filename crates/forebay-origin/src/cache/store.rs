@@ -220,8 +220,8 @@ impl Store {
         }
     }
 
-    /// Gives a reply that a request has found in memory to the disk, if the disk does not have it.
-    /// Otherwise marks it as used there, once in each epoch.
+    /// Records that a request has found a reply in memory. Gives the reply to the disk, or marks it
+    /// as used if the disk has it, once in each epoch.
     pub fn note_hit(&self, key: &[u8], stored: &Arc<Stored>) {
         if let Some(disk) = &self.disk
             && stored.on_disk.renew(disk.epoch())

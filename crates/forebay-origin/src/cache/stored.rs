@@ -277,7 +277,7 @@ impl Stored {
     pub fn confirmed(&self, arrival: &Arrival<'_>, lines: Vec<u8>, request: &Request) -> Self {
         let arrival = Arrival { status: self.status, lines: &[], ..arrival.clone() };
         // The 304 may have another `Vary`. The origin has confirmed the reply for this request, so
-        // its values now select the reply.
+        // this request's values now select the reply.
         let of_request = (self.url.clone(), Variant::of(&lines, request));
         // The body is the same, and so are its compressed forms.
         let body = (self.body.clone(), self.copies.clone());

@@ -5,8 +5,8 @@ use forebay_wire::http2::Config;
 use forebay_wire::http2::hpack::ListLimits;
 
 /// Size of the output buffer, in bytes.
-// Servers start with a window of 65,535 bytes. This size holds that much data and its frame heads,
-// so one write sends all of it. With a buffer of 64 KiB, the last 35 bytes of the data needed a
+// Servers start with a window of 65,535 bytes. The buffer holds this data and its frame heads, so
+// one write sends all of it. With a buffer of 64 KiB, the last 35 bytes of the data would need a
 // separate DATA frame. Tomcat counts such frames against a connection and answers them with window
 // updates.
 const OUTPUT: usize = 128 * 1024;

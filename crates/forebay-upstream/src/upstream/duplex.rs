@@ -12,7 +12,7 @@ pub async fn send_and_read<T>(
     mut download: Pin<&mut impl Future<Output = Result<T, Fault>>>,
 ) -> Result<Option<T>, Fault> {
     // Send and read at the same time. An application may answer before it has read everything. It
-    // may also stop reading until its output is read, or never read.
+    // may stop reading until Forebay reads its output, or read nothing at all.
     tokio::select! {
         biased;
         sent = &mut upload => match (sent, download.await) {

@@ -82,7 +82,7 @@ struct Record {
     failed_at: AtomicU64,
     /// Time from which an excluded backend may be tried again, in ms since the start.
     retry_at: AtomicU64,
-    /// Time at which the backend came back, in ms since the start. 0: it was never down.
+    /// Time at which the backend came back, in ms since the start; 0 if it was never down.
     back_at: AtomicU64,
     reply_time: ReplyTime,
 }
@@ -221,7 +221,7 @@ impl Group {
     /// balance method.
     fn next_for(&self, key: Option<u64>, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
         let Some(key) = key else { return self.next(set, tried, turns) };
-        // While its weight grows, a backend takes over one key after the other.
+        // During its slow start, a backend takes over its keys one after another.
         let ramp = self.ramp();
         let score_of = |index: usize| {
             let member = &self.members[index];

@@ -123,7 +123,7 @@ impl Texts<'_> {
         self.texts = longer.into_iter().flatten().collect();
     }
 
-    /// Appends the values of a table for all texts that it looks up.
+    /// Looks up texts of the request in a table, and appends the values.
     fn append_mapped(&mut self, map: &ValueMap) {
         let part_of = |part: &TemplatePart| KeyPart::of_text(part);
         let from: Vec<_> = map.from.parts().iter().map(part_of).collect();

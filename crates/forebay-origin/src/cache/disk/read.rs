@@ -167,7 +167,7 @@ impl DiskShared {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut state = self.lock();
-                // A new reply may have got this name after the read. Its entry stays.
+                // If a new reply has got this name since the read, its entry stays.
                 if directory.length(name).is_none() {
                     state.index.remove(name);
                 }
