@@ -2,9 +2,8 @@
 //!
 //! Streams write frames into the codec's output buffer, and the connection's task sends them.
 //! Received data waits in its `StreamState`. When the request takes the data, the stream's window
-//! opens again.
-//! The window of the connection has the largest possible size, so that a stream with unread data
-//! does not delay other streams.
+//! opens again. The window of the connection has the largest possible size, so that a stream with
+//! unread data does not delay other streams.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -271,9 +271,9 @@ impl Backend {
     /// Acquires the right to open a shared connection, within the connect timeout. A thread's first
     /// connection is always allowed.
     pub async fn acquire_shared_permit(&self, is_first: bool) -> Result<ConnectionRight, Fault> {
+        let Some(permits) = &self.permits else { return Ok(ConnectionRight(None)) };
         // Without a first connection, the thread could not reach the backend. So `max_connections`
         // does not apply to this connection.
-        let Some(permits) = &self.permits else { return Ok(ConnectionRight(None)) };
         if is_first {
             return Ok(ConnectionRight(permits.try_acquire()));
         }
