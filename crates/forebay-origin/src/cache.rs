@@ -7,9 +7,10 @@
 //! Only one request for a resource asks the origin, and others wait for its reply. If a slow client
 //! can delay this reply, the others ask the origin, too (they *pass*), and their replies are not
 //! stored. A reply from before a change therefore never replaces a newer one.
+//!
 //! The cache ignores the directives of requests, except `only-if-cached`: otherwise a client could
-//! make each of its requests go to the origin. Requests that applications may read differently still
-//! go to the origin; `rate_limit` can limit their number.
+//! make each of its requests go to the origin. Requests that an application may read differently
+//! from Forebay still go to the origin; `rate_limit` can limit their number.
 
 mod answer;
 mod changes;

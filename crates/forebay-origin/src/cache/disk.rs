@@ -433,7 +433,7 @@ impl DiskShared {
         }
     }
 
-    /// Lists the files of the directory. First makes the removals that were noted while another
+    /// Lists the files of the directory. Also makes the removals that were noted while another
     /// process used the directory.
     fn load(&self) {
         let Some(directory) = self.directory.get() else { return };

@@ -185,7 +185,7 @@ fn append_named(named: &NamedValue, request: &Request, key: &mut Vec<u8>) {
     }
 }
 
-/// Returns path and query of a reference, if it is on this host.
+/// Returns path and query of a reference, if it is on this host and port.
 fn path_on<'a>(target: &'a [u8], authority: &[u8]) -> Option<&'a [u8]> {
     if !target.iter().all(u8::is_ascii_graphic) {
         return None;
@@ -215,13 +215,13 @@ pub fn has_conditions(request: &Request) -> bool {
     request.head.fields.iter().any(|field| is_condition(field.known))
 }
 
-/// Removes the client's conditions.
+/// Removes the client's conditions and its range.
 pub fn remove_conditions(request: &mut Request) {
     request.head.fields.retain(|field| !is_condition(field.known));
 }
 
-/// Replaces the client's conditions by those that let the origin confirm `stored`. Returns the
-/// client's fields.
+/// Replaces the client's conditions by those that let the origin confirm `stored`, and removes
+/// the fields in `OVERRIDES`. Returns the fields from before the change.
 pub fn set_validators(request: &mut Request, stored: Option<&Stored>) -> Vec<Field> {
     let clients = request.head.fields.clone();
     remove_conditions(request);

@@ -26,7 +26,7 @@ pub enum Verdict {
     Confirmed,
     /// The origin has failed, and the stored reply may be used.
     Failed,
-    /// The reply may not be stored.
+    /// The reply is not stored.
     Refused,
     /// The reply is stored.
     Stores,
@@ -44,11 +44,12 @@ pub struct Recording {
     /// While this value exists, other requests do not store a reply. They wait for this reply, or
     /// ask the origin themselves.
     lead: RefCell<Option<Lead>>,
-    /// Maximum size of a body that may be stored, in bytes.
+    /// Maximum size of a body in memory, in bytes.
     most: usize,
     /// Memory of the body while it arrives.
     arriving: Arriving,
-    /// The body on disk, if it is too large for the memory.
+    /// Writes the body to disk if it is too large for the memory; `None` if the disk takes no such
+    /// bodies.
     large: Option<Box<LargeBody>>,
     asked: u64,
     judged: RefCell<Option<(Verdict, ReplyControl, Freshness)>>,
@@ -243,7 +244,8 @@ impl Recorder for Recording {
     }
 }
 
-/// Returns the reason why a reply with this status is not stored, which later requests depend on.
+/// Returns the reason why a reply with this status is not stored. The reason decides which later
+/// requests ask the origin at once.
 pub fn unstorable(status: u16, refusal: Refusal) -> Unstorable {
     match refusal {
         Refusal::Personal | Refusal::Authorized => Unstorable::User,

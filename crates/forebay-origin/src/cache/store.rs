@@ -82,8 +82,8 @@ pub struct Counts {
     pub confirmed: AtomicU64,
     /// Requests answered with a stale reply.
     pub stale: AtomicU64,
-    /// Requests answered by the origin, because the request cannot use the store, or because the
-    /// last reply could not be stored.
+    /// Requests answered by the origin without an attempt to store the reply, for example because
+    /// the last reply could not be stored.
     pub passed: AtomicU64,
 }
 
@@ -106,7 +106,7 @@ struct Fetches {
     purging: usize,
 }
 
-/// A request to an origin. Other requests wait for it.
+/// A request to an origin. Other requests may wait for it.
 #[derive(Debug)]
 struct Fetch {
     /// Closed when the request has ended.
@@ -131,7 +131,7 @@ pub enum CacheLookup {
 
 /// Role of a request that needs the origin.
 pub enum Role {
-    /// The request asks the origin, and other requests wait for it.
+    /// The request asks the origin, and other requests may wait for it.
     Leads(Lead),
     /// Another request asks the origin, and this one waits.
     Waits(Wait),
@@ -383,7 +383,7 @@ impl Store {
 /// Gives a reply to the disk, if it lives long enough.
 fn give(disk: &Disk, key: &[u8], stored: &Arc<Stored>) {
     if stored.outlives(SHORT) && !disk.touch(key, stored) && !disk.write(key, stored) {
-        // The queue is full, so the next request tries again.
+        // The disk has not taken the reply, so the next request tries again.
         stored.on_disk.clear();
     }
 }

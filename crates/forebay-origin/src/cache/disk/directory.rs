@@ -53,8 +53,8 @@ pub struct TemporaryFile {
 }
 
 impl UnlockedDirectory {
-    /// Opens or creates the directory. Refuses a directory that belongs to another user or contains
-    /// files of another program.
+    /// Opens or creates the directory. Refuses a directory of another user, and a directory that
+    /// contains files, but not the marker.
     pub fn open(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         match mkdirat(CWD, path, PRIVATE) {
@@ -235,7 +235,7 @@ pub fn examine(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Returns true if the directory is empty or has the marker.
+/// Returns true if the directory has the marker, or is empty except for `lost+found`.
 fn is_ours(root: &OwnedFd) -> io::Result<bool> {
     let names = names(root)?;
     let is_marker = |name: &std::ffi::CString| name.as_bytes() == MARKER.as_bytes();

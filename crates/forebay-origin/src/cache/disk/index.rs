@@ -74,7 +74,7 @@ pub fn blocks(bytes: u64) -> u32 {
 }
 
 impl Index {
-    /// Creates a list for files of at most this many bytes.
+    /// Creates a list for files that together have at most this many bytes.
     pub fn new(capacity: u64) -> Self {
         Self { capacity: capacity / BLOCK, ..Self::default() }
     }
