@@ -121,7 +121,7 @@ impl Fleet {
     }
 
     /// Ends the exchange of keys and counts, because the new configuration has another store, or
-    /// none. It may have taken over rate limits, so their exchange must end here.
+    /// none. That configuration may have taken over rate limits, so their exchange must end here.
     pub fn end(&self) {
         lock(&self.shared.limits).clear();
         *lock(&self.shared.has_ended) = true;

@@ -272,8 +272,8 @@ fn script_before(settings: &Files, scripts: &ScriptRoutes, rest: &[u8]) -> Optio
     })
 }
 
-/// Opens a file or directory in the same way as a files route. The error is `None` if it does not
-/// exist.
+/// Opens a file or directory in the same way as a files route. The error is `None` if the path
+/// does not exist.
 fn look_at(settings: &Files, below: &[u8]) -> Result<(File, PathBuf), Option<Fault>> {
     let file = open(&settings.root, below, settings.follow_symlinks).map_err(|error| {
         let fault = fault(&error);

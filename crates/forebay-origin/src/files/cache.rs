@@ -25,7 +25,7 @@ use super::{not_found, open::open};
 
 /// Maximum size of a file in memory, in bytes. Larger files are sent with sendfile.
 const SMALL: u64 = 64 * 1024;
-/// Maximum number of bytes in one cache. If it would exceed this, the cache is emptied.
+/// Maximum number of bytes in one cache. If a file would exceed this number, the cache is emptied.
 const KEPT: usize = 64 << 20;
 
 /// File or directory that a path names.

@@ -250,8 +250,8 @@ fn others(
     found
 }
 
-/// Returns the path of the rule for `name` and the path at the backend. Returns `None` if both are
-/// equal to `path`.
+/// Returns the path of the rule for `name` and the path at the backend. Returns `None` for files,
+/// and if both paths are equal to `path`.
 fn at_backend(
     region: &Region,
     name: &str,

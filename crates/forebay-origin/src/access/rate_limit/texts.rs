@@ -17,8 +17,8 @@ use crate::named::NamedValue;
 /// those of other clients.
 const MOST_TEXTS: usize = 8;
 
-/// The text of all requests with more than [`MOST_TEXTS`] texts. If the key contains the client, its
-/// network follows.
+/// The text of all requests with more than [`MOST_TEXTS`] texts. If the key contains the client,
+/// the client's network follows.
 const TOO_MANY: &[u8] = b"\0too many values";
 
 /// A part of the key of a rate limit.
