@@ -48,7 +48,8 @@ impl Output {
         Self::Undecided(Undecided { start: Vec::new(), to_head, limit })
     }
 
-    /// Returns true if nothing of the final reply has arrived. Always returns false for an `nph-` script.
+    /// Returns true if nothing of the final reply has arrived. Always returns false for complete
+/// HTTP.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Parsed(script) => script.is_empty(),

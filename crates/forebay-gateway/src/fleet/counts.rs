@@ -57,8 +57,8 @@ impl CountExchange {
         Ok(self.send(store)?.or(earlier))
     }
 
-    /// Sends all batches in order, and removes each batch that must not be sent again. Returns `None`
-    /// if there are no batches.
+    /// Sends all batches in order, and removes each batch that must not be sent again. Returns
+    /// `None` if there are no batches.
     fn send(&mut self, store: &Store) -> Result<Option<()>, StoreError> {
         let mut outcome = Ok(None);
         while let Some(batch) = self.unconfirmed.front() {
