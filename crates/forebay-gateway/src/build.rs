@@ -1,4 +1,5 @@
-//! Turns a plan into the state that all threads share. `tables` builds the routing table of a thread.
+//! Turns a plan into the state that all threads share. `tables` builds the routing table of a
+//! thread.
 
 mod certificates;
 mod keys;

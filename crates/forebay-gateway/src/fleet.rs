@@ -62,8 +62,8 @@ struct FleetState {
 }
 
 impl Fleet {
-    /// Prepares the exchange if the plan has a store. Keeps the exchange of `previous` if it has the
-    /// same store. Nothing is exchanged before [`Self::serve`].
+    /// Prepares the exchange if the plan has a store. Keeps the exchange of `previous` if it has
+    /// the same store. Nothing is exchanged before [`Self::serve`].
     pub fn new(
         plan: &Plan,
         tickets: &TicketKeys,
@@ -192,8 +192,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the reason why this machine cannot use the store of the plan, with the place of the store.
-/// Waits for a few seconds at most.
+/// Returns the reason why this machine cannot use the store of the plan, with the place of the
+/// store. Waits for a few seconds at most.
 pub fn check_store(plan: &Plan) -> Option<String> {
     let settings = plan.server.store.as_deref()?;
     let place = &settings.place;

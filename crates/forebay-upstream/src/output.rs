@@ -49,7 +49,7 @@ impl Output {
     }
 
     /// Returns true if nothing of the final reply has arrived. Always returns false for complete
-/// HTTP.
+    /// HTTP.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Parsed(script) => script.is_empty(),

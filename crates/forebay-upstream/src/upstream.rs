@@ -5,7 +5,8 @@
 //! `pending_connections` tracks new connections that may wait for a process of the backend.
 //! `announce` writes the PROXY header, `health` checks backends, `tally` counts requests. `upload`
 //! sends bodies, and `duplex` runs an upload while the reply is read. `multiplexed` manages
-//! connections that requests share. `open` opens connections for streams. `names` resolves the names of backends.
+//! connections that requests share. `open` opens connections for streams. `names` resolves the
+//! names of backends.
 
 pub mod announce;
 mod attempts;

@@ -106,8 +106,8 @@ impl<'a> Upstreams<'a> {
         upstreams
     }
 
-    /// Returns the state of one route's group. After a reload, a named group is found by its name, and
-    /// the group of a single route by its backends.
+    /// Returns the state of one route's group. After a reload, a named group is found by its name,
+    /// and the group of a single route by its backends.
     fn take(&mut self, plan: &Arc<forebay_conf::Upstream>) -> SharedUpstream {
         let Some(name) = &plan.name else {
             let mut before = self.anonymous_before.iter();

@@ -16,8 +16,8 @@ pub struct Application {
 }
 
 impl Application {
-    /// Answers each request with the text of `answer`, which gets the request and its number from 1.
-    /// An empty text closes the connection.
+    /// Answers each request with the text of `answer`, which gets the request and its number,
+    /// counted from 1. An empty text closes the connection.
     pub fn start(world: &World, answer: impl Fn(&Message, usize) -> String + 'static) -> Self {
         Self::slow(world, Duration::ZERO, answer)
     }

@@ -113,8 +113,8 @@ fn a_stale_reply_is_confirmed_or_replaced() {
     });
 }
 
-/// A 304 that sets a cookie, or that says `private`, is for one client. `first` are the field lines of
-/// the first reply, and `then` those of each 304.
+/// A 304 that sets a cookie, or that says `private`, is for one client. `first` are the field lines
+/// of the first reply, and `then` those of each 304.
 fn confirmed_for_one(then: &'static str, is_removed: bool) {
     in_memory(&route("{ stale_while_revalidate = \"1h\" }"), async |world| {
         let application = Application::start(world, move |request, number| {

@@ -163,8 +163,8 @@ fn an_address_with_too_many_connections_is_refused_and_others_are_not() {
     });
 }
 
-/// Opens connections from these addresses at the same time. Returns the number of those that serve a
-/// request.
+/// Opens connections from these addresses at the same time. Returns the number of those that serve
+/// a request.
 async fn served(world: &World, addresses: impl Iterator<Item = String>, request: &str) -> usize {
     let mut clients: Vec<_> = addresses.map(|address| world.client_from(&address)).collect();
     let mut count = 0;

@@ -248,8 +248,8 @@ fn bucket_of(part: &mut Vec<Bucket>, key: u64) -> &mut Bucket {
     &mut part[(key as usize / PARTS) % BUCKETS]
 }
 
-/// The delay of an admitted request. If limits refuse the request: the limit with the longest delay,
-/// and this delay.
+/// The delay of an admitted request. If limits refuse the request: the limit with the longest
+/// delay, and this delay.
 pub type Judged<'l> = Result<Duration, (&'l RateLimiter, Duration)>;
 
 /// Applies all limits to `request`. A refused request counts for no limit.
@@ -441,8 +441,8 @@ mod tests {
         assert!(admitted_by(1, 500, seconds, (rate, burst)) <= exact);
         for machines in [2, 4, 16, 1000] {
             let count = admitted_by(machines, 500, seconds, (rate, burst));
-            // Each machine may admit a burst, and the rate until the first exchange. Afterwards, what
-            // was admitted too early delays all.
+            // Each machine may admit a burst, and the rate until the first exchange. Afterwards,
+            // what was admitted too early delays all.
             let early = machines as u64 * (u64::from(burst + 1) + u64::from(rate) / 2);
             assert!(count <= exact + early, "{machines}: {count} of {exact}");
             assert!(count >= exact * 9 / 10, "{machines}: {count} of {exact}");

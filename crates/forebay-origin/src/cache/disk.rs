@@ -235,8 +235,8 @@ impl Disk {
         is_queued
     }
 
-    /// Removes the entry that a new reply replaces. While another process has the directory, notes the
-    /// key, so that all entries of this key are removed later.
+    /// Removes the entry that a new reply replaces. While another process has the directory, notes
+    /// the key, so that all entries of this key are removed later.
     pub fn supersede(&self, name: &EntryName) {
         let mut state = self.shared.lock();
         match state.phase {

@@ -107,8 +107,8 @@ impl StoredBody {
     }
 }
 
-/// Epoch of the disk when a reply in memory was last given to the disk; 0 for none. A copy of a reply
-/// begins with 0.
+/// Epoch of the disk when a reply in memory was last given to the disk; 0 for none. A copy of a
+/// reply begins with 0.
 #[derive(Debug, Default)]
 pub struct OnDisk(AtomicU32);
 

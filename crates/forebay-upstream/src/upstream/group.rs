@@ -326,8 +326,8 @@ impl Group {
         bits(set).find(|&index| self.may_try(index, now))
     }
 
-    /// Returns true if this request should try an excluded backend again. In each `recover_time`, only
-    /// one request of all threads gets true.
+    /// Returns true if this request should try an excluded backend again. In each `recover_time`,
+    /// only one request of all threads gets true.
     fn may_try(&self, index: usize, now: &Now) -> bool {
         let member = &self.members[index];
         let at = member.record.retry_at.load(Ordering::Relaxed);

@@ -339,8 +339,8 @@ impl Lookup {
         };
         let dns = builder.and_then(|mut builder| {
             let options = builder.options_mut();
-            // Forebay itself keeps each answer for its time to live. A second cache would only delay
-            // changes.
+            // Forebay itself keeps each answer for its time to live. A second cache would only
+            // delay changes.
             options.cache_size = 0;
             options.timeout = Duration::from_secs(2);
             builder.build().ok()

@@ -129,8 +129,8 @@ impl Texts<'_> {
         let from: Vec<_> = map.from.parts().iter().map(part_of).collect();
         let looked_up = self.beside(true, &from);
         if looked_up.len() > MOST_TEXTS {
-            // The application may read a value that was not looked up, so the values of the table do
-            // not matter: this request counts as one with too many texts.
+            // The application may read a value that was not looked up, so the values of the table
+            // do not matter: this request counts as one with too many texts.
             return self.append_each(&looked_up);
         }
         let mut templates: Vec<&Template> = Vec::new();
@@ -178,7 +178,8 @@ fn network_of(client: Option<IpAddr>) -> Vec<u8> {
     network[..length].to_vec()
 }
 
-/// Returns the bytes of an IPv4 address, or of the /64 network of an IPv6 address, and their number.
+/// Returns the bytes of an IPv4 address, or of the /64 network of an IPv6 address, and their
+/// number.
 pub fn network(client: IpAddr) -> ([u8; 8], usize) {
     let mut network = [0; 8];
     match client.to_canonical() {
