@@ -75,7 +75,7 @@ fn only_the_right_password_lets_a_user_in() {
             "Authorization: Basic bm9ib2R5OnA6c3Mgdw==\r\n",
             "Authorization: Basic OnA6c3Mgdw==\r\n",
         ] {
-            // That the gateway remembers the right password must not admit a wrong one.
+            // The gateway remembers the right password, but must still refuse a wrong one.
             assert_eq!(get(world, "/", RIGHT).await.text(), "in");
             let reply = get(world, "/", fields).await;
             let challenge = reply.field("www-authenticate").unwrap_or_default();

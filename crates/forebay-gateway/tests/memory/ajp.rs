@@ -621,8 +621,8 @@ fn a_head_that_does_not_fit_a_packet_is_refused_here() {
     });
 }
 
-/// Starts the container with this number, which answers each request with the number. Aborting it
-/// aborts all its connections.
+/// Starts the container with this number, which answers each request with the number. Aborting
+/// the task aborts all connections of the container.
 fn numbered(world: &World, number: u8) -> JoinHandle<()> {
     let mut container = world.backend(&format!("10.0.0.{number}:8009"));
     spawn_local(async move {

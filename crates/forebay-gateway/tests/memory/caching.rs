@@ -78,7 +78,8 @@ fn requests_for_head_parts_and_conditions_use_the_stored_reply() {
             }
         }
         assert_eq!(application.asked(), 1);
-        // The first request for a resource has a condition: the whole is fetched and stored.
+        // If the first request for a resource has a condition, the gateway fetches and stores the
+        // whole reply.
         let first = get(world, "/other", "If-None-Match: \"a\"\r\n").await;
         assert_eq!(first.status(), 304);
         assert_eq!(application.seen.borrow()[0].field("if-none-match"), None);
@@ -113,8 +114,8 @@ fn a_stale_reply_is_confirmed_or_replaced() {
     });
 }
 
-/// A 304 that sets a cookie, or that says `private`, is for one client. `first` are the field lines
-/// of the first reply, and `then` those of each 304.
+/// Asserts that a 304 is for one client, for example because it sets a cookie. `then` are the field
+/// lines of each 304. If `is_removed` is true, the first 304 also removes the stored reply.
 fn confirmed_for_one(then: &'static str, is_removed: bool) {
     in_memory(&route("{ stale_while_revalidate = \"1h\" }"), async |world| {
         let application = Application::start(world, move |request, number| {

@@ -18,10 +18,10 @@ const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
 /// Reply to the request of `Http2Client`.
 const SWITCH: &str =
     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-/// More than a window holds.
+/// Number of bytes that do not fit into a window.
 const MANY: usize = 100_000;
 
-/// Opens a tunnel over HTTP/2. Returns it with its stream.
+/// Opens a tunnel over HTTP/2. Returns the client and the stream of the tunnel.
 async fn connect(world: &World, config: Config) -> (Http2Client, u32) {
     let mut client = Http2Client::connect_with(world, config).await;
     let pseudo = RequestPseudo {

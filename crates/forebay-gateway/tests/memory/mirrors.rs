@@ -206,7 +206,8 @@ fn mirrors_that_refuse_break_off_or_flood_are_survived() {
 
 #[test]
 fn copies_never_loop() {
-    // The mirror is a route of the same server.
+    // The test sends the token of a copy back to the server, as a mirror does if it is a route of
+    // the same server.
     in_memory(&routes(""), async |world| {
         let _application = start_application(world);
         let mut mirror = world.backend(MIRROR);
