@@ -164,7 +164,7 @@ mod tests {
         drop(store);
         let batches = server.join().unwrap();
         assert_eq!(batches[0], batches[1], "the same batch");
-        // Two keys, the number of the batch, its life, and 200 ms for each request.
+        // The number of keys, the number of the batch, and 200 ms for each request.
         let times = |batch: &[String]| (batch[0].clone(), batch[3].clone(), batch[5].clone());
         assert_eq!(times(&batches[0]), ("2".into(), "1".into(), "600000".into()));
         assert_eq!(times(&batches[2]), ("2".into(), "2".into(), "200000".into()));

@@ -442,7 +442,7 @@ mod tests {
         for machines in [2, 4, 16, 1000] {
             let count = admitted_by(machines, 500, seconds, (rate, burst));
             // Each machine may admit a burst, and the rate until the first exchange. Afterwards,
-            // what was admitted too early delays all.
+            // requests that were admitted too early delay the following ones.
             let early = machines as u64 * (u64::from(burst + 1) + u64::from(rate) / 2);
             assert!(count <= exact + early, "{machines}: {count} of {exact}");
             assert!(count >= exact * 9 / 10, "{machines}: {count} of {exact}");

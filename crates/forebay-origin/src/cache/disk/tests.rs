@@ -287,7 +287,7 @@ fn planted_files_are_not_followed() {
     fs::hard_link(&secret, file_of("/hard")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, file_of("/fifo"), rustix::fs::Mode::RUSR).unwrap();
     let disk = place.open();
-    // Plant more files after the index was loaded.
+    // Add the files to the index, as if they were planted after the index was loaded.
     for url in ["/link", "/dir", "/text", "/fifo", "/hard"] {
         let name = EntryName { key: key_hash(url.as_bytes()), variant: 0 };
         disk.shared.lock().index.insert(name, EntryFacts::default());
