@@ -443,7 +443,7 @@ fn read_back(settings: &AppServer, request: &Request, text: &mut Explanation) ->
     Ok(())
 }
 
-/// Appends an application that has its own listener, and the data that it would receive.
+/// Appends an application with its own listener, and the data that the application would receive.
 fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     let options = running::program_options(app);
     let spoken = match &options.protocol {

@@ -1,5 +1,5 @@
-//! Tunnels in HTTP/2 streams, on both sides: they live as long as those on separate connections,
-//! and data arrives before the end that follows it.
+//! Tunnels in HTTP/2 streams, on both sides. They live as long as tunnels on separate connections,
+//! and all data arrives before the end of a tunnel.
 
 use std::time::Duration;
 

@@ -9,8 +9,8 @@
 //! Threads for blocking work read and check large ones. One lock orders the publication of files
 //! and their removal, so a reply that is removed while it is written does not return.
 //!
-//! At a time, only one process uses a directory. A process that waits for the lock notes removals
-//! that it cannot make yet, and makes them before it uses the first entry.
+//! At a time, only one process uses a directory. While a process waits for the lock, it only notes
+//! removals. It makes these removals before it uses the first entry.
 
 mod directory;
 mod doorkeeper;

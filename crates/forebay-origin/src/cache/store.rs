@@ -313,8 +313,8 @@ impl Store {
             }
         }
         let (mut count, names) = self.purge_memory(purge);
-        // After this lock, each request that found such a reply in memory has given it to the disk,
-        // so the purge of the disk finds the reply.
+        // After this lock, each request that found such a reply in memory has given the reply to
+        // the disk. So the purge of the disk finds the reply.
         drop(self.fetches());
         if let Some(disk) = &self.disk {
             count += disk.purge(purge, &names);

@@ -180,8 +180,8 @@ impl Region {
     }
 }
 
-/// Returns the resources that the rule protects: those of its own origin, or those of later routes
-/// if the rule answers instead of them.
+/// Returns the resources that the rule protects. If the rule answers instead of later routes, these
+/// are the resources of the later routes, else those of the rule's own origin.
 fn regions(site: &Site, plan: &Plan, rule: usize) -> Vec<Region> {
     let route = &site.routes[rule];
     let origins = match instead(route) {

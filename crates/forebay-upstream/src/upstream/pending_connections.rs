@@ -169,8 +169,8 @@ impl PendingConnections {
         if asks {
             holders.retain(|holder| holder.send(()).is_ok());
         }
-        // Store this while the lock is held, so that a thread that opens a connection later sees
-        // that no thread runs `watch`.
+        // Store this while the lock is held. A thread that opens a connection later then sees if
+        // another thread runs `watch`.
         self.is_watched.store(next.is_some(), Ordering::Relaxed);
         next.map(|(_, due)| due)
     }

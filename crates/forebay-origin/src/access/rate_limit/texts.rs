@@ -130,7 +130,7 @@ impl Texts<'_> {
         let looked_up = self.beside(true, &from);
         if looked_up.len() > MOST_TEXTS {
             // The application may read a value that was not looked up, so the values of the table
-            // do not matter: this request counts as one with too many texts.
+            // do not matter. The request counts as one with too many texts.
             return self.append_each(&looked_up);
         }
         let mut templates: Vec<&Template> = Vec::new();

@@ -100,8 +100,9 @@ impl Index {
         found
     }
 
-    /// Returns a number that grows by 4 while the hand completes a circle. While this number is the
-    /// same, replies that the memory serves are marked as used once, so that the hand spares them.
+    /// Returns a number that grows by 4 while the hand completes a circle. If the memory serves a
+    /// reply, the disk marks the entry of the reply as used, once for each value of this number. So
+    /// the hand spares the entry.
     pub fn epoch(&self) -> u32 {
         let quarter = (self.hand * 4).checked_div(self.slots.len()).unwrap_or(0);
         let quarter = u32::try_from(quarter).unwrap_or(0);
