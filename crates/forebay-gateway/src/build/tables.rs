@@ -321,8 +321,9 @@ impl Origins {
         }
     }
 
-    /// Returns `origin`. If the route has `cache`, wraps it in an origin that stores replies. If
-    /// only other routes of the site have it, wraps it in an origin that removes outdated replies.
+    /// Returns `origin`. If the route has `cache`, wraps `origin` in one that stores replies. If
+    /// only other routes of the site have `cache`, wraps `origin` in one that removes outdated
+    /// replies.
     fn cached(
         &self,
         (site, route): (&forebay_conf::Site, &forebay_conf::Route),

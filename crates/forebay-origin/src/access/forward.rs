@@ -20,8 +20,8 @@ use forebay_wire::sendfile;
 /// Largest body of an answer, in bytes.
 const LONGEST_ANSWER: usize = 256 * 1024;
 
-/// Fields of the client that the server does not get, because its answer could become partial,
-/// empty or a tunnel.
+/// Fields of the client that the server does not get. With them, the server's answer could become
+/// partial, empty or a tunnel.
 const REMOVED: [&str; 10] = [
     "Expect",
     "If-Match",

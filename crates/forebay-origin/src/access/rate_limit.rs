@@ -274,7 +274,8 @@ pub fn judge<'l>(limits: &'l [Arc<RateLimiter>], request: &Request) -> Judged<'l
 fn decide_all<'l>(limits: &[(&'l RateLimiter, u64)], now: Instant) -> Judged<'l> {
     if limits.len() > 1 {
         // The first round counts nothing. The second may still refuse, because another thread may
-        // admit a request with the same key in between. The limits that admit it then count it.
+        // admit a request with the same key in between. Then the other limits have counted the
+        // refused request.
         decide_each(limits, now, false)?;
     }
     decide_each(limits, now, true)

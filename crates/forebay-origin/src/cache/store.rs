@@ -113,8 +113,8 @@ struct Fetch {
     ended: Semaphore,
     /// True if the resource changed after the request was sent.
     is_outdated: AtomicBool,
-    /// True if other requests do not wait for it: its end depends on the client, or its reply can
-    /// probably not be stored.
+    /// True if other requests do not wait for this request. Either the end of the request depends
+    /// on the client, or its reply can probably not be stored.
     is_slow: AtomicBool,
 }
 

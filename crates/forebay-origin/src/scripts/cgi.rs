@@ -242,7 +242,8 @@ impl cgi::Sink for Variables<'_> {
     }
 }
 
-/// A running script. If dropped early, it ends with all the processes that it started.
+/// A running script. If this value is dropped early, the script ends with all processes that it
+/// started.
 struct ScriptProcess {
     child: ScriptChild,
     stdout: ChildStdout,

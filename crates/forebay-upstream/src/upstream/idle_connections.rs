@@ -90,7 +90,7 @@ impl IdleConnections {
         }
     }
 
-    /// Creates an empty pool and the task that prunes it while it is in use.
+    /// Creates an empty pool, and the task that prunes the pool while it is in use.
     fn new(thread: &Rc<Thread>, how: &IdleOptions<'_>) -> Rc<Self> {
         let joined = how.permits.map(|permits| permits.join());
         let (holder, nudges) = joined.unzip();

@@ -2,8 +2,9 @@
 //! request, opens another, or waits.
 //!
 //! Requests that find no stream wait in a queue, in order of arrival. Only the first request in the
-//! queue looks for a stream. When it has found one or starts to open a connection, it leaves the
-//! queue, so that the next request can look. Only one request at a time opens a connection.
+//! queue looks for a stream. When this request has found a stream or starts to open a connection,
+//! it leaves the queue, and the next request can look. Only one request at a time opens a
+//! connection.
 //!
 //! With `max_connections`, a thread may always open its first connection, because its requests
 //! cannot use other threads' connections. Envoy's limit has the same exception.

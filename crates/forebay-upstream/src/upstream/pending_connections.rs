@@ -200,8 +200,8 @@ impl Wait {
 }
 
 impl PendingConnection {
-    /// Removes the connection from the list. Returns the time that it has waited. If another
-    /// connection was closed for it, this time starts at that close.
+    /// Removes the connection from the list. Returns the time that the connection has waited. If
+    /// another connection was closed for this one, the time starts at that close.
     fn leave(&self) -> Duration {
         let mut state = self.all.state();
         if let Some(since) = take(&mut state.waiting, self.number) {
