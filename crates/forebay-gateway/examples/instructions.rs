@@ -1,11 +1,11 @@
-//! Requests to count instructions of, as `scripts/instructions` does:
+//! Runs requests whose instructions `scripts/instructions` counts, with this command:
 //!
 //! ```text
 //! valgrind --tool=callgrind --toggle-collect='*::measured' \
 //!     target/release/examples/instructions CASE REQUESTS
 //! ```
 //!
-//! The start and the effects of the first requests are outside of `measured`.
+//! `measured` excludes the start and the first requests (`WARM_UP`).
 //!
 //! The gateway, its client and its backend run in one thread over memory links, so every run is
 //! identical. The client and the backend do almost nothing: their messages are prepared, and they
@@ -94,7 +94,7 @@ const CASES: [Case; 7] = [
         name: "ajp",
         route: "ajp = { to = \"127.0.0.1:8001\" }",
         client: Client::Http1,
-        // The attributes end like this.
+        // This byte ends the attributes, and with them the request.
         backend: Some(Peer { until: &[0xff], sends: ajp_reply }),
     },
     Case {
@@ -296,7 +296,7 @@ fn header_block() -> Vec<u8> {
     for (name, value) in [(0x04, "/small.html"), (0x01, "www.example.org"), (0x0f, accept)] {
         block.push(name);
         if name == 0x0f {
-            // 19, accept, with a prefix of four bits.
+            // Index 19 (`accept`) of the static table, as an integer with a prefix of four bits.
             block.push(19 - 15);
         }
         block.push(u8::try_from(value.len()).expect("a short value"));

@@ -1,4 +1,5 @@
-//! Turns a plan into the state that all threads share. `tables` builds the routing table of a thread.
+//! Turns a plan into the state that all threads share. `tables` builds the routing table of a
+//! thread.
 
 mod certificates;
 mod keys;
@@ -60,7 +61,7 @@ pub enum BuildError {
     Keys(KeyError),
     /// An application does not start.
     App(StartError),
-    /// The scripts of a route cannot be started with its settings.
+    /// The scripts of a route cannot be started with the route's settings.
     Route {
         /// The line of the route.
         line: usize,
@@ -111,7 +112,7 @@ pub enum Starts<'a> {
     Later,
     /// Another process serves until all applications have started.
     All,
-    /// This configuration serves until all applications have started.
+    /// The given origins serve until all applications of the new plan have started.
     After(&'a Origins),
 }
 
@@ -131,8 +132,8 @@ pub struct Origins {
     endpoints: BTreeMap<String, Endpoint>,
     names: Arc<Names>,
     apps: BTreeMap<String, RunningApp>,
-    /// Maximum number of connections and a permit for each, by backend. All routes to a backend
-    /// share its limit.
+    /// Maximum number of connections, and their permits, by backend. All routes to a backend share
+    /// its limit.
     permits: BTreeMap<String, (usize, Arc<Permits>)>,
     /// New connections that have not received a reply yet, by backend.
     pending_connections: BTreeMap<String, Arc<PendingConnections>>,
@@ -193,8 +194,8 @@ impl Origins {
             || Arc::new(PasswordChecks::new(checks_at_once())),
             |previous| previous.password_checks.clone(),
         );
-        // Keep this state: a previous configuration with an active request still has idle
-        // connections, and a new connection may require that one of them closes.
+        // Keep this state over a reload. While requests of the previous configuration are active,
+        // its idle connections stay open, and one of them may have to close for a new connection.
         let pending_connections = |name: &String| {
             let before = previous.and_then(|previous| previous.pending_connections.get(name));
             (name.clone(), before.cloned().unwrap_or_default())
@@ -315,7 +316,7 @@ impl Origins {
         RouteLabels { site: hide(site), route: hide(route) }
     }
 
-    /// Returns one row for each backend server. Routes with the same named `[upstream]` share its
+    /// Returns one row for each backend server. Routes that name the same `[upstream]` share its
     /// rows.
     fn backends(&self) -> Vec<BackendRow> {
         let mut rows = Vec::new();

@@ -296,8 +296,8 @@ fn unmatched_prefixes(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Returns the beginning of paths that the route's origin removes, or at which it is mounted. The
-/// result has the key of the origin, the key of the beginning, and the beginning.
+/// Returns the prefix that the route's origin removes from paths, or its mount point. The result
+/// has the key of the origin, the key of this prefix (such as `strip_prefix`), and the prefix.
 fn start_of_paths<'p>(
     plan: &'p Plan,
     route: &'p Route,

@@ -150,7 +150,7 @@ pub fn isolate(plan: &mut Plan, dir: &Path) {
     (plan.server.admin, plan.server.threads) = (None, Some(1));
     (plan.server.admin_hosts, plan.server.admin_token) = (Vec::new(), None);
     plan.server.store = None;
-    // No load balancer sends clients here.
+    // No load balancer sends clients here, so no delay is necessary.
     plan.server.drain_delay = Duration::ZERO;
     plan.log.access = AccessLog::Off;
     plan.log.others.clear();

@@ -356,7 +356,8 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
     Ok(())
 }
 
-/// Appends the logins of the route. Decides the answer if the request has no field for them.
+/// Appends the logins of the route. If the request lacks the fields that they need, the answer is
+/// 401.
 fn logins(route: &Route, request: &Request, text: &mut Explanation) {
     let access = &route.access;
     let users = |file: &std::path::Path| format!("for the users of {}", file.display());

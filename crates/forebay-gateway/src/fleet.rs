@@ -44,7 +44,7 @@ pub struct Fleet {
     waiting: Mutex<Option<Receiver<Purge>>>,
 }
 
-/// State of the exchange that a reload replaces.
+/// State of the exchange. A reload replaces the limits and the cache in it.
 struct FleetState {
     store: Store,
     tickets: TicketKeys,
@@ -62,8 +62,8 @@ struct FleetState {
 }
 
 impl Fleet {
-    /// Prepares the exchange if the plan has a store. Keeps the exchange of `previous` if it has the
-    /// same store. Nothing is exchanged before [`Self::serve`].
+    /// Prepares the exchange if the plan has a store. Keeps the exchange of `previous` if it has
+    /// the same store. Nothing is exchanged before [`Self::serve`].
     pub fn new(
         plan: &Plan,
         tickets: &TicketKeys,
@@ -102,8 +102,8 @@ impl Fleet {
         SharedKeys::new(&secret.unwrap_or_default())
     }
 
-    /// Exchanges the rate limits and the purges of a configuration that serves from now on, instead of
-    /// those of the former one. Starts the threads first, if they do not run.
+    /// From now on, exchanges the rate limits and purges of a new configuration instead of those of
+    /// the former one. Starts the threads first, if they do not run.
     pub fn serve(&self, limits: Vec<SharedLimit>, cache: Option<Arc<cache::Store>>) {
         *lock(&self.shared.limits) = limits;
         *lock(&self.shared.cache) = cache;
@@ -120,8 +120,8 @@ impl Fleet {
         }
     }
 
-    /// Ends the exchange of keys and counts: another configuration has another store, or none. That
-    /// configuration may have kept limits of this one, so this one must not exchange them any more.
+    /// Ends the exchange of keys and counts, because the new configuration has another store, or
+    /// none. That configuration may have taken over rate limits, so their exchange must end here.
     pub fn end(&self) {
         lock(&self.shared.limits).clear();
         *lock(&self.shared.has_ended) = true;
@@ -144,7 +144,7 @@ impl FleetState {
         }
     }
 
-    /// Uses the keys of tickets in the store, unless another configuration has replaced this one.
+    /// Uses the ticket keys in `text`, unless another configuration has replaced this one.
     fn share(&self, text: &str) -> Result<Option<String>, String> {
         let has_ended = lock(&self.has_ended);
         if *has_ended { Ok(None) } else { self.tickets.share(text) }
@@ -192,8 +192,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the reason why this machine cannot use the store of the plan, with the place of the store.
-/// Waits for a few seconds at most.
+/// Returns the reason why this machine cannot use the store of the plan, with the place of the
+/// store. Waits for a few seconds at most.
 pub fn check_store(plan: &Plan) -> Option<String> {
     let settings = plan.server.store.as_deref()?;
     let place = &settings.place;
@@ -252,7 +252,7 @@ fn read_news(shared: &Weak<FleetState>) {
     loop {
         let Some(own) = shared.upgrade() else { return };
         let (store, errors) = (own.store.clone(), own.errors.clone());
-        // While the reader waits, the fleet may be dropped.
+        // Drop this reference, so that the fleet can be dropped while the reader waits.
         drop(own);
         let unusable =
             |error: StoreError| errors.warn(&format!("store {}: {error}", store.place()));

@@ -65,7 +65,7 @@ impl Overrides {
         if sites.is_empty() {
             return Err(unknown_site(plan, &site));
         }
-        // The same site may have been closed by another of its names.
+        // The administrator may have closed the same site under another of its names.
         self.sites.retain(|name, _| {
             (name == "*" && site != "*") || *name != site && !named(name).is_subset(&sites)
         });
@@ -83,7 +83,7 @@ impl Overrides {
     fn add_backend(&mut self, change: &BackendChange, plan: &Plan) -> Result<String, Refused> {
         let (upstream, address) = key_in(plan, change)?;
         if upstream.is_none() {
-            // A change in all groups replaces those in single groups.
+            // A change in all groups replaces earlier changes in single groups.
             for ((_, other), now) in &mut self.backends {
                 if *other == address {
                     now.activation = now.activation.filter(|_| change.state.is_none());
@@ -169,8 +169,8 @@ fn address_of(text: &str) -> &str {
     address.trim_end_matches('/')
 }
 
-/// Returns the key of a backend: its group, and its address as `ctl status` shows it, so that each
-/// backend has one key, whether the client names its address or its URL.
+/// Returns the key of a backend: its group, and its address as `ctl status` shows it. So a backend
+/// has one key, even if the administrator can name its address or its URL.
 fn key_in(plan: &Plan, change: &BackendChange) -> Result<BackendKey, Refused> {
     let typed = (change.upstream.clone(), address_of(&change.backend).to_owned());
     let found = upstreams(plan).flat_map(|upstream| {

@@ -33,7 +33,7 @@ pub struct SiteTls {
 }
 
 impl SiteTls {
-    /// Reads the certificates and keys of `plan`. Clients of `previous` may resume their sessions.
+    /// Reads the certificates and keys of `plan`. Clients may resume TLS sessions of `previous`.
     pub fn load(plan: &Plan, previous: Option<&Self>) -> Result<Self, ConfError> {
         let tickets = previous.map(|previous| previous.tickets.clone()).or_else(TicketKeys::new);
         let tickets = tickets.ok_or_else(|| {

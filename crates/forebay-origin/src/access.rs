@@ -1,9 +1,9 @@
 //! Access control of a route: clients by address, users by password (Basic scheme, RFC 7617), by
 //! Digest (`digest`) or by signed token (`token`).
 //!
-//! One bcrypt hash takes 0.1 s by design, so threads for blocking work compute the hashes. Client
-//! addresses take turns (`queue`). Forebay keeps a keyed SHA-256 of each correct password, so that
-//! later requests with it need no bcrypt hash.
+//! A bcrypt hash takes 0.1 s by design, so threads for blocking work compute the hashes. Clients
+//! with different addresses take turns (`queue`). Forebay keeps a keyed SHA-256 of each correct
+//! password, so that later requests with this password need no bcrypt hash.
 //!
 //! A refusal computes one hash of each kind and cost in the file, even if the user does not exist.
 //! So the time of a refusal does not reveal which users exist.
@@ -89,7 +89,7 @@ impl PasswordChecks {
             digest_files: Mutex::default(),
             nonces: Arc::new(Nonces::new()),
             queue: HashQueue::new(at_once),
-            // The standard library keys its hash maps randomly, with a new key each time.
+            // `RandomState` has a new random key each time, so each hash is a random number.
             key: std::array::from_fn(|at| RandomState::new().hash_one(at)),
         }
     }
@@ -125,8 +125,8 @@ pub struct Guarded {
     access: Access,
     logins: Vec<Login>,
     forward: Option<ForwardAuth>,
-    /// Removes the client's own fields of names that a token or a server sets. Otherwise a request
-    /// that is admitted without a token or server could carry these fields.
+    /// Removes the client's fields with names that a token or the server of `forward_auth` sets.
+    /// Otherwise a request that is admitted without a token or server could forge these fields.
     removed: Option<Rc<RequestFields>>,
     /// Rate limits whose keys do not contain the user, then limits whose keys do.
     limits: [Vec<Arc<RateLimiter>>; 2],
@@ -135,7 +135,7 @@ pub struct Guarded {
 /// Users of each file. All routes that name the file share them.
 type Shelf<T> = Mutex<BTreeMap<PathBuf, Weak<Mutex<T>>>>;
 
-/// Returns the users of `file`, which `create` creates if no route has them.
+/// Returns the users of `file`, which `create` creates if no route uses `file` yet.
 fn shared<T>(shelf: &Shelf<T>, file: PathBuf, create: fn(PathBuf) -> T) -> Arc<Mutex<T>> {
     let mut files = shelf.lock().unwrap_or_else(PoisonError::into_inner);
     files.retain(|_, users| users.strong_count() > 0);
@@ -299,8 +299,8 @@ impl Guarded {
     }
 
     /// Returns true if the request has all credentials that the route needs, and if the server of
-    /// `forward_auth` permits it. If `is_any` is true, one of them is enough. Otherwise answers the
-    /// request.
+    /// `forward_auth` permits it. If `is_any` is true, one of these conditions is enough. Answers
+    /// the request before returning false.
     async fn is_permitted(&self, exchange: &mut Exchange, is_any: bool) -> Result<bool, Fault> {
         let mut refusal: Option<Refusals> = None;
         for login in &self.logins {

@@ -4,12 +4,13 @@
 //! records the origin's reply (`forebay_server::reply::Recorder`) and stores it if this is
 //! permitted.
 //!
-//! Only one request for a resource asks the origin, and others wait for its reply. If the reply
-//! arrives only as fast as its client reads, the others ask the origin, too (they *pass*), and
-//! their replies are not stored. A reply from before a change therefore never replaces a newer one.
+//! Only one request for a resource asks the origin, and others wait for its reply. If a slow client
+//! can delay this reply, the others ask the origin, too (they *pass*), and their replies are not
+//! stored. A reply from before a change therefore never replaces a newer one.
+//!
 //! The cache ignores the directives of requests, except `only-if-cached`: otherwise a client could
-//! make each of its requests go to the origin. Requests that applications may read differently still
-//! do so; `rate_limit` is the protection against many of them.
+//! make each of its requests go to the origin. Requests that an application may read differently
+//! from Forebay still go to the origin; `rate_limit` can limit their number.
 
 mod answer;
 mod changes;
@@ -187,7 +188,8 @@ impl Parts {
         }
     }
 
-    /// Returns the reply for `request` from the disk, if `found` has no reply, or no body for it.
+    /// Returns the reply for `request` from the disk. If `found` is a reply without its body, opens
+    /// this body.
     async fn find_on(
         &self,
         disk: &Disk,
@@ -277,7 +279,8 @@ impl Parts {
                     return Ok(Fetched::Stored(stored, Handled::Confirmed));
                 };
                 if let Some(lead) = lead {
-                    // The next confirmation is probably for one client, too, so no request waits.
+                    // The next confirmation is probably for one client, too, so no other request
+                    // waits for it.
                     lead.let_others_pass();
                     if refusal.is_of_request() {
                         lead.pass(recording::unstorable(stale.status, refusal));
@@ -417,8 +420,8 @@ fn may_use(stored: &Stored, circumstances: Circumstances) -> bool {
         && (!circumstances.is_personal || stored.freshness.is_explicit)
 }
 
-/// Stores a reply if `lead` is given: if other requests for the resource still wait for this
-/// request.
+/// Stores a reply if `lead` is given. Without a lead, this request no longer decides about the
+/// stored reply.
 fn store(lead: Option<Lead>, stored: Stored, replaced: Option<&Arc<Stored>>) -> Arc<Stored> {
     let stored = Arc::new(stored);
     if let Some(lead) = lead {

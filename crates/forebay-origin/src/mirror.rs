@@ -80,7 +80,7 @@ impl MirrorState {
     }
 }
 
-/// A part of a limited amount. A drop gives it back.
+/// A reserved part of a limited amount. Dropping this value gives the part back.
 struct Reserved {
     state: Arc<MirrorState>,
     of: fn(&MirrorState) -> &AtomicUsize,
@@ -124,7 +124,7 @@ struct Mirror {
     settings: conf::Mirror,
     state: Arc<MirrorState>,
     thread: Rc<Thread>,
-    /// The stream of all copies, from the first copy on.
+    /// The stream that all copies use in place of a client's. Created for the first copy.
     stream: OnceCell<NoClient>,
     /// State of the random selection.
     random: Cell<u64>,
@@ -146,7 +146,8 @@ impl MirroredOrigin {
         Self { origin, mirror: Rc::new(mirror), falls_back }
     }
 
-    /// Returns true if this origin reads and drops bodies in place of the server, to copy them.
+    /// Returns true if this origin reads the bodies itself to copy them, because `origin` reads
+    /// none and no other route may answer.
     fn reads_for_copy(&self) -> bool {
         !self.origin.takes_body() && !self.falls_back
     }
@@ -280,7 +281,8 @@ impl Mirror {
         exchange.reply.record(dropping.clone(), true);
         let outcome = tokio::select! {
             biased;
-            // The server has got the whole request, or does not want the rest of it.
+            // The reply is too long to read. The server has got the whole request, or does not want
+            // the rest of it.
             () = dropping.has_enough.notified() => Some(Ok(())),
             outcome = self.server.serve(&mut exchange) => Some(outcome),
             () = tokio::time::sleep(self.settings.timeout) => None,

@@ -13,7 +13,7 @@ use forebay_wire::aliases::{self, Ambiguous};
 use forebay_wire::cookies::{Cookie, cookies};
 use forebay_wire::forms;
 
-/// Maximum number of parameters of a clear query. Some applications ignore further ones.
+/// Maximum number of parameters of an unambiguous query. Some applications ignore further ones.
 const MOST_PARAMETERS: usize = 100;
 
 /// A value that a request has by name.
@@ -123,7 +123,7 @@ pub fn is_personal(request: &Request, private: &[CookieName]) -> bool {
 fn only_parameter<'q>(query: &'q [u8], name: &'q str) -> Result<Option<Only<'q>>, Ambiguous> {
     let count = memchr::memchr2_iter(b'&', b';', query).count();
     let Some(pair) = aliases::only_parameter(query, name.as_bytes())? else {
-        // The query does not contain the parameter, so its length does not matter.
+        // The query does not contain the parameter, so the number of others does not matter.
         return Ok(None);
     };
     // Some applications distinguish `?page` from `?page=`.

@@ -111,9 +111,9 @@ enum Named {
     Scripts(Scripts),
     /// Scripts whose names a FastCGI application receives.
     Fastcgi(Box<conf::Fastcgi>),
-    /// Resources that only the backend or application knows. The scripts of the backend or
-    /// application may be in this directory. The text is a prefix that is removed from a path
-    /// before the search in the directory.
+    /// Resources that only the backend or application knows. The first value searches a directory
+    /// that may have its scripts. The second value is a prefix that is removed from a path before
+    /// this search.
     Unknown(Option<Scripts>, Option<String>),
 }
 
@@ -317,7 +317,7 @@ fn add_languages(files: &conf::Files, request: &Request, found: &mut Vec<OtherPa
             name.push(format!(".{tag}"));
             Path::new(&name).is_file()
         });
-        // Only gates and refusals hold for a variant that may be sent instead.
+        // The variant may be sent, but need not be, so only gates and refusals apply to it.
         let variants = variants.map(|tag| [path, b".", tag.as_bytes()].concat());
         more.extend(variants.map(|path| other(path, false)));
     }

@@ -1,13 +1,12 @@
-//! Applications over SCGI or uwsgi, which have their own listener and take one request per
-//! connection.
+//! SCGI and uwsgi applications that have their own listener. They take one request per connection.
 //!
 //! They receive the variables of nginx's `scgi_params` and `uwsgi_params`, and the CGI variables
 //! that do not describe a script. An application has no script: the path after `mount` is its
 //! PATH_INFO.
 //!
 //! Applications answer with HTTP or with CGI output. The first bytes of a reply show which form it
-//! has. If a reply has a length, Forebay stops reading there. uWSGI resets the connection if it has
-//! not read the request's body, and this reset must not count as an error.
+//! has. If a reply announces its length, Forebay reads no further: uWSGI resets the connection if
+//! it has not read the request's body, and this reset must not count as an error.
 
 use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;

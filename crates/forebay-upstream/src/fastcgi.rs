@@ -359,9 +359,9 @@ impl RequestConnection {
 
 /// Returns a fault if the application refused the request or sent no output.
 fn check_end(name: &str, status: ProtocolStatus, is_empty: bool) -> Result<(), Fault> {
-    // A refused request was not processed, so it may be resent. An empty reply is an error:
-    // fastcgi-mono-server4 sends one on reused connections (mono#20086), so the request is resent
-    // if allowed.
+    // A refused request was not processed, so it may be resent. fastcgi-mono-server4 sometimes
+    // sends an empty reply on a reused connection (mono#20086). Such a request is resent if the
+    // retry rules allow it.
     let (code, what, retry) = match status {
         ProtocolStatus::Complete if is_empty => (502, "sent an empty reply", Retry::IfReused),
         ProtocolStatus::Complete => return Ok(()),

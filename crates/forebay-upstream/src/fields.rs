@@ -14,8 +14,8 @@ use forebay_wire::http1::{
 pub struct Changes<'a> {
     /// Replaces the client's host.
     pub host: Option<&'a str>,
-    /// True if the fields that contain paths with the prefix are skipped, because the caller
-    /// appends them.
+    /// True if the fields that change with `strip_prefix` are skipped, because the caller appends
+    /// them.
     pub skips_prefix: bool,
 }
 
@@ -98,8 +98,8 @@ fn append_chain(out: &mut Vec<u8>, request: &Request) {
     }
     match request.peer.ip() {
         Some(peer) => encode::address(out, peer),
-        // A peer without an address is left out, because it would stop a backend's search for the
-        // client.
+        // A peer on a Unix socket has no address. If `unknown` followed the client's address, a
+        // backend that reads the list from its end would not find the client.
         None if out.len() > start => out.truncate(out.len() - b", ".len()),
         None => out.extend_from_slice(UNKNOWN),
     }

@@ -25,7 +25,7 @@
 //! Tomcat ends connections with too much overhead: it counts small DATA frames that do not end a
 //! stream, small window updates, resets and PINGs. So if the length of a body is known, its last
 //! DATA frame ends the stream. Forebay updates a window after half of it is used. `:scheme` is
-//! `https` only if the backend connection uses TLS, because Tomcat compares the two.
+//! `https` only if the backend connection uses TLS, because Tomcat compares scheme and connection.
 
 mod config;
 mod connection;

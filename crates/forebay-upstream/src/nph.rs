@@ -1,8 +1,8 @@
 //! Replies of "non-parsed header" scripts (RFC 3875 section 5), which print complete HTTP, and of
-//! application servers that answer with HTTP over another protocol.
+//! application servers that answer with HTTP over SCGI or uwsgi.
 //!
-//! Forebay parses this output anyway. So the client gets a reply with correct framing, without
-//! bytes that a script prints after the reply.
+//! Forebay parses this output instead of copying it. So the client gets a reply with correct
+//! framing, without bytes that a script prints after the reply.
 
 use forebay_net::fault::Fault;
 use forebay_server::reply::Reply;

@@ -48,7 +48,8 @@ impl Output {
         Self::Undecided(Undecided { start: Vec::new(), to_head, limit })
     }
 
-    /// Returns true if nothing of the final reply has arrived. Always returns false for an `nph-` script.
+    /// Returns true if nothing of the final reply has arrived. Always returns false for complete
+    /// HTTP.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Parsed(script) => script.is_empty(),
@@ -102,7 +103,7 @@ impl Output {
         }
     }
 
-    /// Sends the output so far to the client, because none may follow for a while.
+    /// Sends the output so far to the client, because no more may follow for a while.
     pub async fn flush(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         match self {
             Self::Parsed(script) => script.flush(reply).await,

@@ -28,8 +28,8 @@ use crate::upgrade;
 use crate::upstream::{self, BodyAtHand, Carrier, ConnectionOrigin, Upstream};
 
 /// Idle limit of an HTTP/2 connection.
-// Tomcat closes an idle connection after 20 s and Jetty after 30 s. Both send a GOAWAY first, so no
-// request is lost.
+// Tomcat closes an idle connection after 20 s and Jetty after 30 s. The limit may be longer than
+// theirs, because both send a GOAWAY first.
 const HTTP2_IDLE: Duration = Duration::from_secs(60);
 
 /// A thread's proxy for the backends of one route.

@@ -26,7 +26,8 @@ impl RelayUpstream {
 }
 
 impl RelayUpstream {
-    /// Returns the key that selects the backend of a client, if one does.
+    /// Returns the key that selects the backend of a client; `None` if the backend does not depend
+    /// on the client.
     fn key(&self, client: &RelayClient) -> Option<u64> {
         self.is_hashed.then(|| {
             let mut address = Vec::new();

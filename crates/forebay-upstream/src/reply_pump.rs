@@ -51,7 +51,7 @@ impl<'a> ReplyPump<'a> {
         self.output.feed(output, self.reply).await
     }
 
-    /// Sends the output so far to the client, because none may follow for a while.
+    /// Sends the output so far to the client, because no more may follow for a while.
     pub async fn flush(&mut self) -> Result<(), Fault> {
         if self.output.has_output() { self.output.flush(self.reply).await } else { Ok(()) }
     }
@@ -113,7 +113,7 @@ impl FramedPump<'_> {
         Ok(read)
     }
 
-    /// Returns the fault of a connection that ended before its reply.
+    /// Returns the fault of a connection that ended before the end of its reply.
     pub fn cut_off(&self) -> Fault {
         self.backend.cut_off(self.any)
     }

@@ -93,8 +93,8 @@ impl Scripts {
         Self { only_scripts, ..self }
     }
 
-    /// Returns a finder that accepts only scripts whose name has one of the suffixes of `ends`. If
-    /// there are none, it accepts all names. The check is necessary, because the route has checked
+    /// Returns a finder that accepts only scripts whose name has one of the suffixes of `ends`.
+    /// Without suffixes, accepts all names. The check is necessary, because the route has checked
     /// only that some part of the path has such an ending.
     fn ending_in(self, ends: Matcher) -> Self {
         Self { ends, ..self }

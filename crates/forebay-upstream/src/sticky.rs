@@ -69,8 +69,8 @@ pub fn values<'a>(request: &'a Request, cookie: &str) -> impl Iterator<Item = &'
         .map(Cookie::unquoted)
 }
 
-/// Returns the backend's route, or a name derived from its address (FNV-1a). All threads and all
-/// later starts derive the same name. The hash hides the address but does not keep it secret.
+/// Returns the backend's `route` setting, or else the hash of its address (FNV-1a), which is the
+/// same in all processes. The hash hides the address but does not keep it secret.
 fn name(backend: &conf::Backend) -> String {
     backend.route.clone().unwrap_or_else(|| {
         let address = backend.address.to_string();

@@ -5,7 +5,8 @@
 //! `pending_connections` tracks new connections that may wait for a process of the backend.
 //! `announce` writes the PROXY header, `health` checks backends, `tally` counts requests. `upload`
 //! sends bodies, and `duplex` runs an upload while the reply is read. `multiplexed` manages
-//! connections that requests share. `open` opens connections for streams. `names` resolves the names of backends.
+//! connections that requests share. `open` opens connections for streams. `names` resolves the
+//! names of backends.
 
 pub mod announce;
 mod attempts;
@@ -215,8 +216,8 @@ impl Upstream {
                         attempt.backend.record_violation();
                     }
                     if !attempts.send_anew(exchange, carrier.body()) {
-                        // A connection that has carried replies may end at any time, so count only
-                        // the failure of a new one.
+                        // A connection that has carried replies may end at any time, so count the
+                        // failure only if the connection has carried none.
                         if !carrier.was_proven() {
                             self.count(attempt, &fault);
                         }
@@ -253,8 +254,8 @@ impl Upstream {
 
     /// Counts a failure if it is the backend's fault. Three failures do not count: all permitted
     /// connections are busy, the backend cancels a stream (for example at a gRPC call's deadline),
-    /// or another backend should answer. Clients could otherwise exclude all backends with a URL
-    /// that always fails.
+    /// or another backend should answer because of the reply's status. If such replies counted,
+    /// clients could exclude all backends with a URL that always fails.
     fn count(&self, attempt: &Attempt<'_>, fault: &Fault) {
         let is_busy = fault.limit == Some(Limit::MaxConnections);
         let is_replaced = fault.retry == Retry::OtherBackend;

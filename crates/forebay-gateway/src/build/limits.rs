@@ -11,8 +11,8 @@ use super::labels::labels_of;
 use crate::fleet::SharedLimit;
 
 /// Creates the state of all rate limits by site and route. A limit keeps its state if the previous
-/// configuration has an equal limit with the same number in the same route. With `keys`, other
-/// machines learn of the requests.
+/// configuration has an equal limit at the same position of the same route. With `keys`, the limits
+/// share their counts with other machines.
 pub fn limiters(
     plan: &Plan,
     previous: Option<&[Vec<Vec<Arc<RateLimiter>>>]>,
@@ -42,8 +42,8 @@ pub fn limiters(
 }
 
 /// Returns all rate limits with their names in the store. A name depends on the site, the route and
-/// the rules of the limit, not on the order of sites and routes. Limits that are equal in all three
-/// are numbered in their order.
+/// the rules of the limit, not on the order of sites and routes. If limits are equal in all three,
+/// their names also have a number.
 pub fn shared_limits(
     plan: &Plan,
     limiters: &[Vec<Vec<Arc<RateLimiter>>>],

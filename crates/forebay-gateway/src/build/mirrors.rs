@@ -1,4 +1,4 @@
-//! Builds the mirrors of routes, and reads their numbers.
+//! Builds the mirrors of routes, and reads their counters.
 
 use std::rc::Rc;
 

@@ -106,8 +106,8 @@ impl<'a> Upstreams<'a> {
         upstreams
     }
 
-    /// Returns the state of one route's group. After a reload, a named group is found by its name, and
-    /// the group of a single route by its backends.
+    /// Returns the state of one route's group. After a reload, a named group is found by its name,
+    /// and the group of a single route by its backends.
     fn take(&mut self, plan: &Arc<forebay_conf::Upstream>) -> SharedUpstream {
         let Some(name) = &plan.name else {
             let mut before = self.anonymous_before.iter();
@@ -157,7 +157,7 @@ pub(super) fn shared_of_all(
     Ok((shared, relays))
 }
 
-/// Returns the state of a route that all threads share. Routes with the same named `[upstream]`
+/// Returns the state of a route that all threads share. Routes that name the same `[upstream]`
 /// share its state.
 fn shared(
     route: &forebay_conf::Route,

@@ -36,8 +36,7 @@ use super::labels::name_of_site;
 use super::shared::{Shared, SharedUpstream};
 use super::{Origins, by_https, replies, slashes, trust};
 
-/// Idle limit of a connection to an HTTP backend. HTTP servers keep idle connections for 5 s or
-/// longer.
+/// Idle limit of a connection to an HTTP backend.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 /// Idle limit of a servlet container's connection.
 // By default, Tomcat keeps connections open forever. The value differs from HTTP's, so that an
@@ -322,8 +321,9 @@ impl Origins {
         }
     }
 
-    /// Returns `origin`. If the route has `cache`, wraps it in an origin that stores replies. If
-    /// only other routes of the site have it, wraps it in an origin that removes outdated replies.
+    /// Returns `origin`. If the route has `cache`, wraps `origin` in one that stores replies. If
+    /// only other routes of the site have `cache`, wraps `origin` in one that removes outdated
+    /// replies.
     fn cached(
         &self,
         (site, route): (&forebay_conf::Site, &forebay_conf::Route),

@@ -49,7 +49,7 @@ fn personal_field<'r>(route: &'r Route, cache: &Cache) -> Option<&'r str> {
     field.map(|field| &*field.name)
 }
 
-/// Returns an error if a route stores replies, and something else uses `cache_dir`.
+/// Returns an error if a route stores replies, and `cache_dir` cannot be the directory of a cache.
 pub fn unusable_dir(plan: &Plan) -> Option<Finding> {
     let mut routes = plan.sites.iter().flat_map(|site| &site.routes);
     let disk = plan.server.cache_disk.as_ref()?;

@@ -92,7 +92,7 @@ fn kept_script(
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     // A route with `suffix = ".css"` gets no request for a script that ends in .php.
     let matcher = &site.routes[at].matcher;
-    // A route with `path = "/robots.txt"` gets only this one.
+    // A route with `path = "/robots.txt"` gets requests only for this file.
     let is_path_of = |name: &str| {
         let is_it = |pattern: &PathPattern| match pattern {
             PathPattern::Exact(path) => {

@@ -272,8 +272,8 @@ fn script_before(settings: &Files, scripts: &ScriptRoutes, rest: &[u8]) -> Optio
     })
 }
 
-/// Opens a file or directory in the same way as a files route. The error is `None` if it does not
-/// exist.
+/// Opens a file or directory in the same way as a files route. The error is `None` if the path
+/// does not exist.
 fn look_at(settings: &Files, below: &[u8]) -> Result<(File, PathBuf), Option<Fault>> {
     let file = open(&settings.root, below, settings.follow_symlinks).map_err(|error| {
         let fault = fault(&error);
@@ -443,7 +443,7 @@ fn read_back(settings: &AppServer, request: &Request, text: &mut Explanation) ->
     Ok(())
 }
 
-/// Appends an application that has its own listener, and the data that it would receive.
+/// Appends an application with its own listener, and the data that the application would receive.
 fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     let options = running::program_options(app);
     let spoken = match &options.protocol {

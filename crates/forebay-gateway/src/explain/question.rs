@@ -102,7 +102,7 @@ impl<'a> Url<'a> {
 pub(super) fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
     let all = || plan.sites.iter().flat_map(|site| &site.listen);
     let fits = |listen: &&Listen, exact: bool| match listen.socket() {
-        // AJP web servers pass on both schemes.
+        // A web server passes requests with both schemes to an AJP listener.
         _ if !listen.is_ajp() && listen.is_https() != url.is_https => false,
         Listen::Tcp(address) => {
             let ip = address.ip();

@@ -16,8 +16,9 @@ pub struct SharedLimit {
 
 /// The batches of counts that the store has not confirmed.
 ///
-/// A store that is away may have added a batch. The batch therefore keeps its number, and no other one
-/// follows before the store has confirmed it. Until then, the limiters collect further counts.
+/// A store may have added a batch even if its answer was lost. The batch therefore keeps its
+/// number, and no other one follows before the store has confirmed it. Until then, the limiters
+/// collect further counts.
 #[derive(Default)]
 pub struct CountExchange {
     unconfirmed: VecDeque<CountBatch>,
@@ -31,8 +32,8 @@ struct CountBatch {
 }
 
 impl CountExchange {
-    /// Adds what this machine has admitted to the counts of all, and reads the sums. Returns `None` if
-    /// this machine has admitted nothing.
+    /// Adds this machine's admitted requests to the counts of all machines, and reads the sums.
+    /// Returns `None` if this machine has admitted nothing.
     pub fn exchange(
         &mut self,
         store: &Store,
@@ -56,8 +57,8 @@ impl CountExchange {
         Ok(self.send(store)?.or(earlier))
     }
 
-    /// Sends all batches in order, and removes those that the store has confirmed or refused. Returns
-    /// `None` if there are none.
+    /// Sends all batches in order, and removes each batch that must not be sent again. Returns
+    /// `None` if there are no batches.
     fn send(&mut self, store: &Store) -> Result<Option<()>, StoreError> {
         let mut outcome = Ok(None);
         while let Some(batch) = self.unconfirmed.front() {
@@ -119,7 +120,8 @@ mod tests {
         (SharedLimit { name: "limit".to_owned(), limiter }, store)
     }
 
-    /// Reads a command, and returns its words without the name and the script. Empty after the end.
+    /// Reads a command, and returns its words without the name and the script. Returns none at the
+    /// end of the connection.
     fn words(client: &mut impl BufRead) -> Vec<String> {
         let mut line = || {
             let mut line = String::new();
@@ -156,13 +158,13 @@ mod tests {
         let lost = exchange.exchange(&store, &limits);
         assert!(matches!(lost, Err(StoreError::Away(_))), "{lost:?}");
         limit.limiter.return_counts(&[(7, 1)]);
-        // The store is not asked again at once.
+        // After a failure, calls fail for a while without a request to the store.
         while exchange.exchange(&store, &limits).is_err() {}
         assert!(limit.limiter.take_counts().is_empty() && exchange.unconfirmed.is_empty());
         drop(store);
         let batches = server.join().unwrap();
         assert_eq!(batches[0], batches[1], "the same batch");
-        // Two keys, the number of the batch, its life, and 200 ms for each request.
+        // The number of keys, the number of the batch, and 200 ms for each request.
         let times = |batch: &[String]| (batch[0].clone(), batch[3].clone(), batch[5].clone());
         assert_eq!(times(&batches[0]), ("2".into(), "1".into(), "600000".into()));
         assert_eq!(times(&batches[2]), ("2".into(), "2".into(), "200000".into()));

@@ -1,5 +1,5 @@
-//! Purges as messages: the name of the sender, `hard` or `soft`, the kind, and the value after a line
-//! break.
+//! Purges as messages: the name of the sender, `hard` or `soft`, the kind, and the value after a
+//! line break.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -69,13 +69,13 @@ fn only_the_right_password_lets_a_user_in() {
             "Authorization: Basic\r\n",
             "Authorization: Basic !\r\n",
             "Authorization: x\r\n",
-            // me:p:ss, me:, nobody:p:ss w, :p:ss w
+            // These encode `me:p:ss`, `me:`, `nobody:p:ss w` and `:p:ss w`.
             "Authorization: Basic bWU6cDpzcw==\r\n",
             "Authorization: Basic bWU6\r\n",
             "Authorization: Basic bm9ib2R5OnA6c3Mgdw==\r\n",
             "Authorization: Basic OnA6c3Mgdw==\r\n",
         ] {
-            // Each twice: the second time, the right password is remembered.
+            // The gateway remembers the right password, but must still refuse a wrong one.
             assert_eq!(get(world, "/", RIGHT).await.text(), "in");
             let reply = get(world, "/", fields).await;
             let challenge = reply.field("www-authenticate").unwrap_or_default();

@@ -560,7 +560,7 @@ fn a_request_that_a_dying_connection_lost_goes_out_again_with_its_body() {
         connection.send(ok("one")).await;
         client.reply(GET).await;
         sleep(Duration::from_secs(1)).await;
-        // More than a packet: the container requests the rest before it dies.
+        // The body is larger than a packet. The container dies before it requests the rest.
         let body = pattern(9000);
         let put =
             [b"PUT /x HTTP/1.1\r\nHost: h\r\nContent-Length: 9000\r\n\r\n", &body[..]].concat();
@@ -621,8 +621,8 @@ fn a_head_that_does_not_fit_a_packet_is_refused_here() {
     });
 }
 
-/// Starts the container with this number, which answers each request with the number. Aborting it
-/// aborts all its connections.
+/// Starts the container with this number, which answers each request with the number. Aborting
+/// the task aborts all connections of the container.
 fn numbered(world: &World, number: u8) -> JoinHandle<()> {
     let mut container = world.backend(&format!("10.0.0.{number}:8009"));
     spawn_local(async move {

@@ -16,13 +16,13 @@ pub struct Application {
 }
 
 impl Application {
-    /// Answers each request with the text of `answer`, which gets the request and its number from 1.
-    /// An empty text closes the connection.
+    /// Answers each request with the text of `answer`, which gets the request and its number,
+    /// counted from 1. An empty text closes the connection.
     pub fn start(world: &World, answer: impl Fn(&Message, usize) -> String + 'static) -> Self {
         Self::slow(world, Duration::ZERO, answer)
     }
 
-    /// As [`Self::start`], after a time.
+    /// Like [`Self::start`], but answers each request after `time`.
     pub fn slow(
         world: &World,
         time: Duration,
@@ -31,7 +31,7 @@ impl Application {
         Self::at(world, "10.0.0.1:3000", time, answer)
     }
 
-    /// As [`Self::slow`], at this address.
+    /// Like [`Self::slow`], for a backend at this address.
     pub fn at(
         world: &World,
         address: &str,

@@ -126,7 +126,7 @@ fn a_kept_connection_that_died_unnoticed_costs_no_request() {
         client.send(GET).await;
         let (_, connection) = one.answer(OK).await;
         client.reply(GET).await;
-        // It is the other backend's turn, which is not running, so the first answers again.
+        // The other backend is next but is not running, so the first one answers again.
         client.send(GET).await;
         let mut kept = connection;
         kept.request().await;

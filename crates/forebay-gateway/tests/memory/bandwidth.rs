@@ -1,4 +1,4 @@
-//! `bandwidth_limit`: replies take their time, over each protocol.
+//! `bandwidth_limit`: replies are not faster than the limit, over each protocol.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ fn files_and_replies_of_backends_are_sent_at_the_rate() {
             let mut client = world.client();
             client.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n")).await;
             client.reply("GET").await;
-            // The connection goes on.
+            // The connection serves another request.
             client.send("HEAD /a.bin HTTP/1.1\r\nHost: h\r\n\r\n").await;
             assert_eq!(client.reply("HEAD ").await.status(), 200);
             assert!(began.elapsed() < Duration::from_secs(2), "{target}");

@@ -9,7 +9,7 @@ use crate::world::{Peer, World, in_memory};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: h\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-/// Size of a reply in bytes: more than the links around the gateway hold.
+/// Size of a reply in bytes: more than the gateway's memory links hold.
 const LARGE: usize = 2 << 20;
 
 /// Returns a route with these keys to a backend, on a server with these limits.

@@ -156,7 +156,7 @@ fn a_reply_that_is_too_large_for_the_memory_is_sent_from_disk() {
     });
 }
 
-/// A reply that says `Vary` only later must not be answered with the one from before.
+/// When a resource begins to send `Vary`, its earlier reply without `Vary` answers no request.
 #[test]
 fn a_large_reply_replaces_the_one_with_another_vary() {
     let dir = tempfile::tempdir().unwrap();

@@ -49,7 +49,8 @@ fn clients_with_replies_of_their_own_wait_for_at_most_one_other() {
             let application = Application::slow(world, 2 * SECOND, move |_, number| {
                 reply(&format!("Cache-Control: {control}\r\n"), &number.to_string())
             });
-            // The first reply shows that none can be stored. All that wait then ask at once.
+            // The first reply shows that the replies cannot be stored. All waiting requests then
+            // ask the application at once.
             staggered(world, &[user; 8], 4 * SECOND).await;
             assert_eq!(application.asked(), 8, "{user}");
             staggered(world, &[user; 8], 2 * SECOND).await;
@@ -57,7 +58,7 @@ fn clients_with_replies_of_their_own_wait_for_at_most_one_other() {
             sleep(11 * SECOND).await;
             staggered(world, &[user; 4], 2 * SECOND).await;
             assert_eq!(application.asked(), 4, "{user}: after the time, too");
-            // Others share a reply as before, and those users cannot prevent it.
+            // Other clients share a stored reply as before, and users cannot prevent this.
             sleep(3 * SECOND).await;
             let shared = staggered(world, &["", "", user, ""], 2 * SECOND).await;
             assert_eq!([&shared[0], &shared[0]], [&shared[1], &shared[3]], "{shared:?}");
@@ -76,7 +77,7 @@ fn no_client_waits_for_a_page_whose_last_reply_was_private() {
         staggered(world, &[""; 2], 4 * SECOND).await;
         sleep(11 * SECOND).await;
         staggered(world, &[""; 5], 2 * SECOND).await;
-        // A reply that can be stored ends this.
+        // After a reply that can be stored, requests share replies again.
         sleep(11 * SECOND).await;
         staggered(world, &[""], 2 * SECOND).await;
         assert_eq!(staggered(world, &[""; 2], SECOND / 2).await, ["8", "8"]);

@@ -78,7 +78,8 @@ fn requests_for_head_parts_and_conditions_use_the_stored_reply() {
             }
         }
         assert_eq!(application.asked(), 1);
-        // The first request for a resource has a condition: the whole is fetched and stored.
+        // If the first request for a resource has a condition, the gateway fetches and stores the
+        // whole reply.
         let first = get(world, "/other", "If-None-Match: \"a\"\r\n").await;
         assert_eq!(first.status(), 304);
         assert_eq!(application.seen.borrow()[0].field("if-none-match"), None);
@@ -113,8 +114,8 @@ fn a_stale_reply_is_confirmed_or_replaced() {
     });
 }
 
-/// A 304 that sets a cookie, or that says `private`, is for one client. `first` are the field lines of
-/// the first reply, and `then` those of each 304.
+/// Asserts that a 304 is for one client, for example because it sets a cookie. `then` are the field
+/// lines of each 304. If `is_removed` is true, the first 304 also removes the stored reply.
 fn confirmed_for_one(then: &'static str, is_removed: bool) {
     in_memory(&route("{ stale_while_revalidate = \"1h\" }"), async |world| {
         let application = Application::start(world, move |request, number| {
@@ -220,7 +221,7 @@ fn clients_do_not_wait_for_a_reply_that_is_not_for_them() {
     });
 }
 
-/// A stored reply is there, but each client needs an answer of its own.
+/// A reply is stored, but each client needs an answer of its own.
 #[test]
 fn clients_do_not_wait_in_turn_for_confirmations_that_are_not_for_them() {
     let answers = [
@@ -435,7 +436,7 @@ fn variants_are_kept_apart_and_equal_preferences_share_one() {
             assert_eq!(get(world, &target, one).await.text(), first, "both stay");
         }
         assert!(application.asked() < 20);
-        // Endless variants replace each other.
+        // If a client sends ever new values, the variants replace each other.
         for number in 0..100 {
             get(world, "/X-A", &format!("X-A: n{number}\r\n")).await;
         }
@@ -598,7 +599,7 @@ fn clients_cannot_poison_what_others_get() {
             world.ask(&format!("GET /port HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
         }
         assert_eq!(application.asked(), 2);
-        // The parameters of `;`, and escapes, belong to the key.
+        // Parameters after `;`, and escapes, are part of the key.
         for target in ["/x", "/x;.css", "/x%2f..%2fy", "/x?utm=1", "/x?utm=1;y=2"] {
             get(world, target, "").await;
         }
@@ -819,7 +820,7 @@ fn a_key_accepts_no_value_that_an_application_may_read_differently() {
             ("?page=1", false),
             ("?x=2&page=1", true),
             ("?y=1;z&page=1", true),
-            // Not all applications read these like the first one.
+            // Applications differ in how they read these.
             ("?page=%31", false),
             ("?page=%00", false),
             ("?page=%2500", false),

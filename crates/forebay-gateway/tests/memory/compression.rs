@@ -310,7 +310,8 @@ fn others_are_answered_while_a_large_reply_is_compressed() {
         for coding in ["gzip", "br", "zstd"] {
             let answered = std::cell::Cell::new(false);
             let large = async {
-                // The result is smaller than the amount to gather before a write.
+                // The compressed reply is smaller than the amount that the gateway gathers before a
+                // write.
                 let fields = format!("Accept-Encoding: {coding}\r\n");
                 let got = get(world, "/monotonous.txt", &fields).await;
                 assert!(answered.get(), "{coding}: the other request waits for all of the reply");

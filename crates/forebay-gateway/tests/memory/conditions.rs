@@ -136,7 +136,7 @@ fn a_rule_with_conditions_holds_for_other_paths_of_its_resource_when_they_are_me
         for target in ["/admin.php", "/admin.php/x", "/%61dmin.php/x"] {
             assert_eq!(world.ask(&with(target, "")).await.status(), 403, "{target}");
         }
-        // The application is not there.
+        // The rule does not apply, and the application is not running.
         assert_eq!(world.ask(&with("/admin.php/x", "X-Skip: 1\r\n")).await.status(), 502);
     });
 }

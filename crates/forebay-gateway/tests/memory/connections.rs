@@ -87,7 +87,8 @@ fn a_refusal_waits_for_its_client_a_moment_and_no_longer() {
         client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n").await;
         let since = Instant::now();
         assert_eq!(client.reply("").await.status(), 413);
-        // Its data is read for a while, so that no reset reaches it before the reply.
+        // The gateway reads the client's data for a while, so that no reset reaches the client
+        // before the reply.
         for _ in 0..100 {
             client.send("more").await;
             sleep(Duration::from_millis(100)).await;

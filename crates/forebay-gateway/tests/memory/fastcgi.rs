@@ -152,7 +152,7 @@ fn a_local_redirect_keeps_its_cookies_and_what_is_not_about_the_document() {
         for name in ["etag", "content-language", "x-accel-redirect", "location"] {
             assert_eq!(reply.field(name), None, "{name}");
         }
-        // The records belong to one request.
+        // The next request gets no fields of the redirects.
         client.send("GET /x?0 HTTP/1.1\r\nHost: h\r\n\r\n").await;
         let asked = connection.asked().await.unwrap();
         connection.answer(asked.id, "next").await;
@@ -232,7 +232,7 @@ fn an_empty_reply_over_a_kept_connection_is_asked_for_once_more_where_that_is_sa
         fresh.answer(asked.id, "second").await;
         assert_eq!(client.reply("").await.text(), "second");
         client.send("POST /x?empty HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\na").await;
-        // The connection of an answered request is kept, or closed for another.
+        // The gateway has kept the connection of the answered request, or opens another one.
         let (asked, mut connection) = match fresh.asked().await {
             Some(asked) => (asked, fresh),
             None => {
@@ -279,7 +279,7 @@ fn more_requests_than_max_streams_open_another_connection() {
     in_memory(&route(", multiplex = \"on\", max_streams = 5"), async |world| {
         let mut application = world.backend("10.0.0.1:9000");
         let mut clients = ask_at_once(world, 20).await;
-        // No reply before each connection has its maximum of requests.
+        // The application sends no reply before each connection has its maximum number of requests.
         let mut connections = Vec::new();
         for _ in 0..4 {
             let mut connection = Connection::accept(&mut application).await;

@@ -110,7 +110,7 @@ fn any_other_answer_goes_to_the_client() {
         client.send("HEAD / HTTP/1.1\r\nHost: h\r\n\r\n").await;
         let head = client.reply("HEAD ").await;
         assert_eq!((head.status(), head.field("content-length")), (401, Some("5")));
-        // The connection goes on, and so does one with an unread body.
+        // The connection serves further requests, even after one with an unread body.
         client.send("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc").await;
         assert_eq!(client.reply("PUT").await.status(), 401);
         client.send("GET /open HTTP/1.1\r\nHost: h\r\n\r\n").await;

@@ -11,7 +11,7 @@ use crate::world::in_memory;
 
 const FIXED: &str = "[[site.route]]\npath = \"/*\"\nrespond = \"here\"\n";
 const PROXIED: &str = "[[site.route]]\npath = \"/*\"\nproxy = \"http://10.0.0.1:3000\"\n";
-/// More than windows and links hold together.
+/// Length of a body, in bytes: more than windows and links hold together.
 const LARGE: usize = 1 << 20;
 
 fn pattern(length: usize) -> Vec<u8> {

@@ -12,7 +12,7 @@ use crate::world::{Message, Peer, World, in_memory};
 
 const GET: &str = "GET /a?b HTTP/1.1\r\nHost: a.example\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody";
-/// More than windows and links hold together.
+/// Length of a body, in bytes: more than windows and links hold together.
 const LARGE: usize = 4 << 20;
 
 fn pattern(length: usize) -> Vec<u8> {
@@ -386,7 +386,7 @@ fn a_goaway_under_load_loses_nothing() {
                     asked += 1;
                 }
             }
-            // 90 streams on each.
+            // Each connection answers 90 streams before its GOAWAY.
             assert!((asked / 90..=asked / 90 + 2).contains(&count.get()), "{}", count.get());
         });
     }

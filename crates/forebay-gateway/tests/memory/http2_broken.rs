@@ -97,7 +97,7 @@ fn a_reply_that_came_before_the_connection_broke_counts() {
         served.reply(id, "kept");
         let mut bytes = served.codec.output().to_vec();
         frame::goaway(&mut bytes, id, ErrorCode::NO_ERROR, b"");
-        // The gateway writes to it after the backend has closed it.
+        // The gateway writes to the connection after the backend has closed it.
         uploads.send("again").await;
         served.link.write(&bytes).await.unwrap();
         drop(served);

@@ -280,7 +280,8 @@ impl Http2Client {
     }
 }
 
-/// Starts a task that writes to `link`. A task, because a partial write must not be cancelled.
+/// Starts a task that writes to `link`. The task is necessary, because a partial write must not be
+/// cancelled.
 pub fn spawn_writer(link: Rc<Link>) -> UnboundedSender<Vec<u8>> {
     let (writing, mut written) = unbounded_channel::<Vec<u8>>();
     spawn_local(async move {

@@ -84,7 +84,7 @@ async fn answer(
     let mut sending = reply.send_response(head, false).unwrap();
     while let Some(Ok(data)) = body.data().await {
         sleep(Duration::from_millis(random.u64(..3))).await;
-        // Released late, so that the window is the limit.
+        // The window opens late, so that it limits the body.
         let _ = body.flow_control().release_capacity(data.len());
         if sending.send_data(data, false).is_err() {
             return;

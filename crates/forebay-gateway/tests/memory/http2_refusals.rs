@@ -192,7 +192,7 @@ fn requests_that_wait_move_at_once_when_a_goaway_says_that_there_was_an_error() 
         let seen = ask(world, GET);
         let mut served = backend.accept().await;
         let (last, _) = served.request().await;
-        // Above the last stream that the backend has seen: unprocessed, so even a POST moves.
+        // The backend has not processed streams above the last one, so even a POST moves.
         let unseen = ask(world, POST);
         served.until(|served| served.asked.len() == 1).await;
         served.raw(goaway(last));

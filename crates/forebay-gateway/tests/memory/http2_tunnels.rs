@@ -1,5 +1,5 @@
-//! Tunnels in HTTP/2 streams, on both sides: they live as long as those on separate connections,
-//! and data arrives before the end that follows it.
+//! Tunnels in HTTP/2 streams, on both sides. They live as long as tunnels on separate connections,
+//! and all data arrives before the end of a tunnel.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ const UPGRADE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\n\
 /// Reply to the request of `Http2Client`.
 const SWITCH: &str =
     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
-/// More than a window holds.
+/// Number of bytes that do not fit into a window.
 const MANY: usize = 100_000;
 
-/// Opens a tunnel over HTTP/2. Returns it with its stream.
+/// Opens a tunnel over HTTP/2. Returns the client and the stream of the tunnel.
 async fn connect(world: &World, config: Config) -> (Http2Client, u32) {
     let mut client = Http2Client::connect_with(world, config).await;
     let pseudo = RequestPseudo {
@@ -50,7 +50,7 @@ fn a_client_that_opens_no_window_keeps_its_tunnel_for_as_long_as_that_may_be_idl
         assert!(client.so_far(stream).reset.is_none());
         client.release();
         client.until(|client| client.received == MANY).await;
-        // The wait has a limit.
+        // The wait for a window has a limit.
         client.holds_windows = true;
         server.send(vec![7; MANY]).await;
         let reply = tokio::time::timeout(Duration::from_secs(90), client.reply(stream)).await;
@@ -152,7 +152,7 @@ fn a_websocket_ends_with_a_close_frame_before_its_connection_does() {
         let (_, mut server) = client.during(backend.answer(SWITCH)).await;
         server.send(HELLO).await;
         client.until(|client| client.received == HELLO.len()).await;
-        // An upgrade stops the old process in this way, too.
+        // An upgrade of Forebay stops the old process in this way, too.
         world.gateway.stop();
         client.until(|client| client.goaway == Some(ErrorCode::NO_ERROR)).await;
         // A message that is under way arrives whole.

@@ -23,7 +23,7 @@ pub struct Protocol {
     route: &'static str,
     /// Backend of the route.
     to: &'static str,
-    /// Detects the end of a request without a body, if its length does not.
+    /// Returns true if these bytes are a whole request without a body.
     pub is_whole: fn(&[u8]) -> bool,
     pub reply: fn() -> Vec<u8>,
     /// Idle limit of a connection, in seconds.
@@ -316,7 +316,7 @@ fn idle_connections_are_closed_where_descriptors_run_out() {
         world.gateway.network().limit_connections(20);
         assert_eq!(statuses(world, "/a", 20).await, [200; 20]);
         assert_eq!(a.open.get(), 20);
-        // Opens some connections, so that the later requests can reuse them.
+        // For one new connection, the gateway closes several idle ones at once.
         assert_eq!(statuses(world, "/b", 1).await, [200]);
         assert_eq!((a.open.get(), b.open.get()), (20 - AT_ONCE, 1));
         // Connections to this server are reused, and those to the other server are closed.

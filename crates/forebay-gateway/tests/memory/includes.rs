@@ -1,4 +1,5 @@
-//! `ssi`: the commands of pages, the rules for what they include, and the visitors that get it.
+//! `ssi`: the commands of pages, the rules for included parts, and the visitors that get these
+//! parts.
 
 use std::fs;
 use std::path::Path;

@@ -66,7 +66,7 @@ fn the_client_gets_the_language_that_it_prefers() {
 
 #[test]
 fn each_variant_has_its_own_tag() {
-    // Files with one length, and one time of change.
+    // All files have the same length and the same time of change.
     let root = htdocs(&["a.html.en", "a.html.de", "a.html.de.gz"]);
     let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
     for name in ["a.html.en", "a.html.de", "a.html.de.gz"] {

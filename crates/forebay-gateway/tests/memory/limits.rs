@@ -163,8 +163,8 @@ fn an_address_with_too_many_connections_is_refused_and_others_are_not() {
     });
 }
 
-/// Opens connections from these addresses at the same time. Returns the number of those that serve a
-/// request.
+/// Opens connections from these addresses at the same time. Returns the number of those that serve
+/// a request.
 async fn served(world: &World, addresses: impl Iterator<Item = String>, request: &str) -> usize {
     let mut clients: Vec<_> = addresses.map(|address| world.client_from(&address)).collect();
     let mut count = 0;
@@ -188,7 +188,7 @@ fn by_default_one_address_has_only_a_share_of_the_connections() {
         let lines = world.errors();
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(lines[0].contains("203.0.113.1, which has 700 already"), "{lines:?}");
-        // The addresses of a network of IPv6 count together.
+        // The addresses of an IPv6 network count together.
         let network = (0..720).map(|host| format!("[2001:db8::{host:x}]:1000"));
         assert_eq!(served(world, network, GET).await, 700);
         for local in ["127.0.0.1", "10.1.1.1", "[::1]"] {

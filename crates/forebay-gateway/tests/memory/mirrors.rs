@@ -206,7 +206,8 @@ fn mirrors_that_refuse_break_off_or_flood_are_survived() {
 
 #[test]
 fn copies_never_loop() {
-    // The mirror is a route of the same server.
+    // The test sends the token of a copy back to the server, as a mirror does if it is a route of
+    // the same server.
     in_memory(&routes(""), async |world| {
         let _application = start_application(world);
         let mut mirror = world.backend(MIRROR);
@@ -236,7 +237,7 @@ fn a_percentage_selects_requests_and_a_reload_keeps_the_counters() {
         }
         assert_eq!(application.asked(), 1000);
         let copies = mirror.asked();
-        // Seven standard deviations.
+        // The range is seven standard deviations on each side of the mean.
         assert!((150..350).contains(&copies), "{copies}");
         until_counts(world, [copies as u64, 0, 0, 0, 0]).await;
         world.reload_as(&routes(""));

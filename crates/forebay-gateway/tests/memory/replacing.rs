@@ -101,7 +101,7 @@ fn values_of_a_visitor_are_escaped_and_never_stored() {
         let one = get(world, "/?name=%3Cscript%3E&NAME", "X-Me: \"'&NAME\r\n").await;
         assert_eq!(one.text(), "1: &lt;script&gt; &quot;&#39;&amp;NAME");
         assert_eq!(one.values("cache-control"), ["max-age=60", "private"]);
-        // The stored reply has the texts of the origin, so that each visitor gets own values.
+        // The stored reply has the texts of the origin, so that each visitor gets their own values.
         let two = get(world, "/?name=%3Cscript%3E&NAME", "X-Me: two\r\n").await;
         assert_eq!(two.text(), "1: &lt;script&gt; two");
         assert_eq!(two.field("cache-status"), Some("forebay; hit; ttl=60"));

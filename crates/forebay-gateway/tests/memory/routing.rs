@@ -291,7 +291,7 @@ fn a_higher_minor_version_is_answered_as_1_1_and_a_higher_major_one_refused() {
 fn other_protocols_get_an_immediate_answer() {
     in_memory(&respond("", "hello"), async |world| {
         let since = tokio::time::Instant::now();
-        // The beginning of a TLS client, which then waits for an answer.
+        // The client sends the first bytes of a TLS connection, and then waits for an answer.
         let mut client = world.client();
         client.send([0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]).await;
         let reply = client.reply("").await;

@@ -54,7 +54,7 @@ fn a_signature_opens_one_path_until_its_time() {
             (url("/d/a.txt", TIME, &format!("{OF_A_BASE64}=")), 200),
             (url("/d/a%20b.txt", TIME, OF_AB), 200),
             (url("/d/", TIME, OF_FOLDER), 200),
-            // Other spellings of the path are prepared first, as for a backend.
+            // The gateway first normalizes the path, as for a backend.
             (url("/d//a.txt", TIME, OF_A), 200),
             (url("/x/../d/a.txt", TIME, OF_A), 200),
             (url("/d/a.txt", "1000000000", EXPIRED), 410),

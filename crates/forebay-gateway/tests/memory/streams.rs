@@ -179,7 +179,7 @@ fn other_first_messages_reach_no_backend() {
             let (reply, _) = client.rest().await;
             assert_eq!(reply, alert, "{:?}", String::from_utf8_lossy(&bytes[..20]));
         }
-        // Nor does a message that never ends.
+        // A first message that never ends reaches no backend, either.
         let mut client = world.client();
         client.send(&whole[..whole.len() - 1]).await;
         assert!(client.is_closed().await);
@@ -265,7 +265,7 @@ fn the_next_backend_is_used_if_one_is_dead() {
         assert_eq!((rows[0].failures, rows[1].requests, rows[1].failures), (1, 4, 0));
         let errors = world.errors();
         assert!(errors[0].contains("10.0.0.1:1 is left out for 10s"), "{errors:?}");
-        // Neither is there: the client learns it.
+        // If neither backend accepts, the client's connection is reset.
         world.fall_silent("10.0.0.1:1");
         world.fall_silent("10.0.0.2:1");
         assert!(world.client().rest().await.1.is_err());

@@ -295,7 +295,7 @@ fn close_an_idle_tunnel(configuration: &str) {
         let switch = "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
         let (_, mut server) = backend.answer(switch).await;
         assert_eq!(client.reply("GET ").await.status(), 101);
-        // Data in one direction is enough to keep it open.
+        // Data in one direction is enough to keep the tunnel open.
         for _ in 0..5 {
             sleep(Duration::from_secs(80)).await;
             server.send("tick\r\n").await;

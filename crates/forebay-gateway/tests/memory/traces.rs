@@ -159,7 +159,7 @@ fn other_traces_are_not_accepted() {
             assert!(!parent.contains(TRACE), "{fields}");
             assert_eq!(state, None, "{fields}");
         }
-        // A broken state does not break the trace.
+        // An invalid `tracestate` is dropped, and the trace continues.
         let fields = format!("traceparent: {PARENT}\r\ntracestate: A=1\r\n");
         let (parent, state) = passed(world, &application, true, &fields).await;
         assert!(parent.unwrap().contains(TRACE) && state.is_none());

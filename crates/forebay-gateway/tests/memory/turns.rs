@@ -158,12 +158,12 @@ fn connections_are_kept_where_a_process_is_left_for_each() {
     for protocol in &PROTOCOLS {
         for (n, work) in works.into_iter().enumerate() {
             in_memory(&protocol.route(""), async |world| {
-                // Fixes the random times: with others, some more connections are opened about once
-                // in 30 runs.
+                // Fixes the random times. With other times, the gateway opens some more connections
+                // in about one of 30 runs.
                 fastrand::seed(7);
                 let processes = Processes::new(1000);
                 processes.serve(world, protocol, work);
-                // In each span of 10 s, some 40 clients send one request each and leave.
+                // In each span of 10 s, about 1,800 clients send one request each and leave.
                 let mut made = Vec::new();
                 for _ in 0..3 {
                     let before = processes.made.get();
@@ -178,7 +178,7 @@ fn connections_are_kept_where_a_process_is_left_for_each() {
                     }
                     made.push(processes.made.get() - before);
                 }
-                // Of some 1,800 requests in the last span.
+                // The last span has about 1,800 requests.
                 assert!(made[2] <= 30, "{}, {n}: {made:?}", protocol.name);
             });
         }
@@ -228,7 +228,8 @@ fn a_process_that_was_kept_under_the_configuration_before_is_given_up_as_well() 
         in_memory(&protocol.route(""), async |world| {
             let processes = Processes::new(2);
             processes.serve(world, protocol, || WORK);
-            // Keeps the connection of its reply, and one more.
+            // The slow request occupies one process. The kept connection of the next client
+            // occupies the other.
             let mut slow = world.client();
             let slow_request = GET.replace("/x", "/x?slow");
             slow.send(&slow_request).await;

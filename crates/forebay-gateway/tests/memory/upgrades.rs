@@ -117,7 +117,7 @@ fn a_side_that_breaks_resets_the_other() {
 fn a_stop_ends_quiet_tunnels_and_lets_busy_ones_go_on() {
     in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");
-        // Not a WebSocket, which gets a close frame.
+        // These are not WebSockets, because those get a close frame.
         let [ask, switch] = &[ASK, SWITCH].map(|head| head.replace("websocket", "raw"));
         let (mut quiet, mut busy) = (world.client(), world.client());
         quiet.send(ask).await;

@@ -43,7 +43,7 @@ impl DigestCheck {
     /// Checks the password of the request. Returns `None` and sets the user if it is right.
     /// Otherwise returns the lines of the challenge.
     pub fn check(&self, thread: &Thread, request: &mut Request) -> Result<Option<Vec<u8>>, Fault> {
-        // Parsed before the lock, for which other threads may wait.
+        // Parse before the lock is taken, because other threads may wait for the lock.
         let credentials = Credentials::of(request);
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         let looked = users.look(thread.second(), &thread.errors);
@@ -72,7 +72,7 @@ impl DigestCheck {
         let Credentials { user, realm, nonce, count, algorithm, .. } = credentials;
         let own_realm = self.settings.realm.as_str();
         let hash = users.hash(own_realm, user, *algorithm);
-        // A wrong name costs the same hashes as a wrong password.
+        // An unknown user costs as many hashes as a wrong password.
         let expected = credentials.response_for(hash.unwrap_or_default(), request.method());
         let is_right =
             constant_time::verify_slices_are_equal(expected.as_bytes(), &credentials.response);
@@ -81,7 +81,7 @@ impl DigestCheck {
             return DigestOutcome::Wrong;
         }
         let is_fresh = if request.user == *user {
-            // Another rule has already accepted the count of this request.
+            // The access rule of another route has already accepted the count of this request.
             self.nonces.is_fresh(nonce, own_realm)
         } else {
             self.nonces.accept(nonce, own_realm, *count)
@@ -89,7 +89,7 @@ impl DigestCheck {
         if is_fresh { DigestOutcome::Right } else { DigestOutcome::Stale }
     }
 
-    /// Returns the lines that offer the algorithms of the file, the preferred one first.
+    /// Returns the lines that offer the algorithms of the user file, the preferred one first.
     fn challenge(&self, users: &DigestUsers, is_stale: bool) -> Vec<u8> {
         let realm = &self.settings.realm;
         let quoted = realm.replace('\\', "\\\\").replace('"', "\\\"");
@@ -208,7 +208,8 @@ impl Credentials {
     }
 }
 
-/// Maximum number of parameters. RFC 7616 has eleven. The names are compared with each other.
+/// Maximum number of parameters, because each name is compared with all others. RFC 7616 defines
+/// eleven.
 const MOST_PARAMETERS: usize = 20;
 
 /// Returns the parameters of the credentials with lower-case names. Returns `None` for a syntax

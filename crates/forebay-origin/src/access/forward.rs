@@ -20,8 +20,8 @@ use forebay_wire::sendfile;
 /// Largest body of an answer, in bytes.
 const LONGEST_ANSWER: usize = 256 * 1024;
 
-/// Fields of the client that the server does not get, because its answer could become partial,
-/// empty or a tunnel.
+/// Fields of the client that the server does not get. With them, the server's answer could become
+/// partial, empty or a tunnel.
 const REMOVED: [&str; 10] = [
     "Expect",
     "If-Match",
@@ -54,8 +54,8 @@ const DESCRIPTIONS: [&str; 11] = [
 /// Fields that prove the identity of a client.
 const CREDENTIALS: [&str; 2] = ["Authorization", "Cookie"];
 
-/// Beginnings of names. Login services and proxies name the user in such fields. The server decides
-/// who the user is, so it must not get the client's own.
+/// Beginnings of the names of fields that login services and proxies use for the user. The server
+/// decides who the user is, so it must not get the client's own.
 const IDENTITIES: [&str; 5] =
     ["Remote-", "X-Auth-Request-", "X-Authentik-", "X-Remote-", "X-WebAuth-"];
 
@@ -71,7 +71,8 @@ impl ForwardAuth {
     pub fn new(server: Box<dyn Origin>, settings: conf::ForwardAuth) -> Self {
         let removed = REMOVED.iter().chain(&DESCRIPTIONS);
         let removed = removed.map(|name| change(name, RequestChange::Remove));
-        // Servers for Traefik and Caddy read the first two, servers for nginx the others.
+        // Login services made for Traefik and Caddy read the first two fields, those made for nginx
+        // the others.
         let set = [
             ("X-Forwarded-Method", Placeholder::Method),
             ("X-Forwarded-Uri", Placeholder::Uri),
@@ -144,8 +145,8 @@ impl ForwardAuth {
         captured.ok_or_else(|| Fault::us(500, "the server of forward_auth gave no answer"))
     }
 
-    /// Removes the client's fields that could name a user to the server, and those with the names of
-    /// the answer's fields.
+    /// Removes the client's fields that could name a user to the server, and those whose names the
+    /// route copies from the server's answer.
     fn remove_identities(&self, request: &mut Request) {
         // A trusted proxy may have identified the user.
         let is_trusted = request.is_peer_trusted;
@@ -205,7 +206,7 @@ fn change(name: &str, change: RequestChange) -> RequestField {
     RequestField { name: name.to_owned(), change }
 }
 
-/// Recorder that keeps the answer of the server, up to the limit of the caller.
+/// Recorder that keeps the answer of the server, up to [`LONGEST_ANSWER`].
 struct WholeAnswer;
 
 impl Recorder for WholeAnswer {

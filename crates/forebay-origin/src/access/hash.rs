@@ -31,8 +31,8 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// Parses a hash. Returns `None` if its kind is unknown, its form is wrong, or its cost is out of
-    /// range.
+    /// Parses a hash. Returns `None` if its kind is unknown, its form is wrong, or its cost is out
+    /// of range.
     pub fn parse(text: &str) -> Option<Self> {
         let (kind, rest) = text.strip_prefix('$')?.split_once('$')?;
         match kind {

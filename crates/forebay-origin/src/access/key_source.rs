@@ -1,9 +1,9 @@
 //! Reads the keys of `jwt` from a URL, in the background.
 //!
 //! A route's threads share the keys, and one of them at a time reads the URL: at the start, after
-//! each `refresh`, and for a token with an unknown key. A client can send any number of such tokens,
-//! so they cause at most one request in [`PAUSE`]. No request of a client waits for the URL. Keys
-//! stay until a complete, valid set replaces them.
+//! each `refresh`, and for a token with an unknown key. A client can send any number of such
+//! tokens, so they cause at most one request per [`PAUSE`]. No request of a client waits for the
+//! URL. Keys stay until a complete, valid set replaces them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::{Rc, Weak};
@@ -86,7 +86,7 @@ impl KeySource {
             self.read().await;
         }
         let due = self.requests(|requests| requests.due);
-        // Another thread reads the keys at present, or may do so first.
+        // If another thread reads the keys now, check again after a second.
         due.unwrap_or(now).max(Instant::now() + Duration::from_secs(1))
     }
 

@@ -40,7 +40,7 @@ struct Used {
     stale_up_to: Id,
 }
 
-/// Accepted counts of a nonce. A client with several connections may send them in another order.
+/// Accepted counts of a nonce. Over several connections, a client's counts may arrive out of order.
 struct Counts {
     highest: u32,
     /// Bit `n` is set if `highest - n` was accepted.
@@ -67,7 +67,7 @@ impl Nonces {
         URL_SAFE_NO_PAD.encode(nonce)
     }
 
-    /// Returns true if the nonce was issued for `realm` in the last minutes.
+    /// Returns true if the nonce was issued for `realm` within the last five minutes (`LIFETIME`).
     pub fn is_fresh(&self, nonce: &[u8], realm: &str) -> bool {
         self.verify(nonce, realm).is_some()
     }

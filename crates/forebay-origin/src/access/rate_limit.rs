@@ -7,8 +7,9 @@
 //! All threads share the table of a limit: 64 Ki buckets of eight keys, 8 MiB. If a bucket is full,
 //! a new key replaces the key with the earliest time, which is the least limited.
 //!
-//! Machines with the same store add up what each has admitted ([`RateLimiter::take_counts`],
-//! [`RateLimiter::add_ahead`]). A request is still decided by the table alone.
+//! Machines with the same store add up the requests that each has admitted
+//! ([`RateLimiter::take_counts`], [`RateLimiter::add_ahead`]). The local table alone still decides
+//! about a request.
 
 mod texts;
 
@@ -88,8 +89,8 @@ impl SharedCounts {
 }
 
 impl RateLimiter {
-    /// Creates the state of a limit, without any keys. With `shared`, other machines learn of its
-    /// requests.
+    /// Creates the state of a limit, without any keys. With `shared`, the limit shares its counts
+    /// with other machines.
     pub fn new(limit: RateLimit, shared: Option<SharedKeys>) -> Self {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4);
         Self {
@@ -116,7 +117,7 @@ impl RateLimiter {
         self.hosts == hosts
     }
 
-    /// Returns true if other machines with these keys learn of the requests; with `None`, if none do.
+    /// Returns true if the limit shares its counts under these keys, or shares none for `None`.
     pub fn is_shared_by(&self, keys: Option<&SharedKeys>) -> bool {
         // The hashes of two secrets differ, for any text.
         let sample = |keys: &SharedKeys| keys.hash(b"");
@@ -155,7 +156,7 @@ impl RateLimiter {
         let due = self.at(asked).saturating_add(ahead);
         let mut part = self.part(key);
         let (keys, times) = bucket_of(&mut part, key).split_at_mut(KEYS);
-        // Otherwise the bucket has lost the key to eight keys with later times.
+        // If the bucket no longer has the key, keys with later times have replaced it.
         if let Some(at) = keys.iter().position(|known| *known == key) {
             times[at] = times[at].max(due);
         }
@@ -247,8 +248,8 @@ fn bucket_of(part: &mut Vec<Bucket>, key: u64) -> &mut Bucket {
     &mut part[(key as usize / PARTS) % BUCKETS]
 }
 
-/// The delay of an admitted request. If limits refuse the request: the limit with the longest delay,
-/// and this delay.
+/// The delay of an admitted request. If limits refuse the request: the limit with the longest
+/// delay, and this delay.
 pub type Judged<'l> = Result<Duration, (&'l RateLimiter, Duration)>;
 
 /// Applies all limits to `request`. A refused request counts for no limit.
@@ -273,7 +274,8 @@ pub fn judge<'l>(limits: &'l [Arc<RateLimiter>], request: &Request) -> Judged<'l
 fn decide_all<'l>(limits: &[(&'l RateLimiter, u64)], now: Instant) -> Judged<'l> {
     if limits.len() > 1 {
         // The first round counts nothing. The second may still refuse, because another thread may
-        // admit a request with the same key in between.
+        // admit a request with the same key in between. Then the other limits have counted the
+        // refused request.
         decide_each(limits, now, false)?;
     }
     decide_each(limits, now, true)
@@ -440,8 +442,8 @@ mod tests {
         assert!(admitted_by(1, 500, seconds, (rate, burst)) <= exact);
         for machines in [2, 4, 16, 1000] {
             let count = admitted_by(machines, 500, seconds, (rate, burst));
-            // Each machine may admit a burst, and the rate until the first exchange. Afterwards, what
-            // was admitted too early delays all.
+            // Each machine may admit a burst, and the rate until the first exchange. Afterwards,
+            // requests that were admitted too early delay the following ones.
             let early = machines as u64 * (u64::from(burst + 1) + u64::from(rate) / 2);
             assert!(count <= exact + early, "{machines}: {count} of {exact}");
             assert!(count >= exact * 9 / 10, "{machines}: {count} of {exact}");

@@ -62,8 +62,8 @@ fn check_at(settings: &SignedUrl, request: &Request, now: u64) -> Result<(), Fau
     }
 }
 
-/// Returns the text that the signature covers. Returns `None` if a value contains a space, which
-/// separates the values.
+/// Returns the text that the signature covers. With HMAC, a space separates the values, so
+/// returns `None` if a value contains a space.
 fn signed_text(settings: &SignedUrl, request: &Request) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     for part in settings.text.parts() {

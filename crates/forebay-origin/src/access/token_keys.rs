@@ -119,7 +119,7 @@ pub struct KeyList {
 #[derive(Debug, Default)]
 pub(super) struct KeyRequests {
     pub is_under_way: bool,
-    /// Time of the next regular request; `None` for now.
+    /// Time of the next regular request; `None` if it is due now.
     pub due: Option<Instant>,
     /// Time before which unknown keys cause no request.
     pub not_before: Option<Instant>,

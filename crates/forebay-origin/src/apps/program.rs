@@ -29,14 +29,13 @@ use forebay_workers::{Permit, ProcessAddress, Program};
 
 use crate::apps::fault::unavailable;
 
-/// Maximum number of idle connections of a gateway's thread to a process that the pool does not limit.
+/// Maximum number of idle connections of a thread to a process without [`Connections`] limits.
 const MOST_IDLE: usize = 32;
 /// Maximum number of processes to try for one request, because a process may end before it reads
 /// the request.
 const OFFERS: usize = 3;
 /// Idle limits of connections.
-// HTTP servers keep idle connections for 5 s or longer. With FastCGI, each connection occupies a
-// process, so the limit is short.
+// With FastCGI, each idle connection occupies a process, so the limit is short.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 const FASTCGI_IDLE: Duration = Duration::from_secs(2);
 
@@ -241,10 +240,10 @@ impl ProgramApp {
         clients.entry(permit.id()).or_insert_with(|| Rc::new(self.new_client(permit))).clone()
     }
 
-    /// Returns true if each open connection, also an idle one, occupies a part of the process.
+    /// Returns true if an open connection uses resources of the process even while it is idle.
     fn limits_connections(&self) -> bool {
-        // The host for Rack has no thread for an idle connection. So each thread of the gateway can
-        // keep connections of its own. The process's permits limit the requests.
+        // `hosts/rack.rb` needs no thread for an idle connection, so each gateway thread can keep
+        // its own connections. The process's permits limit the active requests.
         !matches!(self.options.protocol, Protocol::Http(HttpRoute { variables: Some(_), .. }))
     }
 

@@ -168,7 +168,7 @@ impl WorkerApp {
             });
             let event = match event.await? {
                 Ok(event) => event,
-                // The script has ended its worker.
+                // The script has ended its own worker process.
                 Err(fault @ WorkerFault::Died { .. }) => {
                     return pump.cut_off(worker_fault(fault)).await;
                 }
@@ -184,8 +184,8 @@ impl WorkerApp {
                     _ => may_take_over = false,
                 }
             }
-            // At the end of the script, this also sends output that was too short for the check
-            // above.
+            // At the end of the script, this also sends output that was too short for
+            // `has_begun`.
             if !output.is_empty() {
                 pump.feed(&output).await?;
                 output.clear();

@@ -21,7 +21,7 @@ pub struct SiteReplies {
 }
 
 impl SiteReplies {
-    /// Creates a value for the routes with these zones and settings.
+    /// Creates the value from the zone and the settings of each route that stores replies.
     pub fn new<'a>(
         store: &Arc<Store>,
         routes: impl Iterator<Item = (String, &'a conf::Cache)>,
@@ -51,16 +51,16 @@ impl SiteReplies {
         exchange.reply.record(invalidation.clone(), false);
         let outcome = origin.serve(exchange).await;
         exchange.reply.take_captured();
-        // The application may change the resource while it writes the body. The end of
-        // `invalidation` removes what was stored in the meantime.
+        // The application may change the resource while it writes the body. Dropping
+        // `invalidation` removes replies that were stored in the meantime.
         drop(invalidation);
         outcome
     }
 }
 
-/// Recorder of the reply to a request that may change a resource. It stores nothing, and removes
-/// the replies for the resource before the client gets the head of the reply. The client may then
-/// ask for the resource again, or leave.
+/// Recorder of the reply to a request that may change a resource. The recorder stores nothing. It
+/// removes the replies for the resource before the client gets the head of the reply, because the
+/// client may then ask for the resource again, or leave.
 struct Invalidation {
     replies: Rc<SiteReplies>,
     request: Request,
@@ -106,7 +106,7 @@ impl Recorder for Invalidation {
     }
 }
 
-/// An origin that stores nothing, on a site with stored replies of other routes.
+/// Wraps the origin of a route without a cache, on a site whose other routes have one.
 pub struct ChangingOrigin {
     origin: Box<dyn Origin>,
     replies: Rc<SiteReplies>,

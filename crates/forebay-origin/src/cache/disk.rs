@@ -1,16 +1,16 @@
 //! Stored replies on disk, the level below the memory.
 //!
-//! Each reply is one file (`disk/entry.rs`). Its name is the hash of its key and its variant, so a
+//! Each reply is one file (`disk/entry.rs`). Its name has the hashes of key and variant, so a
 //! restart needs only the names in the directory. A file gets its name after it is complete, by
 //! `rename`. Forebay does not wait until a file has reached the disk: after a power failure,
 //! checksums find incomplete files. Each read compares the checksums and the key.
 //!
-//! One thread loads the index and writes small replies. The event loops read files, as the origin of
-//! files does; large files are checked on threads for blocking work. One lock orders the publication
-//! of files and their removal, so a reply that is removed while it is written does not return.
+//! A separate thread loads the index and writes small replies. The event loops read small files.
+//! Threads for blocking work read and check large ones. One lock orders the publication of files
+//! and their removal, so a reply that is removed while it is written does not return.
 //!
-//! One process at a time uses a directory. A process that waits for the lock notes what it would
-//! have removed, and removes it before it uses the first entry.
+//! At a time, only one process uses a directory. While a process waits for the lock, it only notes
+//! removals. It makes these removals before it uses the first entry.
 
 mod directory;
 mod doorkeeper;
@@ -45,7 +45,7 @@ use tokio::sync::Semaphore;
 
 /// Maximum number of replies that wait for the writing thread.
 const QUEUE: usize = 256;
-/// Replies that wait for the writing thread have at most this multiple of the largest reply in memory.
+/// All replies that wait for the writing thread together have at most this multiple of `in_memory`.
 const QUEUED: u64 = 4;
 /// Time between two attempts to lock the directory.
 const LOCK_AGAIN: Duration = Duration::from_millis(250);
@@ -235,8 +235,8 @@ impl Disk {
         is_queued
     }
 
-    /// Removes the entry that a new reply replaces. While another process has the directory, notes the
-    /// key, so that all its entries are removed later.
+    /// Removes the entry that a new reply replaces. While another process has the directory, notes
+    /// the key, so that all entries of this key are removed later.
     pub fn supersede(&self, name: &EntryName) {
         let mut state = self.shared.lock();
         match state.phase {
@@ -433,8 +433,8 @@ impl DiskShared {
         }
     }
 
-    /// Lists the files of the directory. First makes up for removals while another process used the
-    /// directory.
+    /// Lists the files of the directory. Also makes the removals that were noted while another
+    /// process used the directory.
     fn load(&self) {
         let Some(directory) = self.directory.get() else { return };
         let missed = {

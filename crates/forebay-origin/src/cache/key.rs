@@ -78,7 +78,8 @@ enum KeySection {
 impl KeyOf {
     /// Creates a builder that fills `template` for each key in `zone`.
     pub fn new(zone: &str, template: &Template) -> Self {
-        // If the key contains the whole query, applications read the same parameters for one key.
+        // If the key contains the whole query, requests with equal keys have equal parameters, so
+        // parameters need no check.
         let has_query =
             template.uses(|value| matches!(value, Placeholder::Query | Placeholder::Uri));
         let is_checked =
@@ -148,8 +149,8 @@ impl KeyOf {
         }
     }
 
-    /// Returns the keys of the resources that a request has changed (RFC 9111 section 4.4). They
-    /// are its target, and those of `references` that are on the same host and port.
+    /// Returns the keys of the resources that a request has changed (RFC 9111 section 4.4): its
+    /// target, and those of `references` that are on the same host and port.
     pub fn changed(&self, request: &Request, references: &[&[u8]]) -> Vec<Key> {
         let mut keys = Vec::new();
         let mut get = request.clone();
@@ -184,7 +185,7 @@ fn append_named(named: &NamedValue, request: &Request, key: &mut Vec<u8>) {
     }
 }
 
-/// Returns path and query of a reference, if it is on this host.
+/// Returns path and query of a reference, if it is on this host and port.
 fn path_on<'a>(target: &'a [u8], authority: &[u8]) -> Option<&'a [u8]> {
     if !target.iter().all(u8::is_ascii_graphic) {
         return None;
@@ -214,13 +215,13 @@ pub fn has_conditions(request: &Request) -> bool {
     request.head.fields.iter().any(|field| is_condition(field.known))
 }
 
-/// Removes the client's conditions.
+/// Removes the client's conditions and its range.
 pub fn remove_conditions(request: &mut Request) {
     request.head.fields.retain(|field| !is_condition(field.known));
 }
 
-/// Replaces the client's conditions by those that let the origin confirm `stored`. Returns the
-/// client's fields.
+/// Replaces the client's conditions by those that let the origin confirm `stored`, and removes
+/// the fields in `OVERRIDES`. Returns the fields from before the change.
 pub fn set_validators(request: &mut Request, stored: Option<&Stored>) -> Vec<Field> {
     let clients = request.head.fields.clone();
     remove_conditions(request);

@@ -26,7 +26,7 @@ pub enum Verdict {
     Confirmed,
     /// The origin has failed, and the stored reply may be used.
     Failed,
-    /// The reply may not be stored.
+    /// The reply is not stored.
     Refused,
     /// The reply is stored.
     Stores,
@@ -44,11 +44,12 @@ pub struct Recording {
     /// While this value exists, other requests do not store a reply. They wait for this reply, or
     /// ask the origin themselves.
     lead: RefCell<Option<Lead>>,
-    /// Maximum size of a body that may be stored, in bytes.
+    /// Maximum size of a body in memory, in bytes.
     most: usize,
     /// Memory of the body while it arrives.
     arriving: Arriving,
-    /// The body on disk, if it is too large for the memory.
+    /// Writes the body to disk if it is too large for the memory; `None` if the disk takes no such
+    /// bodies.
     large: Option<Box<LargeBody>>,
     asked: u64,
     judged: RefCell<Option<(Verdict, ReplyControl, Freshness)>>,
@@ -102,7 +103,8 @@ impl Recording {
     fn end_lead(&self, why: Option<Unstorable>) {
         let Some((lead, why)) = self.take_lead().zip(why) else { return };
         if why != Unstorable::User {
-            // Otherwise, if a stale reply is stored, the requests would ask one after the other.
+            // Otherwise, if a stale reply is stored, the waiting requests would ask the origin one
+            // after another.
             lead.let_others_pass();
         }
         lead.pass(why);
@@ -149,21 +151,21 @@ impl Recording {
         has_begun
     }
 
-    /// Ends the wait of other requests for this reply, which is still stored.
+    /// Ends the wait of other requests for this reply, which is nevertheless stored at its end.
     fn let_others_pass(&self) {
         if let Some(lead) = &*self.lead.borrow() {
             lead.let_others_pass();
         }
     }
 
-    /// Returns true if the body is too large for the memory, and the next request for it stores it
-    /// on disk.
+    /// Returns true if the body is too large for the memory, and goes to disk only at the next
+    /// request for it.
     fn is_first_of_large(&self) -> bool {
         self.large.as_ref().is_some_and(|large| large.is_first())
     }
 
-    /// Returns the reason why a reply with this status is not stored, for later requests. `None`:
-    /// the next reply may be stored. Without a `refusal`, the body is too large.
+    /// Returns the reason why a reply with this status is not stored, or `None` if the reply to the
+    /// next request may be stored. Without a `refusal`, the body is too large.
     fn why(&self, status: u16, refusal: Option<Refusal>) -> Option<Unstorable> {
         if let Some(refusal) = refusal {
             return Some(unstorable(status, refusal));
@@ -192,7 +194,7 @@ impl Recorder for Recording {
     fn decide(&self, status: u16, lines: &[u8], length: Length) -> Keep {
         let (control, freshness) = self.freshness(status, lines);
         let is_too_long = matches!(length, Length::Known(n) if n > self.most as u64);
-        // An earlier reply to this request was discarded.
+        // If the request has had an earlier reply, that one was discarded.
         drop(self.take_spill());
         let has_failed = matches!(status, 500 | 502 | 503 | 504);
         let verdict = if status == 304 && self.stale.is_some() {
@@ -242,7 +244,8 @@ impl Recorder for Recording {
     }
 }
 
-/// Returns the reason for later requests why a reply with this status was refused.
+/// Returns the reason why a reply with this status is not stored. The reason decides which later
+/// requests ask the origin at once.
 pub fn unstorable(status: u16, refusal: Refusal) -> Unstorable {
     match refusal {
         Refusal::Personal | Refusal::Authorized => Unstorable::User,

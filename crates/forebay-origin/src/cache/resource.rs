@@ -87,8 +87,8 @@ impl Passing {
         lasts(self.all) || names_user && lasts(self.users)
     }
 
-    /// Returns true if no request waits for a request that asks for a reply to store. That reply
-    /// can probably not be stored, either.
+    /// Returns true if one request asks the origin for a reply to store. No other request waits for
+    /// this reply, because the reply can probably not be stored, either.
     pub fn is_probed(&self, names_user: bool) -> bool {
         self.all.is_some() && !self.has_failed || names_user && self.users.is_some()
     }

@@ -82,8 +82,8 @@ pub struct Counts {
     pub confirmed: AtomicU64,
     /// Requests answered with a stale reply.
     pub stale: AtomicU64,
-    /// Requests answered by the origin, because the request cannot use the store, or because the
-    /// last reply could not be stored.
+    /// Requests answered by the origin without an attempt to store the reply, for example because
+    /// the last reply could not be stored.
     pub passed: AtomicU64,
 }
 
@@ -106,15 +106,15 @@ struct Fetches {
     purging: usize,
 }
 
-/// A request to an origin. Other requests wait for it.
+/// A request to an origin. Other requests may wait for it.
 #[derive(Debug)]
 struct Fetch {
     /// Closed when the request has ended.
     ended: Semaphore,
     /// True if the resource changed after the request was sent.
     is_outdated: AtomicBool,
-    /// True if other requests do not wait for it: its end depends on the client, or its reply can
-    /// probably not be stored.
+    /// True if other requests do not wait for this request. Either the end of the request depends
+    /// on the client, or its reply can probably not be stored.
     is_slow: AtomicBool,
 }
 
@@ -131,7 +131,7 @@ pub enum CacheLookup {
 
 /// Role of a request that needs the origin.
 pub enum Role {
-    /// The request asks the origin, and other requests wait for it.
+    /// The request asks the origin, and other requests may wait for it.
     Leads(Lead),
     /// Another request asks the origin, and this one waits.
     Waits(Wait),
@@ -162,7 +162,7 @@ impl Weighter<Key, Arc<Resource>> for ByBytes {
 }
 
 impl Store {
-    /// Creates a store for at most this number of bytes in memory, and with this level below.
+    /// Creates a store for at most `capacity` bytes in memory. `disk` is the level below.
     pub fn new(capacity: u64, disk: Option<Arc<Disk>>) -> Arc<Self> {
         // The tables are allocated at once, so their size is limited.
         let entries =
@@ -220,8 +220,8 @@ impl Store {
         }
     }
 
-    /// Gives a reply that a request has found in memory to the disk, if the disk does not have it.
-    /// Otherwise marks it as used there, once in each epoch.
+    /// Records that a request has found a reply in memory. Gives the reply to the disk, or marks it
+    /// as used if the disk has it, once in each epoch.
     pub fn note_hit(&self, key: &[u8], stored: &Arc<Stored>) {
         if let Some(disk) = &self.disk
             && stored.on_disk.renew(disk.epoch())
@@ -288,7 +288,7 @@ impl Store {
             if self.disk.is_none() {
                 return;
             }
-            // A request may read the entry from disk before the entry is removed.
+            // Until the entry is removed from disk, no request may put it into memory.
             fetches.purging += 1;
         }
         if let Some(disk) = &self.disk {
@@ -313,7 +313,8 @@ impl Store {
             }
         }
         let (mut count, names) = self.purge_memory(purge);
-        // After this lock, each request that found such a reply in memory has given it to the disk.
+        // After this lock, each request that found such a reply in memory has given the reply to
+        // the disk. So the purge of the disk finds the reply.
         drop(self.fetches());
         if let Some(disk) = &self.disk {
             count += disk.purge(purge, &names);
@@ -382,7 +383,7 @@ impl Store {
 /// Gives a reply to the disk, if it lives long enough.
 fn give(disk: &Disk, key: &[u8], stored: &Arc<Stored>) {
     if stored.outlives(SHORT) && !disk.touch(key, stored) && !disk.write(key, stored) {
-        // The queue is full, so the next request tries again.
+        // The disk has not taken the reply, so the next request tries again.
         stored.on_disk.clear();
     }
 }
@@ -405,8 +406,8 @@ impl Lead {
             return;
         }
         let mut resource = self.resource_without(stored, replaced);
-        // The head on disk has the old `Vary`, so the entry is removed. A request that has read it
-        // before does not put it into memory: it would match requests of other variants.
+        // The head on disk has the old `Vary`, so the entry is removed. A request that has already
+        // read the entry must not put it into memory: it would match requests of other variants.
         let is_moved = replaced.is_some_and(|replaced| replaced.variant != stored.variant);
         fetches.removals += u64::from(is_moved);
         match stored.body {
@@ -451,7 +452,7 @@ impl Lead {
     /// Removes a reply that the origin no longer permits to store.
     pub fn remove(&self, stale: &Arc<Stored>) {
         let mut fetches = self.store.fetches();
-        // A request may have read the entry from disk before.
+        // A request that has already read the entry from disk must not put it into memory.
         fetches.removals += 1;
         let mut resource = self.resource_without(stale, Some(stale));
         // The next reply may be for one client, too, so no request waits for it.

@@ -107,8 +107,8 @@ impl StoredBody {
     }
 }
 
-/// Epoch of the disk when a reply in memory was last given to the disk; 0 for none. A copy of a reply
-/// begins with 0.
+/// Epoch of the disk when a reply in memory was last given to the disk; 0 for none. A copy of a
+/// reply begins with 0.
 #[derive(Debug, Default)]
 pub struct OnDisk(AtomicU32);
 
@@ -276,7 +276,8 @@ impl Stored {
     /// Returns the reply with the lines of [`Self::lines_after`] and the lifetime of `arrival`.
     pub fn confirmed(&self, arrival: &Arrival<'_>, lines: Vec<u8>, request: &Request) -> Self {
         let arrival = Arrival { status: self.status, lines: &[], ..arrival.clone() };
-        // The 304 may have another `Vary`. The origin has confirmed the reply for this request.
+        // The 304 may have another `Vary`. The origin has confirmed the reply for this request, so
+        // this request's values now select the reply.
         let of_request = (self.url.clone(), Variant::of(&lines, request));
         // The body is the same, and so are its compressed forms.
         let body = (self.body.clone(), self.copies.clone());
@@ -319,8 +320,8 @@ impl Stored {
         self.remaining() > 0 && !self.control.no_cache
     }
 
-    /// Returns true if the reply is fresh, or has been stale for less than `allowed` seconds. Returns
-    /// false if the reply must be validated first.
+    /// Returns true if the reply has been stale for less than `allowed` seconds, and if a stale
+    /// reply may be used without a validation.
     pub fn may_be_stale(&self, allowed: u64) -> bool {
         let stale_for = self.remaining().min(0).unsigned_abs();
         // `s-maxage` implies proxy-revalidate (RFC 9111 section 5.2.2.10).

@@ -55,7 +55,7 @@ impl Variant {
         hash_of(self.0.iter().map(|(name, value)| (&**name, &value[..])))
     }
 
-    /// Returns the hash that a list of these names has if its values are those of `request`.
+    /// Returns the hash of a list of these names with the values of `request`.
     pub fn hash_for(names: &[String], request: &Request) -> u64 {
         let values: Vec<_> = names.iter().map(|name| normalized(name, request)).collect();
         hash_of(names.iter().zip(&values).map(|(name, value)| (&**name, &value[..])))

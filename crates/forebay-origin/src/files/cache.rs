@@ -25,7 +25,7 @@ use super::{not_found, open::open};
 
 /// Maximum size of a file in memory, in bytes. Larger files are sent with sendfile.
 const SMALL: u64 = 64 * 1024;
-/// Maximum number of bytes in one cache. If it would exceed this, the cache is emptied.
+/// Maximum number of bytes in one cache. If a file would exceed this number, the cache is emptied.
 const KEPT: usize = 64 << 20;
 
 /// File or directory that a path names.
@@ -172,7 +172,7 @@ impl Cache {
 
     /// Returns the file at `path`, which was chosen by the client's languages.
     pub fn find_variant(&self, path: &[u8], second: u64) -> Result<PathEntry, Fault> {
-        // The reply to a request for this very path has no `Vary`.
+        // The key is not the path, because the reply to a request for the path has no `Vary`.
         let key = [path, b"\0l"].concat();
         self.look_up(Name { key: &key, path, base: path, coding: None, varies: true }, second)
     }

@@ -15,7 +15,7 @@ use super::cache::CachedFile;
 pub enum Outcome {
     /// The whole file.
     Whole,
-    /// A part of it.
+    /// A part of the file.
     Part(ByteRange),
     /// Two or more parts in the requested order, without overlap.
     Parts(Vec<ByteRange>),

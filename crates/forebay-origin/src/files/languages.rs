@@ -1,5 +1,5 @@
-//! Variants of a file in several languages: `index.html.de` and `index.html.en` for `index.html`, as
-//! in Apache's mod_negotiation.
+//! Variants of a file in several languages: `index.html.de` and `index.html.en` for `index.html`,
+//! as in Apache's mod_negotiation.
 //!
 //! The path without a language selects the variant that the client prefers (`Accept-Language`). The
 //! file without a language in its name is a variant in the default language. The path of a variant
@@ -15,7 +15,7 @@ use forebay_wire::accept::{rank_languages, weighted};
 const REMEMBERED: usize = 10_000;
 /// Maximum length of a remembered path without variants.
 const LONGEST_MISSING: usize = 256;
-/// Maximum number of languages that are read of a request.
+/// Maximum number of languages that Forebay reads in one request.
 const READ: usize = 64;
 
 /// The languages of a route.
@@ -37,10 +37,10 @@ impl FileLanguages {
         split(path, &self.tags).is_some()
     }
 
-    /// Returns the path of the variant of `path` that the client prefers. It is `path` itself if the
-    /// file without a language is preferred. Returns `None` if `path` has no variants. `exists` looks
-    /// for a file, and `is_plain` says that there is a file without a language. `second` is the
-    /// current time.
+    /// Returns the path of the variant of `path` that the client prefers. It is `path` itself if
+    /// the file without a language is preferred. Returns `None` if `path` has no variants. `exists`
+    /// looks for a file, and `is_plain` says that there is a file without a language. `second` is
+    /// the current time.
     pub fn preferred(
         &self,
         request: &Request,

@@ -22,8 +22,8 @@ pub struct ListingReply {
     pub body: String,
 }
 
-/// Returns the listing of `directory`, which the path of the request names. The query of the request
-/// selects the order, and `Accept` selects JSON.
+/// Returns the listing of `directory`, which the path of the request names. The query of the
+/// request selects the order, and `Accept` selects JSON.
 pub fn list(directory: &File, settings: &Files, request: &Request) -> io::Result<ListingReply> {
     let query = request.query().unwrap_or_default();
     let found = Entries::read(directory, settings, &request.path, query)?;

@@ -99,7 +99,7 @@ impl Walk {
         Ok(at)
     }
 
-    /// Opens one name of a directory, or its target if it is a link.
+    /// Opens one name of a directory. If the name is a link, opens the target.
     fn part(
         &mut self,
         directory: BorrowedFd<'_>,

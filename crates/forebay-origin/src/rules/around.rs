@@ -72,7 +72,7 @@ pub fn ways_around(site: &Site, plan: &Plan) -> Vec<Around> {
 }
 
 /// Returns one path below each path of a rule that ends in `/` and has no `*`, with the route that
-/// answers it. In nginx such a path includes everything below it.
+/// answers it. In nginx, a location that ends in `/` includes everything below it.
 pub fn paths_below(site: &Site, plan: &Plan) -> Vec<Around> {
     let kept = kept_scripts(site, plan);
     let mut found = Vec::new();
@@ -180,8 +180,8 @@ impl Region {
     }
 }
 
-/// Returns the resources that the rule protects: those of its own origin, or those of later routes
-/// if the rule answers instead of them.
+/// Returns the resources that the rule protects. If the rule answers instead of later routes, these
+/// are the resources of the later routes, else those of the rule's own origin.
 fn regions(site: &Site, plan: &Plan, rule: usize) -> Vec<Region> {
     let route = &site.routes[rule];
     let origins = match instead(route) {
@@ -250,8 +250,8 @@ fn others(
     found
 }
 
-/// Returns the path of the rule for `name` and the path at the backend. Returns `None` if both are
-/// equal to `path`.
+/// Returns the path of the rule for `name` and the path at the backend. Returns `None` for files,
+/// and if both paths are equal to `path`.
 fn at_backend(
     region: &Region,
     name: &str,
@@ -310,7 +310,7 @@ fn ends<'m>(ours: &'m Matcher, theirs: &'m Matcher) -> Vec<&'m str> {
     }
 }
 
-/// Returns the route that serves `path`, unless it refuses some requests or an earlier rule
+/// Returns the route that serves `path`, unless this route refuses some requests or an earlier rule
 /// decides. A route before `rule` that takes only a part of the rule's paths is an intended
 /// exception. A route with `when` may leave the path to later routes.
 fn reached(site: &Site, kept: &[Vec<usize>], rule: usize, path: &str) -> Option<usize> {

@@ -4,9 +4,9 @@
 //! exit status after the end of output: at most 50 ms, because a script may close its output and
 //! continue.
 //!
-//! Children get the limit on open files that Forebay had at its start, with `prlimit` just after
-//! their start. A limit before the start would require `fork`, which takes 13 ms instead of 0.9 ms
-//! if Forebay uses 100 MB.
+//! Children get the limit on open files that Forebay had at its start. Forebay sets it with
+//! `prlimit` just after their start. To set it before would require `fork`, which takes 13 ms
+//! instead of 0.9 ms if Forebay uses 100 MB.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -242,7 +242,8 @@ impl cgi::Sink for Variables<'_> {
     }
 }
 
-/// A running script. If dropped early, it ends with all the processes that it started.
+/// A running script. If this value is dropped early, the script ends with all processes that it
+/// started.
 struct ScriptProcess {
     child: ScriptChild,
     stdout: ChildStdout,

@@ -1,5 +1,6 @@
 //! The process of one CGI script: a child of this process, or of the helper for processes of other
-//! users. If it is dropped early, it ends with all processes that it started.
+//! users. If a [`ScriptChild`] is dropped early, its process ends, and so do all processes that the
+//! script started.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;

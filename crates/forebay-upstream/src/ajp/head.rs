@@ -76,8 +76,8 @@ pub fn append_head_for(
     if let Some(activation) = activation {
         attributes.request_attribute(b"JK_LB_ACTIVATION", activation);
     }
-    // Name the client as the cause, because the client's fields are the usual reason. Only a
-    // misconfigured `secret` could be long enough to be another reason.
+    // Report a fault of the client, because its fields are usually the reason. Only a
+    // misconfigured `secret` could also be that long.
     attributes.finish(settings.packet_size).map_err(|error| {
         Fault::client(431, format!("the request does not fit one packet of AJP: {error}"))
     })
@@ -143,8 +143,8 @@ fn is_replaced(field: &Field) -> bool {
     )
 }
 
-/// Appends the attributes of the request: the user, the query, the cipher and version of TLS, and
-/// the ports and addresses that have no field of their own.
+/// Appends the attributes of the request: the user, the query, the cipher and version of TLS, the
+/// client's port and the server's address.
 fn append_attributes(
     attributes: &mut Attributes<'_>,
     request: &Request,

@@ -84,8 +84,8 @@ impl Session<'_> {
         }
     }
 
-    /// Sends a packet for each request of the container. The reply's time limit is suspended while
-    /// Forebay waits for the client.
+    /// Sends a packet of the body each time the container requests one. The reply's time limit is
+    /// suspended while Forebay waits for the client.
     async fn upload(
         &self,
         demand: &BodyDemand,
@@ -144,7 +144,7 @@ impl ReplyReading<'_> {
                     let part = start + range.start..start + range.end;
                     body = join(self.inbox, body, part);
                 }
-                // A flush before the head of the reply has no meaning.
+                // Before the head has arrived, there is nothing to flush.
                 Some(PacketEvent::Flush) => pump.holds_head &= !decoder.has_head(),
                 Some(PacketEvent::WantsBody(length)) if self.demand.raise(length) => {}
                 Some(PacketEvent::WantsBody(_)) => {

@@ -17,8 +17,7 @@ pub struct Packets {
     /// Bytes read from the client. Bytes from `start` on were not sent yet.
     carry: Vec<u8>,
     start: usize,
-    /// True if more than the first packet was sent. The bytes of these further packets are not
-    /// stored.
+    /// True if more than the first packet was sent. The caller stores only the first packet.
     is_past_first: bool,
 }
 
@@ -42,9 +41,9 @@ impl Packets {
         if self.left > 0 { self.append(out, self.most, body).await } else { Ok(()) }
     }
 
-    /// Appends the packet for a container's request of `requested` bytes. If the length is known,
-    /// the packet waits for that many bytes. Otherwise it has the bytes that have arrived. After
-    /// the last byte, appends the end marker.
+    /// Appends the packet for a container's request of `requested` bytes. If the body's length is
+    /// known, first waits for that many bytes. Otherwise appends the bytes that have arrived.
+    /// After the last byte, appends the end marker.
     pub async fn append_next(
         &mut self,
         out: &mut Vec<u8>,
@@ -55,8 +54,8 @@ impl Packets {
         self.append(out, requested, body).await
     }
 
-    /// Prepares to send to another container, after `body` was rewound. Skips the bytes of the
-    /// first packet, because the caller still has that packet and resends it.
+    /// Prepares to send the body to another container, after `body` was rewound. Skips the bytes
+    /// of the first packet, because the caller still has that packet and resends it.
     pub async fn rewind(&mut self, body: &mut Body) -> Result<(), Fault> {
         if !self.is_past_first {
             return Ok(());

@@ -313,7 +313,7 @@ impl RequestState {
     }
 }
 
-/// One request on a shared connection. If it is dropped early, the request is aborted.
+/// A request on a shared connection. Dropping this value before the reply's end aborts the request.
 pub struct RequestStream {
     connection: Rc<MuxConnection>,
     state: Rc<RequestState>,

@@ -19,7 +19,7 @@ pub struct Rewrite {
     own: Vec<Option<(String, bool)>>,
 }
 
-/// The part of a request that its reply depends on.
+/// The facts about a request that the rewriting of its reply needs.
 pub struct Context<'a> {
     pub rewrite: &'a Rewrite,
     /// Number of the backend that answers.

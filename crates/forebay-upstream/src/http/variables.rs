@@ -1,5 +1,5 @@
-//! The head of a request for `hosts/rack.rb`, our own program that runs Rack applications. It has the
-//! variables of the request instead of HTTP fields.
+//! The head of a request for `hosts/rack.rb`, Forebay's program that runs Rack applications. The
+//! head has the variables of the request instead of HTTP fields.
 //!
 //! If the program got HTTP fields, it would have to compute the variables from them, and would lack
 //! some facts.

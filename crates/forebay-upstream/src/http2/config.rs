@@ -5,16 +5,15 @@ use forebay_wire::http2::Config;
 use forebay_wire::http2::hpack::ListLimits;
 
 /// Size of the output buffer, in bytes.
-// Servers start with a window of 65,535 bytes. This size holds that much data and its frame heads,
-// so one write sends all of it. With a buffer of 64 KiB, the last 35 bytes of the data needed a
+// Servers start with a window of 65,535 bytes. The buffer holds this data and its frame heads, so
+// one write sends all of it. With a buffer of 64 KiB, the last 35 bytes of the data would need a
 // separate DATA frame. Tomcat counts such frames against a connection and answers them with window
 // updates.
 const OUTPUT: usize = 128 * 1024;
 
-/// Maximum that the windows of all streams together may have in addition to 1 MB for each stream.
-/// Data in transit to a client does not count.
-// One large reply may then use as much memory as the kernel's buffer of a socket. With this limit,
-// Tomcat waits for windows less often and uses 0.83 of the CPU time.
+/// Bytes that the receive windows of all streams may have together, in addition to 1 MB for each
+/// stream.
+// With this limit, Tomcat waits for windows less often and uses 0.83 of the CPU time.
 const SHARED_WINDOW_LIMIT: u32 = 16 * 1024 * 1024;
 
 /// Largest window that the protocol allows.

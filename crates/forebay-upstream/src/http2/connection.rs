@@ -1,9 +1,9 @@
 //! State that the streams of one connection share.
 //!
-//! Streams write into the output of the codec, and the connection's task sends it. Received data
-//! waits in the stream's state. When the request takes the data, the stream's window opens again.
-//! The window of the connection has the largest possible size, so that a stream with unread data
-//! does not delay other streams.
+//! Streams write frames into the codec's output buffer, and the connection's task sends them.
+//! Received data waits in its `StreamState`. When the request takes the data, the stream's window
+//! opens again. The window of the connection has the largest possible size, so that a stream with
+//! unread data does not delay other streams.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -93,8 +93,8 @@ pub(super) enum StreamEnd {
     Whole,
     /// The backend or the codec reset the stream.
     Reset(Cause),
-    /// The backend kept the stream's window closed for too long, or accepted no bytes of the
-    /// connection within the time limit.
+    /// The backend kept the stream's window closed for too long, or the socket accepted no bytes
+    /// within the time limit.
     Stalled,
     /// The backend sent too many interim replies.
     Interim,
@@ -175,7 +175,7 @@ impl Http2Connection {
         })
     }
 
-    /// Returns the current time in the codec's form.
+    /// Returns the current time for the codec.
     pub fn now() -> Instant {
         // tokio's clock is used, because tests can pause it.
         tokio::time::Instant::now().into_std()
@@ -186,8 +186,8 @@ impl Http2Connection {
         &self.name
     }
 
-    /// Returns `:scheme`, which is `https` only if the connection uses TLS: Tomcat compares the
-    /// two.
+    /// Returns `:scheme`, which is `https` only if the connection uses TLS, because Tomcat compares
+    /// the scheme with the connection.
     pub fn scheme(&self) -> &'static [u8] {
         if self.is_https { b"https" } else { b"http" }
     }
@@ -213,8 +213,8 @@ impl Http2Connection {
         self.wake();
     }
 
-    /// Checks with a system call if the backend has closed the connection. Only for an idle
-    /// connection, whose task may not have noticed the close yet.
+    /// If the connection is idle, checks with a system call if the backend has closed it. The
+    /// connection's task may not have noticed the close yet.
     pub async fn look(&self) {
         if !self.is_idle() || self.is_broken.get() {
             return;
@@ -245,7 +245,7 @@ impl Http2Connection {
         self.is_settled.get()
     }
 
-    /// Returns true if no request is running or reserved.
+    /// Returns true if no stream is open or reserved.
     pub fn is_idle(&self) -> bool {
         self.reserved.get() == 0 && self.streams.is_empty()
     }
@@ -289,7 +289,7 @@ impl Http2Connection {
         self.capacity_changed.notify_one();
     }
 
-    /// Lets the next stream that waits to send fill the output, unless another stream is doing so.
+    /// Lets the next stream that waits to send fill the output, unless a stream is filling it now.
     pub fn give_turn(&self) {
         self.streams.give_turn(&self.codec);
     }
@@ -307,7 +307,8 @@ impl Http2Connection {
         }
     }
 
-    /// Sends a PING if nothing was read since `since`, when a request began to wait for its reply.
+    /// Sends a PING if nothing was read since `since`, the time at which a request began to wait
+    /// for its reply.
     pub fn doubt(&self, since: Ticks) {
         if self.heard.get() > since || self.doubted.get().is_some() {
             return;
@@ -377,8 +378,8 @@ impl Http2Connection {
                 self.is_settled.set(true);
                 self.settled.notify_waiters();
             }
-            // Only servers get these events. An exception is GOAWAY, which the codec handles
-            // itself.
+            // The codec itself handles a GOAWAY without an error. Only servers get the other
+            // events.
             Event::Goaway { .. } | Event::Unacceptable { .. } | Event::Refused { .. } => {}
         }
     }

@@ -43,7 +43,7 @@ pub struct Http2Pool {
     idle_time: Duration,
 }
 
-/// Pools that the routes of one thread share, by backend name and idle time.
+/// Pools that the routes of one thread share, by backend address and idle time.
 #[derive(Default)]
 pub struct Http2Pools(RefCell<HashMap<(String, Duration), Rc<Http2Pool>>>);
 

@@ -249,7 +249,7 @@ async fn send_body(stream: &Stream, request: &Request, body: &mut Body) -> Resul
         || announced_trailers(request).next().is_some() || !body.trailers_so_far().is_empty();
     let left = match body.framing() {
         // The last DATA frame should end the stream, because Tomcat counts small frames that do
-        // not. An empty body that was buffered has no DATA frame that could end the stream.
+        // not end it. An empty body has no DATA frame that could end the stream.
         RequestFraming::Length(length @ 1..) if !has_trailers() => Some(length),
         _ => None,
     };

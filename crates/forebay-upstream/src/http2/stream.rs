@@ -192,7 +192,7 @@ impl Stream {
     }
 
     /// Waits until a part of the reply has arrived, for at most the reply timeout of `backend`. The
-    /// limit is suspended while Forebay waits for the client.
+    /// limit is suspended while Forebay waits for the client's body.
     pub async fn wait(&self, backend: &Backend) -> Result<(), Fault> {
         let deadlines = &self.connection.thread.deadlines;
         let (since, limit) = (deadlines.now(), backend.reply_timeout());

@@ -2,22 +2,22 @@
 //!
 //! If no connection can be opened, the request goes to the next backend, and to each backend at
 //! most once. A request that a backend may have processed is resent only under three conditions:
-//! its method is idempotent, no byte of a reply has arrived, and its body is still in the first
-//! buffer. Forebay resends such a request at most twice: over a new connection if a kept connection
-//! died, and to another backend. After a timeout, it does not resend the request.
+//! its method is idempotent, no byte of a reply has arrived, and Forebay still has all bytes of the
+//! body that it read. Forebay resends such a request at most twice: over a new connection if a kept
+//! connection died, and to another backend. After a timeout, it does not resend the request.
 //!
 //! With `retry`, a reply with a chosen status is dropped, and the request goes to another backend
 //! (`ReplyHead::make_way`). The budget of the group limits such retries (`group/budget.rs`).
 //!
 //! A request that crashed its process is not resent. A crash is any exit code but 0, and any signal
 //! but SIGTERM, unless the supervisor ended the process. The connection breaks before Forebay knows
-//! the exit code, so it waits a moment for the report (`Life::has_crashed`).
+//! the exit code, so Forebay waits a moment for this code (`Life::has_crashed`).
 //!
 //! A request that may not be resent uses a kept connection only if the backend is known to keep
 //! connections open: after one connection was used twice, or was still open a second after its
 //! reply. Otherwise the request takes a connection that has been idle for 0.2 s, or a new one.
 //! Forebay remembers for ten minutes that a backend closed a connection without notice. Without
-//! this rule, the first POST to a backend that closes after each reply would fail.
+//! these rules, the first POST to a backend that closes after each reply would fail.
 
 use std::time::Duration;
 
@@ -34,7 +34,8 @@ pub enum BodyAtHand {
     Streamed,
 }
 
-/// Number of times that backends may leave one request unprocessed. The pauses add up to 0.25 s.
+/// Number of times that backends may leave one request unprocessed. The pauses before the next
+/// attempts add up to 0.25 s.
 const MOST_UNPROCESSED: u32 = 7;
 
 /// State of the attempts at one request.
@@ -67,7 +68,7 @@ impl Attempts {
             self.last = Some(fault);
             return Ok(());
         }
-        // The caller may know further backends, but must not resend the request either.
+        // If the request was resent once, the caller must not resend it to a further backend.
         Err(if self.is_resent { fault.retry(Retry::No) } else { fault })
     }
 

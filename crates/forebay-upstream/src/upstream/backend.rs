@@ -233,7 +233,7 @@ impl Backend {
     /// Returns an idle connection. Opens a new one if there is none, or if `fresh` is set.
     pub async fn connect(&self, fresh: bool) -> Result<BackendConnection, Fault> {
         self.leave_former_addresses();
-        // Most requests end here, without the future of a new connection.
+        // Most requests find an idle connection here, and create no future that opens one.
         if !fresh && let Some((socket, permit, _)) = self.idle.take() {
             return Ok(self.reused(socket, permit));
         }
@@ -271,9 +271,9 @@ impl Backend {
     /// Acquires the right to open a shared connection, within the connect timeout. A thread's first
     /// connection is always allowed.
     pub async fn acquire_shared_permit(&self, is_first: bool) -> Result<ConnectionRight, Fault> {
+        let Some(permits) = &self.permits else { return Ok(ConnectionRight(None)) };
         // Without a first connection, the thread could not reach the backend. So `max_connections`
         // does not apply to this connection.
-        let Some(permits) = &self.permits else { return Ok(ConnectionRight(None)) };
         if is_first {
             return Ok(ConnectionRight(permits.try_acquire()));
         }
@@ -504,7 +504,7 @@ impl Backend {
         socket.readable().await.map_err(|error| self.not_read(&error))
     }
 
-    /// Reads more of a reply into `inbox`. Returns 0 at its end.
+    /// Reads more of a reply into `inbox`. Returns 0 at the end of the connection.
     pub async fn read(&self, socket: &Socket, inbox: &mut Vec<u8>) -> Result<usize, Fault> {
         socket.limit_read(self.reply_timeout);
         let _waiting = Waiting(socket);
@@ -551,7 +551,7 @@ impl Backend {
         Fault::backend(502, message)
     }
 
-    /// Returns the fault of a connection that ended before its reply.
+    /// Returns the fault of a connection that ended before the end of its reply.
     pub fn cut_off(&self, any_reply: bool) -> Fault {
         let retry = if any_reply { Retry::No } else { Retry::IfReused };
         Fault::backend(502, format!("{} closed the connection before its reply ended", self.name))
@@ -559,7 +559,8 @@ impl Backend {
     }
 }
 
-/// Ends a read's time limit when dropped, so that a later wait for the client has no limit.
+/// Ends a read's time limit when dropped, so that it does not apply while Forebay waits for the
+/// client.
 struct Waiting<'a>(&'a Socket);
 
 impl Drop for Waiting<'_> {

@@ -5,14 +5,14 @@ use std::pin::Pin;
 use forebay_net::fault::Fault;
 
 /// Sends and reads until the reply has ended. Returns the result of reading if everything was sent
-/// before the reply ended. A complete reply counts as success, even if sending failed. If both
-/// fail, returns the send error.
+/// before the reply ended. Returns `None` if the reply is complete but sending failed or has not
+/// ended. If both fail, returns the send error.
 pub async fn send_and_read<T>(
     mut upload: Pin<&mut impl Future<Output = Result<(), Fault>>>,
     mut download: Pin<&mut impl Future<Output = Result<T, Fault>>>,
 ) -> Result<Option<T>, Fault> {
     // Send and read at the same time. An application may answer before it has read everything. It
-    // may also stop reading until its output is read, or never read.
+    // may stop reading until Forebay reads its output, or read nothing at all.
     tokio::select! {
         biased;
         sent = &mut upload => match (sent, download.await) {

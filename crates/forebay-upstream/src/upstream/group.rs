@@ -5,8 +5,8 @@
 //! Each thread keeps a computed round of smooth weighted round robin for the backends that are up.
 //! A selection then costs one `fetch_add`. A group has up to 64 backends, one bit each.
 //!
-//! As in nginx, one failure in 10 s excludes a backend for 10 s, then one request tries it. Unlike
-//! in nginx, if all backends are excluded, a request tries all of them.
+//! By default, as in nginx, one failure in 10 s excludes a backend for 10 s, then one request tries
+//! it. Unlike in nginx, if all backends are excluded, a request tries all of them.
 //!
 //! `distance` and `redirect` work as in mod_jk. If the backend of a session is excluded, the
 //! backend in its `redirect` takes over. Other requests go to the nearest backends that are up.
@@ -82,7 +82,7 @@ struct Record {
     failed_at: AtomicU64,
     /// Time from which an excluded backend may be tried again, in ms since the start.
     retry_at: AtomicU64,
-    /// Time at which the backend came back, in ms since the start. 0: it was never down.
+    /// Time at which the backend came back, in ms since the start; 0 if it was never down.
     back_at: AtomicU64,
     reply_time: ReplyTime,
 }
@@ -96,9 +96,9 @@ impl Group {
         Self::with(balancing, Instant::now(), |_| (Arc::default(), false))
     }
 
-    /// Creates a group that replaces `before`. `index_before` returns a backend's earlier number. A
-    /// backend with an earlier number keeps its record. With `keeps_health`, it also keeps the
-    /// result of its health checks.
+    /// Creates a group that replaces `before`. `index_before` returns the number that a backend had
+    /// in `before`. Such a backend keeps its record. With `keeps_health`, the backend also keeps
+    /// the result of its health checks.
     pub fn after(
         before: &Self,
         balancing: &Balancing,
@@ -173,7 +173,7 @@ impl Group {
     /// else a backend in the nearest tier, else the standby. If none is up, returns one that is
     /// down.
     ///
-    /// If the hash of a key is given, it alone selects the backend within a tier.
+    /// `key` is a hash. If given, the hash alone selects the backend within a tier.
     pub fn pick(
         &self,
         (wanted, key): (Option<usize>, Option<u64>),
@@ -221,7 +221,7 @@ impl Group {
     /// balance method.
     fn next_for(&self, key: Option<u64>, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
         let Some(key) = key else { return self.next(set, tried, turns) };
-        // While its weight grows, a backend takes over one key after the other.
+        // During its slow start, a backend takes over its keys one after another.
         let ramp = self.ramp();
         let score_of = |index: usize| {
             let member = &self.members[index];
@@ -326,8 +326,8 @@ impl Group {
         bits(set).find(|&index| self.may_try(index, now))
     }
 
-    /// Returns true if this request should try an excluded backend again. In each `recover_time`, only
-    /// one request of all threads gets true.
+    /// Returns true if this request should try an excluded backend again. In each `recover_time`,
+    /// only one request of all threads gets true.
     fn may_try(&self, index: usize, now: &Now) -> bool {
         let member = &self.members[index];
         let at = member.record.retry_at.load(Ordering::Relaxed);
@@ -375,7 +375,8 @@ pub fn bit(index: usize) -> Set {
     1 << index
 }
 
-/// Returns the tiers of active backends: by backup, then by distance.
+/// Returns the tiers of active backends: first those that are not backups, by distance, then the
+/// backups, by distance.
 fn tiers(to: &[Rank]) -> Vec<Set> {
     let mut tiers = BTreeMap::<_, Set>::new();
     let active =

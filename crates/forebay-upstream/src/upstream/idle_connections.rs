@@ -48,8 +48,8 @@ struct Nudges {
 #[derive(Default)]
 pub struct IdlePools(RefCell<HashMap<PoolKey, Rc<IdleConnections>>>);
 
-/// Name of the backend, number of idle connections, idle time, and true if the backend closes
-/// connections without notice.
+/// Name of the backend, maximum number of idle connections, idle time, and true if the backend
+/// closes connections without notice.
 type PoolKey = (String, Option<usize>, Duration, bool);
 
 /// A request in the queue for a connection.
@@ -90,7 +90,7 @@ impl IdleConnections {
         }
     }
 
-    /// Creates an empty pool and the task that prunes it while it is in use.
+    /// Creates an empty pool, and the task that prunes the pool while it is in use.
     fn new(thread: &Rc<Thread>, how: &IdleOptions<'_>) -> Rc<Self> {
         let joined = how.permits.map(|permits| permits.join());
         let (holder, nudges) = joined.unzip();
@@ -122,8 +122,8 @@ impl IdleConnections {
         Some((socket, permit, is_settled))
     }
 
-    /// Takes a connection that has been idle for a while, if connections to the backend are not
-    /// limited.
+    /// Takes a connection that has been idle for a while. Only for backends without a limit of
+    /// connections.
     pub fn take_settled(&self) -> Option<(Socket, Option<ConnectionPermit>)> {
         self.pool.take_settled(&self.deadlines)
     }

@@ -2,11 +2,12 @@
 //! request, opens another, or waits.
 //!
 //! Requests that find no stream wait in a queue, in order of arrival. Only the first request in the
-//! queue looks for a stream. When it has found one or starts to open a connection, it leaves the
-//! queue, so that the next request can look. Only one request at a time opens a connection.
+//! queue looks for a stream. When this request has found a stream or starts to open a connection,
+//! it leaves the queue, and the next request can look. Only one request at a time opens a
+//! connection.
 //!
 //! With `max_connections`, a thread may always open its first connection, because its requests
-//! cannot use those of other threads. Envoy's limit has the same exception.
+//! cannot use other threads' connections. Envoy's limit has the same exception.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -52,8 +53,8 @@ const MOST_REFUSING: usize = 2;
 
 /// The connections of one thread to one backend.
 pub struct Multiplexed<C> {
-    /// Open connections. Tasks and streams own them, so that a connection closes as soon as it has
-    /// ended.
+    /// Open connections. Only their tasks and streams own them, so a connection closes when both
+    /// have ended.
     open: RefCell<Vec<Weak<C>>>,
     /// Lock that the first request in the queue holds.
     queue: tokio::sync::Mutex<()>,
@@ -86,7 +87,7 @@ impl<C: SharedConnection> Multiplexed<C> {
         &self.capacity_changed
     }
 
-    /// Returns the connections that take requests.
+    /// Returns the open connections.
     pub fn connections(&self) -> Vec<Rc<C>> {
         self.open.borrow().iter().filter_map(Weak::upgrade).collect()
     }
@@ -180,7 +181,7 @@ impl<C: SharedConnection> Multiplexed<C> {
     }
 
     /// Returns the result of `find` when it succeeds. Returns `None` when the thread loses its last
-    /// connection or gets its first one: `max_connections` permits a thread's first connection.
+    /// connection or gets its first one, because `max_connections` does not limit a first one.
     async fn find_later<T>(&self, find: impl Fn() -> Option<T>, is_alone: bool) -> Option<T> {
         loop {
             self.capacity_changed.notified().await;

@@ -185,7 +185,7 @@ struct Known {
 }
 
 impl Names {
-    /// Creates an empty set. `servers` are the DNS servers. If it is empty, the system's DNS
+    /// Creates an empty set. `servers` are the DNS servers. If `servers` is empty, the system's DNS
     /// servers are used.
     pub fn new(servers: &[SocketAddr], errors: &ErrorLog) -> Arc<Self> {
         Arc::new(Self {
@@ -234,7 +234,7 @@ impl Names {
             None => self.start()?,
         };
         let name = Arc::new(Name::new(host, port.parse().unwrap_or_default()));
-        // The thread receives as long as the sender exists.
+        // The send succeeds, because the thread receives as long as a sender exists.
         let _ = wanted.send(name.clone());
         known.wanted = Some(wanted);
         known.names.insert(text.clone(), Arc::downgrade(&name));
@@ -339,8 +339,8 @@ impl Lookup {
         };
         let dns = builder.and_then(|mut builder| {
             let options = builder.options_mut();
-            // Forebay itself keeps each answer for its time to live. A second cache would only delay
-            // changes.
+            // Forebay itself keeps each answer for its time to live. A second cache would only
+            // delay changes.
             options.cache_size = 0;
             options.timeout = Duration::from_secs(2);
             builder.build().ok()

@@ -21,8 +21,8 @@ pub struct Opened<'a> {
 
 impl Upstream {
     /// Opens a connection to the backend that the group selects, and writes `greeting`. Tries every
-    /// other backend if this fails, because no byte of the client was sent yet. If the hash of a
-    /// key is given, it selects the backend.
+    /// other backend if this fails, because no byte of the client was sent yet. `key` is a hash
+    /// that, if given, selects the backend.
     pub(crate) async fn open(
         &self,
         key: Option<u64>,
@@ -53,8 +53,8 @@ impl Upstream {
 }
 
 impl Upstream {
-    /// Opens a UDP socket to the backend that the group selects. Returns it with the backend's
-    /// number.
+    /// Opens a UDP socket to the backend that the group selects. Also returns the backend's number,
+    /// and a guard that counts the client as active.
     pub(crate) async fn open_datagrams(
         &self,
         key: Option<u64>,

@@ -7,7 +7,7 @@
 //!
 //! Forebay cannot see if a process has accepted a connection. A new connection is overdue after
 //! four times the usual wait for the first byte of a reply, and at least 5 ms. Forebay then closes
-//! another connection without a request, at most one for each new one.
+//! a connection that has no request, at most one for each new connection.
 //!
 //! Forebay learns the usual wait from kept connections while new ones wait, and from every new
 //! connection. If another connection was closed for a new one, the wait counts from that close.
@@ -150,8 +150,8 @@ impl PendingConnections {
         self.usual.store(usual, Ordering::Relaxed);
     }
 
-    /// Asks holders for an idle connection if new connections have become overdue. Returns the time
-    /// for the next call, if other connections may become overdue.
+    /// Asks the holders to close an idle connection if new connections have become overdue. Returns
+    /// the time for the next call, if other connections may become overdue.
     fn ask_holders(&self) -> Option<Instant> {
         let mut state = self.state();
         let (now, patience) = (Instant::now(), self.patience());
@@ -169,8 +169,8 @@ impl PendingConnections {
         if asks {
             holders.retain(|holder| holder.send(()).is_ok());
         }
-        // Store this while the lock is held, so that a thread that opens a connection later sees
-        // that no thread runs `watch`.
+        // Store this while the lock is held. A thread that opens a connection later then sees if
+        // another thread runs `watch`.
         self.is_watched.store(next.is_some(), Ordering::Relaxed);
         next.map(|(_, due)| due)
     }
@@ -180,8 +180,8 @@ impl PendingConnections {
     }
 }
 
-/// Asks holders each time a connection becomes overdue, until they were asked for all waiting
-/// connections.
+/// Asks the holders to close a connection each time a new one becomes overdue. Ends when it has
+/// asked for all waiting connections.
 async fn watch(watch: Watch) {
     tokio::time::sleep(LEAST_PATIENCE).await;
     while let Some(next) = watch.0.ask_holders() {
@@ -200,8 +200,8 @@ impl Wait {
 }
 
 impl PendingConnection {
-    /// Removes the connection from the list. Returns the time that it has waited. If another
-    /// connection was closed for it, this time starts at that close.
+    /// Removes the connection from the list. Returns the time that the connection has waited. If
+    /// another connection was closed for this one, the time starts at that close.
     fn leave(&self) -> Duration {
         let mut state = self.all.state();
         if let Some(since) = take(&mut state.waiting, self.number) {

@@ -137,8 +137,8 @@ impl ConnectionPermit {
         !state.waiters.is_empty()
     }
 
-    /// Returns true if a request still waits. The caller must then close the connection: when it
-    /// drops this permit, that request gets it.
+    /// Returns true if a request still waits. The caller must then close the connection and drop
+    /// this permit, which goes to that request.
     pub fn bequeath(&self) -> bool {
         let heir = self.permits.state().next_waiter();
         let has_heir = heir.is_some();

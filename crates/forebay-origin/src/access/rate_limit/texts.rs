@@ -1,4 +1,4 @@
-//! The texts of a request whose counters a rate limit uses.
+//! Finds the texts under which a rate limit counts a request.
 //!
 //! Usually a request has one text. If it has a parameter, cookie or field more than once, or in
 //! several spellings, it has a text for each value: Forebay does not know the application's choice.
@@ -17,8 +17,8 @@ use crate::named::NamedValue;
 /// those of other clients.
 const MOST_TEXTS: usize = 8;
 
-/// The text of all requests with more than [`MOST_TEXTS`] texts. If the key contains the client, its
-/// network follows.
+/// The text of all requests with more than [`MOST_TEXTS`] texts. If the key contains the client,
+/// the client's network follows.
 const TOO_MANY: &[u8] = b"\0too many values";
 
 /// A part of the key of a rate limit.
@@ -123,14 +123,14 @@ impl Texts<'_> {
         self.texts = longer.into_iter().flatten().collect();
     }
 
-    /// Appends the values of a table for all texts that it looks up.
+    /// Looks up texts of the request in a table, and appends the values.
     fn append_mapped(&mut self, map: &ValueMap) {
         let part_of = |part: &TemplatePart| KeyPart::of_text(part);
         let from: Vec<_> = map.from.parts().iter().map(part_of).collect();
         let looked_up = self.beside(true, &from);
         if looked_up.len() > MOST_TEXTS {
-            // The application may read a value that was not looked up, so the values of the table do
-            // not matter: this request counts as one with too many texts.
+            // The application may read a value that was not looked up, so the values of the table
+            // do not matter. The request counts as one with too many texts.
             return self.append_each(&looked_up);
         }
         let mut templates: Vec<&Template> = Vec::new();
@@ -178,7 +178,8 @@ fn network_of(client: Option<IpAddr>) -> Vec<u8> {
     network[..length].to_vec()
 }
 
-/// Returns the bytes of an IPv4 address, or of the /64 network of an IPv6 address, and their number.
+/// Returns the bytes of an IPv4 address, or of the /64 network of an IPv6 address, and their
+/// number.
 pub fn network(client: IpAddr) -> ([u8; 8], usize) {
     let mut network = [0; 8];
     match client.to_canonical() {

@@ -79,7 +79,7 @@ fn hash(key: u64) -> [u8; 16] {
     [half(key + 1), half(!key)].concat().try_into().expect("two halves of 8 bytes")
 }
 
-/// Popularities by Zipf's law, and a share of requests for keys that come only once.
+/// Popularities by Zipf's law, and the share of requests for keys that are requested only once.
 #[derive(Clone, Copy, Debug)]
 struct Popularity {
     keys: usize,
@@ -111,7 +111,7 @@ impl Requests {
         (self.seed >> 33) as f64 / (1_u64 << 31) as f64
     }
 
-    /// Returns a key, and true if it comes only once.
+    /// Returns a key, and true if this key is requested only once.
     fn next(&mut self) -> (u64, bool) {
         if self.fraction() < self.popularity.scans {
             self.next_scanned += 1;
@@ -122,7 +122,7 @@ impl Requests {
     }
 }
 
-/// Results of LRU, of the list without admission, and of the disk.
+/// Results of LRU, of CLOCK without admission, and of the disk store.
 #[derive(Debug)]
 struct Results {
     /// Hits in percent of the requests for popular keys, after the first half of the requests.

@@ -53,8 +53,8 @@ pub struct TemporaryFile {
 }
 
 impl UnlockedDirectory {
-    /// Opens or creates the directory. Refuses a directory that belongs to another user or contains
-    /// files of another program.
+    /// Opens or creates the directory. Refuses a directory of another user, and a directory that
+    /// contains files, but not the marker.
     pub fn open(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         match mkdirat(CWD, path, PRIVATE) {
@@ -111,7 +111,7 @@ impl Directory {
         let part = |number: usize| open_or_create(&root, &format!("{number:02x}"));
         let parts = (0..PARTS).map(part).collect::<io::Result<_>>()?;
         let temporary = open_or_create(&root, TEMPORARY)?;
-        // Files from before a crash have no entry.
+        // Files that a crash has left here belong to no entry.
         for name in names(&temporary)? {
             let _ = unlinkat(&temporary, &*name, AtFlags::empty());
         }
@@ -235,7 +235,7 @@ pub fn examine(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Returns true if the directory is empty or has the marker.
+/// Returns true if the directory has the marker, or is empty except for `lost+found`.
 fn is_ours(root: &OwnedFd) -> io::Result<bool> {
     let names = names(root)?;
     let is_marker = |name: &std::ffi::CString| name.as_bytes() == MARKER.as_bytes();
@@ -280,7 +280,7 @@ fn parse_name(text: &[u8]) -> Option<EntryName> {
     let (key, variant) = text.split_once('-')?;
     let key = u128::from_str_radix(key, 16).ok()?.to_be_bytes();
     let name = EntryName { key, variant: u64::from_str_radix(variant, 16).ok()? };
-    // Only one spelling names an entry.
+    // Refuse other spellings of the hashes, such as those with upper-case digits.
     (file_name(&name) == text).then_some(name)
 }
 

@@ -1,7 +1,7 @@
 //! Memory of recent requests, so that only replies that are requested again go to disk.
 //!
-//! Most URLs of a site are requested only once in a long time. Such a reply would displace others
-//! from the disk, and would cost a write for no hit.
+//! Most URLs of a site are requested only once in a long time. The reply for such a URL would
+//! displace others from the disk, and would cost a write for no hit.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

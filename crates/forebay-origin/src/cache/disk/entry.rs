@@ -18,7 +18,7 @@ use forebay_wire::caching::{CacheControl, Freshness};
 use super::super::checksum::{Checker, Checksum};
 use super::super::vary::Variant;
 
-/// Length of the preamble, at which the body begins.
+/// Length of the preamble in bytes. The body follows it.
 pub const PREAMBLE: usize = 64;
 /// Maximum length of a head. The limits on reply heads are smaller.
 pub const MOST_HEAD: u64 = 1 << 20;
@@ -69,7 +69,7 @@ impl Preamble {
         self.sum_with(head) == self.head_sum
     }
 
-    /// Returns the bytes of the file.
+    /// Returns the preamble as it is in the file.
     pub fn encode(&self) -> [u8; PREAMBLE] {
         let mut bytes = [0; PREAMBLE];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -110,7 +110,7 @@ impl Preamble {
     }
 }
 
-/// All of a stored reply but its body.
+/// A stored reply without its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryHead {
     /// Key of the resource.
@@ -132,7 +132,7 @@ pub struct EntryHead {
 }
 
 impl EntryHead {
-    /// Returns the bytes of the file.
+    /// Returns the head as it is in the file.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + self.key.len() + self.url.len() + self.lines.len());
         out.extend_from_slice(&self.status.to_le_bytes());

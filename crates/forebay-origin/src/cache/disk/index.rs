@@ -74,7 +74,7 @@ pub fn blocks(bytes: u64) -> u32 {
 }
 
 impl Index {
-    /// Creates a list for files of at most this many bytes.
+    /// Creates a list for files that together have at most this many bytes.
     pub fn new(capacity: u64) -> Self {
         Self { capacity: capacity / BLOCK, ..Self::default() }
     }
@@ -100,8 +100,9 @@ impl Index {
         found
     }
 
-    /// Returns a number that grows by 4 while the hand completes a circle. Replies that the memory
-    /// serves are marked as used once in each epoch. Otherwise the hand would remove them.
+    /// Returns a number that grows by 4 while the hand completes a circle. If the memory serves a
+    /// reply, the disk marks the entry of the reply as used, once for each value of this number. So
+    /// the hand spares the entry.
     pub fn epoch(&self) -> u32 {
         let quarter = (self.hand * 4).checked_div(self.slots.len()).unwrap_or(0);
         let quarter = u32::try_from(quarter).unwrap_or(0);
@@ -113,7 +114,7 @@ impl Index {
         self.find(name).map(|at| self.slots[at as usize].facts)
     }
 
-    /// Records that a request has used an entry, and what its file has shown.
+    /// Records that a request has used an entry. `change` stores facts that its file has shown.
     pub fn update(&mut self, name: &EntryName, change: impl FnOnce(&mut EntryFacts)) {
         if let Some(at) = self.find(name) {
             let slot = &mut self.slots[at as usize];

@@ -17,7 +17,7 @@ use super::{Disk, DiskPhase, DiskShared};
 impl Disk {
     /// Purges entries, also those that the index does not list yet. Returns their number, without
     /// those that `counted` contains. The changes are on disk when the function returns, so a power
-    /// failure does not undo them.
+    /// failure does not undo them. While another process has the directory, only notes the purge.
     pub fn purge(&self, purge: &Purge, counted: &HashSet<EntryName>) -> usize {
         let mut state = self.shared.lock();
         if state.phase == DiskPhase::Waiting {

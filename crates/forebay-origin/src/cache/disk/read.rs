@@ -167,7 +167,7 @@ impl DiskShared {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut state = self.lock();
-                // A new reply may have got this name after the read. Its entry stays.
+                // If a new reply has got this name since the read, its entry stays.
                 if directory.length(name).is_none() {
                     state.index.remove(name);
                 }
@@ -217,7 +217,7 @@ impl DiskShared {
         Ok(EntryFile::Entry(Box::new(stored), facts))
     }
 
-    /// Returns the content of a file; `None` if a checksum is wrong.
+    /// Returns the content of a file; `None` if the file is too short or a checksum is wrong.
     fn content(
         &self,
         file: File,
@@ -296,7 +296,7 @@ fn is_of_other_kind(error: i32) -> bool {
     [Errno::LOOP, Errno::NXIO, Errno::ISDIR].map(Errno::raw_os_error).contains(&error)
 }
 
-/// Reads the head of an entry; `None` if its checksum is wrong.
+/// Reads the head of an entry; `None` if the file is too short or the head's checksum is wrong.
 pub fn read_head(file: &File, preamble: &Preamble) -> io::Result<Option<EntryHead>> {
     let mut head = vec![0; usize::try_from(preamble.head).unwrap_or(usize::MAX)];
     if !is_whole(file.read_exact_at(&mut head, PREAMBLE as u64 + preamble.body))? {

@@ -210,7 +210,7 @@ fn large_files_wait_for_their_check_and_a_checked_one_does_not() {
     });
 }
 
-/// Returns a reply with `Vary: NAME`, as an old or a new request with `NAME: 1` has got it.
+/// Returns the reply to a request with `NAME: 1`, with `Vary: NAME` and this age.
 fn varying(url: &str, name: &str, initial_age: u64) -> Arc<Stored> {
     let head = EntryHead {
         key: Vec::new(),
@@ -287,7 +287,7 @@ fn planted_files_are_not_followed() {
     fs::hard_link(&secret, file_of("/hard")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, file_of("/fifo"), rustix::fs::Mode::RUSR).unwrap();
     let disk = place.open();
-    // Plant more files after the index was loaded.
+    // Add the files to the index, as if they were planted after the index was loaded.
     for url in ["/link", "/dir", "/text", "/fifo", "/hard"] {
         let name = EntryName { key: key_hash(url.as_bytes()), variant: 0 };
         disk.shared.lock().index.insert(name, EntryFacts::default());

@@ -18,8 +18,8 @@ pub fn url_hash(url: &[u8]) -> u32 {
     u32::from_le_bytes([a, b, c, d]).max(1)
 }
 
-/// Returns a number that changes if the file or its content changes. A program cannot set the time
-/// of the last change of an inode (`ctime`).
+/// Returns a number that changes if the file or its content changes. The last argument is the
+/// file's `ctime`, which no program can set.
 pub fn identity(inode: u64, length: u64, (seconds, nanoseconds): (i64, i64)) -> u64 {
     let numbers = [inode, length, seconds.cast_unsigned(), nanoseconds.cast_unsigned()];
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -67,7 +67,7 @@ impl DiskShared {
     }
 
     /// Reserves space for an entry, and removes the entries that it displaces. Returns false if the
-    /// entry is not to be written.
+    /// entry was removed in the meantime, or is too large.
     pub(super) fn reserve(&self, directory: &Directory, job: u64, blocks: u32) -> bool {
         let mut state = self.lock();
         if !state.writing.contains_key(&job) {

@@ -57,8 +57,8 @@ pub fn score(identity: u64, weight: u64, key: u64) -> f64 {
     weight as f64 / -share.ln()
 }
 
-/// Returns a number in which each bit of `number` affects each bit (SplitMix64: Steele, Lea and Flood,
-/// "Fast Splittable Pseudorandom Number Generators", 2014).
+/// Returns a number whose bits each depend on all bits of `number` (SplitMix64: Steele, Lea and
+/// Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
 pub fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

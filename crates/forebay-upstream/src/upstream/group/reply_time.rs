@@ -2,9 +2,9 @@
 //!
 //! This is "peak EWMA" of Finagle (`PeakEwma.scala`), which the linkerd proxy uses as well
 //! (`peak_ewma.rs` of the crate tower). A slower reply replaces the mean at once. A faster reply
-//! changes it to `mean * w + time * (1 - w)` with `w = exp(-age / 10 s)`. Without replies, the mean
-//! falls by `w`, so that a slow backend is tried again. A request goes to the backend with the
-//! lowest `mean * (open requests + 1) / weight`.
+//! changes it to `mean * w + time * (1 - w)` with `w = exp(-age / 10 s)`. `age` is the time since
+//! the last reply. Without replies, the mean falls to `mean * w`, so that a slow backend is tried
+//! again. A request goes to the backend with the lowest `mean * (open requests + 1) / weight`.
 
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
@@ -66,7 +66,7 @@ impl Group {
     /// Records a reply to a request that was sent at `begun`.
     pub fn record_time(&self, index: usize, begun: NonZeroU32) {
         let now = self.micros();
-        // The counter starts again after 71 minutes.
+        // The counter of 32 bits overflows every 71 minutes.
         let taken = (now as u64 as u32 | 1).wrapping_sub(begun.get());
         self.members[index].record.reply_time.record(now, f64::from(taken));
     }

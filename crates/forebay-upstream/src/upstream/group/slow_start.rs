@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::balancing::mix;
 use super::{Group, Member, Set, bit, bits, millis};
 
-/// Full share of the weight.
+/// The whole weight, in thousandths.
 pub const FULL: u64 = 1000;
 
 /// The time of a slow start, and the backends in it.
@@ -78,8 +78,8 @@ impl Group {
         (passed.min(ramp.time).saturating_mul(FULL) / ramp.time).max(1)
     }
 
-    /// Returns backends that this request should not use, so that each gets only its part of the
-    /// weight. `random` differs for each request.
+    /// Returns the backends that this request should not use. Each backend in its slow start then
+    /// gets only a part of its requests. `random` differs for each request.
     pub(super) fn held_back(&self, ramp: &Ramp, random: u64) -> Set {
         let is_held =
             |&index: &usize| mix(random ^ mix(index as u64)) % FULL >= self.share(index, ramp);

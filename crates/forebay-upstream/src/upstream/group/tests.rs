@@ -272,7 +272,7 @@ fn a_session_goes_where_its_backend_redirects() {
     group.failed(0);
     assert_eq!(group.pick((Some(0), None), 0, &turns), Some(2));
     assert_eq!(picks(&group, 2), "bb");
-    // The rule also holds within one request.
+    // `redirect` also applies if this request has tried a backend before.
     assert_eq!(
         group.pick((Some(1), None), bit(1), &turns),
         Some(2),

@@ -84,7 +84,7 @@ impl Group {
         Some(if is_less { other } else { one })
     }
 
-    /// Returns the backend of `set` that `random` selects: each in proportion to its weight.
+    /// Returns the backend of `set` that `random` selects, in proportion to the weights.
     fn by_weight(&self, set: Set, random: u64) -> Option<usize> {
         let weight = |index: usize| u64::from(self.members[index].weight);
         let mut rest = random.checked_rem(bits(set).map(weight).sum())?;
