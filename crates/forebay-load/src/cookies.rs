@@ -63,7 +63,7 @@ impl SharedJar {
         }
     }
 
-    /// Selects the cookies of a name of the server. The empty name is the host of the run.
+    /// Selects the server name whose cookies apply. The empty name is the host of the run.
     pub fn select_host(&self, host: &str) {
         let mut jar = self.lock();
         if jar.host != host {

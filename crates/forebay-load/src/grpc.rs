@@ -198,7 +198,7 @@ impl GrpcReply {
             *length += taken;
             piece = &piece[taken..];
             if *length == PREFIX {
-                // The request names no compression that the server may use.
+                // The request offers no compression, so a compressed message violates the protocol.
                 self.is_compressed |= bytes[0] != 0;
                 self.missing = u32::from_be_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
                 *length = 0;

@@ -11,8 +11,8 @@ use crate::search::Search;
 #[derive(Debug, Default)]
 pub(crate) struct Inspection {
     length: u64,
-    /// Inspection of the content. `None` for most loads: their replies then cost one test for each
-    /// part, instead of one for each kind of inspection.
+    /// Inspection of the content. `None` for most loads, so that each part of a reply costs one
+    /// test instead of one for each kind of inspection.
     content: Option<Box<ContentInspection>>,
 }
 
@@ -85,7 +85,7 @@ impl Inspection {
         Self { length: 0, content: Some(Box::new(content)) }
     }
 
-    /// Reads replies as those of gRPC.
+    /// Also reads the gRPC status and the messages of each reply.
     pub fn for_grpc(mut self) -> Self {
         self.content.get_or_insert_default().grpc = Some(Box::default());
         self
@@ -239,7 +239,7 @@ impl Probe {
         &self.body
     }
 
-    /// Returns true if the body is longer than what was kept.
+    /// Returns true if only the beginning of the body was kept.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }

@@ -49,10 +49,10 @@ pub struct ShardResult {
 const MOST_RESULTS: usize = 8192;
 /// Maximum of each count. The sums then fit into 64 bits.
 const HIGHEST_COUNT: u64 = 1 << 50;
-/// Maximum duration of a run, and of the time between two starts, in seconds.
+/// Maximum duration and CPU time of a run, in seconds.
 const LONGEST_S: f64 = 366.0 * 86_400.0;
-/// Maximum time between two starts, in seconds. Results with more time between them are no shards
-/// of one load.
+/// Maximum time between two starts, in seconds. Runs that started further apart are no shards of
+/// one load.
 const WIDEST_S: f64 = 86_400.0;
 /// Share of the time that all machines must have loaded the server together.
 const TOGETHER: f64 = 0.95;
@@ -226,7 +226,7 @@ fn since_1970(time: SystemTime) -> f64 {
     }
 }
 
-/// Checks that the counts are those of a run. Files can be damaged.
+/// Checks that the counts are plausible, because files can be damaged.
 fn check_counts(outcome: &Outcome) -> Result<(), String> {
     let requests = &outcome.requests;
     let counts = [requests.sent, requests.resent, requests.completed, requests.failed];

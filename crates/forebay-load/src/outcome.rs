@@ -64,7 +64,7 @@ pub struct Outcome {
     pub first_failure: Option<String>,
     /// True if the run ended early because no connect succeeded within a whole timeout.
     pub gave_up: bool,
-    /// Part that this run had of a load on several machines.
+    /// Shard of this run, if several machines generated the load.
     pub shard: Option<ShardRun>,
     /// Log that was replayed.
     pub replay: Option<ReplayRun>,
@@ -217,7 +217,8 @@ impl Outcome {
     /// Returns the number of complete replies with a status of 400 or above.
     pub fn error_replies(&self) -> u64 {
         if !self.iterations.is_empty() {
-            // The checks of the steps decide which statuses are errors, and count these as failed.
+            // The steps' checks decide which statuses are errors. These replies count as failed
+            // requests.
             return 0;
         }
         self.requests.status.range(400..).map(|(_, count)| count).sum()
@@ -231,7 +232,7 @@ impl Outcome {
         if self.gave_up {
             problems.push("the run ended early: no further connection could be made".to_owned());
         }
-        // A server that closes every slow connection does what the user wants to see.
+        // A server may close every slow connection. A run without completed requests is then valid.
         let is_closing = self.slow.as_ref().is_some_and(|slow| !slow.closed.is_empty());
         if completed == 0 && !is_closing {
             problems.push("no request was completed".to_owned());
@@ -391,7 +392,7 @@ impl Outcome {
         let histogram = text(json, "histogram")?;
         Ok(Self {
             url: text(json, "url")?.to_owned(),
-            // Reports of older versions do not have the next fields.
+            // Reports of older versions do not have the fields with a default here.
             method: json["method"].as_str().unwrap_or("GET").to_owned(),
             started_at: started_at(json).unwrap_or(SystemTime::UNIX_EPOCH),
             rate: rate(json),

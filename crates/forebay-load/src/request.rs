@@ -78,7 +78,8 @@ impl Requests {
                 let names = Names { table: spec.values.as_deref(), extracted, fixed };
                 let template = Template::of(&http, &message, names).map_err(Error::Invalid)?;
                 let [http, message] = template.render_longest(names);
-                // HTTP/1.1 is not converted, so its limits are checked here.
+                // HTTP/1.1 is not converted. So the conversion to FastCGI checks the limits of its
+                // requests.
                 forebay_client::fastcgi_request(&http, &spec.gateway, true).map_err(malformed)?;
                 converter.convert(http, message, false)?;
                 templates.push(template);
@@ -260,8 +261,8 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     }
     if !spec.keepalive && !given("connection") {
         field("Connection", "close");
-        // For these methods, a server may require a length even if the body is empty.
     }
+    // For these methods, a server may require a length even if the body is empty.
     if !spec.body.is_empty() || matches!(spec.method.as_str(), "POST" | "PUT" | "PATCH") {
         field("Content-Length", &spec.body.len().to_string());
     }

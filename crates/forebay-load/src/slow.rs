@@ -43,12 +43,12 @@ impl SlowPeers {
         self.read.is_some() || self.send.is_some()
     }
 
-    /// Returns the portions of a reply.
+    /// Returns the portion of a reply that is read at once.
     pub(crate) fn reads(self) -> Option<Portion> {
         self.read.map(Portion::of)
     }
 
-    /// Returns the portions of a request.
+    /// Returns the portion of a request that is sent at once.
     pub(crate) fn sends(self) -> Option<Portion> {
         self.send.map(Portion::of)
     }

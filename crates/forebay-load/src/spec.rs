@@ -66,8 +66,8 @@ pub struct Spec {
     pub gateway: Gateway,
     /// TLS options for `https://` and `wss://` URLs.
     pub tls: TlsOptions,
-    /// Part that this run has of a load on several machines. The other settings are those of this
-    /// part ([`Spec::divided`]).
+    /// Shard of this run, if several machines generate the load. The other settings are then those
+    /// of the shard alone ([`Spec::divided`]).
     pub shard: Option<Shard>,
     /// Order and times of a log. Its entries name requests in `parts`.
     pub replay: Option<Arc<Replay>>,
@@ -282,8 +282,8 @@ impl Spec {
     }
 
     /// Changes the rate in stages or, without a rate, the number of connections. The run ends after
-    /// the last stage. The rate becomes the mean of all stages, and the number of connections the
-    /// highest one.
+    /// the last stage. Sets the rate to the mean of all stages or, without a rate, the number of
+    /// connections to the highest value.
     ///
     /// # Errors
     /// Fails if the stages have no load, or a number is out of range.

@@ -251,7 +251,7 @@ impl Tally {
 
     /// Converts the counts to those of the outcome.
     pub fn requests(&self) -> Requests {
-        // Raw replies have the status 0.
+        // Skip the status 0, because raw replies have no status.
         let seen = self.status.iter().enumerate().skip(1).filter(|(_, count)| **count > 0);
         let status: BTreeMap<u16, u64> =
             seen.map(|(status, count)| (status as u16, *count)).collect();

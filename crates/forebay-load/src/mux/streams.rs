@@ -66,7 +66,7 @@ impl Streams {
         }
     }
 
-    /// Returns the number of streams whose requests still wait for capacity.
+    /// Returns the number of streams whose requests have not started yet.
     pub fn claims(&self) -> usize {
         self.waiting.len() + self.resting
     }
