@@ -219,7 +219,7 @@ pub struct Configuration {
 /// slice, connections are idle until the last reply arrives. The limit keeps this idle time a small
 /// part of the result.
 const MOST_SLICES_OF_REQUESTS: u64 = 50;
-/// Minimum number of requests per connection in a slice, for the same reason.
+/// Minimum number of requests per connection in a slice. This limit also keeps the idle time small.
 const FEWEST_REQUESTS: u64 = 20;
 
 impl Load {
