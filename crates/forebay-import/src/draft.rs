@@ -28,7 +28,7 @@ pub struct Note {
     pub line: usize,
     /// The directive, shortened.
     pub directive: String,
-    /// The reason why there is no translation, or its effect, and the next step for the user.
+    /// The reason or the effect of the missing translation, and the next step for the user.
     pub next: String,
 }
 

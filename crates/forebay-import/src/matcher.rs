@@ -131,7 +131,7 @@ impl Matcher {
             return Some(false);
         }
         if !self.suffixes.is_empty() && !ends(path) {
-            // Path info may follow the name of a script.
+            // Path info may follow the name of a script, so the result is unknown.
             return if segments().any(ends) { None } else { Some(false) };
         }
         if self.regex.is_some() || !self.when.is_empty() { None } else { Some(true) }

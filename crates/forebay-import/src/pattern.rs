@@ -447,7 +447,7 @@ mod tests {
             classify_with_exception(r"/\.(?!well-known).*", false, &keys, Use::Exact).unwrap();
         let unknown = classify(r"/\.(?!well-known).*", false, &keys, Use::Exact).unwrap_err();
         assert!(unknown.superset.is_some());
-        // The excluded paths have no pattern, so that the whole expression has none.
+        // The excluded paths have no translation, so the whole expression has none.
         assert!(classify_with_exception(r"^/(?!.*\.php$).*", false, &keys, Use::Exact).is_err());
         assert_eq!(found.matcher.regex.as_deref(), Some(r"/\..*"));
         assert_eq!(found.except, Some(Matcher::prefix("/.well-known")));

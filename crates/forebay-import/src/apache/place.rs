@@ -77,7 +77,7 @@ fn answers(
     if let Content::Pass(target) | Content::Rule(_, target) = &base.content {
         let found = proxies::sections_of(cx, sections, target);
         partial = found.partial;
-        // Sections by path override those of `Proxy`.
+        // Sections for directories and paths override `Proxy` sections.
         let at = sections.levels.len();
         layers.splice(at..at, found.blocks);
     }

@@ -135,7 +135,7 @@ fn rule(
         return;
     }
     let url = around.url.map(|url| url.trim_end_matches('/'));
-    // The rule is a front controller: one script answers for all missing files.
+    // The rule names a front controller: one script answers for all missing files.
     if conditions.is_missing && is_plain && refusal.is_none() && flag(directive, "R").is_none() {
         match front_controller(cx, target, url, base) {
             Some(target) => found.fallback = Some(target),

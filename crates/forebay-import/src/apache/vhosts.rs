@@ -194,7 +194,8 @@ fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<DraftRo
     let bases = bases(cx, sections);
     out.extend(expressions(cx, sections, &bases));
     out.extend(named_files::of_files(cx, sections, &bases));
-    // Other replies get the fields of the host with their content.
+    // Add the host's fields to these routes with fixed replies. Other routes get the fields
+    // together with their content.
     out.iter_mut().for_each(|route| decorate(cx, &sections.levels, route));
     for (directive, mut route) in rules {
         if !rewrites::passes_on(&route) {

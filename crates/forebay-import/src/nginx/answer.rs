@@ -77,7 +77,7 @@ fn line_feed<'a>(
 }
 
 /// Returns the route for paths such as `/a.php.bak`, which `location ~ \.php` sends to an
-/// application, too. No route sends the files of these paths.
+/// application, too. The route answers 404, so that no other route sends these files.
 fn near_scripts<'a>(
     cx: &Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -229,8 +229,8 @@ pub fn of_here<'a>(
     if !phase.is_done {
         last = content(cx, server, here, &mut phase);
     }
-    // Of a hidden location, only the routes of scripts for missing files stay open. The others
-    // answer 404.
+    // Of a location with `internal`, only the routes of scripts for missing files stay open. The
+    // other routes answer 404.
     if internal::entry(server, here).is_none() {
         internal::hide(here.location, &mut last);
     }
@@ -491,7 +491,7 @@ fn named<'a>(
     before: &Gate,
 ) -> Vec<DraftRoute> {
     let is_named = |location: &&Location<'a>| location.kind == LocationKind::Named(name);
-    // A named location that leads to itself would never end.
+    // The translation of a named location that leads to itself would never end.
     let is_loop = cx.depth >= DEEPEST;
     let Some(location) = server.locations.iter().find(is_named).filter(|_| !is_loop) else {
         return vec![here.route(server).respond(404)];

@@ -6,8 +6,8 @@ use super::scope::Scope;
 use super::variables::{Piece, Variables, split};
 use crate::value::Table;
 
-/// Directives of the location that decide something themselves. Forebay asks the server itself, so
-/// nothing of them would count.
+/// Directives of the location that decide something themselves. Forebay asks the server directly
+/// and would ignore them.
 const DECIDE: [&str; 5] = ["if", "return", "rewrite", "try_files", "limit_except"];
 
 /// Variables whose values belong to nginx's request for the location, not to the client's request.

@@ -68,7 +68,7 @@ pub fn routes(
             routes.push(missing(base.clone(), "These paths have no file.".into()));
             return routes;
         }
-        // An alias of an expression is the path of one file.
+        // In a location with an expression, `alias` is the path of one file.
         Some(alias) if here.path().is_none() && scope.of_own("alias").is_some() => {
             let comment = cx.note(alias, "write the directory of these paths in `files`");
             return vec![missing(base.clone(), comment)];

@@ -91,7 +91,8 @@ impl<'a> Location<'a> {
         &self.inner
     }
 
-    /// Returns true if a backend answers that does not look for files, as a FastCGI application does.
+    /// Returns true if a backend answers that does not look for files. FastCGI applications do not
+    /// count, because they look for scripts.
     pub fn passes_on_without_files(&self) -> bool {
         let passes = |directive: &Directive| {
             directive.name.ends_with("_pass") && directive.name != "fastcgi_pass"

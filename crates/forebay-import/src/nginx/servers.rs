@@ -38,7 +38,7 @@ pub fn translate<'a>(cx: &mut Cx<'a>, servers: &[&'a Directive]) {
             }
         }
     }
-    // In Forebay, the first site of a listener answers for other hosts. So default servers come
+    // In Forebay, the first site of a listener answers for unknown hosts. So default servers come
     // first.
     parts.sort_by_key(|(_, part)| !part.is_default);
     let mut taken: Vec<(String, String)> = Vec::new();

@@ -249,8 +249,8 @@ fn clients(
     Ok(())
 }
 
-/// Returns the servers of a `proxy_pass`, each with the server names of its clients. The list of
-/// names is empty for all other clients.
+/// Returns the servers of a `proxy_pass`, each with the server names (SNI) that its clients send.
+/// An empty list means all other clients.
 fn targets(
     cx: &mut Cx<'_>,
     scope: &Scope<'_>,
