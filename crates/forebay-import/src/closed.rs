@@ -1,4 +1,4 @@
-//! Names the lines that close a whole site.
+//! Adds the names of sites to notes on lines that close a whole site.
 
 use crate::draft::{Draft, DraftRoute, Note};
 use crate::matcher::Matcher;

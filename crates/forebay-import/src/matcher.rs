@@ -175,8 +175,8 @@ fn all_of(ours: &Table, theirs: &Table) -> Option<Table> {
     Some(both)
 }
 
-/// Returns true if no request meets the conditions of both tables, because they want two values of
-/// one scheme, field, cookie or parameter.
+/// Returns true if no request meets the conditions of both tables, because they require different
+/// values of one scheme, field, cookie or parameter.
 fn excludes(ours: &Table, theirs: &Table) -> bool {
     let differ = |ours: Option<&Value>, theirs: Option<&Value>| match (ours, theirs) {
         (Some(Value::Text(ours)), Some(Value::Text(theirs))) => {

@@ -272,7 +272,7 @@ fn fetch_over_quic(
         session.prepare(Instant::now());
         let _ = socket.send(session.output());
         match reply {
-            // The server may listen on another address of its name.
+            // The server may listen on another address of its name, so try the next one.
             Err(error @ FetchError::Connect(_)) => last = error,
             reply => return reply,
         }

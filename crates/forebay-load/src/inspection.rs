@@ -31,8 +31,8 @@ struct ContentInspection {
     grpc: Option<Box<GrpcReply>>,
 }
 
-/// Content of a reply: its fields and the beginning of its body. Both have a limited size, because
-/// the server chooses them.
+/// Content of a reply: its fields and the beginning of its body. The size of both is limited,
+/// because the server chooses it.
 #[derive(Debug, Default)]
 pub(crate) struct Probe {
     fields: Vec<(Vec<u8>, Vec<u8>)>,

@@ -36,7 +36,7 @@ pub struct ShardResult {
     pub completed: u64,
     /// Number of failed requests.
     pub failed: u64,
-    /// CPU time of the load threads, divided by the time that they had.
+    /// CPU time of the load threads, divided by the duration and by the number of threads.
     pub busy: f64,
     /// True if the load threads were busy for most of the time, so that the machine may have
     /// limited the rate.
@@ -60,7 +60,7 @@ const TOGETHER: f64 = 0.95;
 const LATE: Duration = Duration::from_millis(100);
 const LATE_SHARE: f64 = 0.05;
 
-/// Adds up results. Each has a name for messages.
+/// Adds up results, each with a name for messages.
 ///
 /// # Errors
 /// Returns an error message if the results are not those of one load, for example because they have

@@ -93,9 +93,9 @@ impl Pacer {
 
     /// Returns the share of the planned rate that was missed since `start`; 0 in a closed loop.
     ///
-    /// With an `end`, the delay is the time from the first planned instant that no connection took
-    /// to `end`. Without an `end`, the turn had a number of requests, and the delay is that of the
-    /// last request.
+    /// With an `end`, the delay is the time between `end` and the first planned instant that no
+    /// connection took. Without an `end`, the turn had a number of requests, and the delay is that
+    /// of the last request.
     pub fn shortfall(&self, start: Instant, end: Option<Instant>) -> f64 {
         let Self::Open { next, late, .. } = self else { return 0.0 };
         let share =

@@ -1,4 +1,4 @@
-//! Redirects: which of them a virtual user follows, and the request that follows.
+//! Redirects: decides if a virtual user follows one, and describes the next request.
 
 use crate::Url;
 

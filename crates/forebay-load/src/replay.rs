@@ -126,7 +126,7 @@ site:80 ::1 - - [10/Oct/2026:13:55:37 +0000] "GET /a?b=c HTTP/1.1" 200 12
         let (parts, replay) = &read_back;
         assert_eq!(replay.skipped.len(), 1, "{replay:?}");
         assert_eq!(replay.skipped[TARGET], (1, 4));
-        // Lines of one second are spread over it.
+        // Requests of the same second are spread evenly over this second.
         let expected =
             [("GET /a?b=c", 0), ("GET /a?b=c", 1000), ("HEAD /b", 2000), ("GET /x", 2666)];
         assert_eq!(sent(&read_back), expected.map(|(text, ms)| (text.to_owned(), ms)));

@@ -180,8 +180,8 @@ fn http_of(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>), Error> {
 }
 
 impl Converter {
-    /// Refuses a head that most servers refuse as too long. Other protocols than HTTP/1.1 check it
-    /// in their conversion.
+    /// Refuses a head that most servers refuse as too long. For protocols other than HTTP/1.1, the
+    /// conversion checks the length.
     fn check_length(&self, http: &[u8]) -> Result<(), Error> {
         if !matches!(self.protocol, Protocol::Http | Protocol::Https) {
             return Ok(());
@@ -295,7 +295,8 @@ fn grpc_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     };
     add("Content-Type", grpc::CONTENT_TYPE.to_owned());
     add("TE", "trailers".to_owned());
-    // A server can then stop its work at the end of the timeout. The value has at most 8 digits.
+    // With this field, a server can stop its work at the end of the timeout. The value has at most
+    // 8 digits.
     let ms = spec.timeout.as_millis();
     let timeout = if ms < 100_000_000 {
         format!("{}m", ms.max(1))
@@ -344,7 +345,7 @@ fn websocket_handshake(spec: &Spec) -> Result<Vec<u8>, Error> {
     let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let headers = spec.headers.iter().cloned().chain(own).collect();
     // The body becomes the WebSocket message, so the handshake has none. The connection must stay
-    // open after it.
+    // open after the handshake.
     http_request(&Spec { headers, body: Vec::new(), keepalive: true, ..spec.without_parts() })
 }
 

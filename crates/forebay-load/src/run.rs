@@ -35,8 +35,8 @@ use crate::{
     Rate, Replay, Scenario, ShardRun, Spec, StageCounts, Stop, Url,
 };
 
-/// A load thread that is busy for more than this share of its time counts as busy. If every thread
-/// is busy, the client may limit the rate.
+/// Share of its time above which a load thread counts as busy. If every thread is busy, the client
+/// may limit the rate.
 const SATURATION: f64 = 0.85;
 
 /// Number of files that a run may open in addition to its connections and to two files per thread.

@@ -128,7 +128,7 @@ fn both(own: &Matcher, other: &Matcher) -> Option<Matcher> {
     Some(merged)
 }
 
-/// Returns the table that a request meets if it meets one of both tables.
+/// Returns a table for the requests that meet at least one of two tables.
 fn joined(ours: &Table, theirs: &Table) -> Option<Table> {
     let ([(key, own)], [(other_key, other)]) = (&ours.0[..], &theirs.0[..]) else { return None };
     if key != other_key {

@@ -208,7 +208,7 @@ fn directory(
     out
 }
 
-/// Returns the redirect from the path of an `Alias` without its final slash to the path with it.
+/// Returns the redirect that adds the final slash to the path of an `Alias`.
 fn slash_redirect((url, dir): (&str, &str), route: &DraftRoute) -> Option<DraftRoute> {
     let path = url.trim_end_matches('/');
     let is_own = route.matcher.paths.iter().any(|own| own == path) && !path.is_empty();

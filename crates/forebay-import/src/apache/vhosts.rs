@@ -103,8 +103,8 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
     cx.draft.sites.push(site);
 }
 
-/// Returns the host names of the innermost level. Adds a note for each name that Forebay does not
-/// accept.
+/// Returns the host names of the innermost block in `levels`. Adds a note for each name that
+/// Forebay does not accept.
 fn hosts(cx: &mut Cx<'_>, levels: &[&[Directive]]) -> Vec<String> {
     let own = levels.last().copied().unwrap_or_default();
     let mut names: Vec<String> = Vec::new();

@@ -53,7 +53,7 @@ pub fn routes<'a>(
 }
 
 /// Returns the route for paths with a line feed at their end, if the location restricts access.
-/// nginx's `$` also matches before this line feed, but the conditions of routes do not match there.
+/// nginx's `$` also matches before this line feed, but `$` in a condition of a route does not.
 fn line_feed<'a>(
     server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
@@ -146,7 +146,7 @@ fn except<'a>(
 }
 
 /// Returns routes for the paths below `start` that the location's expression matches in a later
-/// segment. An expression without `^` excludes `start` only at its first match.
+/// segment. An expression without `^` that excludes `start` may still match there.
 fn found_deeper<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,

@@ -203,7 +203,7 @@ fn one_site<'a>(
     cx.draft.sites.push(site);
 }
 
-/// Adds the keys for encoded and repeated slashes. nginx sends both to servers as they came, if
+/// Adds the keys for encoded and repeated slashes. nginx sends both to servers unchanged, if
 /// `proxy_pass` has no path.
 fn slashes(cx: &Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
     let has = |key: &str| site.routes.iter().any(|route| route.keys.get(key).is_some());

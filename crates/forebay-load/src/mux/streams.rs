@@ -8,7 +8,7 @@ use std::time::Instant;
 pub struct Streams {
     pub all: Vec<MuxStream>,
     pub idle: Vec<usize>,
-    /// Streams whose requests are due, in the order of their start.
+    /// Streams whose requests are due. The request of the first stream starts next.
     pub waiting: VecDeque<usize>,
     resting: usize,
     pub under_way: usize,
