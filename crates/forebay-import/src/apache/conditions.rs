@@ -230,11 +230,11 @@ fn address(text: &str) -> Meaning {
         None => text.strip_prefix('^').map(|text| text.replace("\\.", ".")).and_then(|text| {
             let whole =
                 text.strip_suffix('$').filter(|text| text.parse::<std::net::IpAddr>().is_ok());
-            // The dots of a beginning must be escaped, because `^10.` is also the start of 100.0.0.1.
             let is_start = text.ends_with('.') && !text.contains(':');
             whole.map(str::to_owned).or_else(|| is_start.then(|| text.clone()))
         }),
     };
+    // The dots of a beginning must be escaped, because `^10.` is also the start of 100.0.0.1.
     let has_plain_dots = text.replace("\\.", "").contains('.') && !text.starts_with('=');
     let network =
         plain.filter(|_| !has_plain_dots || text.ends_with('$')).and_then(|text| network(&text));

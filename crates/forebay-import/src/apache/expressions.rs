@@ -48,8 +48,8 @@ pub fn expressions(
     out
 }
 
-/// Returns matchers for the paths of a section. The error contains matchers for
-/// these paths and others.
+/// Returns matchers for the paths of a section. The error contains matchers that also take other
+/// paths.
 fn matchers(
     cx: &Cx<'_>,
     section: &Directive,
