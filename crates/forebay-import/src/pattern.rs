@@ -30,7 +30,7 @@ pub struct PatternConditions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
     pub why: String,
-    /// Conditions that all paths of the expression meet, and possibly other paths.
+    /// Conditions that all paths of the expression meet. Other paths may meet them, too.
     pub superset: Option<Box<Matcher>>,
 }
 

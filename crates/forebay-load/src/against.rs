@@ -12,7 +12,7 @@ use crate::{Outcome, Second};
 /// Comparison of a run with an earlier one.
 #[derive(Clone, Debug)]
 pub struct RunComparison {
-    /// Metrics, the deciding one first.
+    /// Metrics. Only the first one can show that the run is fine.
     pub metrics: Vec<MetricRatio>,
     /// Change that counts as worse, such as 0.05.
     pub threshold: f64,
@@ -40,7 +40,7 @@ pub enum RunDecision {
     Fine,
     /// The run is worse. The text names the metric.
     Worse(String),
-    /// The runs cannot decide. The text says why.
+    /// The runs do not show if the run is worse. The text says why.
     Undecided(String),
 }
 
@@ -77,7 +77,7 @@ fn replayed(outcome: &Outcome) -> String {
 }
 
 impl RunComparison {
-    /// Compares `new` with `old`. A change for the worse of more than `threshold` counts.
+    /// Compares `new` with `old`. A change of more than `threshold` counts as worse.
     pub fn of(old: &Outcome, new: &Outcome, threshold: f64) -> Self {
         let (ours, theirs) = (whole_seconds(new), whole_seconds(old));
         let mut metrics = Vec::new();

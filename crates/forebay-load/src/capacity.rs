@@ -62,7 +62,7 @@ const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 const MOST_STEPS: usize = 30;
 const FEWEST_STEPS: usize = 5;
-/// Ratio of the interval's ends at or below which the search ends.
+/// The search ends when the ratio of the interval's ends is at most this value.
 const NARROW: f64 = 1.05;
 
 /// Maximum share of the planned rate that a passed step may miss.

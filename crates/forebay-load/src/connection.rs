@@ -94,7 +94,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
     #[inline]
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         if matches!(self.phase, Phase::Connecting | Phase::Exchanging) {
-            // The previous turn was cancelled while a request was active.
+            // The previous turn was cancelled while a request was active, so a late reply may still
+            // arrive.
             self.close();
         }
         self.is_unsendable = false;
@@ -410,7 +411,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Writes a portion of a slow request, or all of the request of a slow reader.
+    /// Writes a portion of a slow request, or the whole request of a slow reader.
     #[cold]
     fn write_portion(&mut self, state: &mut ThreadState) {
         let portion = state.slow.sends();

@@ -12,7 +12,7 @@ pub struct Control {
     pub cancelled: Arc<AtomicBool>,
     /// Number of requests completed so far. Each thread adds its count about every 50 ms.
     pub completed: AtomicU64,
-    /// Number of requests failed so far, added in the same way.
+    /// Number of requests failed so far, updated like `completed`.
     pub failed: AtomicU64,
     /// Counts of each second, for a view of the running load; `None` without a view.
     pub live: Option<LiveCounts>,

@@ -83,7 +83,8 @@ impl SharedJar {
         jar.cookies.iter().find(is_named).map(|cookie| cookie.value.clone())
     }
 
-    /// Appends the cookies of the selected host for `target` to `out`, which may already have some.
+    /// Appends the cookies of the selected host for `target` to `out`, which may already contain
+    /// cookies.
     pub fn append(&self, target: &[u8], out: &mut Vec<u8>) {
         let path = target.split(|&b| b == b'?').next().unwrap_or_default();
         let jar = self.lock();
@@ -112,7 +113,7 @@ impl Cookie {
     }
 }
 
-/// Returns true if an `Expires` date is over. Servers delete cookies with a date in 1970.
+/// Returns true if an `Expires` date is in the past. Servers delete cookies with a date in 1970.
 fn is_past(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text).replace('-', " ");
     let date = jiff::fmt::rfc2822::parse(&text);

@@ -119,7 +119,7 @@ pub(crate) struct GrpcReply {
     /// Status in the head, which counts only if the reply has neither messages nor trailers.
     of_head: Option<Result<GrpcStatus, BadReply>>,
     of_trailers: Option<Result<GrpcStatus, BadReply>>,
-    /// Start of `grpc-message`.
+    /// Beginning of the field `grpc-message`.
     text: Vec<u8>,
     has_content_type: bool,
     prefix: Prefix,

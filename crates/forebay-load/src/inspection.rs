@@ -21,7 +21,8 @@ pub(crate) struct Inspection {
 struct ContentInspection {
     status: Option<u16>,
     search: Option<Search>,
-    /// First bytes of the body, for an error message. Only collected with a check.
+    /// First bytes of the body, for an error message. Only collected with a check or for a virtual
+    /// user.
     beginning: Vec<u8>,
     /// Cookies of the connection, if they are kept.
     jar: Option<SharedJar>,

@@ -54,7 +54,7 @@ const LONGEST_S: f64 = 366.0 * 86_400.0;
 /// Maximum time between two starts, in seconds. Runs that started further apart are no shards of
 /// one load.
 const WIDEST_S: f64 = 86_400.0;
-/// Share of the time that all machines must have loaded the server together.
+/// Minimum share of the time during which all machines load the server together.
 const TOGETHER: f64 = 0.95;
 /// A start counts as late if its delay exceeds both this time and this share of the duration.
 const LATE: Duration = Duration::from_millis(100);
@@ -264,8 +264,8 @@ fn check_counts(outcome: &Outcome) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that two results are of the same load. An error text continues with the name of the
-/// first result.
+/// Checks that two results are of the same load. The caller appends the name of the first result to
+/// an error text.
 fn check_same(first: &Outcome, other: &Outcome) -> Result<(), String> {
     let key =
         |part: &PartCounts| (part.name.clone(), part.url.clone(), part.method.clone(), part.weight);

@@ -484,8 +484,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                     return false;
                 }
                 Err(Errno::INTR) => {}
-                // Replies may already have arrived. The event that reports the broken connection
-                // causes a read.
+                // Replies may already have arrived. The event of the broken connection causes a
+                // read, which finds them.
                 Err(errno) => self.write_error = Some(errno),
             }
         }

@@ -154,15 +154,15 @@ pub struct ClientUsage {
     /// True if every load thread was busy for more than 85 % of the time, not counting polls that
     /// found no event. The client may then limit the rate instead of the server.
     pub saturated: bool,
-    /// Time of the turns with a saturated client.
+    /// Total duration of the turns with a saturated client.
     pub saturated_for: Duration,
 }
 
 /// Share of the wanted rate that a run may miss. A run with a larger share has missed the rate, if
 /// the plan was also late by more than `BEHIND`.
 const SHORTFALL: f64 = 0.05;
-/// Delay of the plan that a run may have. In a short run, each pause of the machine delays the plan
-/// by a large share of the duration.
+/// Delay of the plan that every run may have. In a short run, each pause of the machine delays the
+/// plan by a large share of the duration.
 const BEHIND: Duration = Duration::from_millis(100);
 
 /// Maximum age of an active request at the end of a run. An older request is overdue.

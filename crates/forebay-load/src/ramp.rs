@@ -91,7 +91,7 @@ struct Segment {
     time: f64,
     from: f64,
     to: f64,
-    /// Integral of all stages before.
+    /// Integral of all earlier stages.
     before: f64,
 }
 

@@ -25,7 +25,7 @@ const CONNECTION_FIELDS: [&str; 5] =
 /// Requests of a run, encoded for their protocol.
 pub(crate) struct Requests {
     all: Vec<Encoded>,
-    /// Templates of all requests; empty if none has placeholders.
+    /// Templates of all requests; empty without placeholders, cookies and scenarios.
     templates: Vec<Template>,
     converter: Converter,
     keepalive: bool,

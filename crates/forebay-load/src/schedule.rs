@@ -64,7 +64,7 @@ impl Schedule {
         next
     }
 
-    /// Returns the request that is the `number`th one to be taken.
+    /// Returns the request that is taken after `number` others.
     fn at(&self, number: u64) -> NextRequest {
         let entries = &self.replay.entries;
         let number = number.saturating_mul(self.step).saturating_add(self.first);

@@ -31,7 +31,7 @@ pub(crate) struct VirtualUser {
     redirect: Option<Redirect>,
     /// Target of the current request, against which a redirect is resolved.
     target: String,
-    /// Values that replies contained, by their indices.
+    /// Values that steps have extracted from replies, by their indices in the plan.
     extracted: Vec<Vec<u8>>,
     /// Number of the iteration, and row of the table.
     number: u64,

@@ -242,7 +242,7 @@ fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<
                 _ => found.push((part, root)),
             }
         } else if !path.ends_with('*') {
-            // A single path is looked up as a whole.
+            // A single path is looked up as a whole below the root of the site.
             if let Some(whole) = whole_root(url, dir) {
                 found.push((part, whole));
             }

@@ -34,7 +34,8 @@ pub struct Around<'s> {
     pub is_above: bool,
 }
 
-/// Returns true if a level inherits the rules of the level around it, or passes its own ones down.
+/// Returns true if a block inherits the rewrite rules of the block around it, or passes its own
+/// rules to inner blocks.
 pub fn inherits(levels: &[&[Directive]]) -> bool {
     all(levels, "RewriteOptions")
         .iter()

@@ -257,7 +257,7 @@ pub fn of_here<'a>(
     out
 }
 
-/// Returns the route of a location that answers no client.
+/// Returns the route of a location that only nginx itself uses.
 fn only_nginx(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> DraftRoute {
     let mut route = here.route(server).respond(404);
     route.comments.push("Only nginx itself may ask for these paths.".into());
@@ -409,7 +409,8 @@ fn limit_answers<'a>(
         phase.otherwise = None;
     }
     if phase.is_done {
-        // The first routes, for the methods that the limit names, have the answers above.
+        // The routes above answer only the methods that the limit names, so add the content for the
+        // others.
         out.extend(content(cx, server, here, &mut Phase::default()));
     }
 }

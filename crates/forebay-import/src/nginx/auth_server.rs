@@ -97,7 +97,7 @@ fn is_of_client(name: &str, scope: &Scope<'_>) -> bool {
     let is_set = |set: &super::Directive| set.arg(0).strip_prefix('$') == Some(name);
     !OF_SUBREQUEST.contains(&name)
         && !name.starts_with("arg_")
-        // A variable may have been set in another location.
+        // Another location may have set the variable to another value.
         && !scope.every("set").any(is_set)
 }
 

@@ -34,8 +34,8 @@ pub fn alias<'a>(scope: &Scope<'a>) -> Option<&'a Directive> {
     nearest.into_iter().find(|directive| directive.name == "alias")
 }
 
-/// Returns a directory for `root` that has the same effect as an alias of a prefix; `None` if there
-/// is none.
+/// Returns a directory for `root` that has the same effect as an alias of a prefix; `None` if no
+/// directory has this effect.
 pub fn alias_as_root(prefix: &str, alias: &str) -> Option<String> {
     let (alias, prefix) = (alias.trim_end_matches('/'), prefix.trim_end_matches('/'));
     let root = alias.strip_suffix(prefix)?;

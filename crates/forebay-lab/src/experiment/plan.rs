@@ -36,7 +36,7 @@ pub struct Plan {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 // More than 20 fields: the resolved form has one for each key of the table `[load]`.
 pub struct Load {
-    /// Appended to each configuration's `url`; begins with `/`.
+    /// Path of the request, appended to each configuration's `url`; begins with `/`.
     pub path: String,
     /// Concurrent connections.
     pub connections: u32,
