@@ -217,8 +217,8 @@ impl Outcome {
     /// Returns the number of complete replies with a status of 400 or above.
     pub fn error_replies(&self) -> u64 {
         if !self.iterations.is_empty() {
-            // The steps' checks decide which statuses are errors. These replies count as failed
-            // requests.
+            // The steps' checks decide which replies are errors. Such replies already count as
+            // failed requests.
             return 0;
         }
         self.requests.status.range(400..).map(|(_, count)| count).sum()

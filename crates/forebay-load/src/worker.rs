@@ -125,7 +125,7 @@ pub(crate) struct Share {
     pub start: Instant,
     /// Instant at which the turn ends; `None` if it ends after a number of requests.
     pub end: Option<Instant>,
-    /// Waits at the end of the turn for the replies to active requests.
+    /// True if the thread waits at the end of the turn for the replies to active requests.
     pub drains: bool,
 }
 
@@ -377,8 +377,8 @@ impl Alarm {
         self.orders.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Sets the timer to the earliest wake-up. The time limit of `epoll_wait` has a resolution of
-    /// only 1 ms.
+    /// Sets the timer to the earliest wake-up. A timer is needed, because the time limit of
+    /// `epoll_wait` has a resolution of only 1 ms.
     fn arm(&mut self, now: Instant) -> io::Result<()> {
         let Some(at) = self.next() else { return Ok(()) };
         if self.armed == Some(at) {

@@ -187,7 +187,7 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
         }
         "protocol" if matches!(line.arg(0), "http" | "https") => when.set("scheme", line.arg(0)),
         "host" if line.args.iter().all(|host| !host.contains('{')) => {
-            // Caddy ignores the case and the port.
+            // Caddy ignores the case and the port of the host.
             let host = |host: &String| {
                 let text = regex_syntax::escape(host).replace("\\*", "[^.]+");
                 Some(format!("~*^{text}\\.?(:[0-9]*)?$"))

@@ -51,7 +51,7 @@ pub fn run<'a>(
                 let route =
                     DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
                 let route = rewrites::returned(cx, &variables, directive, route);
-                // Redirects precede access rules, so they are not closed.
+                // Redirects precede access rules, so a redirect is not closed.
                 let is_redirect = route.keys.get("redirect").is_some();
                 out.push(EarlyStep::Route(match phase.closed.take().filter(|_| !is_redirect) {
                     Some(comment) => route.closed(comment),

@@ -354,7 +354,7 @@ pub fn restricts(name: &str) -> bool {
         // Without these directives, the backend would get another request.
         "proxy_method",
         "proxy_set_body",
-        // Forebay follows symbolic links that nginx would not follow.
+        // Without this directive, Forebay follows symbolic links that nginx would not follow.
         "disable_symlinks",
     ];
     // `auth_delay` only slows refusals down.
