@@ -144,8 +144,8 @@ pub(crate) struct RampPlan {
 const NEVER: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 impl RampPlan {
-    /// Creates the plan of a thread for a turn that starts at `start`. `thread` has its index and
-    /// the number of threads.
+    /// Creates the plan of a thread for a turn that starts at `start`. `thread` is the thread's
+    /// index, with the number of threads.
     pub fn new(ramp: &Ramp, start: Instant, thread: (usize, usize), shard: Option<&Shard>) -> Self {
         // The threads of all shards take places in turn. Places are between whole numbers, so that
         // none is exactly at the end of the last stage.
@@ -189,8 +189,8 @@ pub(crate) struct ActiveTimes {
 }
 
 impl ActiveTimes {
-    /// Creates the times of a thread for a turn that starts at `start`. `thread` has its index and
-    /// the number of threads.
+    /// Creates the times of a thread for a turn that starts at `start`. `thread` is the thread's
+    /// index, with the number of threads.
     pub fn new(ramp: &Ramp, start: Instant, thread: (usize, usize), shard: Option<&Shard>) -> Self {
         let (first, step) = rank(thread, shard);
         Self { segments: ramp.segments(), start, first, step }

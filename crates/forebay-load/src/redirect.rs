@@ -89,8 +89,8 @@ fn split_authority(text: &str) -> Option<(Option<&str>, &str, &str)> {
             if !scheme.bytes().all(is_scheme) {
                 return None;
             }
-            // A URL without an authority, such as `javascript:x`, gets an empty one. It is in no
-            // list of hosts, so the redirect is refused.
+            // A URL without an authority, such as `javascript:x`, gets an empty one. No list of
+            // hosts has an empty authority, so the redirect is refused.
             (Some(scheme), rest.strip_prefix("//").unwrap_or_default())
         }
     };

@@ -44,7 +44,7 @@ struct StageSeries {
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Series {
-    /// Creates the series of a run that starts at `start`, with a new tally.
+    /// Creates the series of a run that starts at `start`. The tally must be new, too.
     pub fn new(start: Instant) -> Self {
         Self {
             end: start + SECOND,

@@ -32,7 +32,7 @@ pub struct Spec {
     /// Method of the request.
     pub method: String,
     /// Header fields in addition to `Host`, `User-Agent` and `Content-Length`. If this list
-    /// contains `Host` or `User-Agent`, its value replaces the default.
+    /// contains `Host` or `User-Agent`, the listed value replaces the default.
     pub headers: Vec<(String, String)>,
     /// Body of the request; for a WebSocket or gRPC, the message; for `tcp`, the bytes to send.
     pub body: Vec<u8>,
@@ -41,7 +41,7 @@ pub struct Spec {
     pub fixed: Vec<Range<usize>>,
     /// Number of messages that a gRPC request sends, all equal.
     pub messages: usize,
-    /// End of a reply over `tcp`.
+    /// Rule that finds the end of a reply over `tcp`.
     pub reply_end: ReplyEnd,
     /// Sends further requests over an open connection. If false, each request has a new connection;
     /// HTTP/1.1 requests have `Connection: close`.

@@ -203,7 +203,7 @@ impl VirtualUser {
         Ok(true)
     }
 
-    /// Checks the reply and takes its values.
+    /// Checks the reply and extracts values from it.
     fn judge(
         &mut self,
         status: u16,

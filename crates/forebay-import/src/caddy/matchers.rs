@@ -29,7 +29,7 @@ pub fn named<'a>(block: &'a [Directive], around: &Named<'a>) -> Named<'a> {
     all
 }
 
-/// Splits the arguments of a directive into its matcher and the others.
+/// Splits the arguments of a directive into the matcher and the other arguments.
 pub fn split(directive: &Directive) -> (Option<&str>, &[String]) {
     match directive.args.first() {
         // `root /srv` has no matcher.

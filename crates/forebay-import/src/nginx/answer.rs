@@ -125,8 +125,8 @@ fn matcher(cx: &Cx<'_>, slot: Slot<'_, '_>) -> Result<Option<Condition>, NoCondi
     }
 }
 
-/// Returns routes for the paths that `(?!...)` excludes from the location's expression. They have
-/// the content of the location that takes these paths in nginx.
+/// Returns routes for the paths that `(?!...)` excludes from the location's expression. The routes
+/// have the content of the location that takes these paths in nginx.
 fn except<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,

@@ -101,8 +101,8 @@ fn is_of_client(name: &str, scope: &Scope<'_>) -> bool {
         && !scope.every("set").any(is_set)
 }
 
-/// Returns a URL with the address of its server in place of the name of an `upstream`. Returns `None`
-/// if the `upstream` has several servers.
+/// Replaces the name of an `upstream` in a URL by the address of its server. Returns `None` if the
+/// `upstream` has several servers.
 fn with_server(scope: &Scope<'_>, url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let end = rest.find('/').unwrap_or(rest.len());
