@@ -76,7 +76,6 @@ fn is_plain_section(directive: &Directive) -> bool {
         && !directive.arg(0).contains(['*', '?', '['])
 }
 
-/// Translates a configuration.
 pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
     let main = syntax::read(file)?;
     let root = main.iter().find(|directive| is(directive, "ServerRoot"));

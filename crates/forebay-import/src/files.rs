@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-/// Returns true if the path is a directory.
 pub fn is_directory(path: &str) -> bool {
     Path::new(path).is_dir()
 }
@@ -29,12 +28,10 @@ pub fn has_users(path: &str) -> bool {
     })
 }
 
-/// Returns true if this machine has the user.
 pub fn has_user(name: &str) -> bool {
     has_entry("/etc/passwd", name)
 }
 
-/// Returns true if this machine has the group.
 pub fn has_group(name: &str) -> bool {
     has_entry("/etc/group", name)
 }

@@ -22,7 +22,6 @@ pub(crate) struct RequestBudget {
 const BATCH_LIMIT: u64 = 256;
 
 impl RequestBudget {
-    /// Returns one budget per thread.
     pub fn of(stop: Stop, threads: usize) -> Vec<Self> {
         let stock = match stop {
             Stop::Requests(n) => Some(Arc::new(AtomicU64::new(n))),
@@ -32,7 +31,6 @@ impl RequestBudget {
         (0..threads).map(claim).collect()
     }
 
-    /// Returns a budget without requests.
     pub fn none() -> Self {
         Self { held: 0, stock: Some(Arc::default()), threads: 1 }
     }

@@ -71,7 +71,6 @@ impl SharedJar {
         }
     }
 
-    /// Removes all cookies.
     pub fn clear(&self) {
         *self.lock() = Jar::default();
     }

@@ -77,7 +77,6 @@ impl Mix {
         scenario
     }
 
-    /// Returns the next request of a mixed load.
     pub fn next(&mut self, now: Instant) -> NextRequest {
         if let Some(schedule) = &mut self.schedule {
             return schedule.take(now);
@@ -87,7 +86,6 @@ impl Mix {
         NextRequest { request, due: None }
     }
 
-    /// Begins a run.
     pub fn begin(&mut self, start: Instant) {
         if let Some(schedule) = &mut self.schedule {
             schedule.begin(start);

@@ -22,7 +22,6 @@ pub struct RampStage {
     pub target: f64,
 }
 
-/// Maximum number of stages.
 const MOST_STAGES: usize = 1000;
 /// Maximum duration of all stages.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);

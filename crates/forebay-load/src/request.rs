@@ -55,7 +55,6 @@ struct Encoded {
 }
 
 impl Requests {
-    /// Encodes the requests that `spec` describes.
     pub fn of(spec: &Spec) -> Result<Self, Error> {
         let protocol = spec.url.protocol();
         check_gateway(protocol, &spec.gateway)?;
@@ -126,7 +125,6 @@ impl Requests {
         self.source(|each| Ok(HttpRequest { bytes: each.bytes.clone(), to_head: each.to_head }))
     }
 
-    /// Returns the requests for an HTTP/2 connection.
     pub fn http2(&self) -> Result<RequestSource<Arc<Http2Request>>, Error> {
         let is_tls = self.is_tls;
         let is_grpc = self.converter.protocol.is_grpc();
@@ -134,27 +132,22 @@ impl Requests {
         self.source(move |each| convert(&each.bytes, is_tls).map(Arc::new).map_err(malformed))
     }
 
-    /// Returns the requests for an HTTP/3 connection.
     pub fn http3(&self) -> Result<RequestSource<Arc<Http3Request>>, Error> {
         self.source(|each| Http3Request::of(&each.bytes).map(Arc::new).map_err(malformed))
     }
 
-    /// Returns the requests for a FastCGI connection.
     pub fn fastcgi(&self) -> Result<RequestSource<Arc<[u8]>>, Error> {
         self.source(|each| Ok(each.bytes.clone()))
     }
 
-    /// Returns the requests for an AJP connection.
     pub fn ajp(&self) -> Result<RequestSource<Arc<AjpRequest>>, Error> {
         self.source(|each| Ok(each.ajp.clone()))
     }
 
-    /// Returns the requests for a raw connection.
     pub fn raw(&self) -> Result<RequestSource<Arc<[u8]>>, Error> {
         self.source(|each| Ok(each.message.as_slice().into()))
     }
 
-    /// Returns the requests for a WebSocket connection.
     pub fn websocket(&self) -> Result<RequestSource<WebSocketRequest>, Error> {
         self.source(|each| Ok(WebSocketRequest::new(each.bytes.clone(), each.message.as_slice())))
     }

@@ -34,11 +34,9 @@ pub(crate) struct Portion {
     pub interval: Duration,
 }
 
-/// Maximum size of a portion in bytes.
 const LARGEST: u64 = 64 << 10;
 
 impl SlowPeers {
-    /// Returns true if connections send or read slowly.
     pub fn is_used(self) -> bool {
         self.read.is_some() || self.send.is_some()
     }

@@ -34,7 +34,6 @@ pub fn translate(cx: &mut Cx<'_>) {
     }
 }
 
-/// Translates settings of the whole process.
 fn process(cx: &mut Cx<'_>) {
     let main = [cx.main];
     if let Some(user) = last(&main, "User").filter(|user| files::has_user(user.arg(0))) {
@@ -183,7 +182,6 @@ fn tls(cx: &mut Cx<'_>, levels: &[&[Directive]], host: Option<&Directive>) -> Op
     }
 }
 
-/// Returns the routes of a site.
 fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<DraftRoute> {
     let mut rules = server_rules(cx, sections, scheme).into_iter().peekable();
     let mut out = Vec::new();

@@ -38,7 +38,6 @@ pub fn answer(
     }
 }
 
-/// Returns the routes of `reverse_proxy`.
 fn proxy(
     cx: &mut Cx<'_>,
     directive: &Directive,

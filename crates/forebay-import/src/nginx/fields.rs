@@ -70,7 +70,6 @@ fn timeouts(cx: &Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     }
 }
 
-/// Translates `limit_rate` and `limit_rate_after`.
 fn bandwidth(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     let Some(directive) = scope.nearest("limit_rate") else { return };
     let rate = match size(directive.arg(0)) {

@@ -419,7 +419,6 @@ fn by_host<'a>(
     hosts
 }
 
-/// Returns the routes of a server.
 fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRoute> {
     let whole = Location::of_block(&server.scope);
     let here = Here { location: &whole, matcher: Matcher::path("/*"), found: None, region: None };

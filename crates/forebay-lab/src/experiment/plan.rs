@@ -295,7 +295,6 @@ impl Plan {
         }
     }
 
-    /// Returns the baseline.
     pub fn baseline(&self) -> &Configuration {
         let found = self.configurations.iter().find(|configuration| configuration.baseline);
         found.expect("a plan has exactly one baseline")

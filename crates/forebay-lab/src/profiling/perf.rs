@@ -57,7 +57,6 @@ pub struct Attached {
     dir: PathBuf,
 }
 
-/// Returns true if perf is installed.
 pub fn is_installed() -> bool {
     missing(&["perf".to_owned()]).is_empty()
 }
