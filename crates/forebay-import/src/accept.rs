@@ -1,5 +1,5 @@
-//! Makes sure that Forebay accepts the draft: if Forebay refuses a route, the route is closed (it
-//! answers 403).
+//! Makes sure that Forebay accepts the translated configuration (the draft). If Forebay refuses a
+//! route, the route is closed: it answers 403.
 //!
 //! The translators know what Forebay accepts in usual configurations. This module handles other
 //! cases, such as unusual names and paths.
@@ -48,7 +48,7 @@ pub fn accept(draft: &mut Draft, keys: &Keys) {
     draft.omits_tests = problem(draft, keys).is_some();
 }
 
-/// Removes the streams that Forebay refuses. Nothing then listens there.
+/// Removes the streams that Forebay refuses. Forebay then does not listen at their addresses.
 fn streams(draft: &mut Draft, keys: &Keys) {
     let mut kept: Vec<DraftStream> = Vec::new();
     for stream in std::mem::take(&mut draft.streams) {
@@ -81,7 +81,7 @@ fn plain_site() -> DraftSite {
     DraftSite { listen: vec!["127.0.0.1:8080".into()], routes: vec![route], ..DraftSite::default() }
 }
 
-/// Replaces hosts, listeners and keys of a site that Forebay refuses.
+/// Replaces those hosts, listeners and keys of a site that Forebay refuses.
 fn head(site: &mut DraftSite, keys: &Keys) {
     let try_one = |site: &DraftSite| {
         let routes = plain_site().routes;

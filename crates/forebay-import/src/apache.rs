@@ -67,8 +67,8 @@ impl Cx<'_> {
     }
 }
 
-/// Returns true for a section by a path or a file name. The directives in sections with expressions
-/// are noted where such a section is translated.
+/// Returns true for a section that a path or a file name selects. Directives in other sections get
+/// their notes when the section is translated.
 fn is_plain_section(directive: &Directive) -> bool {
     ["Directory", "Location", "Files", "FilesMatch", "Proxy"]
         .iter()
@@ -76,7 +76,6 @@ fn is_plain_section(directive: &Directive) -> bool {
         && !directive.arg(0).contains(['*', '?', '['])
 }
 
-/// Translates a configuration.
 pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
     let main = syntax::read(file)?;
     let root = main.iter().find(|directive| is(directive, "ServerRoot"));

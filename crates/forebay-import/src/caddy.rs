@@ -35,14 +35,12 @@ impl Cx<'_> {
     }
 }
 
-/// Returns a directive as one line.
 fn line(directive: &Directive) -> String {
     let text = format!("{} {}", directive.name, directive.args.join(" "));
     let text = text.trim();
     if directive.block.is_some() { format!("{text} {{ ... }}") } else { text.to_owned() }
 }
 
-/// Translates a Caddyfile.
 pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
     let lines = syntax::read(file)?;
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());

@@ -1,9 +1,9 @@
-//! Names the lines that close a whole site.
+//! Adds the names of sites to notes on lines that close a whole site.
 
 use crate::draft::{Draft, DraftRoute, Note};
 use crate::matcher::Matcher;
 
-/// Adds to each note whose route closes a whole site the name of this site.
+/// Adds the name of the site to each note whose route closes a whole site.
 pub fn name_sites(draft: &mut Draft) {
     for site in &draft.sites {
         let is_whole = |route: &&DraftRoute| {

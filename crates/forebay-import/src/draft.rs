@@ -28,7 +28,7 @@ pub struct Note {
     pub line: usize,
     /// The directive, shortened.
     pub directive: String,
-    /// The reason why there is no translation, or its effect, and the next step for the user.
+    /// The reason or the effect of the missing translation, and the next step for the user.
     pub next: String,
 }
 
@@ -139,7 +139,6 @@ impl DraftRoute {
         }
     }
 
-    /// Returns the route with a fixed status.
     pub fn respond(mut self, status: u64) -> Self {
         self.drop_answer();
         self.keys.set("respond", Table::default().with("status", status));
@@ -155,7 +154,6 @@ impl DraftRoute {
         route
     }
 
-    /// Returns the route with a redirect.
     pub fn redirect(mut self, to: &str, status: u64) -> Self {
         self.drop_answer();
         match status {

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-/// Returns true if the path is a directory.
 pub fn is_directory(path: &str) -> bool {
     Path::new(path).is_dir()
 }
@@ -19,8 +18,7 @@ pub fn is_in_directory(path: &str) -> bool {
     !path.is_dir() && path.parent().is_some_and(Path::is_dir)
 }
 
-/// Returns true if the path is a file of htpasswd that has a user with a kind of hash that Forebay
-/// supports.
+/// Returns true if the path is an htpasswd file with at least one user whose hash Forebay supports.
 pub fn has_users(path: &str) -> bool {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let known = ["$2y$", "$2a$", "$2b$", "$apr1$", "$5$", "$6$"];
@@ -30,12 +28,10 @@ pub fn has_users(path: &str) -> bool {
     })
 }
 
-/// Returns true if this machine has the user.
 pub fn has_user(name: &str) -> bool {
     has_entry("/etc/passwd", name)
 }
 
-/// Returns true if this machine has the group.
 pub fn has_group(name: &str) -> bool {
     has_entry("/etc/group", name)
 }

@@ -131,7 +131,7 @@ impl Matcher {
             return Some(false);
         }
         if !self.suffixes.is_empty() && !ends(path) {
-            // Path info may follow the name of a script.
+            // Path info may follow the name of a script, so the result is unknown.
             return if segments().any(ends) { None } else { Some(false) };
         }
         if self.regex.is_some() || !self.when.is_empty() { None } else { Some(true) }
@@ -175,8 +175,8 @@ fn all_of(ours: &Table, theirs: &Table) -> Option<Table> {
     Some(both)
 }
 
-/// Returns true if no request meets the conditions of both tables, because they want two values of
-/// one scheme, field, cookie or parameter.
+/// Returns true if no request meets the conditions of both tables, because they require different
+/// values of one scheme, field, cookie or parameter.
 fn excludes(ours: &Table, theirs: &Table) -> bool {
     let differ = |ours: Option<&Value>, theirs: Option<&Value>| match (ours, theirs) {
         (Some(Value::Text(ours)), Some(Value::Text(theirs))) => {

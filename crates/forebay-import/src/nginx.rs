@@ -89,7 +89,6 @@ impl Cx<'_> {
     }
 }
 
-/// Translates a configuration.
 pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
     let main = syntax::read(file)?;
     let http = main.iter().find(|directive| directive.name == "http");

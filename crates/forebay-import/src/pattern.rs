@@ -30,7 +30,7 @@ pub struct PatternConditions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
     pub why: String,
-    /// Conditions that all paths of the expression meet, and possibly other paths.
+    /// Conditions that all paths of the expression meet. Other paths may meet them, too.
     pub superset: Option<Box<Matcher>>,
 }
 
@@ -318,8 +318,8 @@ fn paths(texts: &[String], ends: &[&str]) -> Option<Vec<String>> {
     Some(found)
 }
 
-/// Returns the possible beginnings of a match, in lower case. The flag of a
-/// text is true if nothing else follows it. Returns `None` if matches may begin with other texts.
+/// Returns the possible beginnings of a match, in lower case. The flag of a text is true if the
+/// expression requires nothing after it. Returns `None` if matches may begin with other texts.
 pub fn literal_starts(text: &str) -> Option<Vec<(String, bool)>> {
     let mut all = Vec::new();
     for branch in parts(text, false).ok()? {
@@ -447,7 +447,7 @@ mod tests {
             classify_with_exception(r"/\.(?!well-known).*", false, &keys, Use::Exact).unwrap();
         let unknown = classify(r"/\.(?!well-known).*", false, &keys, Use::Exact).unwrap_err();
         assert!(unknown.superset.is_some());
-        // The excluded paths have no pattern, so that the whole expression has none.
+        // The excluded paths have no translation, so the whole expression has none.
         assert!(classify_with_exception(r"^/(?!.*\.php$).*", false, &keys, Use::Exact).is_err());
         assert_eq!(found.matcher.regex.as_deref(), Some(r"/\..*"));
         assert_eq!(found.except, Some(Matcher::prefix("/.well-known")));

@@ -10,7 +10,7 @@ use crate::pattern::group_name;
 use crate::value::{Key, Table, Value};
 use crate::{Imported, Note};
 
-/// Number of routes at the top of a site. `forebay check` compares each further route with these.
+/// Number of routes at the top of a site that `forebay check` compares with each further route.
 const MOST_COMPARED: usize = 1000;
 
 /// Maximum length of a comment line, in characters.
@@ -168,7 +168,7 @@ pub fn drop_unused(draft: &mut Draft) {
     draft.apps.retain(|(name, _)| uses(name));
 }
 
-/// Removes the names of groups that no placeholder uses.
+/// Removes the names of a regular expression's groups that no placeholder uses.
 fn used_groups(regex: &str, keys: &Table) -> String {
     let text: String = keys.lines().collect();
     let mut regex = regex.to_owned();

@@ -3,8 +3,8 @@
 use crate::keys::Keys;
 use crate::pattern::{PatternConditions, group_name};
 
-/// Returns a text as a template. Doubles each opening brace before a letter or `_`, because it
-/// would begin a placeholder.
+/// Returns a text as a template. Doubles each opening brace before a letter or `_`, because a
+/// single brace would begin a placeholder.
 pub fn literal(text: &str, keys: &Keys) -> String {
     if !keys.has_placeholders() {
         return text.to_owned();

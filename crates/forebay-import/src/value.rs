@@ -26,14 +26,12 @@ impl Table {
         }
     }
 
-    /// Sets a key if there is a value.
     pub fn set_some(&mut self, key: &str, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
             self.set(key, value);
         }
     }
 
-    /// Returns the table with a key set.
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.set(key, value);
         self

@@ -106,7 +106,7 @@ fn sections_for_backends_restrict_the_routes_to_them() {
             "{section}:\n{toml}"
         );
     }
-    // A section by path overrides it.
+    // A `Location` section overrides the `Proxy` section.
     let toml = passing(
         "<Proxy *>\nRequire all granted\n</Proxy>\n<Location /adm>\nRequire all denied\n</Location>",
     );
@@ -398,7 +398,7 @@ fn access_files_of_all_directories_are_read() {
         std::fs::write(path(name), deny).unwrap();
     }
     std::os::unix::fs::symlink(path("else"), path("www/b/link")).unwrap();
-    // These links lead back.
+    // These links form cycles.
     std::os::unix::fs::symlink(path("www"), path("www/b/top")).unwrap();
     std::os::unix::fs::symlink(path("www/a"), path("else/a")).unwrap();
     std::os::unix::fs::symlink(path("www/b"), path("www/a/b")).unwrap();

@@ -104,7 +104,7 @@ fn conditions_on_raw_values_compare_what_nginx_compares() {
         ("$http_x_role != user", "not = { variable = { http_x_role = \"user\" } }"),
         ("$cookie_role !~ ^u", "not = { variable = { cookie_role = \"~^u\" } }"),
         ("$arg_debug", "when = { variable = { arg_debug = \"~^([^0]|0.)\" } }"),
-        // A condition on the path closes more spellings.
+        // A condition on the path closes more spellings of it.
         ("$request_uri ~ ^/h/adm", "path = \"/h/adm*\""),
     ] {
         let toml = server(&format!(

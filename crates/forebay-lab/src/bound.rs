@@ -6,11 +6,11 @@ use crate::experiment::{Configuration, Load};
 use crate::number;
 use crate::watch::Series;
 
-/// Share of the usable cores above which a server counts as busy. The clients' pauses limit the
-/// highest rate: above this share of that rate, the pauses count as the limit.
+/// Share of the usable cores above which a server counts as busy. Also the share of the highest
+/// rate that the clients' pauses allow, above which the pauses count as the limit.
 const BUSY: f64 = 0.9;
 
-/// Returns a reason if the load generator limited the rate, and not the server.
+/// Returns why the trial is void if the load generator, not the server, limited the rate.
 ///
 /// The generator is the limit if its threads were busy for more than 85 % of the time, and the
 /// server used less than 90 % of its cores. If both were busy, the trial counts.
@@ -29,8 +29,9 @@ pub(crate) fn client_bound(
     Some(reason.to_owned())
 }
 
-/// Returns a reason if the clients' pauses limited the rate, and not the server. If replies take no
-/// time, `c` clients with pauses of `z` seconds send `c / z` requests/s (Little's law).
+/// Returns why the trial is void if the clients' pauses, not the server, limited the rate. If
+/// replies take no time, `c` clients with pauses of `z` seconds send `c / z` requests/s (Little's
+/// law).
 pub(crate) fn think_bound(load: &Load, outcome: &Outcome) -> Option<String> {
     let most = f64::from(load.connections) / load.think?.as_secs_f64();
     let rate = outcome.requests.completed as f64 / outcome.duration.as_secs_f64().max(1e-9);

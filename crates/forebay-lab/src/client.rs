@@ -102,8 +102,8 @@ impl Task<'_> {
 }
 
 impl Runner {
-    /// Runs a client command until its whole process group has ended. Ends it early if its time is
-    /// over, the server has ended or the user interrupts the run.
+    /// Runs a client command until its whole process group has ended. Ends the command early if its
+    /// time is over, the server has ended or the user interrupts the run.
     ///
     /// # Errors
     /// An interruption, or a failure of a keeper process, ends the experiment. A failure of the

@@ -89,7 +89,8 @@ pub fn ratio(ratio: &Ratio) -> String {
 }
 
 /// Formats a factor with three digits: `0.0983`, `0.983`, `1.23`, `12.3`, `123`. A factor outside
-/// of 0.001 to 10,000 becomes `<0.001` or `>10,000`, because a few rounds cannot determine it.
+/// of 0.001 to 10,000 becomes `<0.001` or `>10,000`, because a few rounds cannot determine its
+/// value.
 pub fn factor(value: f64) -> String {
     match value {
         value if value.is_nan() => "?".to_owned(),

@@ -3,7 +3,7 @@
 //!
 //! Some servers dedicate a process to each kept-alive connection. If they have fewer processes than
 //! connections, the other connections wait until the server closes an idle one, seconds later.
-//! Every slice ends only when these replies have arrived.
+//! Every slice ends only when the replies on the waiting connections have arrived.
 
 use std::time::Duration;
 
@@ -46,7 +46,8 @@ impl Overrun {
     /// Returns a note with advice if the slices lasted much longer than expected. `latency` covers
     /// the whole trial.
     pub fn note(&self, load: &Load, latency: &forebay_stat::Latency) -> Option<String> {
-        // With a wanted rate, the rate determines the duration of a number of requests.
+        // With a rate, the plan sets the duration of a number of requests. A long slice is then no
+        // sign of late replies.
         let is_paced = load.rate.is_some() && matches!(load.amount, Amount::Requests(_));
         let is_late = self.took > self.expected.mul_f64(LATE) && self.took > self.expected + LEAST;
         if self.slices < 2 || is_paced || !is_late {

@@ -33,7 +33,7 @@ pub struct Figure {
     fits_slices: fn(&Measured) -> bool,
 }
 
-/// Requests per second, or the number that a client printed.
+/// Requests per second, or the number that a client printed (its reciprocal if less is better).
 pub const RATE: Figure = Figure {
     slice: |slice| slice.printed.map_or_else(|| slice.rate(), Printed::goodness),
     whole: Measured::goodness,
@@ -95,7 +95,7 @@ impl<'a> Judged<'a> {
     }
 
     /// Returns the ratio of `figure` to that of the reference, `baseline`; `None` if no round has
-    /// both.
+    /// trials of both.
     pub fn ratio(&self, baseline: &Judged<'_>, figure: &Figure) -> Option<Ratio> {
         let is_apart = self.is_isolated || baseline.is_isolated;
         let rounds: Vec<Vec<(f64, f64)>> = self

@@ -85,12 +85,12 @@ fn profile_trial(
     let ended_early = attached.ended_early();
     let recorded = attached.end(runner);
     let timings = server.spec().map_or_else(Vec::new, timing::ask);
-    // The parsing takes CPU time, so it starts only now, after all measurements.
     let trial = server.finish(runner)?;
     if let (true, Some(why)) = (trial.failed, &trial.void) {
         return Err(ProfileFailure::Other(why.clone()));
     }
     recorded?;
+    // The parsing takes CPU time, so it starts only now, after all measurements.
     let text = attached.script(runner)?;
     let mut stacks = Stacks::default();
     File::open(text).and_then(|text| profile::fold(BufReader::new(text), &mut stacks)).map_err(

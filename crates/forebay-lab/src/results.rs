@@ -29,7 +29,7 @@ pub struct Experiment {
     pub elapsed: Duration,
     /// Error probability of all intervals together, which is 1 minus their confidence level: 0.05.
     /// With `Options::until`, the check after each round uses up a part of the 0.05. This value is
-    /// then the part for these intervals.
+    /// then the part that the reported intervals use.
     pub alpha: f64,
     /// Reason why the experiment ended before its last round, as text.
     pub incomplete: Option<String>,

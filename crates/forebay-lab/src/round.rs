@@ -179,7 +179,7 @@ impl<'a> Standing<'a> {
         Ok(server)
     }
 
-    /// Warms the server up and returns the load generator that continues.
+    /// Warms the server up. Returns the load generator, which continues with the measurement.
     fn warm_up(&mut self, runner: &Runner) -> Result<Driver, RunError> {
         let mut driver = match (&self.task.client, &self.check) {
             (None, TrialCheck::Request(spec)) => match Turns::new(spec) {

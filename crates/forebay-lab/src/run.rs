@@ -207,10 +207,10 @@ fn prepare(plan: &Plan) -> Result<Vec<usize>, Halt> {
     let halt = |what: &str, error: rustix::io::Errno| {
         Halt::Broken(format!("{what}: {}", io::Error::from(error)))
     };
-    // If a keeper process is killed, its children become children of this process, which then ends
-    // them.
     service::check(plan)?;
     client::check(plan)?;
+    // If a keeper process is killed, its children become children of this process, which then ends
+    // them.
     set_child_subreaper(Some(getpid())).map_err(|error| halt("cannot adopt orphans", error))?;
     if plan.load.cpus.is_empty() {
         return Ok(Vec::new());

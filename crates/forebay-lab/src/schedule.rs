@@ -183,9 +183,9 @@ impl Rounds {
     }
 }
 
-/// Returns the groups of a round. The configurations of one matrix cell form a group. Its position
-/// is that of its first configuration in the round. An isolated configuration forms a group of its
-/// own.
+/// Returns the groups of a round. The configurations of one matrix cell form a group. The group has
+/// the position of its first configuration in the round. An isolated configuration forms a group of
+/// its own.
 fn groups<'a>(
     plan: &'a Plan,
     available: &[bool],

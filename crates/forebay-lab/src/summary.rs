@@ -90,8 +90,8 @@ pub struct Leak {
 /// grows by 8 MB over its first 80,000 requests on 256 new connections, and then no more.
 const MOST_OF_A_CACHE: f64 = 16e6;
 
-/// Maximum number of memory samples that are used of a trial. If it has more slices, each sample
-/// covers several.
+/// Maximum number of memory samples that are used of a trial. If the trial has more slices, each
+/// sample covers several slices.
 const MOST_BURSTS: usize = 12;
 
 /// Returns one row per configuration, in the order of the plan.

@@ -243,7 +243,7 @@ impl Measured {
         self.server.most.processes > 0
     }
 
-    /// Returns the resident memory in the idle time after the load minus the one before it, in
+    /// Returns the idle server's resident memory after the load, minus that before the load, in
     /// bytes.
     pub fn memory_growth(&self) -> f64 {
         self.server.rss_end as f64 - self.server.rss_start as f64

@@ -1,8 +1,8 @@
 //! Comparison of a run with an earlier one.
 //!
-//! Two single runs show less than the rounds of an experiment. Their seconds vary, and the interval
-//! of the ratio covers this variation. A restart of the server or another state of the machine
-//! changes all seconds of a run alike, and no interval from two runs can cover that.
+//! The interval of the ratio covers the variation between the seconds of a run. Two runs may also
+//! differ as a whole, for example after a restart of the server. No interval from two runs covers
+//! that, so an experiment of several rounds shows more.
 
 use forebay_stat::{Ratio, ratio_of_runs};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::{Outcome, Second};
 /// Comparison of a run with an earlier one.
 #[derive(Clone, Debug)]
 pub struct RunComparison {
-    /// Metrics, the deciding one first.
+    /// Metrics. Only the first one can show that the run is fine.
     pub metrics: Vec<MetricRatio>,
     /// Change that counts as worse, such as 0.05.
     pub threshold: f64,
@@ -40,15 +40,15 @@ pub enum RunDecision {
     Fine,
     /// The run is worse. The text names the metric.
     Worse(String),
-    /// The runs cannot decide. The text says why.
+    /// The runs do not show if the run is worse. The text says why.
     Undecided(String),
 }
 
-/// Percentiles that are compared, with the number of requests in a second that they need.
+/// Percentiles that are compared, each with the minimum number of requests in a second.
 const PERCENTILES: [(&str, f64, u64); 3] =
     [("p50", 50.0, 20), ("p90", 90.0, 100), ("p99", 99.0, 1000)];
 
-/// Returns the reason why two runs cannot be compared, because their loads differ.
+/// Returns an error message if the loads of two runs differ, so that they cannot be compared.
 pub fn differs(old: &Outcome, new: &Outcome) -> Option<String> {
     let pairs = [
         ("connections", old.connections.to_string(), new.connections.to_string()),
@@ -77,11 +77,11 @@ fn replayed(outcome: &Outcome) -> String {
 }
 
 impl RunComparison {
-    /// Compares `new` with `old`. A change for the worse of more than `threshold` counts.
+    /// Compares `new` with `old`. A change of more than `threshold` counts as worse.
     pub fn of(old: &Outcome, new: &Outcome, threshold: f64) -> Self {
         let (ours, theirs) = (whole_seconds(new), whole_seconds(old));
         let mut metrics = Vec::new();
-        // In an open loop, the rate is that of the plan.
+        // In an open loop, the plan sets the rate, so a comparison of rates shows nothing.
         if !new.is_open_loop() {
             let rates = |seconds: &[Second]| -> Vec<f64> {
                 seconds.iter().map(|second| second.completed as f64).collect()
@@ -111,7 +111,7 @@ impl RunComparison {
                 });
             }
         }
-        // All intervals together hold with 95 % (Bonferroni).
+        // With a probability of 95 %, all intervals hold at the same time (Bonferroni).
         let count = metrics.len();
         for metric in &mut metrics {
             metric.ratio.set_level(0.05 / count as f64);
@@ -120,8 +120,8 @@ impl RunComparison {
         Self { metrics, threshold }
     }
 
-    /// Decides about the comparison. The first metric must show that the run is not worse. The
-    /// others count only if they show that the run is worse.
+    /// Decides about the comparison. The run is worse if any metric shows that. Otherwise, the run
+    /// is fine if the first metric shows that it is not worse.
     pub fn decision(&self) -> RunDecision {
         if let Some(worse) = self.metrics.iter().find(|metric| metric.is_worse(self.threshold)) {
             return RunDecision::Worse(worse.sentence());
@@ -138,7 +138,7 @@ impl RunComparison {
         }
     }
 
-    /// Converts the comparison to the object `against` of the JSON.
+    /// Converts the comparison to the object `against` of the JSON report.
     pub fn to_json(&self) -> Value {
         let (decision, why) = match self.decision() {
             RunDecision::Fine => ("fine", None),
@@ -166,7 +166,8 @@ impl RunComparison {
 }
 
 impl MetricRatio {
-    /// Returns the ratio of good to bad: below 1 if the run is worse, with its interval.
+    /// Returns the ratio with its interval, inverted if a smaller value is better. Below 1, the run
+    /// is worse.
     fn goodness(&self) -> (f64, [f64; 2]) {
         let (mean, [low, high]) = (self.ratio.mean, self.ratio.ci95);
         if self.more_is_better {

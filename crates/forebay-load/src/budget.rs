@@ -14,7 +14,7 @@ use crate::Stop;
 #[derive(Debug)]
 pub(crate) struct RequestBudget {
     held: u64,
-    /// Common stock of all threads. `None` if a time ends the run, not a number of requests.
+    /// Common stock of all threads. `None` if the run ends after a time.
     stock: Option<Arc<AtomicU64>>,
     threads: u64,
 }
@@ -22,7 +22,6 @@ pub(crate) struct RequestBudget {
 const BATCH_LIMIT: u64 = 256;
 
 impl RequestBudget {
-    /// Returns one budget per thread.
     pub fn of(stop: Stop, threads: usize) -> Vec<Self> {
         let stock = match stop {
             Stop::Requests(n) => Some(Arc::new(AtomicU64::new(n))),
@@ -32,7 +31,6 @@ impl RequestBudget {
         (0..threads).map(claim).collect()
     }
 
-    /// Returns a budget without requests.
     pub fn none() -> Self {
         Self { held: 0, stock: Some(Arc::default()), threads: 1 }
     }
@@ -52,7 +50,7 @@ impl RequestBudget {
         true
     }
 
-    /// Returns true if a number of requests ends the run, not a time.
+    /// Returns true if the run ends after a number of requests.
     pub fn limited(&self) -> bool {
         self.stock.is_some()
     }
@@ -62,8 +60,8 @@ impl RequestBudget {
             self.held = u64::MAX;
             return true;
         };
-        // The size of a batch leaves eight batches for each thread in the stock. Batches therefore
-        // become smaller with the stock.
+        // A batch is an eighth of a thread's share of the stock, so batches become smaller with the
+        // stock.
         let batch = |left: u64| left.min((left / (self.threads * 8)).clamp(1, BATCH_LIMIT));
         let drawn = stock.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
             (left > 0).then(|| left - batch(left))

@@ -1,8 +1,8 @@
 //! Search for the highest rate at which a server meets goals, such as `p99<50ms`.
 //!
 //! Each step loads the server at one rate, in an open loop, and compares the outcome with the
-//! goals. Near the limit, chance decides if a step passes. A plain bisection would never recover
-//! from a step with a wrong result.
+//! goals. Near this highest rate (the limit), chance decides if a step passes. A plain bisection
+//! would never recover from a step with a wrong result.
 //!
 //! This search keeps a probability for each possible limit instead. The next rate is the median of
 //! these probabilities. The search ends when an interval with 95 % of the probability is narrow.
@@ -57,16 +57,15 @@ pub struct Capacity {
 
 /// Maximum duration of a step, unless the duration in `Search` is longer.
 const LONGEST_STEP: Duration = Duration::from_secs(60);
-/// Maximum duration of the closed loop.
+/// Maximum duration of the closed loop before the first step.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 const MOST_STEPS: usize = 30;
 const FEWEST_STEPS: usize = 5;
-/// Ratio of the interval's ends at or below which the search ends.
+/// The search ends when the ratio of the interval's ends is at most this value.
 const NARROW: f64 = 1.05;
 
-/// Share of the planned rate that a step may miss. If a server is overloaded by 2 %, the step
-/// misses 2 %.
+/// Maximum share of the planned rate that a passed step may miss.
 const SHORTFALL: f64 = 0.02;
 
 /// Highest rate that the search considers, as a multiple of the closed loop's rate.
@@ -121,10 +120,10 @@ pub fn find_rate(
 }
 
 impl Search {
-    /// Returns the duration of a step at `rate`, which is long enough to decide about the goals.
+    /// Returns the duration of a step at `rate`.
     fn duration(&self, rate: f64) -> Duration {
         let samples = self.goals.iter().map(Goal::samples).max().unwrap_or(1);
-        // The factor 1.2 allows for chance in the number of requests.
+        // Fewer requests than planned may arrive by chance, so the factor 1.2 adds a reserve.
         let needed = Duration::from_secs_f64((samples as f64 * 1.2 / rate).min(1e6));
         self.step.max(needed).min(LONGEST_STEP.max(self.step))
     }
@@ -152,7 +151,7 @@ impl Capacity {
         self.steps.iter().any(|step| step.passed)
     }
 
-    /// Returns true if the search ended with a narrow interval, and not early.
+    /// Returns true if the interval is narrow after at least `FEWEST_STEPS` steps.
     pub fn is_sure(&self) -> bool {
         self.steps.len() >= FEWEST_STEPS && self.interval[1] <= self.interval[0] * NARROW
     }

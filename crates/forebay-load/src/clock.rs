@@ -8,7 +8,6 @@ pub(crate) use system::set;
 mod system {
     use std::time::Instant;
 
-    /// Returns the present time.
     #[inline]
     pub(crate) fn now() -> Instant {
         Instant::now()
@@ -29,7 +28,6 @@ mod system {
         NOW.get().unwrap_or_else(Instant::now)
     }
 
-    /// Sets the virtual time of this thread.
     pub(crate) fn set(now: Instant) {
         NOW.set(Some(now));
     }

@@ -94,7 +94,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
     #[inline]
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         if matches!(self.phase, Phase::Connecting | Phase::Exchanging) {
-            // The previous turn was cancelled while a request was active.
+            // The previous turn was cancelled while a request was active, so a late reply may still
+            // arrive.
             self.close();
         }
         self.is_unsendable = false;
@@ -403,14 +404,14 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
                 }
                 Err(Errno::AGAIN) => return self.watch_writable(state),
                 Err(Errno::INTR) => {}
-                // A reply, such as a 413, may already have arrived. The event that reports the
-                // broken connection causes a read.
+                // A reply, such as a 413, may already have arrived. The event of the broken
+                // connection causes a read, which finds the reply.
                 Err(errno) => self.exchange.write_error = Some(errno),
             }
         }
     }
 
-    /// Writes a portion of a slow request, or all of the request of a slow reader.
+    /// Writes a portion of a slow request, or the whole request of a slow reader.
     #[cold]
     fn write_portion(&mut self, state: &mut ThreadState) {
         let portion = state.slow.sends();
@@ -513,7 +514,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
                 } else {
                     self.pending.drain(..consumed);
                 }
-                // A servlet container has requested the rest of a body.
+                // An AJP container may have asked for more of the request's body.
                 if !self.written_all() {
                     self.write(state);
                 }
@@ -552,8 +553,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             || age.is_some_and(|limit| now.saturating_duration_since(self.since) >= limit)
     }
 
-    /// Handles the end of the connection. The end may complete the reply. It may also come while
-    /// the connection is idle. Otherwise the request has failed.
+    /// Handles the end of the connection: completes a reply that lasts until this end, resends the
+    /// request if the connection was idle, or fails the request.
     #[cold]
     fn broken(&mut self, ending: Ending<'_>, state: &mut ThreadState) {
         if self.exchange.answered {
@@ -610,7 +611,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         self.turn(due, now, now, state);
     }
 
-    /// Counts an end of a slow exchange that the server caused.
+    /// Counts a slow exchange that the server ended.
     #[cold]
     fn count_closed(&self, now: Instant, state: &mut ThreadState) {
         if let Some(slow) = &mut state.tally.slow {
@@ -670,7 +671,7 @@ impl Exchange {
 }
 
 impl Ending<'static> {
-    /// Returns the end of a connection that the server has closed.
+    /// Returns the reason for a connection that the server has closed.
     pub fn of_close(transport: &impl Transport) -> Self {
         let is_cut_off = transport.is_cut_off();
         Self(None, if is_cut_off { "the server closed without close_notify" } else { CLOSED })

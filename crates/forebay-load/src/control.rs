@@ -10,9 +10,9 @@ use crate::LiveCounts;
 pub struct Control {
     /// Ends the run early when it is set to true. The outcome then covers the time so far.
     pub cancelled: Arc<AtomicBool>,
-    /// Number of requests completed so far. Each thread adds its count a few times per second.
+    /// Number of requests completed so far. Each thread adds its count about every 50 ms.
     pub completed: AtomicU64,
-    /// Number of requests failed so far, added in the same way.
+    /// Number of requests failed so far, updated like `completed`.
     pub failed: AtomicU64,
     /// Counts of each second, for a view of the running load; `None` without a view.
     pub live: Option<LiveCounts>,

@@ -63,7 +63,7 @@ impl SharedJar {
         }
     }
 
-    /// Selects the cookies of a name of the server. The empty name is the host of the run.
+    /// Selects the server name whose cookies apply. The empty name is the host of the run.
     pub fn select_host(&self, host: &str) {
         let mut jar = self.lock();
         if jar.host != host {
@@ -71,7 +71,6 @@ impl SharedJar {
         }
     }
 
-    /// Removes all cookies.
     pub fn clear(&self) {
         *self.lock() = Jar::default();
     }
@@ -83,7 +82,8 @@ impl SharedJar {
         jar.cookies.iter().find(is_named).map(|cookie| cookie.value.clone())
     }
 
-    /// Appends the cookies of the selected host for `target` to `out`, which may already have some.
+    /// Appends the cookies of the selected host for `target` to `out`, which may already contain
+    /// cookies.
     pub fn append(&self, target: &[u8], out: &mut Vec<u8>) {
         let path = target.split(|&b| b == b'?').next().unwrap_or_default();
         let jar = self.lock();
@@ -112,7 +112,7 @@ impl Cookie {
     }
 }
 
-/// Returns true if an `Expires` date is over. Servers delete cookies with a date in 1970.
+/// Returns true if an `Expires` date is in the past. Servers delete cookies with a date in 1970.
 fn is_past(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text).replace('-', " ");
     let date = jiff::fmt::rfc2822::parse(&text);

@@ -81,11 +81,11 @@ impl Refusals {
         state.last_refusal = Some(copy_of(error));
         let since = *self.since.get_or_insert(now);
         let given_up = if state.target.reached() {
-            // A run that a time ends needs no other end, and the server may recover before.
+            // A run with a time limit ends anyway, and the server may recover before that.
             state.budget.limited() && now - since >= state.timeout
         } else {
-            // A further attempt would fail in the same way, because certificate and protocols do
-            // not change.
+            // A failed handshake is final, because the server's certificate and protocols do not
+            // change.
             let is_final =
                 matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::InvalidData);
             is_final || self.count >= FIRST_ATTEMPTS

@@ -186,8 +186,8 @@ fn exchange(
         let malformed = |error: Malformed| FetchError::Protocol(error.to_string());
         let receipt = session.input(&bytes).map_err(malformed)?;
         bytes.drain(..receipt.consumed);
-        // A servlet container has requested the rest of a body. If the write fails, the next read
-        // fails, too.
+        // An AJP container may have asked for more of the request's body. If the write fails, the
+        // next read fails, too.
         if !session.output().is_empty() {
             let _ = stream.write_all(session.output());
             session.wrote(session.output().len());
@@ -272,7 +272,7 @@ fn fetch_over_quic(
         session.prepare(Instant::now());
         let _ = socket.send(session.output());
         match reply {
-            // The server may listen on another address of its name.
+            // The server may listen on another address of its name, so try the next one.
             Err(error @ FetchError::Connect(_)) => last = error,
             reply => return reply,
         }

@@ -119,7 +119,7 @@ pub(crate) struct GrpcReply {
     /// Status in the head, which counts only if the reply has neither messages nor trailers.
     of_head: Option<Result<GrpcStatus, BadReply>>,
     of_trailers: Option<Result<GrpcStatus, BadReply>>,
-    /// Start of `grpc-message`.
+    /// Beginning of the field `grpc-message`.
     text: Vec<u8>,
     has_content_type: bool,
     prefix: Prefix,
@@ -198,7 +198,7 @@ impl GrpcReply {
             *length += taken;
             piece = &piece[taken..];
             if *length == PREFIX {
-                // The request names no compression that the server may use.
+                // The request offers no compression, so a compressed message violates the protocol.
                 self.is_compressed |= bytes[0] != 0;
                 self.missing = u32::from_be_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
                 *length = 0;

@@ -11,8 +11,8 @@ use crate::search::Search;
 #[derive(Debug, Default)]
 pub(crate) struct Inspection {
     length: u64,
-    /// Inspection of the content. `None` for most loads: their replies then cost one test for each
-    /// part, instead of one for each kind of inspection.
+    /// Inspection of the content. `None` for most loads, so that each part of a reply costs one
+    /// test instead of one for each kind of inspection.
     content: Option<Box<ContentInspection>>,
 }
 
@@ -21,7 +21,8 @@ pub(crate) struct Inspection {
 struct ContentInspection {
     status: Option<u16>,
     search: Option<Search>,
-    /// First bytes of the body, for an error message. Only collected with a check.
+    /// First bytes of the body, for an error message. Only collected with a check or for a virtual
+    /// user.
     beginning: Vec<u8>,
     /// Cookies of the connection, if they are kept.
     jar: Option<SharedJar>,
@@ -31,8 +32,8 @@ struct ContentInspection {
     grpc: Option<Box<GrpcReply>>,
 }
 
-/// Content of a reply: its fields and the beginning of its body. Both have a limited size, because
-/// the server chooses them.
+/// Content of a reply: its fields and the beginning of its body. The size of both is limited,
+/// because the server chooses it.
 #[derive(Debug, Default)]
 pub(crate) struct Probe {
     fields: Vec<(Vec<u8>, Vec<u8>)>,
@@ -85,7 +86,7 @@ impl Inspection {
         Self { length: 0, content: Some(Box::new(content)) }
     }
 
-    /// Reads replies as those of gRPC.
+    /// Also reads the gRPC status and the messages of each reply.
     pub fn for_grpc(mut self) -> Self {
         self.content.get_or_insert_default().grpc = Some(Box::default());
         self
@@ -239,7 +240,7 @@ impl Probe {
         &self.body
     }
 
-    /// Returns true if the body is longer than what was kept.
+    /// Returns true if only the beginning of the body was kept.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }

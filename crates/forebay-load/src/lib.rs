@@ -3,29 +3,29 @@
 //!
 //! Three parts can be combined freely: a `Pacer` (when requests are due), a [`Stop`] (how many
 //! requests, or for how long) and a `Session` of `forebay-client` (the protocol). Each load thread
-//! owns connections, an epoll instance and a histogram. So a request needs no data that threads
-//! share.
+//! owns connections, an epoll instance and a histogram. So threads rarely access shared data.
 //!
 //! - `run` resolves the address, starts the load threads and adds up their counts;
 //! - `worker` is the load thread: it passes each event to its connection and checks timeouts;
-//! - `clock` returns the time, or that of a test (`simulation`);
+//! - `clock` returns the time; in tests, a virtual time (`simulation`);
 //! - `waiting` waits for events: it polls briefly before it sleeps;
 //! - `connection` is the state machine of a connection with one request at a time; `mux` is that of
 //!   a connection with several requests at once;
 //! - `dialling` opens connections; `transport` sends and receives over a plain socket, with `tls`,
 //!   or as datagrams of QUIC (`tls/quic.rs`);
 //! - `series` keeps the counts of each second, and `against` compares two runs by their seconds;
-//! - `live` passes these counts to a view of the running load;
+//! - `live` passes the counts of each second to a view of the running load;
 //! - `shard` and `merge` divide a load among machines and add up its results;
-//! - `replay` reads logs; `replay_order` and `schedule` have the order and times of their requests;
+//! - `replay` reads logs; `replay_order` and `schedule` have the order and times of the logged
+//!   requests;
 //! - `template` fills placeholders of requests with values, also those of a `value_table`, and
 //!   `cookies` keeps the cookies that the server sets;
 //! - `scenario` describes steps of virtual users (`virtual_user`), who check replies (`verdict`) and
 //!   follow a `redirect`;
 //! - `ramp` changes the rate or the number of connections in stages, and `stage_counts` has their
 //!   results;
-//! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply,
-//!   `grpc` the status of a gRPC reply;
+//! - `request` encodes the requests, `mix` chooses the next one, `inspection` checks the reply, and
+//!   `grpc` reads the status of a gRPC reply;
 //! - `slow` has the pace of slow peers, `failures` the kinds of failures.
 //!
 //! [`Turns`] divides a load into several parts (turns) and keeps the connections open between them.

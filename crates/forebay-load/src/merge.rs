@@ -36,7 +36,7 @@ pub struct ShardResult {
     pub completed: u64,
     /// Number of failed requests.
     pub failed: u64,
-    /// CPU time of the load threads, divided by the time that they had.
+    /// CPU time of the load threads, divided by the duration and by the number of threads.
     pub busy: f64,
     /// True if the load threads were busy for most of the time, so that the machine may have
     /// limited the rate.
@@ -49,18 +49,18 @@ pub struct ShardResult {
 const MOST_RESULTS: usize = 8192;
 /// Maximum of each count. The sums then fit into 64 bits.
 const HIGHEST_COUNT: u64 = 1 << 50;
-/// Maximum duration of a run, and of the time between two starts, in seconds.
+/// Maximum duration and CPU time of a run, in seconds.
 const LONGEST_S: f64 = 366.0 * 86_400.0;
-/// Maximum time between two starts, in seconds. Results with more time between them are no shards
-/// of one load.
+/// Maximum time between two starts, in seconds. Runs that started further apart are no shards of
+/// one load.
 const WIDEST_S: f64 = 86_400.0;
-/// Share of the time that all machines must have loaded the server together.
+/// Minimum share of the time during which all machines load the server together.
 const TOGETHER: f64 = 0.95;
 /// A start counts as late if its delay exceeds both this time and this share of the duration.
 const LATE: Duration = Duration::from_millis(100);
 const LATE_SHARE: f64 = 0.05;
 
-/// Adds up results. Each has a name for messages.
+/// Adds up results, each with a name for messages.
 ///
 /// # Errors
 /// Returns an error message if the results are not those of one load, for example because they have
@@ -226,7 +226,7 @@ fn since_1970(time: SystemTime) -> f64 {
     }
 }
 
-/// Checks that the counts are those of a run. Files can be damaged.
+/// Checks that the counts are plausible, because files can be damaged.
 fn check_counts(outcome: &Outcome) -> Result<(), String> {
     let requests = &outcome.requests;
     let counts = [requests.sent, requests.resent, requests.completed, requests.failed];
@@ -264,8 +264,8 @@ fn check_counts(outcome: &Outcome) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that two results are of the same load. An error text continues with the name of the
-/// first result.
+/// Checks that two results are of the same load. The caller appends the name of the first result to
+/// an error text.
 fn check_same(first: &Outcome, other: &Outcome) -> Result<(), String> {
     let key =
         |part: &PartCounts| (part.name.clone(), part.url.clone(), part.method.clone(), part.weight);

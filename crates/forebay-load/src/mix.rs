@@ -31,7 +31,8 @@ impl Mix {
             None => spec.parts.iter().map(|part| part.weight).collect(),
         };
         let order: Arc<[u32]> = match weights.len() {
-            // A single request needs an order only if its values change.
+            // Without an order, all requests are equal. A single request whose values change needs
+            // an order.
             0 | 1 if spec.has_values() => [0].into(),
             0 | 1 => Arc::default(),
             _ => order(&weights).into(),
@@ -76,7 +77,6 @@ impl Mix {
         scenario
     }
 
-    /// Returns the next request of a mixed load.
     pub fn next(&mut self, now: Instant) -> NextRequest {
         if let Some(schedule) = &mut self.schedule {
             return schedule.take(now);
@@ -86,7 +86,6 @@ impl Mix {
         NextRequest { request, due: None }
     }
 
-    /// Begins a run.
     pub fn begin(&mut self, start: Instant) {
         if let Some(schedule) = &mut self.schedule {
             schedule.begin(start);

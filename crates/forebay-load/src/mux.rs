@@ -44,8 +44,8 @@ pub(crate) struct MuxConnection<C: MuxSession, T: Transport> {
     transport: Option<T>,
     /// True if the current socket has carried a reply.
     used: bool,
-    /// Number of reads that returned bytes. A request with this number was started after the latest
-    /// of them.
+    /// Number of reads that returned bytes. Each request stores this number at its start, so an
+    /// equal number means that nothing was received since.
     reads: u64,
     write_error: Option<Errno>,
     /// True if input is left unread because the session has too much output.
@@ -82,10 +82,10 @@ enum Phase {
 impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, T> {
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         self.streams.all.iter_mut().for_each(|stream| stream.begun = false);
-        // Each turn begins with an empty alarm.
+        // A new turn has dropped all wake-ups of the previous one.
         self.wake = None;
         if self.transport.is_some() {
-            // Input from between the turns comes first: it may be a GOAWAY or the end of the
+            // First handle input that arrived between the turns, such as a GOAWAY or the end of the
             // connection.
             self.phase = Phase::Open;
             self.read(false, state);
@@ -268,7 +268,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         state.alarm.add(now + UNSENDABLE_PAUSE, self.id);
     }
 
-    /// Counts the failed request of a stream, which is free after that.
+    /// Counts a failed request and frees its stream.
     fn fail_stream(
         &mut self,
         stream: usize,
@@ -439,7 +439,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.advance(now, state);
     }
 
-    /// Handles a failed connect. The requests that waited for the connection fail.
+    /// Handles a failed connect: tries the next address, or fails the requests that waited for the
+    /// connection.
     fn refused(&mut self, error: io::Error, now: Instant, state: &mut ThreadState) {
         self.close();
         let next = self.refusals.refused(&error, now, state);
@@ -483,8 +484,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                     return false;
                 }
                 Err(Errno::INTR) => {}
-                // Replies may already have arrived. The event that reports the broken connection
-                // causes a read.
+                // Replies may already have arrived. The event of the broken connection causes a
+                // read, which finds them.
                 Err(errno) => self.write_error = Some(errno),
             }
         }
@@ -524,8 +525,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                     if let Err(malformed) = self.receive(n, now, state) {
                         return self.broken(&malformed, now, state);
                     }
-                    // After the answer to a question, FastCGI needs another connection. The server
-                    // may have closed this one.
+                    // After the answer to FCGI_GET_VALUES, FastCGI needs another connection. The
+                    // server may have closed this one.
                     let is_answered = self.phase == Phase::Connecting && self.session.is_finished();
                     if emptied || is_answered {
                         break;
@@ -572,7 +573,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         Ok(())
     }
 
-    /// Handles the end of a request that received its reply, or that failed without the connection.
+    /// Handles the end of one request: a reply, or a failure that leaves the connection open.
     fn ended(&mut self, ended: Ended, now: Instant, state: &mut ThreadState) {
         let stream = ended.exchange;
         let request = self.streams.all[stream].request;
@@ -592,8 +593,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                 }
                 self.used = true;
             }
-            // The retry has a condition: a server that never replies would otherwise cause endless
-            // retries.
+            // A second retry requires that this connection has carried a reply. Otherwise a server
+            // that never replies would cause endless retries.
             Err(StreamError::Unprocessed) if self.used || !self.streams.all[stream].is_retry => {
                 return self.retry(stream, state);
             }
@@ -662,8 +663,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     }
 
     /// Returns true if the server closed the connection while it was idle, so that the requests can
-    /// be sent on another one. All active requests were then started after the server's last bytes,
-    /// and the server's kernel refused them.
+    /// be sent on another one. All active requests must have started after the server's last bytes,
+    /// and must be safe to resend. The server's kernel must have refused them.
     fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
         // If the session itself has noticed the end, its last read was the end, so do not count it.

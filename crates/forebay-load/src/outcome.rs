@@ -64,7 +64,7 @@ pub struct Outcome {
     pub first_failure: Option<String>,
     /// True if the run ended early because no connect succeeded within a whole timeout.
     pub gave_up: bool,
-    /// Part that this run had of a load on several machines.
+    /// Shard of this run, if several machines generated the load.
     pub shard: Option<ShardRun>,
     /// Log that was replayed.
     pub replay: Option<ReplayRun>,
@@ -154,15 +154,15 @@ pub struct ClientUsage {
     /// True if every load thread was busy for more than 85 % of the time, not counting polls that
     /// found no event. The client may then limit the rate instead of the server.
     pub saturated: bool,
-    /// Time of the turns with a saturated client.
+    /// Total duration of the turns with a saturated client.
     pub saturated_for: Duration,
 }
 
 /// Share of the wanted rate that a run may miss. A run with a larger share has missed the rate, if
 /// the plan was also late by more than `BEHIND`.
 const SHORTFALL: f64 = 0.05;
-/// Delay of the plan that a run may have. In a short run, each pause of the machine delays the plan
-/// by a large share of the duration.
+/// Delay of the plan that every run may have. In a short run, each pause of the machine delays the
+/// plan by a large share of the duration.
 const BEHIND: Duration = Duration::from_millis(100);
 
 /// Maximum age of an active request at the end of a run. An older request is overdue.
@@ -217,7 +217,8 @@ impl Outcome {
     /// Returns the number of complete replies with a status of 400 or above.
     pub fn error_replies(&self) -> u64 {
         if !self.iterations.is_empty() {
-            // The checks of the steps decide which statuses are errors, and count these as failed.
+            // The steps' checks decide which replies are errors. Such replies already count as
+            // failed requests.
             return 0;
         }
         self.requests.status.range(400..).map(|(_, count)| count).sum()
@@ -231,7 +232,7 @@ impl Outcome {
         if self.gave_up {
             problems.push("the run ended early: no further connection could be made".to_owned());
         }
-        // A server that closes every slow connection does what the user wants to see.
+        // A server may close every slow connection. A run without completed requests is then valid.
         let is_closing = self.slow.as_ref().is_some_and(|slow| !slow.closed.is_empty());
         if completed == 0 && !is_closing {
             problems.push("no request was completed".to_owned());
@@ -391,7 +392,7 @@ impl Outcome {
         let histogram = text(json, "histogram")?;
         Ok(Self {
             url: text(json, "url")?.to_owned(),
-            // Reports of older versions do not have the next fields.
+            // Reports of older versions do not have the fields with a default here.
             method: json["method"].as_str().unwrap_or("GET").to_owned(),
             started_at: started_at(json).unwrap_or(SystemTime::UNIX_EPOCH),
             rate: rate(json),

@@ -12,8 +12,7 @@ pub(crate) enum Pacer {
     /// reply.
     Closed { think: Duration },
     /// Open loop: requests are due at planned instants. A free connection takes the next request of
-    /// its thread. If none is free, requests wait in order, like customers of a queue with as many
-    /// servers as connections.
+    /// its thread. If none is free, requests wait in order.
     Open {
         next: Instant,
         plan: Plan,
@@ -28,7 +27,7 @@ pub(crate) struct Plan {
     gap: Duration,
     arrivals: Arrivals,
     random: fastrand::Rng,
-    /// Plan of a rate that changes in stages. `gap` then has no meaning.
+    /// Plan of a rate that changes in stages. `gap` is then unused.
     ramp: Option<Box<RampPlan>>,
 }
 
@@ -38,8 +37,8 @@ impl Pacer {
         let Some(Rate { per_second, arrivals }) = spec.rate else {
             return Self::Closed { think: spec.think.unwrap_or_default() };
         };
-        // Each thread has an equal share of the rate. The threads' plans are evenly offset in time,
-        // and the plans of all shards' threads as well.
+        // Each thread has an equal share of the rate. The plans of all threads of all shards are
+        // evenly offset in time.
         let gap = Duration::from_secs_f64(threads as f64 / per_second);
         let phase = spec.shard.as_ref().map_or(0.0, Shard::phase);
         let mut next = start + gap.mul_f64((index as f64 + phase) / threads as f64);
@@ -94,9 +93,9 @@ impl Pacer {
 
     /// Returns the share of the planned rate that was missed since `start`; 0 in a closed loop.
     ///
-    /// With an `end`, the delay is the time since the first planned instant that no connection
-    /// took. Without one, the turn had a number of requests. The delay is then that of the last
-    /// request.
+    /// With an `end`, the delay is the time between `end` and the first planned instant that no
+    /// connection took. Without an `end`, the turn had a number of requests, and the delay is that
+    /// of the last request.
     pub fn shortfall(&self, start: Instant, end: Option<Instant>) -> f64 {
         let Self::Open { next, late, .. } = self else { return 0.0 };
         let share =
@@ -145,7 +144,8 @@ impl Plan {
     fn factor(&mut self) -> f64 {
         match self.arrivals {
             Arrivals::Even => 1.0,
-            // The inverse of the exponential distribution function. `f64()` is less than 1.
+            // The inverse of the exponential distribution function. `f64()` is less than 1, so the
+            // logarithm is finite.
             Arrivals::Poisson => -(1.0 - self.random.f64()).ln(),
         }
     }

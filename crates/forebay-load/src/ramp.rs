@@ -22,7 +22,6 @@ pub struct RampStage {
     pub target: f64,
 }
 
-/// Maximum number of stages.
 const MOST_STAGES: usize = 1000;
 /// Maximum duration of all stages.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
@@ -91,7 +90,7 @@ struct Segment {
     time: f64,
     from: f64,
     to: f64,
-    /// Integral of all stages before.
+    /// Integral of all earlier stages.
     before: f64,
 }
 
@@ -104,7 +103,8 @@ impl Segment {
     /// stage.
     fn time_of(&self, place: f64) -> f64 {
         let (area, slope) = (place - self.before, (self.to - self.from) / self.time);
-        // The solution of `from * t + slope / 2 * t * t = area` that has no cancellation.
+        // Solves `from * t + slope / 2 * t * t = area` in a form that loses no digits by
+        // cancellation.
         let root = (self.from * self.from + 2.0 * slope * area).max(0.0).sqrt();
         self.start + (2.0 * area / (self.from + root)).min(self.time)
     }
@@ -143,11 +143,11 @@ pub(crate) struct RampPlan {
 const NEVER: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 impl RampPlan {
-    /// Creates the plan of a thread, its index and the number of threads, for a turn that starts at
-    /// `start`.
+    /// Creates the plan of a thread for a turn that starts at `start`. `thread` is the thread's
+    /// index, with the number of threads.
     pub fn new(ramp: &Ramp, start: Instant, thread: (usize, usize), shard: Option<&Shard>) -> Self {
-        // All threads of all shards take turns. The places are between whole numbers, so that none
-        // is exactly at the end of the last stage.
+        // The threads of all shards take places in turn. Places are between whole numbers, so that
+        // none is exactly at the end of the last stage.
         let (rank, share) = rank(thread, shard);
         Self { segments: ramp.segments(), start, stage: 0, place: rank + 0.5, share }
     }
@@ -183,13 +183,13 @@ pub(crate) struct ActiveTimes {
     start: Instant,
     /// Number of the first connection of the thread among those of all threads and shards.
     first: f64,
-    /// Difference between the numbers of the thread's connections.
+    /// Difference between the numbers of neighbouring connections of the thread.
     step: f64,
 }
 
 impl ActiveTimes {
-    /// Creates the times of a thread, its index and the number of threads, for a turn that starts at
-    /// `start`.
+    /// Creates the times of a thread for a turn that starts at `start`. `thread` is the thread's
+    /// index, with the number of threads.
     pub fn new(ramp: &Ramp, start: Instant, thread: (usize, usize), shard: Option<&Shard>) -> Self {
         let (first, step) = rank(thread, shard);
         Self { segments: ramp.segments(), start, first, step }

@@ -1,11 +1,11 @@
-//! Redirects: which of them a virtual user follows, and the request that follows.
+//! Redirects: decides if a virtual user follows one, and describes the next request.
 
 use crate::Url;
 
 /// Request that follows a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Redirect {
-    /// Value of the Host field, if it is another name of the server.
+    /// Value of the Host field, if the redirect leads to another name of the server.
     pub host: Option<String>,
     /// Path and query.
     pub target: String,
@@ -89,7 +89,8 @@ fn split_authority(text: &str) -> Option<(Option<&str>, &str, &str)> {
             if !scheme.bytes().all(is_scheme) {
                 return None;
             }
-            // A scheme without an authority, such as `javascript:`, is another origin.
+            // A URL without an authority, such as `javascript:x`, gets an empty one. No list of
+            // hosts has an empty authority, so the redirect is refused.
             (Some(scheme), rest.strip_prefix("//").unwrap_or_default())
         }
     };

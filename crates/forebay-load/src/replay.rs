@@ -47,7 +47,7 @@ pub fn read_replay(mut file: impl BufRead, base: &Url) -> Result<(Vec<Part>, Rep
 }
 
 impl Reading {
-    /// Adds a request without fields and body. `time` counts from any instant.
+    /// Adds a request without fields and body. `time` is relative to an arbitrary instant.
     fn add_plain(
         &mut self,
         (method, target): (String, String),
@@ -86,7 +86,7 @@ impl Reading {
     /// Sorts the requests by time, and makes their times relative to the first one.
     fn finish(mut self) -> Result<(Vec<Part>, Replay), String> {
         let entries = &mut self.replay.entries;
-        // A log has the order in which the requests ended.
+        // A log is sorted by the ends of requests, not by their starts.
         entries.sort_by_key(|(_, time)| *time);
         let Some(&(_, first)) = entries.first() else {
             let skipped = self.replay.skipped_text().unwrap_or_default();
@@ -126,7 +126,7 @@ site:80 ::1 - - [10/Oct/2026:13:55:37 +0000] "GET /a?b=c HTTP/1.1" 200 12
         let (parts, replay) = &read_back;
         assert_eq!(replay.skipped.len(), 1, "{replay:?}");
         assert_eq!(replay.skipped[TARGET], (1, 4));
-        // Lines of one second are spread over it.
+        // Requests of the same second are spread evenly over this second.
         let expected =
             [("GET /a?b=c", 0), ("GET /a?b=c", 1000), ("HEAD /b", 2000), ("GET /x", 2666)];
         assert_eq!(sent(&read_back), expected.map(|(text, ms)| (text.to_owned(), ms)));

@@ -25,7 +25,7 @@ const CONNECTION_FIELDS: [&str; 5] =
 /// Requests of a run, encoded for their protocol.
 pub(crate) struct Requests {
     all: Vec<Encoded>,
-    /// Templates of all requests; empty if none has placeholders.
+    /// Templates of all requests; empty without placeholders, cookies and scenarios.
     templates: Vec<Template>,
     converter: Converter,
     keepalive: bool,
@@ -55,7 +55,6 @@ struct Encoded {
 }
 
 impl Requests {
-    /// Encodes the requests that `spec` describes.
     pub fn of(spec: &Spec) -> Result<Self, Error> {
         let protocol = spec.url.protocol();
         check_gateway(protocol, &spec.gateway)?;
@@ -78,7 +77,8 @@ impl Requests {
                 let names = Names { table: spec.values.as_deref(), extracted, fixed };
                 let template = Template::of(&http, &message, names).map_err(Error::Invalid)?;
                 let [http, message] = template.render_longest(names);
-                // HTTP/1.1 is not converted, so its limits are checked here.
+                // HTTP/1.1 is not converted. So the conversion to FastCGI checks the limits of its
+                // requests.
                 forebay_client::fastcgi_request(&http, &spec.gateway, true).map_err(malformed)?;
                 converter.convert(http, message, false)?;
                 templates.push(template);
@@ -125,7 +125,6 @@ impl Requests {
         self.source(|each| Ok(HttpRequest { bytes: each.bytes.clone(), to_head: each.to_head }))
     }
 
-    /// Returns the requests for an HTTP/2 connection.
     pub fn http2(&self) -> Result<RequestSource<Arc<Http2Request>>, Error> {
         let is_tls = self.is_tls;
         let is_grpc = self.converter.protocol.is_grpc();
@@ -133,27 +132,22 @@ impl Requests {
         self.source(move |each| convert(&each.bytes, is_tls).map(Arc::new).map_err(malformed))
     }
 
-    /// Returns the requests for an HTTP/3 connection.
     pub fn http3(&self) -> Result<RequestSource<Arc<Http3Request>>, Error> {
         self.source(|each| Http3Request::of(&each.bytes).map(Arc::new).map_err(malformed))
     }
 
-    /// Returns the requests for a FastCGI connection.
     pub fn fastcgi(&self) -> Result<RequestSource<Arc<[u8]>>, Error> {
         self.source(|each| Ok(each.bytes.clone()))
     }
 
-    /// Returns the requests for an AJP connection.
     pub fn ajp(&self) -> Result<RequestSource<Arc<AjpRequest>>, Error> {
         self.source(|each| Ok(each.ajp.clone()))
     }
 
-    /// Returns the requests for a raw connection.
     pub fn raw(&self) -> Result<RequestSource<Arc<[u8]>>, Error> {
         self.source(|each| Ok(each.message.as_slice().into()))
     }
 
-    /// Returns the requests for a WebSocket connection.
     pub fn websocket(&self) -> Result<RequestSource<WebSocketRequest>, Error> {
         self.source(|each| Ok(WebSocketRequest::new(each.bytes.clone(), each.message.as_slice())))
     }
@@ -179,8 +173,8 @@ fn http_of(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>), Error> {
 }
 
 impl Converter {
-    /// Refuses a head that most servers refuse as too long. Other protocols than HTTP/1.1 check it
-    /// in their conversion.
+    /// Refuses a head that most servers refuse as too long. For protocols other than HTTP/1.1, the
+    /// conversion checks the length.
     fn check_length(&self, http: &[u8]) -> Result<(), Error> {
         if !matches!(self.protocol, Protocol::Http | Protocol::Https) {
             return Ok(());
@@ -260,8 +254,8 @@ fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     }
     if !spec.keepalive && !given("connection") {
         field("Connection", "close");
-        // For these methods, a server may require a length even if the body is empty.
     }
+    // For these methods, a server may require a length even if the body is empty.
     if !spec.body.is_empty() || matches!(spec.method.as_str(), "POST" | "PUT" | "PATCH") {
         field("Content-Length", &spec.body.len().to_string());
     }
@@ -294,7 +288,8 @@ fn grpc_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     };
     add("Content-Type", grpc::CONTENT_TYPE.to_owned());
     add("TE", "trailers".to_owned());
-    // A server can then stop its work at the end of the timeout. The value has at most 8 digits.
+    // With this field, a server can stop its work at the end of the timeout. The value has at most
+    // 8 digits.
     let ms = spec.timeout.as_millis();
     let timeout = if ms < 100_000_000 {
         format!("{}m", ms.max(1))
@@ -343,7 +338,7 @@ fn websocket_handshake(spec: &Spec) -> Result<Vec<u8>, Error> {
     let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let headers = spec.headers.iter().cloned().chain(own).collect();
     // The body becomes the WebSocket message, so the handshake has none. The connection must stay
-    // open after it.
+    // open after the handshake.
     http_request(&Spec { headers, body: Vec::new(), keepalive: true, ..spec.without_parts() })
 }
 

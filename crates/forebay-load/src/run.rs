@@ -35,8 +35,8 @@ use crate::{
     Rate, Replay, Scenario, ShardRun, Spec, StageCounts, Stop, Url,
 };
 
-/// A load thread that is busy for more than this share of its time counts as busy. If every thread
-/// is busy, the client may limit the rate.
+/// Share of its time above which a load thread counts as busy. If every thread is busy, the client
+/// may limit the rate.
 const SATURATION: f64 = 0.85;
 
 /// Number of files that a run may open in addition to its connections and to two files per thread.
@@ -217,7 +217,7 @@ fn http3_crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
     let keepalive = requests.keepalive();
     let requests = requests.http3()?;
     let client = TlsClient::new(&spec.url, &spec.tls)?;
-    // The configuration of each connection is a copy of this one, so it is valid, too.
+    // Check the configuration once, because that of each connection is a copy.
     client.for_quic()?;
     let url = Arc::new(spec.url.clone());
     Ok(Box::new(WorkerCrew::new(spec, |id| {
@@ -237,7 +237,7 @@ fn http3_crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
 
 /// Users and inspections of the streams of a connection.
 struct StreamUsers {
-    /// Cookies of the connection, without users.
+    /// Cookies of the connection, if its streams have no users.
     jar: Option<SharedJar>,
     inspections: Vec<Inspection>,
     users: Vec<VirtualUser>,
@@ -328,7 +328,8 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
                 Some(source) if spec.url.protocol().is_tls() && source.raw_os_error().is_none() => {
                     Error::Handshake { endpoint, source }
                 }
-                // For FastCGI, such an error comes from the question for multiplexing.
+                // For FastCGI, such an error comes from FCGI_GET_VALUES, which asks for
+                // multiplexing.
                 Some(source)
                     if spec.url.protocol() == Protocol::Fastcgi
                         && source.raw_os_error().is_none() =>

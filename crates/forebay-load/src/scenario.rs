@@ -201,7 +201,8 @@ impl ThinkTime {
             Self::None => Duration::ZERO,
             Self::Constant(time) => time,
             Self::Uniform(low, high) => low + high.saturating_sub(low).mul_f64(random.f64()),
-            // The inverse of the distribution function. `f64()` is less than 1.
+            // The inverse of the distribution function. `f64()` is less than 1, so the logarithm is
+            // finite.
             Self::Exponential(mean) => mean.mul_f64((-(1.0 - random.f64()).ln()).min(10.0)),
         }
     }
@@ -222,7 +223,8 @@ impl ScenarioStep {
         checks || self.extractions.iter().any(needs_body)
     }
 
-    /// Returns true if the step accepts this status: one that its check lists, else any below 400.
+    /// Returns true if the step's check lists this status. Without such a check, accepts any below
+    /// 400.
     pub(crate) fn accepts(&self, status: u16) -> bool {
         self.listed_statuses().map_or(status < 400, |listed| listed.contains(&status))
     }

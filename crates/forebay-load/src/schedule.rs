@@ -64,7 +64,7 @@ impl Schedule {
         next
     }
 
-    /// Returns the request that is the `number`th one to be taken.
+    /// Returns the request that is taken after `number` others.
     fn at(&self, number: u64) -> NextRequest {
         let entries = &self.replay.entries;
         let number = number.saturating_mul(self.step).saturating_add(self.first);
@@ -89,8 +89,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the share of the planned time that was missed since the start. `end` is the end of
-    /// the run, unless a number of requests ended it.
+    /// Returns the delay of the plan as a share of the run's duration. `end` is `None` if the run
+    /// ended after a number of requests.
     pub fn shortfall(&self, end: Option<Instant>) -> f64 {
         let share =
             |behind: Duration, of: Duration| behind.as_secs_f64() / of.as_secs_f64().max(1e-9);

@@ -24,7 +24,6 @@ impl Search {
         self.found = self.finder.needle().is_empty();
     }
 
-    /// Searches the next piece of the body.
     pub fn feed(&mut self, piece: &[u8]) {
         if self.found {
             return;

@@ -12,7 +12,7 @@ use crate::tally::Tally;
 /// Counts of each second of a run, of one load thread.
 ///
 /// The tally's histogram covers only the current second, so a request costs no more than without a
-/// series. At the end of a second, its latencies are added to those of the whole run.
+/// series. At the end of a second, the histogram is added to that of the whole run.
 #[derive(Debug)]
 pub(crate) struct Series {
     /// End of the current second.
@@ -21,9 +21,9 @@ pub(crate) struct Series {
     /// Counts of the tally at the start of the current second.
     completed: u64,
     failed: u64,
-    /// Latencies of the earlier seconds.
+    /// Latencies of the run that were already taken from the tally.
     whole: Latency,
-    /// Latencies of the current second until the last end of a stage.
+    /// Latencies of the current second that the end of a stage has taken from the tally.
     coarse: Latency,
     /// Stages of a ramp.
     stages: Option<Box<StageSeries>>,
@@ -44,7 +44,7 @@ struct StageSeries {
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Series {
-    /// Creates the series of a run that starts at `start`, with a new tally.
+    /// Creates the series of a run that starts at `start`. The tally must be new, too.
     pub fn new(start: Instant) -> Self {
         Self {
             end: start + SECOND,

@@ -34,21 +34,19 @@ pub(crate) struct Portion {
     pub interval: Duration,
 }
 
-/// Maximum size of a portion in bytes.
 const LARGEST: u64 = 64 << 10;
 
 impl SlowPeers {
-    /// Returns true if connections send or read slowly.
     pub fn is_used(self) -> bool {
         self.read.is_some() || self.send.is_some()
     }
 
-    /// Returns the portions of a reply.
+    /// Returns the portion of a reply that is read at once.
     pub(crate) fn reads(self) -> Option<Portion> {
         self.read.map(Portion::of)
     }
 
-    /// Returns the portions of a request.
+    /// Returns the portion of a request that is sent at once.
     pub(crate) fn sends(self) -> Option<Portion> {
         self.send.map(Portion::of)
     }

@@ -32,7 +32,7 @@ pub struct Spec {
     /// Method of the request.
     pub method: String,
     /// Header fields in addition to `Host`, `User-Agent` and `Content-Length`. If this list
-    /// contains `Host` or `User-Agent`, its value replaces the default.
+    /// contains `Host` or `User-Agent`, the listed value replaces the default.
     pub headers: Vec<(String, String)>,
     /// Body of the request; for a WebSocket or gRPC, the message; for `tcp`, the bytes to send.
     pub body: Vec<u8>,
@@ -41,7 +41,7 @@ pub struct Spec {
     pub fixed: Vec<Range<usize>>,
     /// Number of messages that a gRPC request sends, all equal.
     pub messages: usize,
-    /// End of a reply over `tcp`.
+    /// Rule that finds the end of a reply over `tcp`.
     pub reply_end: ReplyEnd,
     /// Sends further requests over an open connection. If false, each request has a new connection;
     /// HTTP/1.1 requests have `Connection: close`.
@@ -66,8 +66,8 @@ pub struct Spec {
     pub gateway: Gateway,
     /// TLS options for `https://` and `wss://` URLs.
     pub tls: TlsOptions,
-    /// Part that this run has of a load on several machines. The other settings are those of this
-    /// part ([`Spec::divided`]).
+    /// Shard of this run, if several machines generate the load. The other settings are then those
+    /// of the shard alone ([`Spec::divided`]).
     pub shard: Option<Shard>,
     /// Order and times of a log. Its entries name requests in `parts`.
     pub replay: Option<Arc<Replay>>,
@@ -282,8 +282,8 @@ impl Spec {
     }
 
     /// Changes the rate in stages or, without a rate, the number of connections. The run ends after
-    /// the last stage. The rate becomes the mean of all stages, and the number of connections the
-    /// highest one.
+    /// the last stage. Sets the rate to the mean of all stages or, without a rate, the number of
+    /// connections to the highest value.
     ///
     /// # Errors
     /// Fails if the stages have no load, or a number is out of range.

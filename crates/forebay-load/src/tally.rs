@@ -113,7 +113,6 @@ impl Tally {
         self.bytes.body += body;
     }
 
-    /// Counts a completed request.
     #[inline]
     fn complete(&mut self, latency: Duration) {
         self.completed += 1;
@@ -187,12 +186,10 @@ impl Tally {
         }
     }
 
-    /// Counts a successful TLS handshake.
     pub fn shook_hands(&mut self, handshake: &Handshake) {
         self.handshakes.record(handshake.is_resumed, handshake.time);
     }
 
-    /// Counts a failed request.
     #[cold]
     pub fn fail(&mut self, failure: Failure, request: usize, why: &dyn fmt::Display) {
         if let Some(part) = self.parts.get_mut(request) {
@@ -251,7 +248,7 @@ impl Tally {
 
     /// Converts the counts to those of the outcome.
     pub fn requests(&self) -> Requests {
-        // Raw replies have the status 0.
+        // Skip the status 0, because raw replies have no status.
         let seen = self.status.iter().enumerate().skip(1).filter(|(_, count)| **count > 0);
         let status: BTreeMap<u16, u64> =
             seen.map(|(status, count)| (status as u16, *count)).collect();

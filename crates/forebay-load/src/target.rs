@@ -78,7 +78,6 @@ impl ServerAddresses {
         if self.urls.len() > 1 || self.scenarios > 0 { self.urls.len() } else { 0 }
     }
 
-    /// Returns the number of scenarios; 0 without any.
     pub fn scenarios(&self) -> usize {
         self.scenarios
     }

@@ -49,15 +49,15 @@ enum Piece {
     Extracted(usize),
 }
 
-/// Encoding of values, so that they cannot leave their place.
+/// Encoding of values, so that they cannot end the text that surrounds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoding {
     None,
     /// Percent-encoding, for targets and forms.
     Percent,
-    /// Escapes for a JSON string, but only of values from replies.
+    /// Escapes for a JSON string. Only values from replies are escaped.
     Json,
-    /// No control characters in values from replies, for fields.
+    /// For fields: drops control characters of values from replies.
     Field,
 }
 
@@ -222,7 +222,8 @@ impl Template {
         self.render_with(draw, (None, &None))
     }
 
-    /// Returns the request, with the cookies of a jar, or the request that follows a redirect.
+    /// Returns the request with the cookies of a jar. With a redirect, returns the request that
+    /// follows it.
     fn render_with(
         &self,
         mut draw: Draw<'_>,
@@ -351,8 +352,9 @@ impl Text {
                         Encoding::Percent => percent_encode(value, out),
                         Encoding::Json => escape_json(value, out),
                         Encoding::None => out.extend_from_slice(value),
-                        // The scenario checks its own fields. From fields of the command line, drop
-                        // bytes that a field cannot contain.
+                        // Extraction has checked values for the scenario's own fields. Fields of
+                        // the command line are not checked, so drop bytes that a field cannot
+                        // contain.
                         Encoding::Field => {
                             out.extend(value.iter().filter(|byte| is_field_value(&[**byte])));
                         }
@@ -399,7 +401,7 @@ fn placeholder(name: &str, names: Names<'_>) -> Result<Option<Piece>, String> {
     }
 }
 
-/// Appends `value` with all bytes percent-encoded that are not unreserved (RFC 3986, section 2.3).
+/// Appends `value`. Percent-encodes all bytes except the unreserved ones (RFC 3986, section 2.3).
 fn percent_encode(value: &[u8], out: &mut Vec<u8>) {
     for &byte in value {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -421,8 +423,8 @@ fn escape_json(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the fields of a request that follows a redirect: with another host, without those of a
-/// body that is not sent, and without credentials for another host.
+/// Returns the fields of a request that follows a redirect. Drops the fields of a body that is not
+/// sent. For another host, replaces Host and drops credentials that are not shared.
 fn redirected_fields(fields: &[u8], redirect: &Redirect) -> Vec<u8> {
     let mut out = Vec::with_capacity(fields.len());
     for line in fields.split_inclusive(|&b| b == b'\n') {
@@ -508,7 +510,8 @@ impl<R: Clone> RequestSource<R> {
         Ok(())
     }
 
-    /// Returns the request of a step, with cookies, or the request that follows a redirect.
+    /// Returns the request of a step, with cookies. With a redirect, returns the request that
+    /// follows it.
     ///
     /// # Errors
     /// Fails if the request cannot be encoded with its values and cookies.

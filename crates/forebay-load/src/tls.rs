@@ -36,8 +36,8 @@ pub(crate) struct Tls {
     connection: ClientConnection,
     protocol: Protocol,
     begun: Option<Instant>,
-    /// Number of encrypted plaintext bytes, while the kernel has not accepted all bytes of their
-    /// encrypted form. They count as written when the kernel has accepted all.
+    /// Number of plaintext bytes whose encrypted records the kernel has not completely accepted.
+    /// They count as written when the kernel has accepted all records.
     promised: usize,
     /// True if the last read emptied the socket.
     is_emptied: bool,

@@ -1,7 +1,7 @@
 //! Transport of bytes between a connection and its server: a plain socket, or TLS over a socket.
 //!
-//! The transport is a type parameter, and all connections of a run have the same transport. The
-//! code for a plain socket therefore contains only system calls.
+//! All connections of a run have the same transport, which is a type parameter. So the code for a
+//! plain socket contains no branches for TLS.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -164,8 +164,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a transport that has sent a request. The server closes before the request arrives,
-    /// or after it has read it.
+    /// Returns a transport that has sent a request. With `closes_first`, the server closes before
+    /// the request arrives, otherwise after reading the request.
     fn ended(closes_first: bool) -> Plain {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -155,7 +155,6 @@ impl Url {
         }
     }
 
-    /// Returns the protocol.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
@@ -183,7 +182,6 @@ impl Url {
 }
 
 impl Protocol {
-    /// Returns true if the protocol uses TLS.
     pub fn is_tls(self) -> bool {
         matches!(self, Self::Https | Self::H2 | Self::Http3 | Self::Wss | Self::Grpcs)
     }
@@ -193,7 +191,6 @@ impl Protocol {
         matches!(self, Self::H2c | Self::H2 | Self::Grpc | Self::Grpcs)
     }
 
-    /// Returns true for gRPC.
     pub fn is_grpc(self) -> bool {
         matches!(self, Self::Grpc | Self::Grpcs)
     }
@@ -203,7 +200,6 @@ impl Protocol {
         self.is_http2() || self == Self::Http3
     }
 
-    /// Returns true for WebSocket.
     pub fn is_websocket(self) -> bool {
         matches!(self, Self::Ws | Self::Wss)
     }

@@ -11,7 +11,8 @@ use crate::template::{RenderedStep, RequestSource, StepValues, Values};
 use crate::verdict::StepReply;
 use crate::{Error, Scenario, ScenarioPlan, ScenarioStep, Url};
 
-/// Virtual user. A connection with one request at a time has one user, and each stream has one.
+/// Virtual user. A connection with one request at a time has one user. A connection with several
+/// streams has one user for each stream.
 ///
 /// The caller performs the steps: it takes the next request with [`request`](Self::request), and
 /// reports its end with [`replied`](Self::replied) or [`failed`](Self::failed).
@@ -30,7 +31,7 @@ pub(crate) struct VirtualUser {
     redirect: Option<Redirect>,
     /// Target of the current request, against which a redirect is resolved.
     target: String,
-    /// Values that replies contained, by their indices.
+    /// Values that steps have extracted from replies, by their indices in the plan.
     extracted: Vec<Vec<u8>>,
     /// Number of the iteration, and row of the table.
     number: u64,
@@ -95,8 +96,8 @@ impl VirtualUser {
         (self.followed, self.redirect, self.is_started) = (0, None, false);
     }
 
-    /// Counts the iteration when its first request starts. Before that, the iteration may wait for
-    /// its due time until the end of the run.
+    /// Counts the iteration when its first request starts. An iteration that is not due before the
+    /// end of the run is never counted.
     pub fn start(&mut self, tally: &mut Tally) {
         if !std::mem::replace(&mut self.is_started, true) {
             tally.iterations[self.scenario].started += 1;
@@ -168,8 +169,8 @@ impl VirtualUser {
         self.advance(&plan.scenarios[self.scenario].steps[index], now, tally);
     }
 
-    /// Prepares the request that follows a redirect. Returns false if the reply is none, or if the
-    /// step does not follow any.
+    /// Prepares the request that follows a redirect. Returns false if the reply is no redirect, or
+    /// if the step does not follow it.
     fn follow(
         &mut self,
         status: u16,
@@ -195,14 +196,14 @@ impl VirtualUser {
         let was_get = before.as_ref().is_some_and(|before| before.is_get);
         let host = host
             .or_else(|| before.and_then(|before| before.host).filter(|_| !is_absolute(location)));
-        // Browsers change the method to GET for these, and curl does, too.
+        // Browsers and curl change the method to GET for these statuses.
         let is_get = was_get || matches!(status, 301..=303);
         let has_credentials = self.plan.shares_credentials;
         self.redirect = Some(Redirect { host, target, is_get, has_credentials });
         Ok(true)
     }
 
-    /// Checks the reply and takes its values.
+    /// Checks the reply and extracts values from it.
     fn judge(
         &mut self,
         status: u16,

@@ -67,7 +67,8 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     let (old_is_open, new_is_open) = (is_open(cx, layer, is_old), is_open(cx, layer, is_new));
     let is_any = satisfies_any(layers);
     for directive in *layer {
-        // The rules of both modules apply, so that the open rules of one module change nothing.
+        // The rules of mod_access_compat and mod_authz_core both apply. So open rules of one of
+        // them change nothing.
         let is_needless = !is_any
             && (old_is_open && is_old(directive) && !new_is_open
                 || new_is_open && is_new(directive) && !old_is_open);
@@ -96,14 +97,14 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     }
     finish(cx, layers, rules, &mut gate);
     if let Some(outer) = other_rules(&layers[..at], layer) {
-        // The rules of both modules apply, and the translation reads only one section.
+        // Rules of the other module in an outer section apply, too. The translation reads only one
+        // section, so it closes the route.
         close(cx, outer, &mut gate);
     }
     if let Some(merging) = last(layers, "AuthMerging")
         && !merging.arg(0).eq_ignore_ascii_case("off")
     {
-        // With `AuthMerging`, the rules of outer sections count, too. The translation reads only
-        // one section.
+        // With `AuthMerging`, the rules of outer sections apply, too.
         close(cx, merging, &mut gate);
     }
     gate
@@ -129,7 +130,7 @@ fn is_open(cx: &mut Cx<'_>, layer: &[Directive], is_own: fn(&Directive) -> bool)
     let (mut rules, mut gate) = (ClientRules::default(), Gate::default());
     let count = cx.draft.notes.0.len();
     own.for_each(|directive| read(cx, directive, &mut rules, &mut gate, false));
-    // The section is read once more for its notes.
+    // Drop the notes, because the section is read again later.
     cx.draft.notes.0.truncate(count);
     let restricts = rules.denies_all || !rules.deny.is_empty() || rules.needs_user;
     rules.grants_all && !restricts && gate.closed.is_none()
@@ -146,7 +147,7 @@ fn names_places(layer: &[Directive]) -> bool {
         .any(|directive| is_place(directive) || names_places(directive.inside()))
 }
 
-/// Returns true if the rules of one module are enough.
+/// Returns true if a client must meet the rules of only one module (`Satisfy any`).
 fn satisfies_any(layers: &[&[Directive]]) -> bool {
     last(layers, "Satisfy").is_some_and(|satisfy| satisfy.arg(0).eq_ignore_ascii_case("any"))
 }
@@ -424,7 +425,7 @@ mod tests {
                 assert!(!found.contains("allow") && !found.contains("deny"), "{rules}:\n{found}");
             }
         }
-        // Rules of the older module in an inner section do not lift those of the newer one.
+        // Rules of mod_access_compat in an inner section do not lift those of mod_authz_core.
         let found = route(
             "<Location />\nRequire all denied\n</Location>\n\
              <Location /a>\nOrder allow,deny\nAllow from all\n</Location>",

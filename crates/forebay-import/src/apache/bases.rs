@@ -14,7 +14,7 @@ use crate::template::{group, is_redirect_target, literal, redirect_target};
 #[derive(Clone, Debug)]
 pub struct Base<'a> {
     pub directive: &'a Directive,
-    /// The path of the start of the content, for example `/x` of `Alias /x /dir`.
+    /// The beginning of the base's URL paths, for example `/x` of `Alias /x /dir`.
     pub url: String,
     pub matcher: Matcher,
     /// The directory with the content of this path, if any.
@@ -93,8 +93,8 @@ fn alias<'a>(cx: &Cx<'_>, directive: &'a Directive) -> Base<'a> {
     Base { directive, matcher: below(&url), url, dir, content }
 }
 
-/// Returns the base of `ProxyPass PATH URL`. For the URL `!` (not proxied), returns the directory
-/// of the path, or else a base with status 404.
+/// Returns the base of `ProxyPass PATH URL`. For the URL `!` (not proxied), returns the base of the
+/// path's directory, or else a base with status 404.
 fn proxy<'a>(
     directive: &'a Directive,
     path: &str,

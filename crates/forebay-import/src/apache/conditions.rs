@@ -110,8 +110,8 @@ fn add(found: &mut Conditions<'_>, meaning: Meaning) -> bool {
     true
 }
 
-/// Returns the matcher of requests that meet both matchers. Joins two values that a field must not
-/// have to a list.
+/// Returns the matcher of requests that meet both matchers. If both exclude a value of one field,
+/// joins these values to a list.
 fn both(own: &Matcher, other: &Matcher) -> Option<Matcher> {
     let nots = (own.when.get("not").cloned(), other.when.get("not").cloned());
     let (Some(Value::Table(ours)), Some(Value::Table(theirs))) = nots else {
@@ -128,7 +128,7 @@ fn both(own: &Matcher, other: &Matcher) -> Option<Matcher> {
     Some(merged)
 }
 
-/// Returns the table that a request meets if it meets one of both tables.
+/// Returns a table for the requests that meet at least one of two tables.
 fn joined(ours: &Table, theirs: &Table) -> Option<Table> {
     let ([(key, own)], [(other_key, other)]) = (&ours.0[..], &theirs.0[..]) else { return None };
     if key != other_key {
@@ -165,7 +165,8 @@ fn meaning(cx: &Cx<'_>, condition: &Directive, scheme: Option<&str>) -> Meaning 
         ("SERVER_PORT", "80" | "^80$" | "!443" | "!^443$") => only(scheme, "http"),
         ("SERVER_PORT", "443" | "^443$") => only(scheme, "https"),
         ("REQUEST_METHOD", methods) => method(methods),
-        // Such conditions only exclude the front controller itself, so they need no translation.
+        // Such conditions only exclude an icon or the front controller itself, so they need no
+        // translation.
         ("REQUEST_URI", "!=/favicon.ico" | "!^/index\\.php") => Meaning::Always,
         ("REQUEST_URI", text) if !text.starts_with(['!', '=', '<', '>', '-']) => {
             match classify(text, ignores_case, cx.keys, Use::Exact) {
@@ -212,7 +213,7 @@ fn method(text: &str) -> Meaning {
     if !is_not {
         return Meaning::Requests(vec![Matcher::default().with_methods(list)]);
     }
-    // In Forebay, GET includes HEAD.
+    // In Forebay, GET includes HEAD. So add HEAD to the methods other than GET.
     let head = (list.iter().any(|method| method == "GET")
         && !list.iter().any(|method| method == "HEAD"))
     .then(|| Matcher::default().with_methods(vec!["HEAD".into()]));
@@ -229,11 +230,11 @@ fn address(text: &str) -> Meaning {
         None => text.strip_prefix('^').map(|text| text.replace("\\.", ".")).and_then(|text| {
             let whole =
                 text.strip_suffix('$').filter(|text| text.parse::<std::net::IpAddr>().is_ok());
-            // The dots of a beginning must be escaped, because `^10.` is also the start of 100.0.0.1.
             let is_start = text.ends_with('.') && !text.contains(':');
             whole.map(str::to_owned).or_else(|| is_start.then(|| text.clone()))
         }),
     };
+    // The dots of a beginning must be escaped, because `^10.` is also the start of 100.0.0.1.
     let has_plain_dots = text.replace("\\.", "").contains('.') && !text.starts_with('=');
     let network =
         plain.filter(|_| !has_plain_dots || text.ends_with('$')).and_then(|text| network(&text));
@@ -254,7 +255,7 @@ fn query(text: &str, ignores_case: bool) -> Meaning {
     let ends = ["(&|$)", "(?:&|$)", "(.*)$", "(.*)", ".*", "$"];
     let (value, end) =
         ends.iter().find_map(|end| Some((value.strip_suffix(end)?, *end))).unwrap_or((value, ""));
-    // The names of parameters have a case in Forebay.
+    // Forebay distinguishes upper and lower case in the names of parameters.
     if name.is_empty() || !is_plain(name) || !is_plain(value) || ignores_case {
         return Meaning::Unknown;
     }
@@ -276,7 +277,7 @@ fn field_name(name: &str) -> Option<String> {
         "HTTP_COOKIE" => "Cookie",
         "HTTP_HOST" => "Host",
         "HTTP_ACCEPT" => "Accept",
-        // Forebay sets its own values for these fields.
+        // Forebay sets its own values for `X-Forwarded` fields.
         _ => name.strip_prefix("HTTP:").filter(|field| {
             !field.starts_with("X-FORWARDED-")
                 && !field.is_empty()
@@ -304,7 +305,8 @@ fn field_value(field: &str, text: &str, ignores_case: bool) -> Meaning {
         _ => {}
     }
     // A client may send such a field twice. Apache compares both values together, and Forebay each
-    // of them, so that `not` holds for fewer requests. Backends read only these fields once.
+    // of them, so that `not` holds for fewer requests. Of the three fields below, backends read
+    // only one value.
     if is_not && !["User-Agent", "Referer", "Host"].contains(&field) {
         return Meaning::Unknown;
     }
@@ -313,7 +315,7 @@ fn field_value(field: &str, text: &str, ignores_case: bool) -> Meaning {
         Some(value) => value.to_owned(),
         None => {
             let is_other = text.starts_with(['<', '>', '-']);
-            // An expression for an empty text would hold for a missing field.
+            // In Apache, an expression that matches an empty text also holds for a missing field.
             if is_other || !pattern::is_readable(text) || pattern::may_be_empty(text) {
                 return Meaning::Unknown;
             }

@@ -48,8 +48,8 @@ pub fn expressions(
     out
 }
 
-/// Returns matchers for the paths of a section. The error contains matchers for
-/// these paths and others.
+/// Returns matchers for the paths of a section. The error contains matchers that also take other
+/// paths.
 fn matchers(
     cx: &Cx<'_>,
     section: &Directive,
@@ -83,8 +83,8 @@ fn matchers(
     }
 }
 
-/// Returns the matchers of the directories of an expression. Such an expression matches a directory
-/// of the file system, so that it applies to each base in its own way.
+/// Returns the matchers of the directories of an expression. Such an expression matches directories
+/// of the file system, so its URL paths depend on the base.
 fn directories(cx: &Cx<'_>, text: &str, bases: &[Base<'_>]) -> Result<Vec<Matcher>, Vec<Matcher>> {
     let (mut found, mut is_exact) = (Vec::new(), true);
     for base in bases {
@@ -115,7 +115,8 @@ fn directories(cx: &Cx<'_>, text: &str, bases: &[Base<'_>]) -> Result<Vec<Matche
                 found.extend(base.matcher.and(&Matcher::prefix(&url)));
             }
             if !is_anchored {
-                // Directories below the base may have this name, or the end of it.
+                // Directories below the base may have this name. If the base's directory ends with
+                // the beginning of the name, they may have the rest.
                 let ends = start.match_indices('/').map(|(at, _)| &start[at..]);
                 let ends = ends.filter(|end| {
                     *end == start

@@ -155,7 +155,7 @@ fn request_header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute
             let next = "the value depends on a condition, so the field is removed: write it in \
                         `request_headers` of a route with `when`";
             route.comments.push(cx.note(directive, next));
-            // A value that holds for all requests stays.
+            // Keep an earlier value that applies to all requests.
             if route.keys.table("request_headers").get(&name).is_some() {
                 return;
             }

@@ -38,9 +38,9 @@ fn escaped(c: char) -> String {
     regex_syntax::escape(c.encode_utf8(&mut [0; 4]))
 }
 
-/// Returns the expression on whole paths for an expression on a part of the path. The part begins
-/// after `start`, an expression. `any` matches text at the beginning of the part. Returns `None` if
-/// the translation is unknown.
+/// Converts an expression on a part of the path to an expression on the whole path. The part
+/// follows `start`, an expression. `any` matches text at the beginning of the part. Returns `None`
+/// if the translation is unknown.
 pub fn after(pattern: &str, start: &str, any: &str) -> Option<String> {
     if let Some(pattern) = pattern.strip_prefix("(?i)") {
         return after(pattern, start, any).map(|whole| format!("(?i){whole}"));
@@ -74,8 +74,8 @@ pub fn after(pattern: &str, start: &str, any: &str) -> Option<String> {
     Some(format!("{start}{open}|{any}(?:{other})){rest}"))
 }
 
-/// Returns an expression on names as an expression that also matches before a slash, because path
-/// info may follow a name.
+/// Changes an expression on names so that it also matches before a slash, because path info may
+/// follow a name.
 pub fn with_path_info(pattern: &str) -> String {
     let mut out = String::new();
     let mut from = 0;

@@ -49,7 +49,7 @@ pub fn listen(cx: &mut Cx<'_>, host: Option<&Directive>, tls: HostTls) -> Vec<St
     let mut found: Vec<String> = Vec::new();
     for want in wanted {
         if lines.is_empty() {
-            // The file of one site has no `Listen` lines.
+            // The file of one site has no `Listen` lines, so use the addresses of the host.
             add(&mut found, want, tls);
         }
         for open in &opened {

@@ -50,8 +50,8 @@ pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) ->
     out
 }
 
-/// Returns true if no server runs files with these endings as scripts. Path info may follow the name
-/// of a script.
+/// Returns true if no server runs files with these endings as scripts. Path info then never follows
+/// their names.
 fn are_static(matcher: &Matcher) -> bool {
     let scripts = [".php", ".phtml", ".phar", ".cgi", ".fcgi", ".pl", ".py", ".rb", ".sh", ".lua"];
     let is_script = |suffix: &String| {
@@ -82,7 +82,7 @@ fn of_regex(cx: &Cx<'_>, text: &str) -> Option<Matcher> {
     if let Some(found) = simple.filter(|found| are_static(&found.matcher)) {
         return Some(found.matcher);
     }
-    // The name follows a slash.
+    // In the path, the file name follows a slash.
     let whole =
         if text.contains('^') { globs::after(text, "/", "[^/]*?")? } else { text.to_owned() };
     let whole = globs::with_path_info(&whole);

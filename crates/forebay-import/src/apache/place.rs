@@ -77,7 +77,7 @@ fn answers(
     if let Content::Pass(target) | Content::Rule(_, target) = &base.content {
         let found = proxies::sections_of(cx, sections, target);
         partial = found.partial;
-        // Sections by path override those of `Proxy`.
+        // Sections for directories and paths override `Proxy` sections.
         let at = sections.levels.len();
         layers.splice(at..at, found.blocks);
     }
@@ -208,7 +208,7 @@ fn directory(
     out
 }
 
-/// Returns the redirect from the path of an `Alias` without its final slash to the path with it.
+/// Returns the redirect that adds the final slash to the path of an `Alias`.
 fn slash_redirect((url, dir): (&str, &str), route: &DraftRoute) -> Option<DraftRoute> {
     let path = url.trim_end_matches('/');
     let is_own = route.matcher.paths.iter().any(|own| own == path) && !path.is_empty();
@@ -242,7 +242,7 @@ fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<
                 _ => found.push((part, root)),
             }
         } else if !path.ends_with('*') {
-            // A single path is looked up as a whole.
+            // A single path is looked up as a whole below the root of the site.
             if let Some(whole) = whole_root(url, dir) {
                 found.push((part, whole));
             }

@@ -34,7 +34,8 @@ pub struct Around<'s> {
     pub is_above: bool,
 }
 
-/// Returns true if a level inherits the rules of the level around it, or passes its own ones down.
+/// Returns true if a block inherits the rewrite rules of the block around it, or passes its own
+/// rules to inner blocks.
 pub fn inherits(levels: &[&[Directive]]) -> bool {
     all(levels, "RewriteOptions")
         .iter()
@@ -135,7 +136,7 @@ fn rule(
         return;
     }
     let url = around.url.map(|url| url.trim_end_matches('/'));
-    // The rule is a front controller: one script answers for all missing files.
+    // The rule names a front controller: one script answers for all missing files.
     if conditions.is_missing && is_plain && refusal.is_none() && flag(directive, "R").is_none() {
         match front_controller(cx, target, url, base) {
             Some(target) => found.fallback = Some(target),

@@ -244,7 +244,7 @@ impl Parser {
             return Err(ImportError::at(&place, message, "write one argument for each of them"));
         }
         let mut pairs: Vec<_> = parameters.iter().zip(&args[1..]).collect();
-        // A parameter may be the beginning of another parameter.
+        // A parameter may be the beginning of a longer one, so replace the longest first.
         pairs.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         self.lines += lines.len();
         for line in &mut lines {
@@ -369,7 +369,7 @@ fn is_version(args: &[String]) -> bool {
         [] => return true,
     };
     let parts: Result<Vec<u32>, _> = version.split('.').map(str::parse).collect();
-    // Expressions on versions are usually about 2.4.
+    // Regular expressions on versions are usually about 2.4, so count them as true.
     let Ok(mut parts) = parts else { return true };
     let length = parts.len().min(3);
     parts.truncate(length);

@@ -45,7 +45,7 @@ impl Target {
         })
     }
 
-    /// Returns true if the backend speaks FastCGI, which names the files of scripts.
+    /// Returns true if the backend speaks FastCGI. Its requests name the files of scripts.
     pub fn is_fastcgi(&self) -> bool {
         self.scheme == "fcgi"
     }

@@ -34,7 +34,6 @@ pub fn translate(cx: &mut Cx<'_>) {
     }
 }
 
-/// Translates settings of the whole process.
 fn process(cx: &mut Cx<'_>) {
     let main = [cx.main];
     if let Some(user) = last(&main, "User").filter(|user| files::has_user(user.arg(0))) {
@@ -103,8 +102,8 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
     cx.draft.sites.push(site);
 }
 
-/// Returns the host names of the innermost level. Adds a note for each name that Forebay does not
-/// accept.
+/// Returns the host names of the innermost block in `levels`. Adds a note for each name that
+/// Forebay does not accept.
 fn hosts(cx: &mut Cx<'_>, levels: &[&[Directive]]) -> Vec<String> {
     let own = levels.last().copied().unwrap_or_default();
     let mut names: Vec<String> = Vec::new();
@@ -183,7 +182,6 @@ fn tls(cx: &mut Cx<'_>, levels: &[&[Directive]], host: Option<&Directive>) -> Op
     }
 }
 
-/// Returns the routes of a site.
 fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<DraftRoute> {
     let mut rules = server_rules(cx, sections, scheme).into_iter().peekable();
     let mut out = Vec::new();
@@ -194,7 +192,8 @@ fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<DraftRo
     let bases = bases(cx, sections);
     out.extend(expressions(cx, sections, &bases));
     out.extend(named_files::of_files(cx, sections, &bases));
-    // Other replies get the fields of the host with their content.
+    // Add the host's fields to these routes with fixed replies. Other routes get the fields
+    // together with their content.
     out.iter_mut().for_each(|route| decorate(cx, &sections.levels, route));
     for (directive, mut route) in rules {
         if !rewrites::passes_on(&route) {

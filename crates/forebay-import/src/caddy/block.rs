@@ -181,7 +181,7 @@ fn layered(
     route: DraftRoute,
     layers: &[Layer],
 ) -> Vec<DraftRoute> {
-    // Redirects precede access rules.
+    // Redirects and rewrites precede access rules, so these rules do not apply to them.
     let is_redirect = ["redirect", "rewrite"].iter().any(|key| route.keys.get(key).is_some());
     let is_gate = |key: &str| crate::draft::GATES.contains(&key);
     let restricts = |layer: &&Layer| {

@@ -78,7 +78,6 @@ pub fn php(
     vec![scripts, file_route]
 }
 
-/// Returns the routes of `file_server`.
 pub fn file_server(
     cx: &mut Cx<'_>,
     directive: &Directive,

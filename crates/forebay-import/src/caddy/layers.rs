@@ -84,7 +84,7 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
         name => {
             let next = "Forebay has no such directive: look for a key in the configuration reference, or remove the line";
             let comment = cx.note(directive, next);
-            // A directive of a plugin may restrict access.
+            // A directive of a plugin may restrict access, so close the routes.
             if !HARMLESS.contains(&name) {
                 layer.closed = Some(comment);
             }
@@ -92,7 +92,7 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
     }
 }
 
-/// Directives that do not restrict access to what other directives answer.
+/// Directives that do not restrict access to the replies of other directives.
 const HARMLESS: [&str; 11] = [
     "acme_server",
     "cache",
@@ -107,7 +107,7 @@ const HARMLESS: [&str; 11] = [
     "replace_response",
 ];
 
-/// Returns the number of bytes of a size, such as `10MB`, which is a power of ten in Caddy.
+/// Returns the number of bytes of a size, such as `10MB`. In Caddy, MB is a power of ten.
 fn bytes(text: &str) -> Option<String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().ok()?;
@@ -122,7 +122,7 @@ fn bytes(text: &str) -> Option<String> {
         _ => return None,
     };
     let all = number.checked_mul(unit).filter(|all| *all < 1 << 40)?;
-    // Caddy has no limit of zero bytes.
+    // In Caddy, 0 means that there is no limit.
     Some(if all == 0 { "unlimited".into() } else { all.to_string() })
 }
 

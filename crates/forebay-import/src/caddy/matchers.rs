@@ -29,7 +29,7 @@ pub fn named<'a>(block: &'a [Directive], around: &Named<'a>) -> Named<'a> {
     all
 }
 
-/// Splits the arguments of a directive into its matcher and the others.
+/// Splits the arguments of a directive into the matcher and the other arguments.
 pub fn split(directive: &Directive) -> (Option<&str>, &[String]) {
     match directive.args.first() {
         // `root /srv` has no matcher.
@@ -158,7 +158,8 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
             let pairs: Vec<(&str, &str)> =
                 line.args.iter().map(|arg| arg.split_once('=')).collect::<Option<_>>()?;
             let (name, _) = *pairs.first()?;
-            // Versions of Caddy differ: one of several parameters is enough, or all must match.
+            // In some versions of Caddy, one of several parameters is enough. In others, all must
+            // match. So several parameters have no translation.
             if pairs.iter().any(|(other, _)| *other != name) {
                 return None;
             }
@@ -186,7 +187,7 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
         }
         "protocol" if matches!(line.arg(0), "http" | "https") => when.set("scheme", line.arg(0)),
         "host" if line.args.iter().all(|host| !host.contains('{')) => {
-            // Caddy ignores the case and the port.
+            // Caddy ignores the case and the port of the host.
             let host = |host: &String| {
                 let text = regex_syntax::escape(host).replace("\\*", "[^.]+");
                 Some(format!("~*^{text}\\.?(:[0-9]*)?$"))
@@ -275,7 +276,7 @@ fn paths(cx: &Cx<'_>, list: &[String]) -> Result<Condition, String> {
     of(Matcher { regex: Some(any_case(cx, &regex)?), ..Matcher::default() })
 }
 
-/// Marks of patterns besides plain text.
+/// Characters with a special meaning in path patterns.
 const GLOB: [char; 5] = ['*', '?', '[', '\\', '%'];
 
 /// Returns an expression for paths that one of these expressions matches in any case.
@@ -313,7 +314,7 @@ fn expression(path: &str) -> Result<String, String> {
 }
 
 /// Returns the matcher with an expression in place of its paths and ends of paths, because Caddy
-/// ignores the case of paths. Returns `None` if it has no letters.
+/// ignores the case of paths. Returns `None` if paths and ends have no letters.
 pub fn in_any_case(cx: &Cx<'_>, matcher: &Matcher) -> Option<Matcher> {
     let has_letters = |text: &String| text.chars().any(char::is_alphabetic);
     if !matcher.paths.iter().chain(&matcher.suffixes).any(has_letters) || matcher.regex.is_some() {
@@ -333,7 +334,8 @@ pub fn in_any_case(cx: &Cx<'_>, matcher: &Matcher) -> Option<Matcher> {
     let text = match (&paths[..], &ends[..]) {
         (paths, []) => format!("^{}", group(paths)),
         ([], ends) => group(ends),
-        // Both a path and an end must match, and both may overlap.
+        // A path and an end must both match. They may overlap, so one expression cannot express
+        // both.
         _ => return None,
     };
     let regex = Some(any_case(cx, &[text]).ok()?);

@@ -38,7 +38,6 @@ pub fn answer(
     }
 }
 
-/// Returns the routes of `reverse_proxy`.
 fn proxy(
     cx: &mut Cx<'_>,
     directive: &Directive,
@@ -117,7 +116,8 @@ fn option(
         "health_port" => {
             table.table("health").set_some("port", inner.arg(0).parse::<u64>().ok());
         }
-        // The text is a regular expression. Forebay looks for a plain text.
+        // In Caddy, the text is a regular expression. Forebay looks for a plain text, so translate
+        // only texts without special characters.
         "health_body" if !inner.arg(0).contains(|c: char| r"\.+*?()|[]{}^$".contains(c)) => {
             table.table("health").set("body", inner.arg(0));
         }

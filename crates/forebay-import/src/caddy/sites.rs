@@ -256,8 +256,8 @@ fn address(host: &str) -> Option<std::net::IpAddr> {
     if host == "localhost" { Some([127, 0, 0, 1].into()) } else { host.parse().ok() }
 }
 
-/// Returns the listener for a host of `bind`. Another host than an address becomes an address of this
-/// machine only, so that the site is never more open.
+/// Returns the listener for a host of `bind`. A host name becomes a loopback address, so that the
+/// site is never more open.
 fn bound(host: &str, port: &str) -> String {
     match address(host) {
         Some(std::net::IpAddr::V6(address)) => format!("[{address}]:{port}"),

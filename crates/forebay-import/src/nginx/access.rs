@@ -171,7 +171,7 @@ fn subrequest(cx: &mut Cx<'_>, scope: &Scope<'_>, gate: &mut Gate) {
     gate.keys.set("forward_auth", table);
 }
 
-/// Returns the field with the user's name in the answers of the server of `auth_request`.
+/// Returns the field of the `auth_request` answer that contains the user's name.
 pub fn user(scope: &Scope<'_>) -> Option<String> {
     scope.value("auth_request").filter(|path| *path != "off")?;
     let sets = scope.all("auth_request_set");

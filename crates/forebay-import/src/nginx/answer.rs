@@ -53,7 +53,7 @@ pub fn routes<'a>(
 }
 
 /// Returns the route for paths with a line feed at their end, if the location restricts access.
-/// nginx's `$` also matches before this line feed, but the conditions of routes do not match there.
+/// nginx's `$` also matches before this line feed, but `$` in a condition of a route does not.
 fn line_feed<'a>(
     server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
@@ -77,7 +77,7 @@ fn line_feed<'a>(
 }
 
 /// Returns the route for paths such as `/a.php.bak`, which `location ~ \.php` sends to an
-/// application, too. No route sends the files of these paths.
+/// application, too. The route answers 404, so that no other route sends these files.
 fn near_scripts<'a>(
     cx: &Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -125,8 +125,8 @@ fn matcher(cx: &Cx<'_>, slot: Slot<'_, '_>) -> Result<Option<Condition>, NoCondi
     }
 }
 
-/// Returns routes for the paths that `(?!...)` excludes from the location's expression. They have
-/// the content of the location that takes these paths in nginx.
+/// Returns routes for the paths that `(?!...)` excludes from the location's expression. The routes
+/// have the content of the location that takes these paths in nginx.
 fn except<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -146,7 +146,7 @@ fn except<'a>(
 }
 
 /// Returns routes for the paths below `start` that the location's expression matches in a later
-/// segment. An expression without `^` excludes `start` only at its first match.
+/// segment. An expression without `^` that excludes `start` may still match there.
 fn found_deeper<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -229,8 +229,8 @@ pub fn of_here<'a>(
     if !phase.is_done {
         last = content(cx, server, here, &mut phase);
     }
-    // Of a hidden location, only the routes of scripts for missing files stay open. The others
-    // answer 404.
+    // Of a location with `internal`, only the routes of scripts for missing files stay open. The
+    // other routes answer 404.
     if internal::entry(server, here).is_none() {
         internal::hide(here.location, &mut last);
     }
@@ -257,7 +257,7 @@ pub fn of_here<'a>(
     out
 }
 
-/// Returns the route of a location that answers no client.
+/// Returns the route of a location that only nginx itself uses.
 fn only_nginx(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> DraftRoute {
     let mut route = here.route(server).respond(404);
     route.comments.push("Only nginx itself may ask for these paths.".into());
@@ -409,7 +409,8 @@ fn limit_answers<'a>(
         phase.otherwise = None;
     }
     if phase.is_done {
-        // The first routes, for the methods that the limit names, have the answers above.
+        // The routes above answer only the methods that the limit names, so add the content for the
+        // others.
         out.extend(content(cx, server, here, &mut Phase::default()));
     }
 }
@@ -491,7 +492,7 @@ fn named<'a>(
     before: &Gate,
 ) -> Vec<DraftRoute> {
     let is_named = |location: &&Location<'a>| location.kind == LocationKind::Named(name);
-    // A named location that leads to itself would never end.
+    // The translation of a named location that leads to itself would never end.
     let is_loop = cx.depth >= DEEPEST;
     let Some(location) = server.locations.iter().find(is_named).filter(|_| !is_loop) else {
         return vec![here.route(server).respond(404)];

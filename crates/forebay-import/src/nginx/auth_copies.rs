@@ -60,7 +60,7 @@ fn sent<'a>(scope: &Scope<'a>) -> Vec<(String, &'a str)> {
     fields.chain(params).collect()
 }
 
-/// Returns the field of the answer of `auth_request` whose value a variable has.
+/// Returns the field of the `auth_request` answer that is copied to this variable.
 fn answered(scope: &Scope<'_>, variable: &str) -> Option<String> {
     scope.value("auth_request").filter(|path| *path != "off")?;
     let sets = scope.all("auth_request_set");

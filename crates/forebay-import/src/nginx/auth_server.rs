@@ -6,8 +6,8 @@ use super::scope::Scope;
 use super::variables::{Piece, Variables, split};
 use crate::value::Table;
 
-/// Directives of the location that decide something themselves. Forebay asks the server itself, so
-/// nothing of them would count.
+/// Directives of the location that decide something themselves. Forebay asks the server directly
+/// and would ignore them.
 const DECIDE: [&str; 5] = ["if", "return", "rewrite", "try_files", "limit_except"];
 
 /// Variables whose values belong to nginx's request for the location, not to the client's request.
@@ -97,12 +97,12 @@ fn is_of_client(name: &str, scope: &Scope<'_>) -> bool {
     let is_set = |set: &super::Directive| set.arg(0).strip_prefix('$') == Some(name);
     !OF_SUBREQUEST.contains(&name)
         && !name.starts_with("arg_")
-        // A variable may have been set in another location.
+        // Another location may have set the variable to another value.
         && !scope.every("set").any(is_set)
 }
 
-/// Returns a URL with the address of its server in place of the name of an `upstream`. Returns `None`
-/// if the `upstream` has several servers.
+/// Replaces the name of an `upstream` in a URL by the address of its server. Returns `None` if the
+/// `upstream` has several servers.
 fn with_server(scope: &Scope<'_>, url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let end = rest.find('/').unwrap_or(rest.len());

@@ -161,7 +161,7 @@ fn request_fields(
             route.comments.push(cx.note(field, next));
             continue;
         }
-        // `copy` of `forward_auth` sends the field.
+        // `copy` of `forward_auth` already sends the field.
         if is_copied(variables.scope, &name, field.arg(1)) {
             continue;
         }
@@ -430,7 +430,8 @@ fn parameters(
         let is_standard = STANDARD.contains(&key);
         let is_fixed = !super::variables::has_variables(param.arg(1));
         match (is_fixed, is_standard) {
-            // Forebay sends its own values. Only these may have a fixed value instead.
+            // Forebay sends its own values. Only those in `REPLACEABLE` may have a fixed value
+            // instead.
             (true, true) if !REPLACEABLE.contains(&key) || param.arg(1).is_empty() => {}
             (false, true) if key == "HTTPS" && param.arg(1) != "$https" => {
                 let next = "Forebay sends HTTPS=on for clients with TLS: write a fixed value in \

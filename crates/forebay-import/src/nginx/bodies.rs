@@ -16,7 +16,6 @@ pub fn bodies(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftR
     }
 }
 
-/// Translates `ssi on`.
 fn includes(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     let Some(directive) = scope.nearest("ssi").filter(|_| scope.is_on("ssi")) else { return };
     if !cx.keys.route("ssi") {

@@ -26,7 +26,7 @@ enum Meaning {
     Exists,
     Always,
     Never,
-    /// The condition is true while a file exists that does not depend on the request.
+    /// The condition is true while this file exists. Its path does not depend on the request.
     WhileExists(String),
     /// The condition is a variable that a `map` sets. Contains pairs of an old path and its new
     /// target.
@@ -51,7 +51,7 @@ pub fn run<'a>(
                 let route =
                     DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
                 let route = rewrites::returned(cx, &variables, directive, route);
-                // Redirects precede access rules.
+                // Redirects precede access rules, so a redirect is not closed.
                 let is_redirect = route.keys.get("redirect").is_some();
                 out.push(EarlyStep::Route(match phase.closed.take().filter(|_| !is_redirect) {
                     Some(comment) => route.closed(comment),
@@ -283,7 +283,7 @@ fn missing<'a>(
     }
 }
 
-/// Returns true if a backend answers some of these requests, which does not look for files.
+/// Returns true if some of these requests go to a backend, which does not look for files.
 fn passes_on(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
     let passes = |location: &Location<'_>| location.passes_on_without_files();
     match here.location.directive {
@@ -394,7 +394,8 @@ fn target(cx: &Cx<'_>, directive: &Directive, operator: &str, text: &str) -> Opt
         return None;
     }
     let block = directive.inside();
-    // Only a condition on the path has groups. A redirect restricts nothing.
+    // A target with groups such as `$1` needs a condition on the path. Such a condition is safe for
+    // a redirect, which restricts nothing.
     let has_groups = |inner: &Directive| {
         let is_group =
             |at: usize, arg: &str| arg[at + 1..].starts_with(|c: char| c.is_ascii_digit());
@@ -485,7 +486,8 @@ fn when(keys: &Keys, name: &str, operator: &str, text: &str) -> Meaning {
     if !keys.route("when") || text.contains('$') && mark.is_empty() || !is_readable {
         return Meaning::Unknown;
     }
-    // `$host` is in lower case, and has neither a port nor a dot at its end.
+    // `$host` is in lower case, and has neither a port nor a dot at its end. The field Host may
+    // have both.
     let of_host = if name == "host" { host_pattern(text, mark) } else { None };
     if name == "host" && of_host.is_none() {
         return Meaning::Unknown;
@@ -514,8 +516,8 @@ fn when(keys: &Keys, name: &str, operator: &str, text: &str) -> Meaning {
     Meaning::Requests(Box::new((Matcher { when, ..Matcher::default() }, None)))
 }
 
-/// Returns the expression for the field Host that `when` compares, in place of a text or expression
-/// for `$host`. Returns `None` if an end within the expression cannot get a port.
+/// Converts a text or expression for `$host` to an expression for the field Host. Returns `None` if
+/// the expression has a `$` before its end, because no port can be added there.
 fn host_pattern(text: &str, mark: &str) -> Option<String> {
     const END: &str = r"\.?(:[0-9]*)?$";
     if mark.is_empty() {

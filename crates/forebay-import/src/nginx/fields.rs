@@ -70,7 +70,6 @@ fn timeouts(cx: &Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     }
 }
 
-/// Translates `limit_rate` and `limit_rate_after`.
 fn bandwidth(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     let Some(directive) = scope.nearest("limit_rate") else { return };
     let rate = match size(directive.arg(0)) {
@@ -90,8 +89,8 @@ fn bandwidth(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     }
 }
 
-/// Translates `mirror` to the server of the location that it names. Forebay sends the path of the
-/// request itself.
+/// Translates `mirror` to the server of the location that it names. Forebay keeps the path of the
+/// request.
 fn mirror(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     let all: Vec<&Directive> = scope.all("mirror");
     let Some(&directive) = all.iter().find(|mirror| mirror.arg(0) != "off") else { return };
@@ -119,7 +118,7 @@ fn mirror(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
         let next = "write the server that gets the copies: mirror = { to = \"http://HOST:PORT\" }";
         return route.comments.push(cx.note(directive, next));
     };
-    // nginx copies all fields.
+    // nginx copies all fields, also those with credentials.
     let mut table = Table::default().with("to", server).with("credentials", true);
     if scope.value("mirror_request_body") == Some("off") {
         table.set("max_body", "0");

@@ -34,8 +34,8 @@ pub fn alias<'a>(scope: &Scope<'a>) -> Option<&'a Directive> {
     nearest.into_iter().find(|directive| directive.name == "alias")
 }
 
-/// Returns a directory for `root` that has the same effect as an alias of a prefix; `None` if there
-/// is none.
+/// Returns a directory for `root` that has the same effect as an alias of a prefix; `None` if no
+/// directory has this effect.
 pub fn alias_as_root(prefix: &str, alias: &str) -> Option<String> {
     let (alias, prefix) = (alias.trim_end_matches('/'), prefix.trim_end_matches('/'));
     let root = alias.strip_suffix(prefix)?;
@@ -68,7 +68,7 @@ pub fn routes(
             routes.push(missing(base.clone(), "These paths have no file.".into()));
             return routes;
         }
-        // An alias of an expression is the path of one file.
+        // In a location with an expression, `alias` is the path of one file.
         Some(alias) if here.path().is_none() && scope.of_own("alias").is_some() => {
             let comment = cx.note(alias, "write the directory of these paths in `files`");
             return vec![missing(base.clone(), comment)];

@@ -18,8 +18,8 @@ const IGNORES: [&str; 4] = [
     "uwsgi_ignore_headers",
 ];
 
-/// Returns true if clients get 404 for the paths of a location. A location inherits `internal`.
-/// Clients cannot ask for a named location, so `internal` changes nothing there.
+/// Returns true if a location is hidden: clients get 404 for its paths. A location inherits
+/// `internal`. Clients cannot ask for a named location, so `internal` changes nothing there.
 pub fn is_hidden(location: &Location<'_>) -> bool {
     !matches!(location.kind, LocationKind::Named(_)) && location.scope.nearest("internal").is_some()
 }

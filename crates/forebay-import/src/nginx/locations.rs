@@ -91,7 +91,8 @@ impl<'a> Location<'a> {
         &self.inner
     }
 
-    /// Returns true if a backend answers that does not look for files, as a FastCGI application does.
+    /// Returns true if a backend answers that does not look for files. FastCGI applications do not
+    /// count, because they look for scripts.
     pub fn passes_on_without_files(&self) -> bool {
         let passes = |directive: &Directive| {
             directive.name.ends_with("_pass") && directive.name != "fastcgi_pass"
@@ -164,8 +165,8 @@ pub fn order<'l, 'a>(locations: &'l [Location<'a>]) -> Vec<Slot<'l, 'a>> {
     let slot = |location, region| Slot { location, region, adds_slash: false };
     let mut slots: Vec<_> = exact.iter().map(|location| slot(*location, None)).collect();
     slots.extend(slashes(&exact, &statics));
-    // A prefix location that contains expressions comes before other prefixes. Longer prefixes that
-    // begin with its prefix also come first.
+    // A prefix location whose expressions are not those of the server block comes before other
+    // prefixes. Longer prefixes that begin with its prefix also come first.
     let (first, last): (Vec<_>, Vec<_>) =
         statics.into_iter().partition(|found| own.iter().any(|path| found.path.starts_with(path)));
     for found in first {
@@ -197,8 +198,8 @@ fn gather<'l, 'a>(
                 statics.push(Static { location, path, expressions });
                 let (before, of_before) = (exact.len(), statics.len());
                 gather(&location.inner, &after, exact, statics);
-                // nginx compares the locations of one block first, so a longer prefix beside this
-                // location takes the paths of locations inside of it.
+                // nginx compares the locations of one block first. So a longer prefix in the same
+                // block takes paths from the locations inside of this one.
                 let is_reached = |inner: &str| {
                     !level.iter().any(|other| match other.kind {
                         LocationKind::Prefix { path: longer, .. } => {

@@ -59,7 +59,7 @@ fn values<'m>(
                 let (operator, text) = match (key.strip_prefix("~*"), key.strip_prefix('~')) {
                     (Some(text), _) => ("~*", text.to_owned()),
                     (None, Some(text)) => ("~", text.to_owned()),
-                    // A `map` ignores the case of texts.
+                    // In nginx, a `map` ignores the case of texts.
                     (None, None) => ("~*", format!("^{}$", regex_syntax::escape(key))),
                 };
                 let found = conditions::requests_with(cx, server, (variable, operator, &text))?;

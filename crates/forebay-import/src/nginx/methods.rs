@@ -37,7 +37,7 @@ impl Limit {
         narrow(&self.methods, routes);
     }
 
-    /// Returns routes with the rules on other methods.
+    /// Returns routes for the other methods, with their rules.
     pub fn rest(
         &self,
         server: &TranslatedServer<'_>,

@@ -351,10 +351,10 @@ pub fn restricts(name: &str) -> bool {
         "SecRulesEnabled",
         "BasicRule",
         "geoip2_deny",
-        // The server would get another request than from nginx.
+        // Without these directives, the backend would get another request.
         "proxy_method",
         "proxy_set_body",
-        // Forebay follows symbolic links that nginx would not follow.
+        // Without this directive, Forebay follows symbolic links that nginx would not follow.
         "disable_symlinks",
     ];
     // `auth_delay` only slows refusals down.

@@ -30,7 +30,7 @@ pub fn invalid(cx: &Cx<'_>, server: &TranslatedServer<'_>, scope: &Scope<'_>) ->
     let mut when = Table::default();
     match (has("none"), has("blocked")) {
         (true, false) => when.table("header").set("Referer", true),
-        // A Referer without a scheme was changed on its way.
+        // `blocked` permits a Referer whose scheme a proxy has removed.
         (true, true) => when.table("header").set("Referer", "~*^https?://"),
         (false, false) => {}
         (false, true) => return None,

@@ -164,8 +164,8 @@ fn leaves_out<'a>(
     phase: &mut Phase<'a>,
     out: &mut Vec<EarlyStep>,
 ) -> bool {
-    // Paths that a rewrite of the server leaves out get the content of their own locations. No route
-    // before those of all locations can express this.
+    // Paths that a rewrite of the server leaves out get the content of their own locations. The
+    // routes of these rewrites precede those of all locations, so they cannot express this.
     if here.location.directive.is_none() {
         return false;
     }

@@ -38,7 +38,7 @@ pub fn translate<'a>(cx: &mut Cx<'a>, servers: &[&'a Directive]) {
             }
         }
     }
-    // In Forebay, the first site of a listener answers for other hosts. So default servers come
+    // In Forebay, the first site of a listener answers for unknown hosts. So default servers come
     // first.
     parts.sort_by_key(|(_, part)| !part.is_default);
     let mut taken: Vec<(String, String)> = Vec::new();
@@ -203,7 +203,7 @@ fn one_site<'a>(
     cx.draft.sites.push(site);
 }
 
-/// Adds the keys for encoded and repeated slashes. nginx sends both to servers as they came, if
+/// Adds the keys for encoded and repeated slashes. nginx sends both to servers unchanged, if
 /// `proxy_pass` has no path.
 fn slashes(cx: &Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
     let has = |key: &str| site.routes.iter().any(|route| route.keys.get(key).is_some());
@@ -419,7 +419,6 @@ fn by_host<'a>(
     hosts
 }
 
-/// Returns the routes of a server.
 fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRoute> {
     let whole = Location::of_block(&server.scope);
     let here = Here { location: &whole, matcher: Matcher::path("/*"), found: None, region: None };

@@ -1,7 +1,7 @@
 //! Translates `stream` blocks: servers for TCP and UDP.
 //!
 //! If a line may restrict access and has no translation, its server is left out. Forebay then does
-//! not listen there, so it admits no client that nginx refuses.
+//! not listen at the server's addresses, and admits no client that nginx refuses.
 
 use super::access::{Gate, addresses};
 use super::listeners::{address, is_host, min_version};
@@ -249,8 +249,8 @@ fn clients(
     Ok(())
 }
 
-/// Returns the servers of a `proxy_pass`, each with the server names of its clients. The list of
-/// names is empty for all other clients.
+/// Returns the servers of a `proxy_pass`, each with the server names (SNI) that its clients send.
+/// An empty list means all other clients.
 fn targets(
     cx: &mut Cx<'_>,
     scope: &Scope<'_>,

@@ -28,7 +28,7 @@ pub fn fill(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, text: &str) -> Resul
         match variables.fill(&format!("${{{name}}}")) {
             Ok(filled) => out.push_str(&filled),
             Err(unknown) => {
-                // All sites share the table, so nothing of this location belongs to its values.
+                // All sites share the table, so its values must not depend on this location.
                 let http = cx.http.clone();
                 let of_all = Variables {
                     scope: &http,
@@ -77,7 +77,8 @@ fn table_of(variables: &Variables<'_, '_>, name: &str) -> Option<Table> {
                 table.set(&format!("*{key}"), value);
             }
             _ if has_names && key.contains('*') => table.set(key, value),
-            // nginx ignores the case of texts. In Forebay, `*` and the names of keys have a meaning.
+            // nginx ignores the case of texts. In Forebay, `*` and the key `from` have a meaning.
+            // So write an expression.
             _ if key.contains('*') || key == "from" || has_letters(key) => {
                 table.set(&format!("~*^{}$", regex_syntax::escape(key)), value);
             }

@@ -18,7 +18,7 @@ pub enum Part {
     EndOrSlash,
     /// `.*` or `.+`, with the number of the group that contains exactly this part.
     Any(Option<usize>),
-    /// A byte of a class that leaves out at most two bytes, such as `.` or `[^/]`.
+    /// A byte of a class that leaves out at most a slash and a line feed, such as `.` or `[^/]`.
     AnyOne,
     /// A choice of texts: the part matches exactly one of them.
     Literals(Vec<String>),
@@ -99,13 +99,13 @@ fn is_any(repetition: &Repetition) -> bool {
     repetition.min <= 1 && repetition.max.is_none() && is_dot(class)
 }
 
-/// Returns true for `.` and for other classes that leave out at most one byte. `.` is every byte,
-/// or every byte except a line feed.
+/// Returns true for a class such as `.`: every byte, except perhaps a line feed.
 fn is_dot(class: &Class) -> bool {
     leaves_out_only(class, b"\n")
 }
 
-/// Returns true for a class such as `.` or `[^/]`: every byte, except a slash or a line feed.
+/// Returns true for a class such as `.` or `[^/]`: every byte, except perhaps a slash and a line
+/// feed.
 fn is_wide(class: &Class) -> bool {
     leaves_out_only(class, b"\n/")
 }

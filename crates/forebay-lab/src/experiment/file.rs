@@ -29,7 +29,7 @@ pub struct File {
 /// `[load]`: the load of every configuration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-// More than 20 fields: one for each key of the table `[load]`. The schema is generated from them.
+// More than 20 fields: one for each key of the table `[load]`.
 pub struct Load {
     pub path: Option<Spanned<String>>,
     pub connections: Option<Spanned<u32>>,

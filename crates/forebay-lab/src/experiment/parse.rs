@@ -221,7 +221,7 @@ impl Reader<'_> {
                     "for example \"http://127.0.0.1:{port}\"; the path belongs in [load] path";
                 Err(self.at(typed.url.span(), format!("not a URL to load: {error}"), help))
             }
-            // An experiment has no binary bodies and no end of raw replies.
+            // An experiment file has no keys for binary bodies or for the end of raw replies.
             Ok(url) if url.protocol().is_grpc() || url.protocol() == Protocol::Tcp => {
                 let message = format!("compare does not load {} servers", url.protocol());
                 let help = "use `forebay bench` for grpc:// and tcp://, and compare its results with --against";

@@ -36,7 +36,7 @@ pub struct Plan {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 // More than 20 fields: the resolved form has one for each key of the table `[load]`.
 pub struct Load {
-    /// Appended to each configuration's `url`; begins with `/`.
+    /// Path of the request, appended to each configuration's `url`; begins with `/`.
     pub path: String,
     /// Concurrent connections.
     pub connections: u32,
@@ -219,7 +219,7 @@ pub struct Configuration {
 /// slice, connections are idle until the last reply arrives. The limit keeps this idle time a small
 /// part of the result.
 const MOST_SLICES_OF_REQUESTS: u64 = 50;
-/// Minimum number of requests per connection in a slice, for the same reason.
+/// Minimum number of requests per connection in a slice. This limit also keeps the idle time small.
 const FEWEST_REQUESTS: u64 = 20;
 
 impl Load {
@@ -295,7 +295,6 @@ impl Plan {
         }
     }
 
-    /// Returns the baseline.
     pub fn baseline(&self) -> &Configuration {
         let found = self.configurations.iter().find(|configuration| configuration.baseline);
         found.expect("a plan has exactly one baseline")

@@ -36,7 +36,7 @@ struct Keeping {
 }
 
 impl Keeping {
-    /// Carries out orders until the order to stop or the end of standard input. It then ends all
+    /// Carries out orders until the order to stop or the end of standard input. Then ends all
     /// processes and reports those that remained.
     fn run(mut self) -> ExitCode {
         let mut has_started = false;

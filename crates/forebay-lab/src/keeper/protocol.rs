@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Message from `forebay compare` to the keeper. The end of the stream means [`Order::Stop`].
+/// Message from `forebay compare` to the keeper. The end of the keeper's standard input means
+/// [`Order::Stop`].
 #[derive(Debug, Deserialize, Serialize)]
 pub enum Order {
     /// Orders the start of the server; sent at most once.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use forebay_process::cgroup::Cgroup;
 use tempfile::TempDir;
 
-/// File in this directory for the server's standard output and error.
+/// Name of the file in the server's temporary directory for its standard output and error.
 pub const OUTPUT_FILE: &str = "server-output.log";
 
 /// Prefix of the names of directories and control groups. The keeper's process ID follows the

@@ -9,8 +9,8 @@ use super::Stacks;
 pub struct Function<'a> {
     /// Name of the function.
     pub name: &'a str,
-    /// Samples in the function itself: of this profile, and of the profile merged with
-    /// [`Stacks::beside`].
+    /// Samples in the function itself: first of this profile, then of the profile that
+    /// [`Stacks::beside`] added.
     pub own: [u64; 2],
     /// Samples in the function and in the functions that it calls.
     pub total: [u64; 2],

@@ -13,7 +13,7 @@ use super::lines::next_line;
 use super::stacks::{DEEPEST, KERNEL, Stacks};
 
 /// Maximum number of bytes of a line; the rest is dropped. C++ symbols can have thousands of bytes.
-/// After a longer symbol, the path is lost.
+/// If a symbol exceeds the limit, the path after it is lost.
 const LONGEST_LINE: usize = 16 * 1024;
 const UNKNOWN: &str = "[unknown]";
 
@@ -25,8 +25,8 @@ struct Sample {
     frames: Vec<String>,
 }
 
-/// Adds the samples in `text` to `stacks`. The outermost frame of a stack becomes the name of the
-/// thread's pool, such as `serve` for `serve-12`.
+/// Adds the samples in `text` to `stacks`. Each stack gets the name of its thread's pool as the
+/// outermost frame, such as `serve` for `serve-12`.
 ///
 /// # Errors
 /// Returns the errors of reading `text`.
@@ -69,8 +69,8 @@ fn thread(line: &str) -> String {
     let line = line.trim();
     let name = line.rsplit_once(char::is_whitespace).map_or(line, |(name, _)| name.trim_end());
     if name.starts_with(':') {
-        // perf does not know the name, for example of a process that is just ending: `:-1` or
-        // `:4711`.
+        // If perf does not know the name, for example of a process that is ending, it prints `:-1`
+        // or `:4711`.
         return UNKNOWN.to_owned();
     }
     let pool = name.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -86,7 +86,8 @@ fn thread(line: &str) -> String {
 fn function(line: &str) -> String {
     let line = line.trim();
     let symbol = line.split_once(' ').map_or("", |(_, symbol)| symbol.trim_start());
-    // C++ arguments also contain parentheses, and paths can contain spaces.
+    // C++ arguments also contain parentheses, and paths can contain spaces. So search for the start
+    // of a path or of a name in brackets.
     let found = [" (/", " (["].into_iter().filter_map(|begin| symbol.rfind(begin)).max();
     let (name, file) = match found.or_else(|| symbol.rfind(" (")) {
         Some(at) => (&symbol[..at], symbol[at + 2..].trim_end_matches(')')),

@@ -37,8 +37,8 @@ pub struct Node {
     name: u32,
     /// Index of the caller. The root is its own caller.
     pub caller: usize,
-    /// Samples in the function itself: of this profile, and of the profile merged with
-    /// [`beside`](Stacks::beside).
+    /// Samples in the function itself: first of this profile, then of the profile that
+    /// [`beside`](Stacks::beside) added.
     pub own: [u64; 2],
     /// Indices of the called functions, by the index of their names.
     callees: BTreeMap<u32, usize>,

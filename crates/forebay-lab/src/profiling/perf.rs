@@ -57,7 +57,6 @@ pub struct Attached {
     dir: PathBuf,
 }
 
-/// Returns true if perf is installed.
 pub fn is_installed() -> bool {
     missing(&["perf".to_owned()]).is_empty()
 }
@@ -188,7 +187,7 @@ fn name_of_group(path: &Path) -> Option<String> {
     name.to_str().map(str::to_owned)
 }
 
-/// Waits until the program that `keeper` runs has ended with success. `what` is its name.
+/// Waits until the program that `keeper` runs has ended with success. `what` is the program's name.
 fn wait(
     runner: &Runner,
     what: &str,
@@ -240,8 +239,8 @@ pub fn hides_kernel() -> bool {
     paranoid().parse::<i32>().is_ok_and(|level| level > 1)
 }
 
-/// Explains why perf failed, from its output. A refusal by the kernel explains which setting to
-/// change.
+/// Explains why perf failed, from its output. If the kernel refused the access, names the setting
+/// to change.
 fn describe(why: &str, output: &[String], paranoid: &str) -> ProfileFailure {
     const SIGNS: [&str; 5] = [
         "perf_event_paranoid",

@@ -67,7 +67,7 @@ struct RowView {
     notes: Vec<String>,
 }
 
-/// Section of the page about the start of a configuration.
+/// Section of the page with the command and the settings of a configuration.
 #[derive(Serialize)]
 struct ConfigurationView<'a> {
     name: &'a str,

@@ -1,4 +1,5 @@
-//! Parser of JSON reports, which serve to resume an experiment or to compare with it.
+//! Parser of JSON reports. A report is read to resume its experiment, or to compare its results
+//! with new ones.
 
 use std::time::Duration;
 

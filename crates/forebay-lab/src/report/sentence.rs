@@ -5,8 +5,8 @@ use forebay_stat::{Ratio, Verdict};
 use crate::number;
 use crate::{Experiment, Row};
 
-/// Ratio of an interval's upper to its lower end. Above it, an interval that includes 1 makes the
-/// result inconclusive.
+/// Maximum ratio of an interval's upper to its lower end. A wider interval that includes 1 makes
+/// the result inconclusive.
 const WIDE: f64 = 1.5;
 /// Smallest ratio of rates that matters: a difference of 2 %.
 const MATTERS: f64 = 1.02;

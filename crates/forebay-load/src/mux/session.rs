@@ -1,5 +1,5 @@
-//! Parts of a connection whose session itself performs a handshake, waits for times and notices its
-//! end, as that of HTTP/3 does.
+//! Parts of a connection whose session itself has a handshake, time limits and an end, as in
+//! HTTP/3.
 
 use std::time::Instant;
 
@@ -43,8 +43,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Orders a wake-up for the session. The session postpones most of its times before they pass,
-    /// so there is at most one order.
+    /// Orders a wake-up for the session, unless an earlier one is ordered. The session postpones
+    /// most of its time limits before they expire.
     pub(super) fn set_wake(&mut self, state: &mut ThreadState) {
         if let Some(at) = self.session.timeout()
             && self.wake.is_none_or(|wake| at < wake)

@@ -8,7 +8,7 @@ use std::time::Instant;
 pub struct Streams {
     pub all: Vec<MuxStream>,
     pub idle: Vec<usize>,
-    /// Streams whose requests are due, in the order of their start.
+    /// Streams whose requests are due. The request of the first stream starts next.
     pub waiting: VecDeque<usize>,
     resting: usize,
     pub under_way: usize,
@@ -66,7 +66,7 @@ impl Streams {
         }
     }
 
-    /// Returns the number of streams whose requests still wait for capacity.
+    /// Returns the number of streams whose requests have not started yet.
     pub fn claims(&self) -> usize {
         self.waiting.len() + self.resting
     }

@@ -105,7 +105,7 @@ fn parse(line: &[u8]) -> Result<LoggedRequest, Skip> {
     if !METHODS.contains(&method) {
         return Err("a log has no bodies, so only GET, HEAD, OPTIONS and DELETE are sent");
     }
-    // A request to a proxy has a whole URL.
+    // The target of a request to a proxy is a whole URL.
     let target = match target.split_once("://") {
         Some((scheme, rest)) if scheme == "http" || scheme == "https" => {
             rest.find('/').map_or("/", |at| &rest[at..])

@@ -48,8 +48,8 @@ pub(super) fn read(file: impl Read, base: &Url, reading: &mut Reading) -> Result
     Ok(())
 }
 
-/// Adds one entry. `host` is that of the first entry: entries for other hosts, such as those of
-/// advertisements, are not for the server under test.
+/// Adds one entry. `host` is the host of the first entry. Skips entries for other hosts, such as
+/// advertisements.
 fn add(
     entry: &Value,
     host: &mut Option<String>,
@@ -94,7 +94,7 @@ fn fields(json: &Value) -> Result<Vec<(String, String)>, Skip> {
         let (Some(name), Some(value)) = (field["name"].as_str(), field["value"].as_str()) else {
             return Err("a header field has no name or value");
         };
-        // Names such as `:authority` are those of HTTP/2.
+        // Names such as `:authority` belong to pseudo-header fields of HTTP/2.
         let is_dropped = DROPPED.iter().any(|dropped| dropped.eq_ignore_ascii_case(name));
         if name.starts_with(':') || is_dropped {
             continue;

@@ -39,7 +39,8 @@ pub struct WebSocketCodec {
 #[derive(Default)]
 pub struct FastcgiCodec(Vec<u8>);
 
-/// HTTP/2 with prior knowledge. It reads no heads, and its own need no compression state.
+/// HTTP/2 with prior knowledge. Heads of requests are not decoded. Heads of replies need no
+/// compression state.
 #[derive(Default)]
 pub struct Http2Codec {
     unread: Vec<u8>,

@@ -27,7 +27,7 @@ pub struct Http3Codec {
 
 const CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
-/// Returns the configuration of a server whose certificate no authority knows.
+/// Returns the configuration of a server with a certificate of an unknown authority.
 pub fn server_config() -> Arc<ServerConfig> {
     let identity = Authority::new("An authority").issue(&["127.0.0.1"]);
     let chain = CertificateDer::pem_slice_iter(identity.certificate.as_bytes());

@@ -104,7 +104,7 @@ impl Transport for Datagrams {
                     _ => Errno::IO,
                 })
             })?;
-            // An empty datagram is not the end of the connection.
+            // An empty datagram is not the end of the connection, so read again.
             if received[0].len > 0 {
                 self.datagram_size = received[0].stride;
                 return Ok(received[0].len);

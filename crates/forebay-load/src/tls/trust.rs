@@ -78,7 +78,7 @@ pub(super) fn explain(error: &rustls::Error, protocol: Protocol) -> String {
         }
         _ if is_without_alpn && protocol == Protocol::H2 => NO_HTTP2.to_owned(),
         _ if is_without_alpn && protocol == Protocol::Http3 => NO_HTTP3.to_owned(),
-        // Forebay has no certificate for HTTP/3 if the site does not offer it.
+        // A Forebay server refuses the handshake if the site does not offer HTTP/3.
         E::AlertReceived(AlertDescription::AccessDenied | AlertDescription::HandshakeFailure)
             if protocol == Protocol::Http3 =>
         {

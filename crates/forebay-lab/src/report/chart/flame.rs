@@ -170,8 +170,8 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// Returns the maximum number of boxes of a drawing. Each function has its box. A measured
-/// program with very many functions would otherwise make the page too large for browsers.
+/// Returns the maximum number of boxes of a drawing. Without this limit, a program with very many
+/// functions would make the page too large for browsers.
 fn most(screen: Screen) -> usize {
     match screen {
         Screen::Wide => 3000,

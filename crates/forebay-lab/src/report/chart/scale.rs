@@ -40,7 +40,6 @@ impl Scale {
         Self { low, high, start, end, logarithmic: true, ticks }
     }
 
-    /// Returns the position of a value.
     pub fn at(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
@@ -50,7 +49,6 @@ impl Scale {
         self.start + share * (self.end - self.start)
     }
 
-    /// Returns the values of the ticks.
     pub fn ticks(&self) -> &[f64] {
         &self.ticks
     }

@@ -29,7 +29,6 @@ impl Svg {
         self.height
     }
 
-    /// Draws a straight line.
     pub fn line(&mut self, class: &str, from: At, to: At) {
         self.add(format_args!(
             r#"<line class="{class}" x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}"/>"#,
@@ -37,7 +36,6 @@ impl Svg {
         ));
     }
 
-    /// Draws a straight line in a colour.
     pub fn coloured_line(&mut self, class: &str, from: At, to: At, colour: &str) {
         self.add(format_args!(
             r#"<line class="{class}" style="stroke:{colour}" x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}"/>"#,
@@ -54,7 +52,6 @@ impl Svg {
         ));
     }
 
-    /// Draws a filled circle with a tooltip.
     pub fn dot(&mut self, class: &str, at: At, radius: f64, colour: &str, tooltip: &str) {
         self.add(format_args!(
             r#"<circle class="{class}" style="fill:{colour}" cx="{:.1}" cy="{:.1}" r="{radius}"><title>{}</title></circle>"#,
@@ -64,7 +61,6 @@ impl Svg {
         ));
     }
 
-    /// Draws a filled rectangle.
     pub fn bar(&mut self, class: &str, at: At, size: At, colour: &str) {
         self.add(format_args!(
             r#"<rect class="{class}" style="fill:{colour}" x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}"/>"#,
@@ -90,7 +86,6 @@ impl Svg {
         ));
     }
 
-    /// Draws text in a colour.
     pub fn coloured_text(&mut self, class: &str, at: At, text: &str, colour: &str) {
         self.add(format_args!(
             r#"<text class="{class}" style="fill:{colour}" x="{:.1}" y="{:.1}">{}</text>"#,
@@ -116,7 +111,6 @@ impl Svg {
         self.add(format_args!("</g>"));
     }
 
-    /// Returns the SVG element.
     pub fn finish(self) -> String {
         format!(
             "<svg class=\"{}\" viewBox=\"0 0 {} {:.0}\" role=\"img\" aria-label=\"{}\">\n{}</svg>",

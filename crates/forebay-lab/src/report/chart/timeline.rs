@@ -105,7 +105,7 @@ fn draw_heat_map(screen: Screen, map: &HeatMap) -> Option<String> {
                 continue;
             }
             let (top, bottom) = (scale.at(pair[1]), scale.at(pair[0]));
-            // The root makes rare slow replies visible.
+            // The square root makes rare slow replies visible.
             let opacity = share.sqrt().clamp(0.08, 1.0);
             let (from, to) = (number::time(pair[0]), number::time(pair[1]));
             let tooltip = format!("{start:.0} s, {from} to {to}: {:.2} %", share * 100.0);
