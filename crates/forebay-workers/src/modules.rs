@@ -72,8 +72,8 @@ fn probe(spec: &AppSpec) -> Option<(i32, String)> {
     run(command).ok().filter(|(code, _)| [NO_MODULE, TOO_OLD].contains(code))
 }
 
-/// Runs the command, for a limited time if the kernel has pidfds. Returns its exit code and the beginning of its standard
-/// error.
+/// Runs the command, with a time limit if the kernel has pidfds. Returns its exit code and the
+/// beginning of its standard error.
 fn run(mut command: Command) -> io::Result<(i32, String)> {
     let mut answer = tempfile::tempfile()?;
     let stderr = Stdio::from(answer.try_clone()?);

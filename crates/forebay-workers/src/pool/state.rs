@@ -113,8 +113,8 @@ impl PoolState {
         self.busy.iter_mut().find(|busy| busy.has_queued(mark))
     }
 
-    /// Takes a request out of the queue, or back from a prefetch queue. Returns `None` if it is too
-    /// late.
+    /// Takes a request out of the queue, or back from a prefetch queue. Returns `None` if a worker
+    /// already has the request.
     pub(super) fn leave(&mut self, mark: Mark) -> Option<Waiting> {
         if let Some(at) = self.waiters.requests.iter().position(|request| request.mark == mark) {
             return self.waiters.requests.remove(at);

@@ -225,7 +225,7 @@ fn give(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
 }
 
 /// Returns the address of the process, and the socket that the process inherits. Opens a Unix
-/// socket only if `is_own` is true: the helper opens it in a `room` of another user.
+/// socket only if `is_own` is true. In the `room` of another user, the helper opens the socket.
 fn place(
     listen: Listening,
     room: &Path,

@@ -174,11 +174,11 @@ pub(crate) enum Stage {
 pub(crate) enum Fault {
     NotReady,
     RequestTimeout,
-    /// It did not answer.
+    /// The process did not answer.
     Silent,
-    /// It refused a connection.
+    /// The process refused a connection.
     Refused,
-    /// It has ended by itself.
+    /// The process has ended by itself.
     Unexpected,
 }
 

@@ -284,7 +284,8 @@ impl ScenarioReader<'_> {
         Ok(extractions)
     }
 
-    /// Marks the values that a header field or a multipart body contains.
+    /// Marks the values that are put into a header field or a multipart body, so that a line break
+    /// in them is refused.
     fn mark_lines(&mut self) {
         let names = self.plan.variables.iter();
         let is_line: Vec<bool> = names
