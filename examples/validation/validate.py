@@ -64,7 +64,7 @@ def wait_for(port):
 
 @contextlib.contextmanager
 def server(*fault):
-    """Starts the faulty server. Its value is the URL."""
+    """Starts the faulty server. Yields its URL."""
     with socket.create_server(("127.0.0.1", 0)) as chosen:
         port = chosen.getsockname()[1]
     program = os.path.join(HERE, "faulty.py")
@@ -261,7 +261,8 @@ def loaded(forebay, seed):
 
 
 def loaded_equal(forebay, seed):
-    """Two copies of one server on such a machine: no difference, by rate or by CPU time."""
+    """Two copies of one server on a machine that four processes keep busy: no difference, by rate
+    or by CPU time."""
     with busy_machine():
         candidate = compare(forebay, "loaded.toml", seed, "--aa")["configurations"][1]
     verdicts = {candidate["ratio"]["verdict"], candidate["cpu_ratio"]["verdict"]}
@@ -288,7 +289,7 @@ def find_rate(forebay, seed):
 
 @contextlib.contextmanager
 def nginx(connections, workers=1):
-    """Starts nginx for this many connections. Its value is the URL."""
+    """Starts nginx for this many connections. Yields its URL."""
     with tempfile.TemporaryDirectory() as folder:
         with socket.create_server(("127.0.0.1", 0)) as chosen:
             port = chosen.getsockname()[1]
