@@ -372,7 +372,7 @@ fn measure(program: &str, (requests, keys): (u64, u64), dir: &Path) -> Result<()
 }
 
 /// Arguments: the program, a directory, the number of requests and of keys.
-# [allow(dead_code)] // The test that includes this file has its own.
+#[allow(dead_code)] // The test that includes this file has its own.
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let parsed = |at: usize| arguments.get(at).and_then(|text| text.parse().ok());
