@@ -407,8 +407,8 @@ fn written_paths(code: &str) -> Vec<Path> {
     words.filter(|word| word.contains("::")).map(|word| path(word.trim_matches(':'))).collect()
 }
 
-/// Returns the file that defines what `written` names in the module `from`; `None` if that is a
-/// module or of another crate.
+/// Returns the file that defines the item that the path `written` names in the module `from`.
+/// Returns `None` for a module, and for an item of another crate.
 fn resolve(
     files: &BTreeMap<Path, File>,
     from: &Path,

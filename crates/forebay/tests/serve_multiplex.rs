@@ -419,7 +419,7 @@ fn a_slow_client_holds_up_nobody_else() {
             connection.send(end(asked.id));
         }
     });
-    // A buffer of the route does not keep it either.
+    // With `buffer = false`, a slow client still delays nobody else.
     let keys = "multiplex = \"on\", max_buffered = \"256k\" }\nbuffer = false\n#";
     let forebay = front_of(&application, &format!(", {keys}"));
     let mut slow = forebay.connect();

@@ -13,7 +13,7 @@ for name in PARTS:
 
 
 class Transport:
-    """The gateway's end."""
+    """The gateway's end of a connection."""
 
     def __init__(self):
         self.written, self.is_paused, self.is_closed = b'', False, False
