@@ -129,8 +129,8 @@ def log_error(text):
 
 
 def fork_flag():
-    """Returns bytes of which the first is 1 in this process, and 0 in each child that it forks, also
-    if C code forks. Unlike os.getpid(), a look at this byte costs no system call."""
+    """Returns bytes. The first byte is 1 in this process, and 0 in each child that it forks, also if
+    C code forks. Unlike os.getpid(), a look at this byte costs no system call."""
     import mmap
     page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     page[0] = 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 HERE = os.path.dirname(os.path.abspath(__file__))
 # A tool that takes this many seconds longer than it should hangs.
 PATIENCE_S = 60
-# Files with siege's settings, by the time limit for replies. They exist as long as the script runs.
+# Files with siege's settings, by the time limit for replies. The files exist until the script ends.
 SIEGE_SETTINGS = {}
 
 

@@ -184,7 +184,7 @@ def check(forebay, protocol, shape, seed):
 
 
 def check_all(forebay, seed):
-    """Loads all servers. Returns true if every percentile is what the server caused, and the result in words."""
+    """Loads all servers. Returns true if all percentiles agree with the delays, and the result in words."""
     widths = []
     for protocol in PROTOCOLS:
         for shape in SHAPES:

@@ -204,7 +204,7 @@ def silent(forebay, seed):
 
 
 def overloaded(forebay, seed):
-    """A rate that the server cannot bear: the exit code is 1. One that it can bear: 0."""
+    """A rate that the server cannot reach: the exit code is 1. A rate that it can reach: 0."""
     with server("slow", 5) as url:
         code, json_ = bench(forebay, url, "-r", "1k", "-d", "2", "-c", "4")
     with server("slow", 5) as url:
@@ -270,7 +270,7 @@ def loaded_equal(forebay, seed):
 
 
 def truth(forebay, seed):
-    """Scripted servers of five protocols: each percentile is what the server caused."""
+    """Scripted servers of five protocols: each percentile agrees with the server's delays."""
     return scripted_truth.check_all(forebay, seed)
 
 

@@ -152,7 +152,7 @@ class Request(Reply):
     is_given = False         # the application has received the end of the body
     is_lost = False          # the client has disconnected
     dropped = 0              # number of messages dropped since the client disconnected
-    event = None             # set when `receive` may go on
+    event = None             # set when `receive` may continue
     task = None
 
     def __init__(self, connection, head):

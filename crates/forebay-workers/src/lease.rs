@@ -1,8 +1,8 @@
 //! One request on one worker.
 //!
-//! In the first millisecond of a request, only a message on the control socket wakes the gateway:
-//! the worker reports that it waits for a request. The gateway then reads all output. Most requests
-//! end this way. If a request takes longer, the gateway watches the output socket from then on.
+//! In the first millisecond of a request, only a control message wakes the gateway: the worker's
+//! report that it waits for a request. The gateway then reads all output. Most requests end this
+//! way. If a request takes longer, the gateway watches the output socket from then on.
 
 mod cleanup;
 mod receive;

@@ -56,8 +56,8 @@ impl AppSpec {
 }
 
 /// Returns an error as an exit code and a sentence. Returns `None` if there is no error, for Perl,
-/// or if this process cannot ask the interpreter: the root helper may start workers as a user that
-/// this process may not become.
+/// or if this process cannot ask the interpreter. For example, only the root helper may be able to
+/// become the workers' user.
 fn probe(spec: &AppSpec) -> Option<(i32, String)> {
     let (python, module) = match &spec.kind {
         Kind::PythonCgi { python, .. } => (python, None),

@@ -66,9 +66,9 @@ impl Watched {
         }
     }
 
-    /// Returns true once after each change. A file that is being written changes again after the
-    /// first write, so two looks in a row must find the same state, unless the files change without
-    /// end.
+    /// Returns true once after each change. After a change, two looks in a row must find the same
+    /// state, because a write may take some time. If the files change without end, also returns
+    /// true.
     fn has_changed(&mut self) -> bool {
         let now = self.look();
         if now == self.stamps {
@@ -129,8 +129,8 @@ impl Watched {
     }
 }
 
-/// Returns the state of a file. Returns `None` if this process may not look at the file, or if the
-/// file is a pipe or a device: to read it, a reload could wait without end.
+/// Returns the state of a file. Returns `None` if this process may not look at the file. Also for a
+/// pipe or a device, because a reload could wait without end for its contents.
 fn stamp(path: &Path) -> Option<Option<Stamp>> {
     match metadata(path) {
         Ok(found) if found.is_file() || found.is_dir() => {

@@ -58,7 +58,7 @@ def thread_with_much(nonce, start_response):
 
 
 def child(nonce, start_response):
-    """A child writes to whatever descriptor may be the client's."""
+    """A child writes to all descriptors that may be the client's."""
     start_response('200 OK', PLAIN)
     if os.fork() == 0:
         time.sleep(0.02)
