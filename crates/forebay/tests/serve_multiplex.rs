@@ -351,8 +351,7 @@ fn made_up_records_mix_nothing() {
         first.send("POST /x?a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\na");
         assert!(eventually(|| application.accepted() == 1));
         second.send("POST /x?b HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nb");
-        // The order of arrival decides each request's number. One reply is complete, one is cut
-        // off.
+        // Either request may arrive first. One reply is complete, one is cut off.
         let outcomes = [first.try_reply(), second.try_reply()];
         let texts: Vec<_> =
             outcomes.iter().flatten().map(forebay_testkit::http::Reply::text).collect();
