@@ -4,9 +4,8 @@
 # what clients send, and connects to its Unix socket.
 #
 # Each running request has its own connection, so bytes of one request cannot enter the reply of
-# another. A connection carries one request after another. Each of them begins with a scope line,
-# which PROTOCOL.md describes. An HTTP/1.1 request follows. Forebay appends the files of asgi/ to
-# this file.
+# another. A connection carries one request after another: a scope line, which PROTOCOL.md
+# describes, and an HTTP/1.1 request. Forebay appends the files of asgi/ to this file.
 import asyncio
 import base64
 import collections

@@ -405,7 +405,7 @@ sub close_handles {
 }
 
 # Returns true if $stat and the argument describe the same file. Then stores $stat in the argument,
-# because each line that is logged changes the times of the log's file.
+# because each line changes the times of the log's file.
 sub is_same {
     return 0 if substr($stat, 0, 16) ne substr $_[0], 0, 16;
     $_[0] = $stat;

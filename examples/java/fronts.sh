@@ -45,7 +45,7 @@ listens() {
 # The processes of a front.
 processes() { echo "$1" && pgrep -P "$1" || :; }
 
-# The processor time in ms of a front's processes, and the number of their threads.
+# Processor time in ms and threads of a front.
 cpu() {
     for one in $(processes "$1"); do sed 's/.*) //' "/proc/$one/stat"; done |
         awk -v tick="$(getconf CLK_TCK)" '{ sum += $12 + $13 } END { printf "%d", sum * 1000 / tick }'
@@ -90,7 +90,7 @@ ask() {
     "$forebay" bench -c 170 -n 170 --timeout 30m --json "$tmp/slow.json" "$bench_url/lines.jsp?n=$lines&ms=$ms" \
         >"$tmp/bench.log" 2>&1 &
     bench=$!
-    # Counts when half of the time of the slow requests is over.
+    # Counts in the middle of the slow requests.
     sleep "$(awk "BEGIN { print $lines * $ms / 2000 }")"
     during=$(threads "$2") open=$(connections "${4#*:}")
     wait "$bench" || :

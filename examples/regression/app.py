@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # Buffers the output, so that head and body are sent together.
+    # Sends head and body together.
     wbufsize = -1
 
     def do_GET(self):

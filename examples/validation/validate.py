@@ -261,8 +261,7 @@ def loaded(forebay, seed):
 
 
 def loaded_equal(forebay, seed):
-    """Two copies of one server on a machine that four processes keep busy: no difference, by rate
-    or by CPU time."""
+    """Two copies of one server on a busy machine: no difference, by rate or by CPU time."""
     with busy_machine():
         candidate = compare(forebay, "loaded.toml", seed, "--aa")["configurations"][1]
     verdicts = {candidate["ratio"]["verdict"], candidate["cpu_ratio"]["verdict"]}

@@ -199,7 +199,7 @@ class WebSocket:
         self.connection.transport.close()
 
     def disconnect(self, code, reason=''):
-        """Makes websocket.disconnect the last message that the application receives."""
+        """Ends the messages to the application with websocket.disconnect."""
         if self.end is None:
             self.end = {'type': 'websocket.disconnect', 'code': code, 'reason': reason}
         if self.event is not None:

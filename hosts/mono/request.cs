@@ -159,8 +159,7 @@ sealed class Request : HttpWorkerRequest {
         lock (changes) return !ended && connection.IsOpen;
     }
 
-    // The reply. Output that other threads of the application write after the end of the request is
-    // dropped.
+    // The reply. Later output of the application's other threads is dropped.
 
     public override void SendStatus(int code, string reason) {
         Head("Status: " + code + " " + reason);

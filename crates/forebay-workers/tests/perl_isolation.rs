@@ -279,7 +279,7 @@ async fn a_child_that_does_not_end_itself_takes_no_request() {
             let text = format!("#!/usr/bin/perl\n$| = 1; {way}\n");
             let script = scripts.add(&format!("child{i}.pl"), &text);
             for n in 0..3 {
-                // In mode `cgi`, the parent and the child both run the script.
+                // With CGI, parent and child both run the script.
                 let reply = request(&app, &script, &[], Body::Empty).await.expect(way);
                 assert_eq!(reply.1.replace("own", ""), "", "{mode:?} {way}");
                 for _ in 0..5 {

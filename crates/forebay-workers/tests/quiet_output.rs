@@ -105,7 +105,7 @@ async fn a_reply_does_not_wait_for_the_next_request_to_end() {
             ask(&app, &file, "first", &[("FORM", "computes")]).await.expect("a reply");
             std::fs::write(&path, "").unwrap();
         };
-        // The second request ends only after the first one has its reply.
+        // Ends only after the first reply.
         let waits = [("FORM", "waits"), ("FILE", path.to_str().unwrap())];
         let ((), next) = tokio::join!(first, ask(&app, &file, "next", &waits));
         next.expect("a reply");

@@ -418,7 +418,7 @@ impl BenchArgs {
         };
         let file = self.requests_file.as_ref().or(self.replay.as_ref());
         if file.or(self.scenario.as_ref()).is_some() {
-            // The requests of such a file have their own bodies, so `fixed` does not apply.
+            // The requests of such a file have their own bodies.
             fixed.clear();
         }
         if file.or(self.scenario.as_ref()).is_some() && urls.len() > 1 {

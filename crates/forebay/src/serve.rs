@@ -134,7 +134,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         }
     }
     let is_takeover = takeover.is_some();
-    // Keep the old process's ticket keys, so that its clients can resume TLS sessions.
+    // Clients of the old process can then resume TLS sessions.
     server.set_tickets(tls.tickets().clone());
     if let Some(takeover) = takeover {
         tls.tickets().take_text(&takeover.keys);

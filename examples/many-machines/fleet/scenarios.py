@@ -122,8 +122,7 @@ class Demonstration:
         fleet, victim, at_risk = self.fleet, NODES[1], {}
 
         def events():
-            # Freeze the node first, so that its number of connections stays the same until it is
-            # killed.
+            # A frozen node keeps its number of connections until it is killed.
             os.kill(fleet.process_of(victim), signal.SIGSTOP)
             before = fleet.servers()
             fleet.kill(victim)

@@ -186,7 +186,7 @@ func cancel(_ context.Context, connection *grpc.ClientConn, _ int32) error {
 	return expectCode(ctx, connection, codes.Canceled, done)
 }
 
-// expectCode makes a call in which the server answers a note and then waits. Then it calls end, and expects code.
+// expectCode makes a call that the server answers once. Then it calls end, and expects code.
 func expectCode(ctx context.Context, connection *grpc.ClientConn, code codes.Code, end func()) error {
 	stream, err := open(ctx, connection, "RouteChat")
 	if err != nil {

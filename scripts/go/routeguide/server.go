@@ -15,7 +15,7 @@ import (
 // service is the path of the service.
 const service = "/routeguide.RouteGuide/"
 
-// wait is the text of the last note that RouteChat answers. Then it waits for the end of the call.
+// wait is the last note that RouteChat answers. It then waits for the call's end.
 const wait = "wait"
 
 // routeGuide has a feature at each point whose latitude and longitude are multiples of ten.

@@ -28,8 +28,7 @@ pub(super) struct WorkerKind {
     rules: Rules,
     place: Confinement,
     pool: Arc<Pool>,
-    /// A shell that kills the workers' process groups when the gateway has ended. `None` if the
-    /// system has no shell.
+    /// A shell that kills the workers when the gateway has ended. `None` without a shell.
     group_reaper: Option<GroupReaper>,
 }
 

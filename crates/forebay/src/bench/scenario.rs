@@ -284,8 +284,7 @@ impl ScenarioReader<'_> {
         Ok(extractions)
     }
 
-    /// Marks the values that are put into a header field or a multipart body, so that a line break
-    /// in them is refused.
+    /// Marks the values in a header field or a multipart body, where a line break is refused.
     fn mark_lines(&mut self) {
         let names = self.plan.variables.iter();
         let is_line: Vec<bool> = names

@@ -132,8 +132,7 @@ impl CtlServer {
         let sent =
             stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
         let mut bytes = Vec::new();
-        // A server may answer and close before it has read the body. So an answer counts more than
-        // a failed write.
+        // A server may answer before it has read the body, so a failed write may be no failure.
         match (Read::take(&mut stream, LARGEST).read_to_end(&mut bytes), sent) {
             (Err(error), _) | (Ok(0), Err(error)) => Err(error),
             _ => Ok(bytes),

@@ -126,7 +126,7 @@ impl View {
     /// threads have posted it, or if two later ones exist.
     pub fn points(&self) -> impl DoubleEndedIterator<Item = (usize, &Point)> {
         let threads = self.threads.len();
-        // A thread that has ended posts nothing more, so do not wait for it.
+        // A thread that has ended posts nothing more.
         let is_over = move |place: usize, point: &Point| {
             point.posts >= threads || place + 2 < self.seconds.len()
         };
