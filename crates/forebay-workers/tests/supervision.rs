@@ -193,7 +193,6 @@ async fn a_request_that_leaves_the_queue_loses_no_worker() {
     assert_eq!(app.status().len(), 1);
 }
 
-/// Polls once.
 async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     tokio::select! {
         biased;

@@ -38,7 +38,6 @@ type Path = Vec<String>;
 /// The files that each file names.
 type Graph = BTreeMap<Path, BTreeSet<Path>>;
 
-/// A source file.
 struct File {
     code: String,
     /// Names of the items that the file defines.

@@ -31,7 +31,6 @@ const NEARBY: usize = 256;
 pub(super) struct PoolState {
     /// The most recently used worker is last.
     pub(super) idle: Vec<Worker>,
-    /// Workers that have a request.
     pub(super) busy: Vec<Busy>,
     pub(super) waiters: Waiters<Waiting>,
     pub(super) pace: Pace,

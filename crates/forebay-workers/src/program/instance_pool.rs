@@ -221,7 +221,6 @@ impl InstancePool {
         self.lock().waiters.close();
     }
 
-    /// Returns the number of waiting requests.
     pub(super) fn waiting(&self) -> usize {
         self.lock().waiters.count()
     }

@@ -40,7 +40,6 @@ const INHERITED: [&str; 13] = [
 /// Maximum length of a Unix socket's path in bytes, without the NUL at its end.
 const LONGEST_PATH: usize = 107;
 
-/// A started process of a program.
 pub(super) struct Started {
     pub(super) guardian: Child,
     /// Readable after the guardian has ended.

@@ -123,7 +123,6 @@ pub(crate) struct New<R> {
     pub(crate) events: UnboundedSender<Event<R>>,
 }
 
-/// A process that has been started.
 pub(crate) struct Started<K: ProcessKind> {
     pub(crate) process: K::Process,
     /// The reading end of its standard error, non-blocking.

@@ -26,7 +26,6 @@ pub struct CtlServer {
     token: Option<String>,
 }
 
-/// The answer of a server.
 pub struct CtlAnswer {
     pub status: u16,
     pub body: String,
@@ -84,7 +83,6 @@ impl CtlServer {
         Self { token: self.token.or(token), ..self }
     }
 
-    /// Sends a GET request.
     pub fn get(&self, target: &str) -> Result<CtlAnswer, String> {
         self.exchange(format!("GET {target} HTTP/1.1\r\n{}\r\n", self.fields()), "")
     }
