@@ -4,7 +4,7 @@
 # what clients send, and connects to its Unix socket.
 #
 # Each running request has its own connection, so bytes of one request cannot enter the reply of
-# another. A connection carries one request after another. Each is a scope line, which PROTOCOL.md
+# another. A connection carries one request after another: a scope line, which PROTOCOL.md
 # describes, and an HTTP/1.1 request. Forebay appends the files of asgi/ to this file.
 import asyncio
 import base64
@@ -32,7 +32,7 @@ def main(socket, name, connections, max_message, grace):
     allow_descriptors(int(connections) + SPARE_DESCRIPTORS)
     sys.stdout.reconfigure(line_buffering=True)
     sys.argv = [name]
-    own = os.path.dirname(os.path.abspath(__file__))    # first in sys.path without PYTHONSAFEPATH
+    own = os.path.dirname(os.path.abspath(__file__))    # Python may have put it into sys.path
     sys.path[:] = [os.getcwd()] + [entry for entry in sys.path if entry and entry != own]
     loop = new_loop()
     asyncio.set_event_loop(loop)
@@ -43,7 +43,7 @@ def main(socket, name, connections, max_message, grace):
 
 
 async def end_tasks(loop):
-    """Cancels what the application has left, as asyncio.run does."""
+    """Cancels the tasks that the application has left, as asyncio.run does."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
@@ -73,7 +73,7 @@ def allow_descriptors(count):
 
 
 def find(name):
-    """Returns the application, called with the three arguments of ASGI 3."""
+    """Returns the application as a callable with the three arguments of ASGI 3."""
     module, _, path = name.partition(':')
     is_factory = path.endswith('()')
     found = importlib.import_module(module)
@@ -139,10 +139,10 @@ class Server:
         self.running = set()              # requests whose application has not returned
         self.is_stopping = False
         self.is_child = False             # the application has forked this process
-        self.none_runs = None             # while stopping: event that no request runs
+        self.none_runs = None             # event: the last request has ended; set up by stop()
         self.listener = None
         self.state = {}                   # state of the lifespan; each request gets a copy
-        self.requests = {}                # parsed heads and scopes by the bytes of both
+        self.requests = {}                # parsed heads and scopes, by the bytes of scope line and head
         self.heads = {}                   # parsed heads by their bytes
         self.lines = {}                   # parsed scope lines by their bytes
 
@@ -169,7 +169,8 @@ class Server:
         return 0 if await lifespan.stop() else 1
 
     async def stop(self):
-        """Ends when the last request has ended, or when the grace period is over."""
+        """Stops serving. Returns when the last request has ended, or when the grace period is
+        over."""
         self.is_stopping = True
         self.none_runs = asyncio.Event()
         self.listener.close()
@@ -196,7 +197,8 @@ class Server:
             self.none_runs.set()
 
     def end_child(self):
-        """Ends a child that the application has forked, instead of an answer."""
+        """Ends this process instead of answering, if it is a child that the application has
+        forked."""
         if self.is_child:
             os._exit(0)
 

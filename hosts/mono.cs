@@ -45,7 +45,7 @@ static class Program {
         try {
             host.Stop();
         } catch (AppDomainUnloadedException) {
-            // The domain ends by itself after its requests.
+            // The domain was unloaded. EndWithDomain ends the process after its requests.
             Thread.Sleep(Host.StopTime);
         }
         Native._exit(0);

@@ -105,7 +105,7 @@ BEGIN {
 # Serves requests until Forebay closes the control socket. This file handles the modes registry,
 # registry-prefork and perlrun; perl-processes.pl handles fork and cgi.
 sub serve {
-    my ($mode, $parent, undef, @preload) = @_;    # the third is for the list of processes
+    my ($mode, $parent, undef, @preload) = @_;    # `ps` shows the third
     end_with($parent);
     adopt_orphans();
     @ARGV = ();
@@ -133,7 +133,7 @@ sub preload_all {
     for my $what (@_) {
         my $file = $what =~ m{\A/} ? $what : join('/', split /::/, $what) . '.pm';
         require_in_main($file);
-        # A script that requires the file gets its subs in the script's own package.
+        # Forgets the file, so that a script that requires it gets the subs in its own package.
         delete $INC{$file} if $file eq $what;
     }
     adopt_databases();
@@ -273,8 +273,8 @@ sub find_script {
     return 0;
 }
 
-# Calls a function. If the function calls exit(), that returns here, too, even from evals of the
-# script. Returns false if the function died; the message is then in the log.
+# Calls a function. If the function calls exit(), even within an eval, guarded() returns. Returns
+# false if the function died; the message is then in the log.
 sub guarded {
     undef $exit_code;
     SCRIPT: {
@@ -362,7 +362,7 @@ sub finish {
         $ends = 1;
         log_error("$ENV{SCRIPT_FILENAME}: $worn_out; the worker is replaced");
     }
-    # The script may have reopened STDOUT for reading.
+    # If the script has reopened STDOUT for reading, only $output can carry the end marker.
     if (!$sound || !print(STDOUT '') || !reply(\*STDOUT, $status, $ends)) {
         $ends = 1;
         reply($output, $status, $ends);
@@ -374,7 +374,7 @@ sub finish {
 # Returns true if the standard handles have the descriptors that they had at the start.
 sub has_own_descriptors {
     no warnings;
-    # `tell` makes $. the line count of STDIN, which only close resets.
+    # `tell` makes $. the line count of STDIN. Only closing STDIN resets a count.
     return tell(STDIN) >= 0 && !$. && $FSTAT
         && fileno STDIN == 0 && fileno STDOUT == 1 && fileno STDERR == 2
         && !syscall($FSTAT, 0, $stat) && ($stat eq $null_stat || is_same($null_stat))
@@ -405,7 +405,7 @@ sub close_handles {
 }
 
 # Returns true if $stat and the argument describe the same file. Then stores $stat in the argument,
-# because each line changes the times of a log.
+# because each line changes the times of the log's file.
 sub is_same {
     return 0 if substr($stat, 0, 16) ne substr $_[0], 0, 16;
     $_[0] = $stat;

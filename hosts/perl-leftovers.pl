@@ -6,7 +6,8 @@ my $changes = 0;                               # descriptors and processes lost 
 my $flushes = 0;                               # number of requests, for drop_layers
 my @nothing;
 
-# Cancels the timers that count processor time, whose signals end the process. (`alarm` is the third.)
+# Cancels the timers that count processor time, whose signals end the process. (`alarm 0` cancels the
+# third.)
 sub stop_timers {
     defined &set_timer && set_timer($_, 0) for 1, 2;    # ITIMER_VIRTUAL, ITIMER_PROF
     $timed = 0;
@@ -43,8 +44,8 @@ sub background_writer {
     return 2;
 }
 
-# Looks at all descendants once. Returns the result of background_writer, and a text that lists the
-# processes and their states.
+# Looks at all descendants once. Returns a number as background_writer does, and a text that lists
+# the processes and their states.
 sub search_descendants {
     my ($own) = @_;
     my $ours = readlink '/proc/self/fd/' . fileno $output or return 2;
@@ -94,8 +95,8 @@ sub flush_all {
     # what precedes every exec: Perl flushes all its handles.
     no warnings 'exec';
     CORE::exec @nothing;
-    # A layer written in Perl prints its text to the layer below. Only close writes this text, and
-    # this host may not find other handles with such layers.
+    # A layer written in Perl prints its text to the layer below. Only close writes this text. Other
+    # handles may have such layers, too, so the worker ends.
     if ($INC{'PerlIO/via.pm'}) {
         close STDOUT;
         return 0;
@@ -111,8 +112,8 @@ sub flush_all {
 }
 
 # Drops all layers of the standard handles except unix and perlio, which binmode alone does not do.
-# A check takes 17,000 instructions. So flush_all() checks after scripts that name such a layer. It
-# also checks after every 16th request, because modules may add layers, too.
+# A check takes 17,000 instructions. So flush_all() checks after scripts whose text names a layer.
+# It also checks after every 16th request, because modules may add layers, too.
 sub drop_layers {
     for my $handle (\*STDIN, \*STDOUT, \*STDERR) {
         my $count = () = PerlIO::get_layers($handle, output => $handle != \*STDIN);

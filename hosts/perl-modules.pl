@@ -91,8 +91,8 @@ sub count_output_anew {
     tell STDIN;    # selects STDIN for $.
 }
 
-# Reopens STDOUT on a pipe first: a handle opened on a socket also reads, and `tell` reports that
-# side.
+# Opens STDOUT on a pipe, and then puts the socket on its descriptor. A handle opened on a socket
+# also reads, and `tell` reports the read position.
 sub uncouple_output {
     return if !$DUP3 || !pipe my $reader, my $writer;
     open STDOUT, '>&', $writer;
@@ -158,7 +158,7 @@ sub script_caller (;$) {
     return wantarray ? @frame : $frame[0];
 }
 
-# Logs, once per script, the cause of an error that results from the script's package.
+# Logs, once per script, the cause of an error that occurs because the script's package is not main.
 sub explain_failure {
     my ($error) = @_;
     my ($package, $name) = $error =~ /^Undefined subroutine &(\w+(?:::\w+)*)::(\w+) called at / or return;

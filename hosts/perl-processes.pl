@@ -2,7 +2,7 @@
 # perl-cgi.pl, whose variables it uses.
 #   cgi    the host starts the script as a program, in whatever language it is written
 #   fork   another perl process compiles the script as its main program (perl-zygote.pl), stops
-#          before it runs, and forks for each request
+#          before the script runs, and forks for each request
 # A request ends when its process has ended and no other process of the script can write to the
 # client any more.
 

@@ -54,7 +54,7 @@ sub await_message {
                     . 'the worker is replaced');
                 CORE::exit(0);
             }
-            $watched = '';    # the driver may leave what it has received to be read
+            $watched = '';    # else select returns at once if the driver leaves the data unread
             next;
         }
         $got = vec($ready, $control_number, 1) ? (receive_big() // return)

@@ -115,7 +115,7 @@ sub empty {
 }
 
 # Drops the subs of files that the next request loads again, so that the request does not redefine
-# these subs. Also empties the packages that these files begin.
+# these subs. Also empties packages whose subs all come from these files.
 sub forget_packages_of {
     my %is_old = map { ($_ => 1) } @_;
     my %packages;
@@ -162,8 +162,8 @@ sub compile {
     reset_carp($file);
     drop_layers();
     count_output_anew();
-    # In a main program, __END__ opens main::DATA, and __DATA__ the handle of the package in force
-    # there.
+    # In a main program, __END__ opens main::DATA. __DATA__ opens DATA in the package that is in
+    # force at that line.
     my $is_data = defined $data_at && substr($source, length $code) =~ /\A\s*__DATA__/;
     my $end = $is_data ? 'BEGIN { $Forebay::Host::data_package = __PACKAGE__ }' : '';
     undef $exit_code;
@@ -211,7 +211,7 @@ sub compile {
     };
 }
 
-# Logs warnings in perlrun, except one: it is no problem there, as the script's sub runs only once.
+# Logs warnings in perlrun, except one that is no problem, because the script's sub runs only once.
 sub warn_of_others {
     return if $_[0] =~ /^Variable "[^"]*" will not stay shared at /;
     goto &$warner if $warner;
@@ -275,9 +275,9 @@ sub end_within_line {
     return $text =~ /\S.*?\b(?=__(?:END|DATA)__\b)/ ? $start + $+[0] : undef;
 }
 
-# Takes END blocks from Perl, so that Perl does not run them when the worker ends. Takes those of
-# the file `$name`, or else of all files except modules that stay loaded. END blocks of modules run
-# when the worker ends.
+# Takes END blocks from Perl, so that Perl does not run them when the worker ends. Takes the blocks
+# of the file `$name`. Without a name, takes those of all files except modules. END blocks of
+# modules run when the worker ends.
 sub take_end_blocks {
     my ($name) = @_;
     my $all = B::end_av();

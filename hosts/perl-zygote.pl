@@ -101,7 +101,7 @@ sub become {
     body($part, $length) if $length;
     close $control;
     close $link;
-    # `tell` has counted the printed text, and keeps its count if the handle is the same.
+    # Keeps the handle if possible: `tell` has counted the text that BEGIN blocks printed.
     if (!$dup3 || (fileno(STDOUT) // -1) != 1 || syscall($dup3, fileno $output, 1, 0) < 0) {
         reopen(\*STDOUT, '>&', $output);
     }

@@ -246,9 +246,9 @@ sub receive_up_to {
     return 1;
 }
 
-# Returns a handle of the body, which starts at `$start` of the received message. It reads from
-# memory, or from an unnamed file if the body is large. Returns a reference to an error message if
-# the body cannot be stored.
+# Returns a handle of the body, which starts at `$start` of the received message. The handle reads
+# from memory, or from an unnamed file if the body is large. Returns a reference to an error message
+# if the body cannot be stored.
 sub receive_body {
     my ($start, $length) = @_;
     if ($length <= $LARGEST_IN_MEMORY) {
@@ -402,8 +402,8 @@ sub bytes_in_file {
     return $size - $at;
 }
 
-# Returns the head of a reply. Adds a Content-Length of `$length`, if known, when the application
-# sets none. The gateway may forward the start of the body before it has received the end.
+# Returns the head of a reply. Adds the `$length` of a large body if the application sets no
+# Content-Length, because the gateway may forward the start before it has received the end.
 sub head {
     my ($status, $headers, $length) = @_;
     no warnings;    # undefined or missing values are empty

@@ -44,7 +44,7 @@ PATHS_KEPT = 32
 PASSES = 6    # passes over the processes that a script has left
 SPARE_DESCRIPTORS = 64    # with fewer free descriptors, a worker is replaced
 HEAP_TYPE = 1 << 9    # a flag of types that are not built in
-# Resources that another process may still get, or this process a moment later.
+# Errors for a lack of resources. Another process, or a later request, may succeed.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 UNBUFFERED = sys.stdout.write_through    # PYTHONUNBUFFERED
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
@@ -134,7 +134,7 @@ class Host:
 
     def break_off(self, error):
         """Ends this process after a step of the host has failed, because a script has broken
-        something that the host needs. Only builtins of the system are reliable here."""
+        something that the host needs. Only built-in functions are reliable here."""
         if getpid() != self.pid:
             exit_now(1)
         try:
@@ -228,8 +228,8 @@ class Host:
         self.handles.collect(self.modules.grew)
 
     def take_exit_functions(self):
-        """Runs functions that a script registers with atexit at the end of the script. Functions
-        that a module registers on import still run at the end of this process."""
+        """Makes the functions that a script registers with atexit run at the end of the script.
+        Functions that a module registers on import still run at the end of this process."""
         original, forget = atexit.register, atexit.unregister
 
         def register(func, *args, **kwargs):

@@ -43,8 +43,8 @@ module Forebay
       @crew.stop
     end
 
-    # Accepts a connection. Returns another value if there is none, or if the process has too many open
-    # files. It then waits a moment, because the connection stays in the queue.
+    # Accepts a connection. Returns no socket if no connection waits, or if the process has too many
+    # open files. In the latter case, waits a moment, because the connection stays in the queue.
     def accept
       @server.accept_nonblock(exception: false)
     rescue Errno::EMFILE, Errno::ENFILE, Errno::ENOBUFS, Errno::ENOMEM, Errno::ECONNABORTED => e

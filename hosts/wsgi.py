@@ -129,8 +129,8 @@ def log_error(text):
 
 
 def fork_flag():
-    """Returns bytes of which the first is 1 in this process, and 0 in each child that it forks, also
-    if C code forks. Unlike os.getpid(), a look at this byte costs no system call."""
+    """Returns bytes. The first byte is 1 in this process, and 0 in each child that it forks, also if
+    C code forks. Unlike os.getpid(), a look at this byte costs no system call."""
     import mmap
     page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     page[0] = 1
@@ -240,8 +240,8 @@ class Worker:
         return body
 
     def environ(self, block):
-        """Returns the environment that PEP 3333 requires. Bytes appear as the characters of the
-        same numbers."""
+        """Returns the environment that PEP 3333 requires. Each byte becomes the character with the
+        same number."""
         environ = self.known.get(block)
         if environ is None:
             fields = block.decode('latin-1').split('\0')
@@ -272,7 +272,7 @@ def run(application, environ, reply):
     if environ['REQUEST_METHOD'] == 'HEAD':
         reply.has_body = False
     result = application(environ, reply.start)
-    # A plain list has no close(), which could take long and must not delay the reply.
+    # Holding back a reply is possible for a plain list: it has no close(), which could take long.
     if type(result) is list and len(result) == 1 and reply.hold(result[0]):
         return
     try:
@@ -388,7 +388,7 @@ class Reply:
 
     def hold(self, data):
         """Holds back a whole reply, until the end of the request. Returns false if `data` is not
-        all of it, or is large."""
+        the whole reply, or is large."""
         size = len(data) if type(data) is bytes else MUCH
         if (self.is_begun or self.head is None or size > MUCH // 2 or self.is_bare
                 or self.size is not None and self.size != size):
@@ -413,8 +413,8 @@ class Reply:
         self.put(data)
 
     def put(self, data, sent=0):
-        """Writes `data`, after `sent` bytes that were written otherwise. Wakes Forebay once the
-        total exceeds MUCH."""
+        """Writes `data`, after `sent` bytes that were already written. Wakes Forebay once the total
+        exceeds MUCH."""
         before = self.unsaid
         self.unsaid += sent + len(data)
         if before <= MUCH < self.unsaid:

@@ -17,7 +17,7 @@ trap 'exit 130' HUP INT TERM
 # NAME CONFIGURATION: starts `forebay serve`; sets `address` and `pid`.
 start_forebay() {
     printf '%s\n' "$2" >"$tmp/$1.toml"
-    # One thread each, because the clients need the other core.
+    # One thread for each server, because the clients need the other core.
     "$forebay" serve --threads "${THREADS:-1}" "$tmp/$1.toml" 2>"$tmp/$1.log" &
     pid=$!
     others="$others $pid"
@@ -32,12 +32,12 @@ start_forebay() {
     exit 3
 }
 
-# PID: prints the number of its open descriptors.
+# PID: prints the number of open descriptors of this process.
 descriptors() {
     ls "/proc/$1/fd" | wc -l | tr -d ' '
 }
 
-# PID: prints its own memory in KiB.
+# PID: prints the anonymous memory of this process in KiB.
 resident() {
     sed -n 's/^RssAnon:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$1/status"
 }

@@ -1,6 +1,7 @@
 #!/bin/sh
-# 100,000 requests, and the memory after each tenth. flat.sh [REQUESTS] [KIND]: KIND is perl-cgi,
-# psgi, python-cgi, wsgi, php or mono; the program is target/release/forebay or $FOREBAY.
+# Sends 100,000 requests, and prints the memory after each tenth. flat.sh [REQUESTS] [KIND]: KIND
+# is perl-cgi, psgi, python-cgi, wsgi, php or mono; the program is target/release/forebay or
+# $FOREBAY.
 set -eu
 requests=${1:-100000}
 kind=${2:-perl-cgi}
@@ -41,7 +42,7 @@ kind = \"$kind\"
 $keys
 workers = 4"
 
-# PID: prints it and the ids of all processes that it has started.
+# PID: prints the ids of this process and of all its descendants.
 all_of() {
     echo "$1"
     for child in $(cat "/proc/$1/task"/*/children); do
@@ -59,7 +60,7 @@ memory() {
 
 echo "$kind: KiB of its own, of forebay and then of each process that it has started:"
 for tenth in 1 2 3 4 5 6 7 8 9 10; do
-    # Its exit code is 1 if a single request fails.
+    # If a single request fails, `bench` exits with 1, which ends this script.
     "$forebay" bench "http://$address$target" -c 16 -n $((requests / 10)) --quiet >/dev/null
     printf '%3d%%' $((tenth * 10))
     memory

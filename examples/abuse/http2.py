@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Measures an ordinary client of HTTP/2 and the memory of Forebay while others abuse the protocol.
+"""Measures the latency of an ordinary HTTP/2 client, and the memory of Forebay, while attackers
+abuse the protocol.
 
 python3 examples/abuse/http2.py FOREBAY [STREAMS]
 
-While `forebay bench` asks 200 times a second over 4 connections for a small page, one attacker after the
-other does its worst: opens and resets streams (100,000 unless STREAMS is given), sends as many CONTINUATION
-frames, and holds 1,000 connections on which it asks for a large file that it gives no window for. It prints the
-client's p99 and by how much Forebay's resident memory grew at its most. Exit code 1 where a p99 reached 100 ms,
-a request of the client failed, or the memory grew by more than 64 MiB. `crates/forebay-gateway/tests/memory/http2_abuse.rs`
-checks what such connections are told.
+`forebay bench` requests a small page 200 times a second over 4 connections. Meanwhile, the attackers run one after the
+other. The first opens and resets streams (100,000 unless STREAMS is given). The second sends as many CONTINUATION frames.
+The third requests a large file on each of 1,000 connections, but gives no window for it. The script prints the client's
+p99, and the largest growth of Forebay's resident memory. Exit code 1: a p99 reached 100 ms, a request of the client failed,
+or the memory grew by more than 64 MiB. `crates/forebay-gateway/tests/memory/http2_abuse.rs` checks Forebay's answers to
+such connections.
 """
 
 import json
@@ -48,7 +49,8 @@ def connect(settings=b""):
 
 
 def send_until_refused(pieces):
-    """Sends `pieces` over one connection; returns their number and True if the server ended it."""
+    """Sends `pieces` over one connection. Returns the number of pieces sent, and True if the server
+    ended the connection."""
     sent = 0
     with connect() as connection:
         reader = threading.Thread(target=drain, args=(connection,), daemon=True)
@@ -131,7 +133,7 @@ def resident_mib(pid):
 
 
 class Peak(threading.Thread):
-    """The most memory that a process has had since this was started."""
+    """Records the highest memory of a process from its start on."""
 
     def __init__(self, pid):
         super().__init__(daemon=True)

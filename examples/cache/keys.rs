@@ -309,7 +309,7 @@ pub fn quiet(limits: Limits, sample: impl Fn() -> io::Result<Sample>) -> Result<
     Err("the files still change 10 s after the last request".to_owned())
 }
 
-/// A server that ends with this value.
+/// A server process that is killed when this value is dropped.
 struct Server(Child);
 
 impl Drop for Server {
@@ -372,7 +372,7 @@ fn measure(program: &str, (requests, keys): (u64, u64), dir: &Path) -> Result<()
 }
 
 /// Arguments: the program, a directory, the number of requests and of keys.
-#[allow(dead_code)] // The test has its own.
+#[allow(dead_code)] // The test that includes this file has its own.
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let parsed = |at: usize| arguments.get(at).and_then(|text| text.parse().ok());

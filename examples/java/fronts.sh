@@ -1,7 +1,7 @@
 #!/bin/sh
-# Requests from Tomcat and Jetty through each front, one after the other: 700 MB down, 700 MB up, and 170 slow requests at once.
-# Prints a row for each: MB/s and processor time for a MB, of the front and of the container, both ways; threads of the
-# front before and during the slow requests, connections to the container then, and the number of answered requests.
+# Sends requests to Tomcat and Jetty through one front after the other: 700 MB down, 700 MB up, and 170 slow requests at once.
+# Prints a row for each: MB/s and processor time for a MB, of the front and of the container, both ways; threads of the front
+# before and during the slow requests, connections to the container then, and the number of answered requests.
 #   fronts.sh [MB [LINES [MS]]]      700, 10 and 1000: a slow request is LINES lines, one each MS ms
 # Set FOREBAY to the program if it is not in PATH.
 set -eu
@@ -45,7 +45,7 @@ listens() {
 # The processes of a front.
 processes() { echo "$1" && pgrep -P "$1" || :; }
 
-# Their processor time in ms, and their threads.
+# Processor time in ms and threads of a front.
 cpu() {
     for one in $(processes "$1"); do sed 's/.*) //' "/proc/$one/stat"; done |
         awk -v tick="$(getconf CLK_TCK)" '{ sum += $12 + $13 } END { printf "%d", sum * 1000 / tick }'
@@ -72,7 +72,8 @@ front() {
     pid=
 }
 
-# Sends the requests to the server on a port, in the process $2: ask NAME PROCESS PORT CONTAINER, which is PROCESS:PORT.
+# Sends the requests to the server on a port, in the process $2: ask NAME PROCESS PORT CONTAINER. CONTAINER is
+# PROCESS:PORT.
 ask() {
     url=http://127.0.0.1:$3 behind=${4%:*} bench_url=$scheme://127.0.0.1:$3
     # Meanwhile the container compiles its pages and the virtual machine compiles the container.
@@ -89,7 +90,7 @@ ask() {
     "$forebay" bench -c 170 -n 170 --timeout 30m --json "$tmp/slow.json" "$bench_url/lines.jsp?n=$lines&ms=$ms" \
         >"$tmp/bench.log" 2>&1 &
     bench=$!
-    # In the middle of them.
+    # Counts in the middle of the slow requests.
     sleep "$(awk "BEGIN { print $lines * $ms / 2000 }")"
     during=$(threads "$2") open=$(connections "${4#*:}")
     wait "$bench" || :

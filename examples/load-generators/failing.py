@@ -1,4 +1,4 @@
-"""A server that fails in a known way, and counts what it received and how it answered.
+"""A server that fails in a known way, and counts requests and right replies.
 
 python3 failing.py PORT FAULT EVERY
 

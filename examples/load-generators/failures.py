@@ -48,7 +48,7 @@ FAULTS = [
 
 @contextlib.contextmanager
 def server(fault):
-    """Runs the failing server. Its value is the URL."""
+    """Runs the failing server. Yields its URL."""
     with socket.create_server(("127.0.0.1", 0)) as chosen:
         port = chosen.getsockname()[1]
     program = os.path.join(HERE, "failing.py")

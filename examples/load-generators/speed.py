@@ -69,7 +69,7 @@ def free_port():
 
 @contextlib.contextmanager
 def nginx():
-    """Runs nginx. Its value is the URLs of the page for HTTP/1.1 and for HTTP/2."""
+    """Runs nginx. Yields the URLs of its status and of the page, for HTTP/1.1 and for HTTP/2."""
     with tempfile.TemporaryDirectory() as folder:
         port, http2_port = free_port(), free_port()
         os.chmod(folder, 0o755)
@@ -106,7 +106,7 @@ def await_server(process, port):
 
 
 def requests_so_far(base):
-    """Returns the number of requests that nginx has received, with this one."""
+    """Returns the number of requests that nginx has received, including this one."""
     with urllib.request.urlopen(f"{base}/status") as reply:
         return int(re.search(r"requests\s+\d+ \d+ (\d+)", reply.read().decode())[1])
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 HERE = os.path.dirname(os.path.abspath(__file__))
 # A tool that takes this many seconds longer than it should hangs.
 PATIENCE_S = 60
-# Files with siege's settings, by the time limit for replies. They exist as long as the script runs.
+# Files with siege's settings, by the time limit for replies. The files exist until the script ends.
 SIEGE_SETTINGS = {}
 
 
@@ -27,7 +27,7 @@ class Load:
     seconds: float = 0
     # Concurrent requests of each connection, over HTTP/2.
     streams: int | None = None
-    # Tools that have a time limit for a reply get one of 1 s.
+    # True if tools with a time limit for replies get one of 1 s.
     has_limit: bool = False
     # File of a scenario of Forebay that checks the body.
     scenario: str | None = None
@@ -204,7 +204,7 @@ def read_oha(text):
     report = json_at_start(text)
     status = {int(status): count for status, count in report["statusCodeDistribution"].items()}
     errors = report["errorDistribution"]
-    # Requests that were active at the end of the time.
+    # Requests that were active at the end count as neither good nor failed.
     errors.pop("aborted due to deadline", None)
     percentiles = report["latencyPercentiles"]
     in_us = {name: f"{value * 1e6:.0f} µs" for name, value in percentiles.items() if value}

@@ -7,7 +7,7 @@ file=
 trap 'rm -f "$file"' EXIT
 trap 'exit 130' HUP INT TERM
 for shape in 1x1 8x1 8x32 64x8; do
-    # In the directory of the original, because it names files there.
+    # The copy is in the directory of the original, because it names files there.
     file=$dir/http2-$shape.toml
     sed -e "s/^connections = .*/connections = ${shape%x*}/" -e "s/^streams = .*/streams = ${shape#*x}/" \
         -e "s/^title = .*/title = \"HTTP\/2 over TLS, $shape\"/" "$dir/http2.toml" >"$file"

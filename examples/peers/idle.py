@@ -3,9 +3,9 @@
 
 python3 examples/peers/idle.py FOREBAY [CONNECTIONS]
 
-Opens so many connections of a kind (3,000 unless given), each with one request for a small page that has been
-answered, and divides by how much RssAnon of `/proc/PID/status` has grown after the first hundred of them. Needs
-`examples/peers/certificate.sh` to have run, and as many descriptors.
+For each kind of connection, opens CONNECTIONS of them (3,000 unless given), and requests a small page on each.
+Prints the growth of RssAnon in `/proc/PID/status` after the first hundred connections, divided by the number of
+the others. Run `examples/peers/certificate.sh` before. Needs a descriptor for each connection.
 """
 
 import os

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # One write for head and body.
+    # Sends head and body together.
     wbufsize = -1
 
     def do_GET(self):

@@ -52,7 +52,7 @@ def be_punctual():
 
 @contextlib.contextmanager
 def server(protocol, shape, seed):
-    """Starts the server. Its value is the port, and a function that ends the server and returns its records."""
+    """Starts the server. Yields its port, and a function that ends the server and returns its records."""
     command = [sys.executable, os.path.join(HERE, "truth_server.py"), protocol, shape, str(seed)]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, preexec_fn=be_punctual)
@@ -65,7 +65,7 @@ def server(protocol, shape, seed):
 
 @contextlib.contextmanager
 def gateway(forebay, port):
-    """Starts `forebay serve` with HTTP/3 before the server. Its value is the port."""
+    """Starts `forebay serve` with HTTP/3 as a proxy of the server. Yields its port."""
     with tempfile.TemporaryDirectory() as folder:
         key, certificate = os.path.join(folder, "key.pem"), os.path.join(folder, "cert.pem")
         make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate]
@@ -184,7 +184,7 @@ def check(forebay, protocol, shape, seed):
 
 
 def check_all(forebay, seed):
-    """Loads all servers. Returns true if every percentile is what the server caused, and the result in words."""
+    """Loads all servers. Returns true if all percentiles agree with the delays, and the result in words."""
     widths = []
     for protocol in PROTOCOLS:
         for shape in SHAPES:

@@ -64,7 +64,7 @@ def wait_for(port):
 
 @contextlib.contextmanager
 def server(*fault):
-    """Starts the faulty server. Its value is the URL."""
+    """Starts the faulty server. Yields its URL."""
     with socket.create_server(("127.0.0.1", 0)) as chosen:
         port = chosen.getsockname()[1]
     program = os.path.join(HERE, "faulty.py")
@@ -204,7 +204,7 @@ def silent(forebay, seed):
 
 
 def overloaded(forebay, seed):
-    """A rate that the server cannot bear: the exit code is 1. One that it can bear: 0."""
+    """A rate that the server cannot reach: the exit code is 1. A rate that it can reach: 0."""
     with server("slow", 5) as url:
         code, json_ = bench(forebay, url, "-r", "1k", "-d", "2", "-c", "4")
     with server("slow", 5) as url:
@@ -261,7 +261,7 @@ def loaded(forebay, seed):
 
 
 def loaded_equal(forebay, seed):
-    """Two copies of one server on such a machine: no difference, by rate or by CPU time."""
+    """Two copies of one server on a busy machine: no difference, by rate or by CPU time."""
     with busy_machine():
         candidate = compare(forebay, "loaded.toml", seed, "--aa")["configurations"][1]
     verdicts = {candidate["ratio"]["verdict"], candidate["cpu_ratio"]["verdict"]}
@@ -269,7 +269,7 @@ def loaded_equal(forebay, seed):
 
 
 def truth(forebay, seed):
-    """Scripted servers of five protocols: each percentile is what the server caused."""
+    """Scripted servers of five protocols: each percentile agrees with the server's delays."""
     return scripted_truth.check_all(forebay, seed)
 
 
@@ -288,7 +288,7 @@ def find_rate(forebay, seed):
 
 @contextlib.contextmanager
 def nginx(connections, workers=1):
-    """Starts nginx for this many connections. Its value is the URL."""
+    """Starts nginx for this many connections. Yields its URL."""
     with tempfile.TemporaryDirectory() as folder:
         with socket.create_server(("127.0.0.1", 0)) as chosen:
             port = chosen.getsockname()[1]

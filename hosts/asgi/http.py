@@ -9,7 +9,8 @@ HOP_BY_HOP = frozenset((
 PLAIN, LENGTH, IGNORED = 1, 2, 3
 FIELD_KINDS = {}
 CHUNKED = -1
-# Parsed heads and scope lines that are kept. Clients that poll send the same head each time.
+# Limits of kept heads and scope lines, which are parsed. Clients that poll send the same head
+# each time.
 MOST_KEPT = 256
 LONGEST_KEPT = 2048
 # Number of messages to a disconnected client that are dropped. The next message raises an
@@ -27,7 +28,7 @@ class ClientDisconnected(OSError):
 
 
 class Head:
-    """A parsed head: what all requests with the same head share."""
+    """A parsed head, which all requests with the same bytes share."""
     __slots__ = 'scope', 'length', 'is_websocket', 'is_current', 'key', 'is_head'
 
     def __init__(self, head):
@@ -78,7 +79,7 @@ def read_line(line):
 
 
 def kept(known, key, make):
-    """Returns the value for these bytes, made now or earlier."""
+    """Returns the value for the bytes `key`: a known one, or one that `make` makes now."""
     found = known.get(key)
     if found is None:
         found = make(key)
@@ -160,13 +161,14 @@ class Connection(asyncio.Protocol):
             await asyncio.shield(self.can_write)
 
     def read(self, wanted):
-        """Reads on, or stops reading, so that what was received stays small."""
+        """Resumes or pauses reading, so that few received bytes wait."""
         if wanted != self.is_reading and not self.transport.is_closing():
             self.is_reading = wanted
             self.transport.resume_reading() if wanted else self.transport.pause_reading()
 
     def ended(self):
-        """Lets the next request begin: the reply is complete. The rest of its body is dropped."""
+        """Lets the next request begin after a complete reply. Drops the rest of the request's
+        body."""
         self.request = None
         if not self.is_reading:
             self.read(True)
@@ -239,7 +241,8 @@ class Connection(asyncio.Protocol):
         return self.left > 0 or self.is_chunked
 
     def take_body(self, data):
-        """Passes the body on, or drops it after the reply. Returns the bytes after it."""
+        """Passes the body in `data` to the request, or drops it if the reply is complete.
+        Returns the bytes after the body."""
         request = self.request
         if not self.is_chunked:
             part, rest = data[:self.left], data[self.left:]

@@ -8,7 +8,7 @@ class Reply:
     size = None              # size of the body, if known
     sent = 0
     is_chunked = False
-    is_bare = False          # the status has no body
+    is_bare = False          # a reply with this status has no body
     has_body = False
     has_trailers = False
     trailers = None          # lines of the trailers, after the body
@@ -101,7 +101,7 @@ class Reply:
         return b'%x\r\n%b\r\n%b' % (len(data), data, end) if data else end
 
     def end(self, message):
-        """Takes trailers, and sends the last of them."""
+        """Takes trailers, and sends all of them when the last ones have come."""
         if self.trailers is None:
             raise RuntimeError('http.response.trailers was not expected now')
         for name, value in message.get('headers', ()):
@@ -137,7 +137,7 @@ class Reply:
 
 
 def checked(lines):
-    """Returns the lines of a head, joined. Refuses a line break or NUL within one."""
+    """Returns the lines of a head, joined. Refuses a line break or NUL within a line."""
     head = b'\r\n'.join(lines)
     breaks = len(lines) - 1
     if head.count(b'\n') != breaks or head.count(b'\r') != breaks or b'\0' in head:
@@ -151,8 +151,8 @@ class Request(Reply):
     waiting = 0              # number of bytes in `parts`
     is_given = False         # the application has received the end of the body
     is_lost = False          # the client has disconnected
-    dropped = 0              # number of messages to a lost client
-    event = None             # set when `receive` may go on
+    dropped = 0              # number of messages dropped since the client disconnected
+    event = None             # set when `receive` may continue
     task = None
 
     def __init__(self, connection, head):
@@ -217,7 +217,7 @@ class Request(Reply):
                 await asyncio.sleep(0)
 
     async def drop(self):
-        """Drops a message to a client that has gone."""
+        """Drops a message to a client that has disconnected."""
         self.connection.server.end_child()
         self.dropped += 1
         if self.dropped > MOST_DROPPED:
@@ -254,7 +254,7 @@ class Request(Reply):
             self.event.set()
 
     def feed(self, _):
-        self.connection.transport.abort()    # data before the reply is complete
+        self.connection.transport.abort()    # nothing may follow before the reply is complete
 
     def lost(self):
         self.is_lost = self.is_complete = True

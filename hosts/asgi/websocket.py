@@ -20,7 +20,8 @@ CONNECTING, DENIED, OPEN, CLOSING, FAILED, CLOSED = range(6)
 
 
 class WebSocketError(Exception):
-    """The client broke the protocol, or a limit; the code of the close frame."""
+    """The client broke the protocol or a limit. The arguments are code and reason of the close
+    frame."""
 
 
 class WebSocket:
@@ -191,14 +192,14 @@ class WebSocket:
         self.set_timer(CLOSE_SECONDS, self.finish)
 
     def finish(self):
-        """Closes the connection, after what was written."""
+        """Closes the connection after all output was sent."""
         self.state = CLOSED
         self.set_timer(None, None)
         self.disconnect(ABNORMAL)
         self.connection.transport.close()
 
     def disconnect(self, code, reason=''):
-        """Ends what the application receives."""
+        """Ends the messages to the application with websocket.disconnect."""
         if self.end is None:
             self.end = {'type': 'websocket.disconnect', 'code': code, 'reason': reason}
         if self.event is not None:
@@ -211,7 +212,8 @@ class WebSocket:
         self.timer = None if seconds is None else loop.call_later(seconds, call)
 
     def tick(self):
-        """Sends a ping to a client that was silent. Drops one that has not answered it."""
+        """Sends a ping to a client that was silent. Disconnects a client that has not answered
+        the last ping."""
         if self.was_heard or not self.connection.is_reading:
             self.is_pinged = False
         elif self.is_pinged:
@@ -291,7 +293,7 @@ class WebSocket:
         self.parts.append(data)
         self.size += len(data)
         if not is_last:
-            # A message of endless empty frames must not fill the memory either.
+            # Joins many parts, so that endless empty frames do not fill the memory.
             if len(self.parts) > MOST_MESSAGES:
                 self.parts = [b''.join(self.parts)]
             return

@@ -123,7 +123,7 @@ sealed class Connection {
         return true;
     }
 
-    /// Reads some of the body. Returns 0 at its end, -1 if the connection broke before.
+    /// Reads some of the body. Returns 0 at its end, and -1 if the connection broke before the end.
     public int ReadBody(byte[] buffer, int offset, int count) {
         if (count == 0) return 0;
         while (bodyLeft == 0) {
@@ -265,7 +265,8 @@ sealed class Connection {
         }
     }
 
-    /// Returns the number of bytes that fit into the record, up to `count`.
+    /// Returns the number of bytes that fit into the record, up to `count`. Sends a full record
+    /// first.
     int Room(long count) {
         if (filled == LargestRecord) Flush();
         return (int) Math.Min(count, LargestRecord - filled);

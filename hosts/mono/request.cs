@@ -53,9 +53,9 @@ sealed class Request : HttpWorkerRequest {
         }
     }
 
-    /// ProcessRequest queues requests if it has too much to do, and drops them when the application
-    /// is unloaded. This method returns dropped requests to the gateway if their replies have not
-    /// begun.
+    /// Waits for the end of the request. System.Web may queue the request, and drops it if the
+    /// application is unloaded. Then this method returns the request to the gateway, unless its
+    /// reply has begun.
     void AwaitEnd() {
         lock (changes) {
             while (!ended) {
@@ -159,7 +159,7 @@ sealed class Request : HttpWorkerRequest {
         lock (changes) return !ended && connection.IsOpen;
     }
 
-    // The reply. Output that other threads of the application write after its end is dropped.
+    // The reply. Later output of the application's other threads is dropped.
 
     public override void SendStatus(int code, string reason) {
         Head("Status: " + code + " " + reason);

@@ -136,7 +136,7 @@ sealed class Variables {
         var fields = new List<string[]>();
         for (int i = 0; i < others.Count; i += 4) {
             string name = Latin1.GetString(bytes, others[i], others[i + 1]);
-            // The gateway also sends these two without HTTP_.
+            // Skip these two, because the gateway also sends them without HTTP_.
             if (!name.StartsWith("HTTP_") || name == "HTTP_CONTENT_LENGTH" || name == "HTTP_CONTENT_TYPE") {
                 continue;
             }

@@ -458,7 +458,7 @@ def nolog(*allargs):
 
 
 def closelog():
-    """Closes the log; the next line opens it again."""
+    """Closes the log. A script that sets `logfile` again reopens it."""
     global log, logfile, logfp
     logfile = ''
     if logfp:

@@ -17,7 +17,7 @@ module Forebay
     SLICE = 0.1
     # Number of requests that wake a thread at once, after one that has blocked.
     MANY = 256
-    # After so many reads of connections that were just answered, the leader asks the kernel for all.
+    # After so many reads from connections that were just answered, the leader selects from all.
     MOST_TRIES = 16
 
     def initialize(threads)
@@ -133,7 +133,8 @@ module Forebay
     def lead
       @is_led = true
       answered, @answered = @answered, []
-      # Under load, their next requests have already arrived. `select` would give up the global lock.
+      # Under load, the answered connections already have their next requests. `select` would give up
+      # the global lock.
       receive(answered) if @is_crowded && (@tries += 1) <= MOST_TRIES
       receive(select(@waiting.keys)) if @ready.empty?
       @is_crowded = @ready.size > 1
@@ -158,7 +159,7 @@ module Forebay
       ready
     end
 
-    # Moves connections that have a request.
+    # Moves connections that have a request to @ready, and closes those at their end.
     def receive(connections)
       connections.each do |connection|
         case connection.receive

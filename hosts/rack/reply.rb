@@ -79,7 +79,8 @@ module Forebay
       nil
     end
 
-    # Ends the request. Objects that the application has kept cannot write into later replies.
+    # Ends the request. From then on, objects that the application has kept cannot write into
+    # replies.
     def finish
       # If the application has taken the connection, no other request follows on it.
       @lock.synchronize { @is_over = !@connection.taken? }
@@ -132,8 +133,8 @@ module Forebay
       end
     end
 
-    # Writes the parts. May append to `first` if there are others. The first attempt to write does
-    # not give up Ruby's global lock, because the socket nearly always has enough room.
+    # Writes the parts. May append the others to `first`. The first attempt to write does not give
+    # up Ruby's global lock, because the socket nearly always has enough room.
     def put(first, *rest)
       socket = @connection.socket
       unless rest.empty?

@@ -1,4 +1,4 @@
-//! How long one request takes with one worker and a script that prints the time.
+//! Measures how long one request takes, with one worker and a script that prints the time.
 //!
 //! `cargo run --release -p forebay-workers --example microseconds [REQUESTS]`. Prints the time per
 //! request as the caller sees it and the processor time that the caller and the worker spend.
@@ -109,7 +109,7 @@ async fn run(
     Ok(())
 }
 
-/// What a browser's request comes to.
+/// Returns the CGI variables of a browser's request for `script`.
 fn block(script: &str, port: u32) -> Vec<u8> {
     let port = port.to_string();
     let pairs = [

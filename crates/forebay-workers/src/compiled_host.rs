@@ -37,8 +37,8 @@ const LONGEST: u64 = 2048;
 pub struct CompiledHost;
 
 impl CompiledHost {
-    /// Checks that mono and its compiler exist. Besides the host, the pages of applications need
-    /// the compiler.
+    /// Checks that mono and its compiler exist. The compiler also compiles the pages of
+    /// applications.
     pub(crate) fn check(
         &self,
         app: &str,
@@ -146,7 +146,7 @@ fn compile(place: &Path, dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Runs the compiler in `dir` for a limited time. Returns its output as the error if it fails.
+/// Runs the compiler for a limited time. If the compiler fails, returns its output as the error.
 fn run(mut command: Command) -> io::Result<()> {
     let mut said = tempfile::tempfile()?;
     let (stdout, stderr) = (Stdio::from(said.try_clone()?), Stdio::from(said.try_clone()?));

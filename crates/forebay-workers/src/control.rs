@@ -104,7 +104,7 @@ pub(crate) enum Then {
     CleansUp,
 }
 
-/// The flag of a worker that found the request in its prefetch queue without waiting.
+/// Flag in the message that ends a request: the worker found the request in its prefetch queue.
 const WAS_PREFETCHED: u8 = 4;
 
 /// Returns true if `bytes` says that the worker found the request in its prefetch queue. `bytes` is
@@ -133,8 +133,8 @@ impl Reply {
         }
     }
 
-    /// Returns true if a worker may send this message after a cleanup: it reports that the worker
-    /// is ready, or that it ends.
+    /// Returns true for the messages that a worker may send after a cleanup: "I am ready" and "I
+    /// end".
     pub(crate) fn is_of_cleanup(self) -> bool {
         matches!(self, Reply::Ready | Reply::Ended(Then::Ends))
     }

@@ -1,7 +1,7 @@
 //! The end marker: bytes after a worker's output that end the request, on the same socket.
 //!
 //! A message on another socket would cost one more send, wait and receive. Such a message would
-//! also not show the end of the output after the next request has begun.
+//! also not show at which byte the output of the next request begins.
 
 use crate::control::{MARK, Mark, REPLY, Reply};
 use memchr::memmem;

@@ -1,8 +1,8 @@
 //! One request on one worker.
 //!
-//! In the first millisecond of a request, only a message on the control socket wakes the gateway:
-//! the worker reports that it waits for a request. The gateway then reads all output. Most requests
-//! end this way. If a request takes longer, the gateway watches the output socket from then on.
+//! In the first millisecond of a request, only a control message wakes the gateway: the worker's
+//! report that it waits for a request. The gateway then reads all output. Most requests end this
+//! way. If a request takes longer, the gateway watches the output socket from then on.
 
 mod cleanup;
 mod receive;
@@ -238,7 +238,7 @@ impl Lease {
     /// Waits until the worker reports the end of the request, or has ended.
     pub(crate) async fn done(&mut self) {
         let Some(worker) = &mut self.worker else { return };
-        // The worker has sent a `Waiting` message for the previous request.
+        // Skip `Waiting` messages, which do not end the request.
         while let Ok(Heard::Said(Reply::Waiting)) = worker.heard().await {}
     }
 
@@ -295,8 +295,8 @@ impl Lease {
 
     /// Takes back the requests that follow in the prefetch queue, because this request takes long
     /// or its client is slow. If the worker has already read one of them, the worker has finished
-    /// this request. The rest of its output is then in the socket, and this function reads all of
-    /// it.
+    /// this request. The rest of this request's output is then in the socket, and `go_on` reads all
+    /// of it.
     fn go_on(&mut self, buf: &mut Vec<u8>) -> Result<(), WorkerFault> {
         let Some(worker) = &self.worker else { return Ok(()) };
         let shared = worker.shared.clone();

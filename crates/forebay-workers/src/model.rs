@@ -184,7 +184,6 @@ impl World {
         }
     }
 
-    /// Acts as the supervisor.
     fn supervise(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
             match command {

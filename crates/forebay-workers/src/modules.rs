@@ -56,8 +56,8 @@ impl AppSpec {
 }
 
 /// Returns an error as an exit code and a sentence. Returns `None` if there is no error, for Perl,
-/// or if this process cannot ask the interpreter: the root helper may start workers as a user that
-/// this process may not become.
+/// or if this process cannot ask the interpreter. For example, only the root helper may be able to
+/// become the workers' user.
 fn probe(spec: &AppSpec) -> Option<(i32, String)> {
     let (python, module) = match &spec.kind {
         Kind::PythonCgi { python, .. } => (python, None),
@@ -72,8 +72,8 @@ fn probe(spec: &AppSpec) -> Option<(i32, String)> {
     run(command).ok().filter(|(code, _)| [NO_MODULE, TOO_OLD].contains(code))
 }
 
-/// Runs the command, for a limited time if the kernel has pidfds. Returns its exit code and the beginning of its standard
-/// error.
+/// Runs the command, with a time limit if the kernel has pidfds. Returns its exit code and the
+/// beginning of its standard error.
 fn run(mut command: Command) -> io::Result<(i32, String)> {
     let mut answer = tempfile::tempfile()?;
     let stderr = Stdio::from(answer.try_clone()?);

@@ -169,8 +169,8 @@ impl Pool {
     }
 
     /// Returns true if this request should stay in its prefetch queue. This is so if the worker has
-    /// begun to read the queue, or if other processes use its processor. Reads two files in /proc
-    /// without holding the lock, which takes about 15 us.
+    /// begun to read the queue, or if other processes use its processor. Reading two files in /proc
+    /// takes about 15 us, so it happens without the lock.
     fn keeps_queue(&self, mark: Mark) -> bool {
         let Some((worker, next, put)) = self.lock().queue_of(mark) else { return false };
         if put.elapsed() >= LONGEST_PREFETCHED {

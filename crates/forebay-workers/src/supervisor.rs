@@ -91,7 +91,6 @@ struct ProcessEntry<P> {
     stderr: Rc<Stderr>,
     /// The process that is retired when the new process is ready.
     replaces: Option<u64>,
-    /// True after a replacement has been started.
     is_being_replaced: bool,
     started: Instant,
     /// The process is replaced after this many requests. `replace_at` and `max_cpu` are its limits

@@ -17,7 +17,7 @@ pub(crate) fn register(
 ) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     let fd = fd.into();
     // SAFETY: the descriptor must stay open, under the same number, while it is registered. The
-    // result shares the ownership of the descriptor, so this is so.
+    // result shares the ownership of the descriptor, and so keeps it open.
     Ok(unsafe { AsyncFd::register_with_interest(fd, interest) }?)
 }
 

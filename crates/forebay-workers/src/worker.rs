@@ -391,7 +391,7 @@ impl WorkerShared {
 
 #[cfg(test)]
 impl WorkerShared {
-    /// Returns the state of a simulated worker. It has no process, so no signal is sent.
+    /// Returns the state of a simulated worker. The worker has no process, so it gets no signals.
     pub(crate) fn without_process(id: u64, prefetch: PrefetchQueue, limit: u64) -> WorkerShared {
         let shared = WorkerShared::new(id, Pid::from_raw(i32::MAX).unwrap(), prefetch, limit);
         shared.life.lock().unwrap().reaped = true;

@@ -1,5 +1,5 @@
-//! Modules and habits of scripts that count on a process for each request, in every mode; each over
-//! one worker. What is expected is what the script gives when the shell starts it.
+//! Runs modules and scripts that rely on one process per request, in every mode, each on one
+//! worker. The expected output is that of the script when a shell starts it.
 
 mod support;
 
@@ -14,10 +14,10 @@ const ALL: [PerlMode; 5] = [
     PerlMode::Fork,
     PerlMode::Cgi,
 ];
-/// Those that run scripts in the worker's own process.
+/// The modes that run scripts in the worker's own process.
 const IN_PLACE: [PerlMode; 3] = [PerlMode::Registry, PerlMode::RegistryPrefork, PerlMode::PerlRun];
 
-/// What the script prints into a pipe as a process of its own.
+/// Returns the output of the script as a separate process.
 fn as_cgi(script: &str, query: &str) -> String {
     let output = Command::new(script)
         .env_clear()
@@ -183,7 +183,7 @@ async fn tell_counts_what_the_script_itself_has_printed() {
         for round in 0..3 {
             get(&app, &filler).await;
             let expected = match mode {
-                // BEGIN blocks run when it is compiled, once.
+                // BEGIN blocks run only once, when the script is compiled.
                 PerlMode::Registry | PerlMode::RegistryPrefork if round > 0 => {
                     expected.replace("abc", "").replace("3 10003", "0 10000")
                 }
@@ -292,7 +292,7 @@ async fn perlrun_runs_end_blocks_of_libraries_each_time_and_keeps_none() {
     }
     assert_eq!(as_cgi(&script, ""), "lib eval-end lib-end own-end early-end");
     drop(app);
-    // The script's own and the early one are taken when it is compiled, the other two are there yet.
+    // Two of the module, one of the library, one of the eval: the host has taken the other two.
     until("50 lines", || scripts.log().matches("blocks 4").count() == 50).await;
 }
 

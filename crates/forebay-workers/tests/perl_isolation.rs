@@ -1,4 +1,4 @@
-//! Bytes of one request reach no other, and a script that spoils its worker spoils no other request.
+//! Bytes of one request reach no other. A script that spoils its worker spoils no other request.
 
 mod support;
 
@@ -13,10 +13,10 @@ const ALL: [PerlMode; 5] = [
     PerlMode::Fork,
     PerlMode::Cgi,
 ];
-/// Those that run scripts in the worker's own process.
+/// The modes that run scripts in the worker's own process.
 const IN_WORKER: [PerlMode; 3] = [PerlMode::Registry, PerlMode::RegistryPrefork, PerlMode::PerlRun];
 
-/// Asks for a script that prints the nonce alone.
+/// Requests a script that prints only the nonce, and checks the reply.
 async fn ask(app: &App, victim: &str, nonce: &str) {
     let reply = request(app, victim, &[("NONCE", nonce)], Body::Empty).await;
     assert_eq!(reply.expect("a reply"), (EndKind::Ok, format!("nonce {nonce}")));
@@ -32,7 +32,7 @@ async fn a_background_child_writes_into_no_other_reply_and_costs_no_victim() {
         "system q{(sleep 0.1; printf 'Set-Cookie: session=attacker\\r\\n...') &}",
         "if (!fork) { exit if fork; select undef, undef, undef, 0.05; syswrite STDOUT, 'SECRET'; exit }",
         "system q{sh -c '(sleep 0.05; echo SECRET >&9) 9>&1 >/dev/null 2>&1 &'}",
-        // A process that has ended by the time when it is looked at, and so on.
+        // Each process ends before a search looks at it, but its child still has the output.
         "if (!fork) { for (1 .. 100) { exit if fork } syswrite STDOUT, 'SECRET'; exit }",
     ];
     let scripts = Scripts::new();
@@ -47,7 +47,7 @@ async fn a_background_child_writes_into_no_other_reply_and_costs_no_victim() {
             let text = format!("#!/usr/bin/perl\n$| = 1; print 'own'; {way};\n");
             let script = scripts.add(&format!("way{i}.pl"), &text);
             let (app, script, victim) = (&app, &script, &victim);
-            // At once, so that most of them lie in a prefetch queue when a worker ends.
+            // Sends all at once, so that most requests wait in a prefetch queue when a worker ends.
             join_all(
                 (0..60)
                     .map(|n| async move {
@@ -279,7 +279,7 @@ async fn a_child_that_does_not_end_itself_takes_no_request() {
             let text = format!("#!/usr/bin/perl\n$| = 1; {way}\n");
             let script = scripts.add(&format!("child{i}.pl"), &text);
             for n in 0..3 {
-                // With CGI both run the script.
+                // With CGI, parent and child both run the script.
                 let reply = request(&app, &script, &[], Body::Empty).await.expect(way);
                 assert_eq!(reply.1.replace("own", ""), "", "{mode:?} {way}");
                 for _ in 0..5 {
@@ -370,7 +370,7 @@ async fn a_script_that_spoils_its_worker_spoils_no_other_request() {
                 assert_eq!(reply, (EndKind::Ok, "own".to_owned()), "{mode:?} {way}");
                 ask(&app, &victim, &n.to_string()).await;
             }
-            // Of processor time, which the timers count.
+            // Uses processor time, which the timers of a script count.
             let busy =
                 scripts.add("busy.pl", "#!/usr/bin/perl\nmy $n = 0; $n++ while $n < 3e6; print $n");
             assert_eq!(get(&app, &busy).await, "3000000", "{mode:?} {way}");
@@ -460,7 +460,7 @@ async fn a_header_that_comes_late_and_then_a_shorter_one_log_nothing() {
     assert!(!scripts.log().contains("substr"), "{}", scripts.log());
 }
 
-/// Keeps what a request has given to it and uses it in the next.
+/// A PSGI application that keeps the objects of a request, and uses them in the next one.
 const PSGI: &str = r#"
 my %kept;
 sub {

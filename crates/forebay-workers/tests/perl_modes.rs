@@ -1,4 +1,4 @@
-//! What the modes `perlrun`, `fork` and `cgi` have of their own; each over one worker.
+//! Tests the differences between the modes `perlrun`, `fork` and `cgi`, each with one worker.
 
 mod support;
 
@@ -13,9 +13,9 @@ const ALL: [PerlMode; 5] = [
     PerlMode::Fork,
     PerlMode::Cgi,
 ];
-/// Those in which nothing of a request is left for the next.
+/// Modes in which a request leaves nothing for the next one.
 const FRESH: [PerlMode; 3] = [PerlMode::PerlRun, PerlMode::Fork, PerlMode::Cgi];
-/// Those with a process for each request.
+/// Modes with a process for each request.
 const PROCESSES: [PerlMode; 2] = [PerlMode::Fork, PerlMode::Cgi];
 
 #[tokio::test]
@@ -339,10 +339,10 @@ async fn a_reply_ends_when_nothing_can_write_to_it_any_more() {
 async fn a_descriptor_of_the_client_reaches_no_other_client() {
     let scripts = Scripts::new();
     let ways = [
-        // Nobody's child, with the client as descriptor 2.
+        // An orphan that has the client as descriptor 2.
         "system q{sh -c '(touch up; until test -e go; do sleep 0.01; done; echo SECRET >&2; touch done) \
          2>&1 >/dev/null &'}",
-        // A grandchild, whose parent has let go of it.
+        // A grandchild, whose parent has closed the client.
         "if (!fork) { if (!fork) { open my $o, '>&', \\*STDOUT; close STDOUT; F->go($o) } \
          open STDOUT, '>', '/dev/null'; wait; CORE::exit }",
     ];

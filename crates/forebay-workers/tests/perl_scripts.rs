@@ -1,5 +1,5 @@
-//! What a script finds and what becomes of what it does, in `registry` mode and one worker, so that
-//! each request runs where the one before has run.
+//! The environment of scripts and the effects of their actions, in mode `registry` with one worker.
+//! So each request runs in the process of the previous one.
 
 mod support;
 
@@ -447,7 +447,7 @@ async fn an_environment_that_differs_a_little_is_set_exactly() {
         let expected = format!("A={a},B={b},C={c},D={d}{seen}");
         assert_eq!(request(&app, &show, &more, Body::Empty).await.unwrap().1, expected);
     }
-    // In the place of one value as many bytes that are a value, a name and a value.
+    // The last block has as many bytes, but a value, a name and a value in place of one value.
     for (more, expected) in [
         (&[("A", "40001"), ("C", "x")][..], "A=40001,C=x"),
         (&[("A", "40002"), ("C", "x")], "A=40002,C=x"),
@@ -508,7 +508,7 @@ async fn the_end_is_told_and_later_replies_are_whole_whatever_a_script_does_to_i
     ] {
         let text = format!("#!/usr/bin/perl\n{change};\n");
         let other = scripts.add("other.pl", &text);
-        // A mark of random bytes: some of them would be changed by such a layer.
+        // Such a layer would change some of the mark's random bytes.
         for _ in 0..10 {
             let (kind, _) = request(&app, &other, &[], Body::Empty).await.expect(change);
             assert_eq!(kind, EndKind::Ok, "{change}");

@@ -1,4 +1,4 @@
-//! Requests that lie in a worker's prefetch queue while it runs another one.
+//! Requests that wait in a worker's prefetch queue while the worker runs another one.
 #![allow(missing_docs)]
 
 mod support;
@@ -10,11 +10,11 @@ use std::pin::pin;
 use std::task::Poll;
 use support::{Scripts, block, finish, get, join_all, kill, request, until};
 
-/// Prints what it is asked for; sleeps, or prints much, if it is told to.
+/// A script that sleeps for SLEEP seconds, and then prints N and MUCH spaces.
 const ECHO: &str = "#!/usr/bin/perl\nsleep $ENV{SLEEP} if $ENV{SLEEP};\n\
     print $ENV{N}, ' ' x ($ENV{MUCH} || 0);\n";
 
-/// An application whose requests are known to compute only, so that they are put behind others.
+/// Starts an application, and sends requests until the pool has learnt that they only compute.
 async fn computing(scripts: &Scripts, workers: usize) -> (App, String) {
     let echo = scripts.add("echo.pl", ECHO);
     let app = scripts.start(|spec| spec.workers = Workers { min: workers, max: workers });
@@ -42,7 +42,7 @@ async fn many_requests_at_once_get_their_own_replies() {
         let (app, script) = (&app, &script);
         async move {
             for i in 0..300 {
-                // Now and then more than a socket holds, and a body.
+                // Some replies are larger than a socket's buffer.
                 let much = if i % 50 == client { "300000" } else { "0" };
                 echo(app, script, &format!("{client}-{i}"), &[("MUCH", much)]).await;
             }
@@ -81,7 +81,7 @@ async fn requests_after_a_slow_one_go_to_another_worker() {
 async fn a_reply_that_nobody_reads_holds_nobody_up() {
     let scripts = Scripts::new();
     let (app, script) = computing(&scripts, 2).await;
-    // Fits the socket's buffer, so that its worker goes on to the next.
+    // The reply fits the socket's buffer, so its worker continues with the next request.
     let environment = block(&script, &[("N", "unread"), ("MUCH", "100000")]);
     let mut unread = app.checkout_for(&environment, Body::Empty).await.unwrap();
     let other = app.checkout().await.unwrap();
@@ -130,7 +130,7 @@ async fn unread_requests_of_a_killed_worker_run_in_another() {
         let (killed, (), ()) = tokio::join!(killed, behind, killer);
         let Err(WorkerFault::Died { .. }) = killed else { panic!("{killed:?}") };
         until("the next is there", || app.status().iter().any(|it| it.pid != pid)).await;
-        // Learnt anew, as it knows little of a worker that sleeps.
+        // The pool learns again, because the sleep has changed its knowledge of these requests.
         for _ in 0..400 {
             get(&app, &script).await;
         }

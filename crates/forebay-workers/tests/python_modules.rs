@@ -5,7 +5,7 @@ use std::process::Command;
 
 use forebay_testkit::peer;
 
-/// The interpreter has `cgi` up to 3.12; without one there is nothing to compare with.
+/// Exit code if the interpreter has no module `cgi` to compare with (3.13 and later).
 const NOTHING_TO_COMPARE_WITH: i32 = 77;
 
 #[test]

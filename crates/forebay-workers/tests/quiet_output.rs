@@ -1,4 +1,4 @@
-//! Output wakes nobody: it is taken in when the worker says that it waits, or after a while.
+//! Output does not wake the gateway. It reads output when the worker waits, or after a moment.
 #![allow(missing_docs)]
 
 mod support;
@@ -9,7 +9,7 @@ use forebay_workers::{
 use std::path::PathBuf;
 use support::{DEADLINE, Scripts, block, finish, get, join_all, request, until};
 
-/// Answers with what it is asked for, in a form of which there are many.
+/// A PSGI application that answers with N, in the form of response that FORM names.
 const APP: &str = r#"
 use strict;
 use Socket;
@@ -47,7 +47,7 @@ sub {
 }
 "#;
 
-/// An application whose requests are known to compute only, so that they are put behind others.
+/// Starts an application, and sends requests until the pool has learnt that they only compute.
 async fn computing(scripts: &Scripts, workers: usize) -> (App, String) {
     let file = scripts.add("app.psgi", APP);
     let app = scripts.start(|spec| {
@@ -105,7 +105,7 @@ async fn a_reply_does_not_wait_for_the_next_request_to_end() {
             ask(&app, &file, "first", &[("FORM", "computes")]).await.expect("a reply");
             std::fs::write(&path, "").unwrap();
         };
-        // Until the first has its reply.
+        // Ends only after the first reply.
         let waits = [("FORM", "waits"), ("FILE", path.to_str().unwrap())];
         let ((), next) = tokio::join!(first, ask(&app, &file, "next", &waits));
         next.expect("a reply");
@@ -181,7 +181,7 @@ async fn the_first_part_of_a_stream_is_sent_at_once() {
     assert_eq!(finish(&mut lease).await.expect("a reply"), (EndKind::Ok, "end".into()));
 }
 
-/// A module that tells when the interpreter ends, and a script that takes as long as it is told to.
+/// A module that logs when the interpreter ends, and a script that sleeps for SLEEP seconds.
 const PERL: [(&str, &str); 2] = [
     (
         "Ends.pm",
@@ -206,10 +206,10 @@ const PYTHON: [(&str, &str); 2] = [
     ),
 ];
 
-/// What runs the scripts of a folder.
+/// Returns the kind of application for the scripts in a directory.
 type ToKind = fn(PathBuf) -> Kind;
 
-/// Its words may still be under way, or not be heard, when a worker is let go.
+/// The gateway may not have read the last messages of a worker when it ends the worker.
 #[tokio::test]
 async fn a_worker_that_is_let_go_ends_as_it_should() {
     let python = |dir| Kind::PythonCgi { dir, python: None, mode: PythonMode::Fresh };

@@ -1,4 +1,4 @@
-//! Workers that die, hang, leak or are too few; two threads; the end of everything.
+//! Workers that die, hang, leak or are too few, requests on two threads, and the shutdown.
 
 mod support;
 
@@ -186,14 +186,13 @@ async fn a_request_that_leaves_the_queue_loses_no_worker() {
         let held = app.checkout().await.unwrap();
         let mut waiting = Box::pin(app.checkout());
         assert!(futures_poll(&mut waiting).await.is_none());
-        drop(held); // hands the worker to the one that waits ...
-        drop(waiting); // ... and does not look any more
+        drop(held); // gives the worker to the waiting request ...
+        drop(waiting); // ... which is not wanted any more
     }
     assert!(app.checkout().await.is_ok());
     assert_eq!(app.status().len(), 1);
 }
 
-/// Polls once.
 async fn futures_poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     tokio::select! {
         biased;
@@ -304,7 +303,7 @@ async fn workers_are_recycled_by_requests_without_losing_one() {
     let hello = scripts.add("hello.pl", HELLO);
     let app = scripts.start(|spec| spec.max_requests = Some(20));
     let mut pids = std::collections::HashSet::new();
-    // A worker goes on until the one that replaces it is ready.
+    // A worker continues until its replacement is ready.
     while pids.len() < 4 {
         pids.insert(get(&app, &hello).await);
     }
@@ -334,7 +333,7 @@ async fn a_fat_worker_is_replaced_between_requests() {
 #[tokio::test]
 async fn a_worker_that_has_used_its_cpu_time_is_replaced_between_requests() {
     let scripts = Scripts::new();
-    // Of CPU time, its own and that of what it has waited for.
+    // Uses CPU time itself, and in children that it waits for.
     let busy = scripts.add(
         "busy.pl",
         "#!/usr/bin/perl\n$end = (times)[0] + .2; 1 while (times)[0] < $end; \
@@ -482,7 +481,7 @@ async fn an_app_that_is_dropped_leaves_no_process() {
     until("the workers and the child are gone", || pids.iter().all(|&pid| !exists(pid))).await;
 }
 
-/// Not a test of its own: what `nothing_outlives_a_gateway_that_is_killed` starts and kills.
+/// Not a test: the gateway that `nothing_outlives_a_gateway_that_is_killed` starts and kills.
 #[tokio::test]
 async fn gateway_to_be_killed() {
     if std::env::var_os("FOREBAY_TEST_GATEWAY").is_none() {

@@ -243,8 +243,8 @@ pub struct BenchArgs {
     /// Print the report in the format of another load generator
     #[arg(long, value_enum, conflicts_with = "find_rate")]
     format: Option<format::Format>,
-    /// Compare with an earlier result, a file of --json: rate and latency by their seconds. Exit with
-    /// 1 if the run is worse by more than --threshold, and with 4 if the runs cannot decide
+    /// Compare rate and latency with an earlier result, a file of --json. Exit with 1 if the run is
+    /// worse by more than --threshold, and with 4 if the comparison is inconclusive
     #[arg(long, value_name = "FILE", conflicts_with_all = ["find_rate", "shard"])]
     against: Option<PathBuf>,
     /// Change for the worse that --against allows
@@ -314,7 +314,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
         Ok(outcome) => outcome,
         Err(error @ Error::Invalid(_)) => return fail(2, &error.to_string()),
         Err(error) => {
-            // A build server must not read the file of an earlier run.
+            // Replace the file of an earlier run, so that no build server takes it for this one.
             let case = ("load".to_owned(), Decision::Problem(error.to_string()));
             let _ = args.write_junit(&spec, &[case]);
             return fail(3, &error.to_string());
@@ -418,7 +418,7 @@ impl BenchArgs {
         };
         let file = self.requests_file.as_ref().or(self.replay.as_ref());
         if file.or(self.scenario.as_ref()).is_some() {
-            // Their requests have bodies of their own.
+            // The requests of such a file have their own bodies.
             fixed.clear();
         }
         if file.or(self.scenario.as_ref()).is_some() && urls.len() > 1 {
@@ -551,7 +551,7 @@ impl BenchArgs {
         }
     }
 
-    /// Reads the result of --against, and checks that it is of this load.
+    /// Reads the result of --against, and checks that its load was the same.
     fn earlier(&self, spec: &Spec) -> Result<Option<against::Earlier<'_>>, String> {
         let Some(file) = &self.against else { return Ok(None) };
         let earlier = against::Earlier::read(file)?;

@@ -24,7 +24,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use live::Live;
 use watch::Watched;
 
-/// Exit codes that the README documents: wrong usage or configuration, and a failed start.
+/// Exit codes of the manual: wrong usage or configuration, and a failed start.
 const BAD_CONFIGURATION: u8 = 2;
 const CANNOT_START: u8 = 3;
 
@@ -99,7 +99,7 @@ impl Failure {
 }
 
 fn serve(args: ServeArgs) -> Result<(), Failure> {
-    // Take the inherited sockets first, because no other file may be open at this point.
+    // Take the inherited sockets before this process opens any file.
     let mut takeover = Takeover::from_environment().map_err(Failure::start)?;
     let inherited = match &mut takeover {
         Some(takeover) => Inherited::from_former(std::mem::take(&mut takeover.listeners))
@@ -134,7 +134,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         }
     }
     let is_takeover = takeover.is_some();
-    // Clients of the old process resume their sessions.
+    // Clients of the old process can then resume TLS sessions.
     server.set_tickets(tls.tickets().clone());
     if let Some(takeover) = takeover {
         tls.tickets().take_text(&takeover.keys);
@@ -184,7 +184,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
 /// Returns the files that `--watch` watches.
 fn watched(args: &ServeArgs) -> Result<Watched, Failure> {
     match &args.source {
-        // A pipe can be read only once.
+        // Accept no pipe, because it can be read only once.
         Some(file) if file.is_file() || !file.exists() => Ok(Watched::new(file)),
         _ => Err(Failure::configuration(
             "forebay: --watch needs a configuration file; changed files of a directory are served \

@@ -1,4 +1,4 @@
-//! A separate server for requests to a configuration.
+//! A separate server that answers test requests with a configuration.
 //!
 //! This server is another process of the same program. The server listens on Unix sockets in a
 //! private directory. It therefore needs no free port, and no visitor can reach it.

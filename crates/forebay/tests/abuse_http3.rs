@@ -263,7 +263,7 @@ fn a_request_ends_when_it_is_reset_though_some_of_it_was_not_read() {
         ];
         send.write_all(&raw::headers(&head)).await.unwrap();
         let data = raw::frame(0, &vec![7; 32 << 10]);
-        // Until nobody takes any more of it.
+        // Writes until all buffers are full.
         let filling = async { while send.write_all(&data).await.is_ok() {} };
         assert!(tokio::time::timeout(DEADLINE / 10, filling).await.is_err());
         send.reset(0x10cu32.into()).unwrap();

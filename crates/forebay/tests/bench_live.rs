@@ -12,7 +12,7 @@ use std::thread;
 use rustix::process::Signal;
 use terminal::Terminal;
 
-/// A server that answers every read with `reply`; its address.
+/// Starts a server that answers every read with `reply`. Returns its address.
 fn server(reply: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -259,8 +259,8 @@ fn python_is_not_asked_for_a_module_that_only_its_user_may_see() {
     let mode = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode));
     mode(folder, 0o755).unwrap();
     let forebay = folder.join("forebay");
-    // Another process does this, because nobody can run a program while a child of another test may
-    // write to it.
+    // Another process writes the copy. Otherwise a child of another test could inherit the open
+    // file, which then cannot be run.
     let copy = Command::new("cp").arg(env!("CARGO_BIN_EXE_forebay")).arg(&forebay).status();
     assert!(copy.unwrap().success());
     let app = folder.join("app");

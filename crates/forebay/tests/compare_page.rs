@@ -33,7 +33,7 @@ onload = () => {
     cells: all(".results td").length,
     charts: all("svg").filter(e => e.getClientRects().length).length,
     scrolled: all(".chart").filter(e => e.scrollWidth > e.clientWidth).map(e => e.scrollWidth),
-    // As displayed: the width that a drawing gets scales it.
+    // As displayed, because a drawing is scaled to its width.
     lettering: Math.min(...all("svg").filter(e => e.getClientRects().length).flatMap(svg =>
       [...svg.querySelectorAll("text")].map(e => parseFloat(frame.getComputedStyle(e).fontSize)
         * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width))),
@@ -73,7 +73,7 @@ fn the_page_is_readable_on_a_telephone_in_light_and_dark_and_loads_nothing() {
             (&seen["loaded"], &seen["beyond"]),
             (&Value::Array(vec![]), &Value::Array(vec![]))
         );
-        // Less by the width of a scroll bar.
+        // The width may be smaller by that of a scroll bar.
         assert!(seen["width"].as_u64() <= Some(400) && seen["cells"] == 24, "{seen}");
         assert!(seen["charts"].as_u64() >= Some(3), "{seen}");
         assert_eq!((&seen["scrolled"], &seen["cut"]), (&seen["loaded"], &seen["loaded"]), "none");

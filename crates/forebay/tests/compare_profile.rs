@@ -208,7 +208,7 @@ fn shares_are_known_where_perf_ends_before_the_load() {
 
 #[test]
 fn a_server_that_ends_or_runs_already_is_a_note() {
-    // The check and the 20 measured requests are fewer.
+    // The crash comes after the check and the 20 measured requests.
     let load = "requests = 20\nwarmup = 0\nrounds = 1";
     let experiment = Experiment::new(load).server("one", "crash=60");
     let path = experiment.fake_perf(SAMPLES);

@@ -351,7 +351,7 @@ fn commands_are_compared_without_a_file() {
 fn rounds_end_when_intervals_are_narrow() {
     let experiment =
         Experiment::new("requests = 10\nwarmup = 0").server("one", "").server("two", "");
-    // With any noise: after a few looks, each interval of three rounds is at the level of 99 %.
+    // With any noise, the run ends early: after a few looks, intervals have the level of 99 %.
     let run = experiment.run(&["--until", "+-99%", "--rounds", "6", "--quiet"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let json = experiment.json();

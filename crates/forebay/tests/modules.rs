@@ -1,5 +1,5 @@
-//! The order of the code: a crate depends only on crates above it, and no file of a crate depends on
-//! itself by way of others. So each can be read, and moved, after those that it names.
+//! The order of the code: a crate depends only on crates above it, and no files of a crate depend
+//! on each other in a circle. So a file can be read, and moved, after the files that it names.
 //!
 //! A child module may name what its parent defines, because it is a part of the parent.
 //!
@@ -38,7 +38,6 @@ type Path = Vec<String>;
 /// The files that each file names.
 type Graph = BTreeMap<Path, BTreeSet<Path>>;
 
-/// A source file.
 struct File {
     code: String,
     /// Names of the items that the file defines.
@@ -231,8 +230,8 @@ fn fields_are_counted_without_comments_attributes_and_nested_items() {
     assert!(wrong_structs(&two).is_empty());
 }
 
-/// Returns the structs that have more than 20 fields and no comment `// More than 20 fields: ...`
-/// directly above them, and those that have the comment and fewer fields.
+/// Returns the structs with more than 20 fields, and without a comment `// More than 20 fields:
+/// ...` directly above. Also returns the structs with this comment, and fewer fields.
 fn wrong_structs(text: &str) -> Vec<String> {
     const MOST: usize = 20;
     const REASON: &str = "// More than 20 fields: ";
@@ -407,8 +406,8 @@ fn written_paths(code: &str) -> Vec<Path> {
     words.filter(|word| word.contains("::")).map(|word| path(word.trim_matches(':'))).collect()
 }
 
-/// Returns the file that defines what `written` names in the module `from`; `None` if that is a
-/// module or of another crate.
+/// Returns the file that defines the item that the path `written` names in the module `from`.
+/// Returns `None` for a module, and for an item of another crate.
 fn resolve(
     files: &BTreeMap<Path, File>,
     from: &Path,

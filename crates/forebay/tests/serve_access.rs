@@ -410,7 +410,7 @@ fn a_fifo_in_place_of_the_file_of_users_stops_nobody() {
     assert_eq!(forebay.get("/out").status, 200);
     let (exit, folder) = forebay.stop();
     assert!(exit.output.contains("not a regular file"), "{}", exit.output);
-    // The same at the start.
+    // `check` and `serve` refuse the FIFO at the start, too.
     let site = support::write_configuration(&folder, &configuration);
     for what in ["check", "serve"] {
         let mut command = Command::new(support::program());

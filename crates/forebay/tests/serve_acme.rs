@@ -209,7 +209,7 @@ fn a_certificate_is_issued_by_either_challenge_kept_and_shown_again() {
 #[test]
 fn a_certificate_is_renewed_before_its_end_and_connections_stay() {
     let Some(pebble) = Pebble::start() else { return };
-    // Two thirds of its lifetime are over, and it is valid.
+    // Two thirds of the old certificate's lifetime are over, and it is valid.
     let old = Authority::new("that issued the first");
     let Identity { certificate: chain, key } = old.issue_until(&[NAME], 2036);
     let authority = pebble.directory.trim_start_matches("https://").replace([':', '/'], "_");
@@ -324,7 +324,7 @@ fn one_machine_orders_and_all_answer_and_serve() {
         assert!(!late.process.output().contains("was issued"), "{}", late.process.output());
         late.stop();
         if database == 1 {
-            // It has a copy, so it starts without the store.
+            // The machine has a copy, so it starts without the store.
             redis.kill();
             let late = serve(Folder::new(), &format!("{store}{site}"));
             let mut client = connect(at(third), NAME, config.clone()).unwrap();
@@ -555,7 +555,7 @@ fn a_certificate_on_demand_is_issued_when_the_application_permits_the_name() {
     }
     let counts = ["bad.forebay.test", "moved.forebay.test", "good", "good.elsewhere.test"];
     assert_eq!(counts.map(|name| asked.count(name)), [1, 1, 0, 0], "refusals are remembered");
-    // No name that is no host name is asked for: clients of TLS send no such names, or none.
+    // Forebay asks only about host names. TLS clients send no other names, or no name.
     let mut plain = config.as_ref().clone();
     plain.enable_sni = false;
     assert!(connect(pebble.https(), "good-1.forebay.test", plain).is_err());

@@ -261,7 +261,7 @@ use strict; use IO::Socket::UNIX;
 my $listener = IO::Socket::UNIX->new(Local => $ARGV[0], Listen => 64) or die "$!";
 while (my $client = $listener->accept) {
     local $/ = ':';
-    # Some look whether it listens, and say nothing.
+    # A check connects and sends nothing.
     my $length = <$client> // next; chop $length;
     read $client, my $head, $length;
     read $client, my $comma, 1;

@@ -121,7 +121,7 @@ fn nobody_notices_a_backend_that_is_gone() {
         assert_eq!(forebay.ask(post).status, 200);
     }
     let message = "is left out for 10s: cannot connect";
-    // It may be read later than the replies.
+    // The test may read the log line later than the replies.
     forebay.wait_for_output(message);
     let output = forebay.output();
     assert_eq!(output.matches(message).count(), 1, "{output}");

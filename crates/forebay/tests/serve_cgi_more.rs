@@ -374,7 +374,7 @@ fn output_of_a_killed_script_is_sent_but_incomplete() {
         assert!(bytes.ends_with("\r\n\r\n4\r\nhalf\r\n"), "{way}: no last chunk follows: {bytes}");
     }
     if let Some(apache) = apache {
-        // This server sends it as a whole reply.
+        // Apache sends the output as a complete reply.
         let half = Client::connect(apache.address()).get("/apache/half.pl");
         assert_eq!((half.status, half.text()), (200, "half"));
         assert_eq!(Client::connect(apache.address()).get("/apache/none.pl").status, 500);

@@ -117,7 +117,7 @@ fn backends_drain_and_sites_close_over_reloads() {
     assert_eq!(server.four(), [0, 4]);
 
     let weight = json!({"backend": first, "upstream": "shop", "weight": 3});
-    // The change of one group is another one than that of all groups.
+    // The drain is a change of all groups, so it cannot be undone for one group.
     let ready = json!({"backend": first, "upstream": "shop", "state": "ready"});
     assert_eq!(server.order("backend", &ready).0, 409);
     assert_eq!(server.order("backend", &weight).0, 200);
@@ -238,7 +238,7 @@ fn only_the_administrator_changes_anything() {
     let get = format!("GET /control/reload HTTP/1.1\r\nHost: localhost\r\n{token}\r\n");
     assert_eq!(send(&get).status, 405);
 
-    // Bodies that are too large, without a length, or half.
+    // Bodies that are too large, without a length, or incomplete.
     let head = format!(
         "POST /control/configuration HTTP/1.1\r\nHost: localhost\r\n{token}\
          Content-Type: application/toml\r\n"

@@ -103,8 +103,8 @@ fn without_a_kept_handle_each_request_has_a_connection_of_its_own() {
     for mode in ["perlrun", "fork", "cgi"] {
         let forebay = scripts(mode, &folder);
         connections(&forebay);
-        // The connections of the others close when their requests end; the server notices this a
-        // moment later.
+        // The connections of other requests close when these end. The server notices this a moment
+        // later.
         let only_its_own = || forebay.get("/tables.pl?connections").text().trim() == "1";
         assert!(eventually(only_its_own), "{mode}");
         forebay.stop();

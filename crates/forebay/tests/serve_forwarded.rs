@@ -172,7 +172,7 @@ fn clients_of_a_unix_socket_have_no_address() {
     assert!(variables.contains("\nSERVER_PORT=80\n"), "{variables}");
     let echoed = clients[1].get("/echo").text().to_owned();
     assert!(echoed.contains("X-Forwarded-For: unknown\r\n"), "{echoed}");
-    // One connection: a second one of this address may come before the first has gone.
+    // One connection, because a second one may arrive before the first has ended.
     let mut local = forebay.connect();
     assert_eq!(local.get("/local").status, 200);
     assert_eq!(local.get("/unix").status, 403);

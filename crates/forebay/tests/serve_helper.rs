@@ -1,5 +1,5 @@
-//! `forebay serve` without root's rights, whose applications have their own users: the helper that
-//! starts them, and the requests that it refuses to a hostile gateway.
+//! `forebay serve` without root's rights: the helper that starts applications as other users, and
+//! the requests that it refuses to a hostile gateway.
 
 mod helper;
 mod support;

@@ -154,7 +154,7 @@ fn a_large_upload_waits_for_a_slow_backend() {
         let grown = proc::resident(id).saturating_sub(before);
         assert!(grown < 24 << 20, "{grown} bytes more");
     });
-    // The buffers of the client, the gateway and the kernel.
+    // These bytes are in buffers of the client, the gateway and the kernel.
     let ahead = serving.join().unwrap();
     assert!(ahead < 24 << 20, "{ahead} bytes ahead");
     forebay.stop();
@@ -198,7 +198,7 @@ fn trailers_of_a_request_are_no_part_of_its_body() {
         exchange.finish().await.unwrap();
         let reply = reply_to(&mut exchange).await;
         assert!(reply.text().ends_with("\r\n\r\n7\r\nupwards\r\n0\r\n\r\n"), "{}", reply.text());
-        // A content-length in that place would be another one.
+        // A content-length in trailers is an error.
         let head = raw::headers(&[
             (":method", "POST"),
             (":scheme", "https"),
@@ -673,7 +673,7 @@ fn websockets_pass() {
         let mut said = [0; 5];
         stream.read_exact(&mut said).unwrap();
         stream.get_mut().write_all(&said).unwrap();
-        // Until the client has finished.
+        // Reads until the client has finished.
         stream.read_to_end(&mut Vec::new()).unwrap();
         head
     });

@@ -1,10 +1,10 @@
-//! One visitor's bytes never reach another: scripts that leave behind whatever scripts can leave,
-//! between visitors who print a number of their own, in every host and mode.
+//! In every host and mode, no bytes of one visitor reach another. Attacks leave behind anything that
+//! scripts can leave; victims between them print their own number.
 //!
-//! Each file in `isolation/perl` and `isolation/python` is an attack, but for `victim` and `keeper`:
-//! to add a case is to add a file. All that a request prints has the request's number in angle
-//! brackets. Reproduce a run with `FOREBAY_ISOLATION_SEED`, the order apart in which workers are
-//! free. `FOREBAY_ISOLATION_REQUESTS=20000` makes the large run, `FOREBAY_ISOLATION_WAYS=python` asks
+//! Each file in `isolation/perl` and `isolation/python` is an attack, except `victim` and `keeper`.
+//! To add a case, add a file. All output of a request has the request's number in angle brackets.
+//! `FOREBAY_ISOLATION_SEED` reproduces a run, except the order in which workers become free.
+//! `FOREBAY_ISOLATION_REQUESTS=20000` makes the large run. `FOREBAY_ISOLATION_WAYS=python` requests
 //! only paths with that text.
 
 mod support;
@@ -376,8 +376,7 @@ fn scripts_that_leak_descriptors_harm_no_other() {
 fn a_python_worker_that_cannot_open_a_script_answers_503_and_is_replaced() {
     let Some(forebay) = one_python_worker(&[("new.py", "print('new')"), PID], "") else { return };
     let pid = || forebay.get("/pid.py").text().to_owned();
-    // The worker has lost all memory between two requests, and gets a script that it has not
-    // compiled.
+    // The worker has no free descriptor, and gets a script that it has not compiled.
     let before = pid();
     proc::fill_descriptors(before.parse().unwrap());
     assert_eq!(forebay.get("/new.py").status, 503, "{}", forebay.output());

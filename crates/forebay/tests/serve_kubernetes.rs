@@ -62,7 +62,7 @@ fn a_mounted_configuration_is_read_again_after_a_swap_and_an_error_changes_nothi
     // The value of a placeholder, in another directory.
     fs::write(&secret, "second").unwrap();
     assert!(eventually(|| is(&forebay, "four second")), "{}", forebay.output());
-    // A file that is gone for a moment.
+    // A file that is missing for a moment.
     fs::remove_file(&secret).unwrap();
     assert!(eventually(|| forebay.output().matches("not reloaded").count() == 2));
     fs::write(&secret, "third").unwrap();

@@ -71,7 +71,7 @@ fn a_link_that_is_flipped_while_it_is_asked_for_leads_nobody_out() {
     assert_eq!(outside, 0, "nginx, and {inside} from inside");
 }
 
-/// `nobody`, who has an application here.
+/// The user `nobody`, who has an application here.
 const OTHER: u32 = 65534;
 
 /// Links of an application's user to a file of root, to its own file, and to a directory; and a

@@ -87,7 +87,7 @@ speaks = "fastcgi""#;
 const PROCESSES: usize = 2;
 const CLIENTS: usize = 3;
 
-/// The programs find `how` in their environment.
+/// Returns a configuration whose programs find `how` in their environment.
 fn configuration(keys: &str, how: &str) -> String {
     // Mono starts slowly, so everything that waits for a start is slow, too.
     format!(

@@ -351,7 +351,7 @@ fn made_up_records_mix_nothing() {
         first.send("POST /x?a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\na");
         assert!(eventually(|| application.accepted() == 1));
         second.send("POST /x?b HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nb");
-        // The order of arrival decides the number of each request. One is complete, one is cut off.
+        // Either request may arrive first. One reply is complete, one is cut off.
         let outcomes = [first.try_reply(), second.try_reply()];
         let texts: Vec<_> =
             outcomes.iter().flatten().map(forebay_testkit::http::Reply::text).collect();
@@ -419,7 +419,7 @@ fn a_slow_client_holds_up_nobody_else() {
             connection.send(end(asked.id));
         }
     });
-    // A buffer of the route does not keep it either.
+    // With `buffer = false`, a slow client still delays nobody else.
     let keys = "multiplex = \"on\", max_buffered = \"256k\" }\nbuffer = false\n#";
     let forebay = front_of(&application, &format!(", {keys}"));
     let mut slow = forebay.connect();
@@ -435,7 +435,7 @@ fn a_slow_client_holds_up_nobody_else() {
         );
     }
     assert_eq!(application.accepted(), 1);
-    // Its own reply was visibly cut off.
+    // The slow client's reply was visibly cut off.
     let got = slow.rest();
     assert!(got.len() < PIECES * 60_000 && !got.ends_with(b"0\r\n\r\n"), "{}", got.len());
     forebay.stop();

@@ -431,8 +431,8 @@ fn apache(modules: &[&str], conf: &str) -> Option<Peer> {
     copy_scripts(&folder);
     let scripts = folder.path().to_str().unwrap().to_owned();
     let peer = peer::apache(modules, &conf.replace("{scripts}", &scripts));
-    // It lives as long as the process of the test, because other programs empty the system's
-    // temporary directory.
+    // The folder lives as long as the process of the test, because other programs empty the
+    // system's temporary directory.
     KEPT.with(|kept| kept.borrow_mut().push(folder));
     peer
 }

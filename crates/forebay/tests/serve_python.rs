@@ -13,7 +13,7 @@ use support::{Forebay, is_alive, pattern, serve};
 
 /// The interpreter in the first lines of the scripts.
 const PYTHON: &str = "/usr/bin/python3";
-/// One script for each feature that scripts use. The tests run them in all ways.
+/// One script for each feature that scripts use. The tests run the scripts in all ways.
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python");
 
 fn has_python() -> bool {

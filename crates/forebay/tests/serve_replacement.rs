@@ -343,7 +343,7 @@ fn the_service_manager_follows_the_new_process() {
     stop(forebay, last);
 }
 
-/// Waits while the connections of the test's own clients go on.
+/// Waits for `done`, while the tasks of the test's clients continue.
 async fn until(mut done: impl FnMut() -> bool) {
     let limit = tokio::time::Instant::now() + forebay_testkit::DEADLINE;
     while !done() {

@@ -20,7 +20,7 @@ const SLASHES: [&str; 7] = ["/", "//", "/./", "%2f", "%5c", "\\", "/x/../"];
 const ENDS: [&str; 8] = ["", ";x", ";x=y;z", "%3bx", ".", "%20", "%00", "/."];
 const BEHIND: [&str; 9] = ["", "/", "/x", "/x.php", "/x/y.jpg", ";x", "/;x", "%2fx", "?x=/y"];
 
-/// Returns about two thousand spellings of a path of two segments. Many lead to what the path names.
+/// Returns about two thousand spellings of a path of two segments. Many lead to the path's file.
 fn spellings(first: &str, last: &str) -> BTreeSet<String> {
     let mut spellings = BTreeSet::new();
     let cases = |name: &str| {
@@ -72,8 +72,8 @@ fn returned(address: impl Into<Address>, spellings: &BTreeSet<String>) -> Vec<St
     returned
 }
 
-/// Asserts that `routes` return what `/admin/NAME` names by several
-/// spellings without a rule, and by none with it.
+/// Asserts that several spellings of `/admin/NAME` reach it through `routes` without a rule, and
+/// none with the rule.
 fn no_spelling_returns(name: &str, folder: impl Fn() -> Folder, routes: &str) {
     let spellings = spellings("admin", name);
     assert!(spellings.len() > 1_800, "{}", spellings.len());

@@ -14,7 +14,7 @@ use serde_json::Value;
 use support::echo::Echo;
 use support::{Forebay, serve};
 
-/// Shows the page in a frame of a telephone's width, and writes down what becomes of it.
+/// Shows the page in a frame of a telephone's width, and records the result.
 const HARNESS: &str = r##"<!DOCTYPE html>
 <link rel="icon" href="data:,">
 <iframe id="page" style="width: 400px; height: 800px; border: 0" src="/status"></iframe>
@@ -37,8 +37,8 @@ onload = () => setTimeout(() => {
 }, 7000);
 </script>"##;
 
-/// Runs Chromium. Returns what the harness saw, and what went to the console. `scheme`: 0 is dark, 1
-/// light.
+/// Runs Chromium. Returns the harness's observations, and the console's messages. `scheme`: 0 is
+/// dark, 1 light.
 fn show(forebay: &Forebay, scheme: u8) -> (Value, Vec<String>) {
     let profile = forebay.folder.path().join("profile");
     let url = format!("http://{}/harness.html", forebay.address);

@@ -143,7 +143,7 @@ fn the_certificate_is_that_of_the_site_that_the_client_names() {
             assert_eq!(connected.is_ok(), at == other, "{name} {at} {other}");
             let Ok(mut client) = connected else { continue };
             assert_eq!(ask(&mut client, name, "/"), (200, at.to_string()));
-            // Another name with the same certificate, and one with another.
+            // Another name with the same certificate, and a name with another certificate.
             let (same, different) = [
                 ("A.EXAMPLE", "x.b.example"),
                 ("z.b.example", "a.example"),

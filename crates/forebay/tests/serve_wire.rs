@@ -67,7 +67,7 @@ fn a_client_that_must_upgrade_is_told_to_what() {
         assert_eq!((reply.status, reply.header("Upgrade")), (426, Some("websocket")));
     }
     assert_eq!(ours.header("Connection"), Some("upgrade"));
-    // Also the reply of a script, and no other reply of either.
+    // The field also passes from a script, but only with status 426.
     let folder = Folder::new();
     for status in [426, 200] {
         let script = format!("#!/bin/sh\nprintf 'Status: {status}\\nUpgrade: websocket\\n\\n'\n");

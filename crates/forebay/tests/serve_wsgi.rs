@@ -507,7 +507,7 @@ fn an_application_that_cannot_be_loaded_says_why_at_the_start() {
     }
 }
 
-/// A small application of each framework. Its replies are the same as elsewhere.
+/// A small application of each framework. Its replies are the same as in other servers.
 const FRAMEWORKS: [(&str, &str, &str); 3] = [
     (
         "flask",

@@ -13,7 +13,7 @@ KINDS = ("connect", "write", "read", "timeout", "protocol", "check")
 
 
 class Load:
-    """A load, until it is stopped."""
+    """A running load."""
 
     def __init__(self, fleet, name, *arguments):
         self.fleet, self.name, self.log = fleet, name, f"load-{name.replace('/', '')}"

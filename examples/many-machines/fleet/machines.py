@@ -283,7 +283,7 @@ proxy = "http://{ADDRESSES['app']}:8000"
         self.wait_until_up(nodes)
 
     def set_version(self, node, version):
-        """Makes the link of a node's program lead to another version."""
+        """Points the link to a node's program at another version."""
         link = f"{ROOT}/{node}/forebay"
         os.makedirs(os.path.dirname(link), exist_ok=True)
         if os.path.lexists(link + ".new"):
@@ -296,7 +296,7 @@ proxy = "http://{ADDRESSES['app']}:8000"
         shutil.copy(os.environ.get("NEW_BINARY") or self.binary, f"{ROOT}/versions/2")
 
     def process_of(self, node):
-        """Returns the process that serves, and that an upgrade may have started."""
+        """Returns the process that serves now. An upgrade may have started it."""
         return self.successors(node)[-1] if self.successors(node) else self.processes[node].pid
 
     def successors(self, node):

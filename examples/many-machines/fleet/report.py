@@ -26,7 +26,7 @@ class Report:
             self.missed.append(f"{what} ({seen})")
 
     def loads(self, results):
-        """Adds a table of what became of the requests of loads."""
+        """Adds a table of the outcomes of the loads' requests."""
         self.lines += ["", "| load | completed | failed | " + " | ".join(KINDS) + " | other than 200 | resent |",
                        "|---" * (len(KINDS) + 5) + "|"]
         for result in results:

@@ -86,7 +86,7 @@ class Demonstration:
         fleet.trust_pebble()
         fleet.start_app()
         fleet.start_balancer()
-        # The order waits until the authority can reach all nodes.
+        # Stop Pebble, so that the order waits until Pebble can reach all nodes.
         fleet.signal("pebble", signal.SIGSTOP)
         fleet.start_nodes(NODES)
         fleet.signal("pebble", signal.SIGCONT)
@@ -95,7 +95,7 @@ class Demonstration:
         orders = [node for node in NODES if "a certificate was issued" in fleet.log(node)]
         self.report.expect("one node orders", len(orders) == 1, ", ".join(orders))
         self.report.expect("all nodes serve the same certificate", len({answer.certificate for answer in answers}) == 1)
-        # Pebble sends three requests, and HAProxy sends each to another node.
+        # Pebble sends three requests, and HAProxy sends each to a different node.
         answered = [node for node in NODES if int(fleet.servers()["plain", node]["stot"])]
         self.report.expect("other nodes answer the challenge, too", set(answered) - set(orders), ", ".join(answered))
 
@@ -122,7 +122,7 @@ class Demonstration:
         fleet, victim, at_risk = self.fleet, NODES[1], {}
 
         def events():
-            # Frozen, so that the count of its connections holds until its end.
+            # A frozen node keeps its number of connections until it is killed.
             os.kill(fleet.process_of(victim), signal.SIGSTOP)
             before = fleet.servers()
             fleet.kill(victim)
@@ -188,7 +188,7 @@ class Demonstration:
         fleet, codes = self.fleet, []
 
         def events():
-            # An error reaches one node first.
+            # One node first gets a configuration with an error.
             with open(fleet.configure(NODES[0], 2), "a", encoding="utf-8") as file:
                 file.write("nonsense = \n")
             codes.append(fleet.control(NODES[0], "reload")[0])

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Measures one server with three clients: curl a thousand times, the raw pokes, and `forebay bench`; then with
-the last through Forebay, whose steps are timed beside the nine of the server.
+"""Measures one server with three clients: a thousand runs of curl, the raw pokes (pokes.py), and `forebay
+bench`. Then measures it with `forebay bench` through `forebay serve`, and prints the times of Forebay's steps
+and of the server's nine steps.
 
     python3 measure.py FOREBAY [--quick]       # JSON on standard output, progress on standard error
 """

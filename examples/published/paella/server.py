@@ -4,7 +4,7 @@
 
     python3 server.py PORT      # until SIGTERM; then it prints the time of each of its nine steps, as JSON
 
-One thread for each connection, because the language of Paella has no other way either.
+Each connection has its own thread, as in Paella.
 """
 
 import json

@@ -8,6 +8,6 @@ seconds=$(printf %.0f "$2")
 [ "$seconds" -ge 1 ] || seconds=1
 [ "$5" = each ] && new=-C || new=
 export PGHOST="$host" PGUSER=postgres PGDATABASE=postgres
-# The tables stay from the warm-up on.
+# Only the first run, the warm-up, creates the tables.
 psql -qtc "select 1 from pgbench_accounts limit 1" >/dev/null 2>&1 || pgbench -q -i 2>&1
 exec pgbench -n $new -c "$3" -T "$seconds" --random-seed="$4"

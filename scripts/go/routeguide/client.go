@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// patience is how long all messages of one call may take.
+// patience limits the time of all messages of one call.
 const patience = 2 * time.Minute
 
 // dial connects over TLS if a file of authorities is named. The certificate is for localhost.
@@ -38,7 +38,7 @@ func open(ctx context.Context, connection *grpc.ClientConn, method string) (grpc
 	return nil, fmt.Errorf("no method %s", method)
 }
 
-// call makes every kind of call, with so many messages each way where it streams.
+// call makes every kind of call. Streaming calls carry this many messages in each direction.
 func call(connection *grpc.ClientConn, messages int32) error {
 	for _, step := range []struct {
 		name string
@@ -125,7 +125,8 @@ func clientStream(ctx context.Context, connection *grpc.ClientConn, messages int
 	return nil
 }
 
-// chatInTurns waits for the answer to each note, so that each is a frame, and a PING may follow each.
+// chatInTurns waits for the answer to each note, so that each note has its own frame, and a PING may
+// follow.
 func chatInTurns(ctx context.Context, connection *grpc.ClientConn, messages int32) error {
 	stream, err := open(ctx, connection, "RouteChat")
 	if err != nil {
@@ -172,20 +173,20 @@ func chatAtOnce(ctx context.Context, connection *grpc.ClientConn, messages int32
 	return expectEnd(stream)
 }
 
-// deadline has the server wait for longer than the call may take.
+// deadline makes a call whose deadline ends while the server waits.
 func deadline(ctx context.Context, connection *grpc.ClientConn, _ int32) error {
 	ctx, done := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer done()
 	return expectCode(ctx, connection, codes.DeadlineExceeded, func() {})
 }
 
-// cancel gives a call up that has no deadline, which the server knows from the RST_STREAM alone.
+// cancel cancels a call without a deadline. The server learns this only from the RST_STREAM.
 func cancel(_ context.Context, connection *grpc.ClientConn, _ int32) error {
 	ctx, done := context.WithCancel(context.Background())
 	return expectCode(ctx, connection, codes.Canceled, done)
 }
 
-// expectCode has the server answer a note and then wait, and ends the call.
+// expectCode makes a call that the server answers once. Then it calls end, and expects code.
 func expectCode(ctx context.Context, connection *grpc.ClientConn, code codes.Code, end func()) error {
 	stream, err := open(ctx, connection, "RouteChat")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Routeguide is a service of gRPC and its client, by grpc-go. The tests have them talk through Forebay.
+// Routeguide is a gRPC service and its client, made with grpc-go. Tests connect the two through Forebay.
 //
 //	routeguide serve PORT [PIDFILE]        serves on 127.0.0.1
 //	routeguide call [-ca FILE] [-messages N] ADDRESS

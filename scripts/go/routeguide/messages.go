@@ -10,7 +10,7 @@ import (
 // A point names a place by degrees times ten million.
 type point struct{ latitude, longitude int32 }
 
-// A rectangle is all that lies between two corners.
+// A rectangle is the area between two corners.
 type rectangle struct{ low, high point }
 
 // A feature is a place, with a name if something is there.
@@ -19,13 +19,13 @@ type feature struct {
 	location point
 }
 
-// A routeNote is what somebody says at a place.
+// A routeNote is a message at a place.
 type routeNote struct {
 	location point
 	message  string
 }
 
-// A routeSummary says what was seen on a route.
+// A routeSummary has the numbers of points and features on a route.
 type routeSummary struct{ points, features int32 }
 
 // A message is encoded by the rules of Protocol Buffers, by hand, so that no generator is needed.

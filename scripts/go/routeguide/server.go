@@ -15,10 +15,10 @@ import (
 // service is the path of the service.
 const service = "/routeguide.RouteGuide/"
 
-// wait is the last note that RouteChat answers.
+// wait is the last note that RouteChat answers. It then waits for the call's end.
 const wait = "wait"
 
-// routeGuide knows the features of a plain: one at each tenth degree, in both directions.
+// routeGuide has a feature at each point whose latitude and longitude are multiples of ten.
 type routeGuide struct{}
 
 func nameOf(p *point) string {
@@ -64,7 +64,7 @@ func (routeGuide) recordRoute(stream grpc.ServerStream) error {
 	}
 }
 
-// routeChat answers each note at once, and reports why a client that has it wait goes away.
+// routeChat answers each note at once. After the note "wait", it waits, and prints why the call ended.
 func (routeGuide) routeChat(stream grpc.ServerStream) error {
 	for {
 		var note routeNote

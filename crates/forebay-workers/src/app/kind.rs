@@ -28,7 +28,7 @@ pub(super) struct WorkerKind {
     rules: Rules,
     place: Confinement,
     pool: Arc<Pool>,
-    /// `None` if the system has no shell, which the group reaper needs.
+    /// A shell that kills the workers when the gateway has ended. `None` without a shell.
     group_reaper: Option<GroupReaper>,
 }
 
@@ -87,8 +87,8 @@ impl ProcessKind for WorkerKind {
         })?;
         let Process { child, at_end, control, output, prefetch, stderr } = process;
         let pid = child.pid();
-        // The helper, which starts processes as other users, has its own group reaper. Only that
-        // reaper may kill their process groups. So this reaper gets only children of this process.
+        // The helper starts processes as other users. Only the helper's own reaper may kill those,
+        // so this reaper gets only children of the gateway.
         if let (Some(reaper), Child::Own(pid)) = (&mut self.group_reaper, &child) {
             reaper.watch(*pid);
         }

@@ -11,7 +11,6 @@ use std::thread::ThreadId;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The random plan of a client.
 #[derive(Clone, Copy)]
 pub(super) struct ClientPlan {
     pub(super) thread: ThreadId,

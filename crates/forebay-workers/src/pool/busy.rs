@@ -68,8 +68,8 @@ impl Busy {
             && now.saturating_duration_since(self.shared.since()) < MOMENT
     }
 
-    /// Returns true if the process waits for a processor, and has used less than `LONG` of CPU
-    /// time since the first call.
+    /// Returns true if the process runs or waits for a processor, but has used less than `LONG` of
+    /// CPU time since the first call.
     pub(super) fn is_starved(&mut self, activity: Activity) -> bool {
         let first = *self.cpu_at_first_look.get_or_insert(activity.cpu);
         activity.is_runnable && activity.cpu.saturating_sub(first) < LONG

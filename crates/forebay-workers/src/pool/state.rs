@@ -31,7 +31,6 @@ const NEARBY: usize = 256;
 pub(super) struct PoolState {
     /// The most recently used worker is last.
     pub(super) idle: Vec<Worker>,
-    /// Workers that have a request.
     pub(super) busy: Vec<Busy>,
     pub(super) waiters: Waiters<Waiting>,
     pub(super) pace: Pace,
@@ -113,8 +112,8 @@ impl PoolState {
         self.busy.iter_mut().find(|busy| busy.has_queued(mark))
     }
 
-    /// Takes a request out of the queue, or back from a prefetch queue. Returns `None` if it is too
-    /// late.
+    /// Takes a request out of the queue, or back from a prefetch queue. Returns `None` if a worker
+    /// already has the request.
     pub(super) fn leave(&mut self, mark: Mark) -> Option<Waiting> {
         if let Some(at) = self.waiters.requests.iter().position(|request| request.mark == mark) {
             return self.waiters.requests.remove(at);

@@ -19,10 +19,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-/// A free permit goes to a request of the same thread, unless the first request has waited this long.
-/// Waking another thread costs more than a small request of the gateway.
+/// A free permit goes to a request of the thread that frees it, unless the first request has waited
+/// this long. Waking another thread costs more than a small request of the gateway.
 const LONG: Duration = Duration::from_millis(2);
-/// Number of waiting requests among which a request of the same thread is looked for.
+/// Number of waiting requests that are searched for one of this thread.
 const NEARBY: usize = 16;
 
 /// The pool of one program. The gateway's threads and the supervisor share it.
@@ -221,7 +221,6 @@ impl InstancePool {
         self.lock().waiters.close();
     }
 
-    /// Returns the number of waiting requests.
     pub(super) fn waiting(&self) -> usize {
         self.lock().waiters.count()
     }
@@ -415,8 +414,8 @@ mod tests {
     }
 
     /// Requests arrive and leave, instances start, are retired and end, in random order. No
-    /// instance has more requests than permits, no request waits beside a free permit, and all end.
-    /// The test prints the seed of a failed run; `FOREBAY_SEED` repeats that run.
+    /// instance has more requests than permits, no request waits while a permit is free, and all
+    /// requests end. The test prints the seed of a failed run; `FOREBAY_SEED` repeats that run.
     #[test]
     fn in_any_schedule_no_permit_is_lost_or_left_unused() {
         let given = std::env::var("FOREBAY_SEED").map(|seed| seed.parse().expect("a number"));

@@ -160,7 +160,8 @@ impl ProcessKind for InstanceKind {
         process.instance.life.ended(InstanceEnd::of(exit, was_stopped));
     }
 
-    /// Returns false, because a guardian first reports the end of its program and then ends.
+    /// Returns false: unless the supervisor has stopped the program, the end of its guardian is a
+    /// crash.
     fn may_end(&self, _: &Process, _: Exit) -> bool {
         false
     }

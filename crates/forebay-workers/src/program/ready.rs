@@ -26,7 +26,7 @@ pub(super) async fn listens(place: &ProcessAddress, share: impl Fn()) {
     }
 }
 
-/// Waits until the process accepts connections from its inherited socket, but at most [`LIVED`].
+/// Waits until the process accepts connections from its inherited socket, for at most [`LIVED`].
 /// The kernel lets clients connect before the process accepts. So this function opens an empty
 /// connection, and waits until the process closes it.
 pub(super) async fn takes_connections(place: &ProcessAddress) {

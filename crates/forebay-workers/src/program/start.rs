@@ -40,7 +40,6 @@ const INHERITED: [&str; 13] = [
 /// Maximum length of a Unix socket's path in bytes, without the NUL at its end.
 const LONGEST_PATH: usize = 107;
 
-/// A started process of a program.
 pub(super) struct Started {
     pub(super) guardian: Child,
     /// Readable after the guardian has ended.
@@ -225,7 +224,7 @@ fn give(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
 }
 
 /// Returns the address of the process, and the socket that the process inherits. Opens a Unix
-/// socket only if `is_own` is true: the helper opens it in a `room` of another user.
+/// socket only if `is_own` is true. In the `room` of another user, the helper opens the socket.
 fn place(
     listen: Listening,
     room: &Path,

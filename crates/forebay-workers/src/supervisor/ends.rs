@@ -32,7 +32,7 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// Returns the time at which a process that is retired now is asked to end although it has
+    /// Returns the time at which a process that is retired now is asked to end even if it still has
     /// requests.
     fn drain_end(&self) -> Option<Instant> {
         self.kind.rules().drain_timeout.map(|limit| Instant::now() + limit)

@@ -123,7 +123,6 @@ pub(crate) struct New<R> {
     pub(crate) events: UnboundedSender<Event<R>>,
 }
 
-/// A process that has been started.
 pub(crate) struct Started<K: ProcessKind> {
     pub(crate) process: K::Process,
     /// The reading end of its standard error, non-blocking.
@@ -174,11 +173,11 @@ pub(crate) enum Stage {
 pub(crate) enum Fault {
     NotReady,
     RequestTimeout,
-    /// It did not answer.
+    /// The process did not answer.
     Silent,
-    /// It refused a connection.
+    /// The process refused a connection.
     Refused,
-    /// It has ended by itself.
+    /// The process has ended by itself.
     Unexpected,
 }
 

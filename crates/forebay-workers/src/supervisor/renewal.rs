@@ -101,13 +101,13 @@ impl<K: ProcessKind> Supervisor<K> {
         self.outdated = self.entries.keys().copied().collect();
     }
 
-    /// Replaces the next process with old files after the previous replacement has ended.
+    /// Replaces the next process that has old files, after the previous replacement is complete.
     fn replace_outdated(&mut self) {
         while let Some(&id) = self.outdated.front() {
             match self.entries.get(&id).filter(|entry| entry.stays()) {
                 None => drop(self.outdated.pop_front()),
                 Some(entry) if entry.is_being_replaced => return,
-                // A starting process may have read its files before or after the change.
+                // Wait until a starting process is ready. It may have read the old files.
                 Some(entry) if entry.seen.stage == Stage::Starting => return,
                 Some(_) => return self.replace(id),
             }

@@ -100,7 +100,7 @@ impl Actions {
         let mut actions = MaybeUninit::uninit();
         // SAFETY: the call makes its argument valid, unless it fails.
         check(unsafe { libc::posix_spawn_file_actions_init(actions.as_mut_ptr()) })?;
-        // SAFETY: it has not failed.
+        // SAFETY: the call above has not failed.
         Ok(Actions(unsafe { actions.assume_init() }))
     }
 
@@ -132,7 +132,7 @@ impl Attributes {
         let mut attributes = MaybeUninit::uninit();
         // SAFETY: the call makes its argument valid, unless it fails.
         check(unsafe { libc::posix_spawnattr_init(attributes.as_mut_ptr()) })?;
-        // SAFETY: it has not failed.
+        // SAFETY: the call above has not failed.
         let mut attributes = Attributes(unsafe { attributes.assume_init() });
         let mut set = MaybeUninit::uninit();
         // SAFETY: sigemptyset makes the set valid; 0 requests a new group; SIGPIPE is a signal; and

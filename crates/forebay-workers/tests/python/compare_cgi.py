@@ -1,4 +1,4 @@
-"""Compares Forebay's cgi module with the interpreter's own, where there is one, over a table of
+"""Compares Forebay's cgi module with the interpreter's own, if there is one, over a table of
 requests. Arguments: the file of Forebay's module. Prints each difference; exit code 77: nothing to
 compare with."""
 import importlib.util
@@ -35,7 +35,7 @@ def same(what, *functions):
 
 
 def show(item):
-    """All that a script may look at."""
+    """Returns all values that a script may read."""
     if isinstance(item, list):
         return [show(one) for one in item]
     shown = [item.name, item.filename, item.value, item.type, item.type_options,
@@ -157,7 +157,7 @@ def compare_multipart():
         compare_form(*post(KIND, many, length=length))
     inner = multipart((b'Content-Disposition: file; filename="a"', b'1'), boundary=b'in')
     nested = b'Content-Disposition: form-data; name="n"\r\nContent-Type: multipart/mixed; boundary=in'
-    # Theirs loses what follows a nested part.
+    # The interpreter's module loses the text after a nested part.
     compare_form(*post(KIND, multipart((nested, inner))))
     compare_form(*post(KIND, multipart((FIELD % b'a\r\nContent-Type: application/x-www-form-urlencoded',
                                         b'b=1'))))
@@ -183,7 +183,7 @@ def compare_functions():
             environ = {'QUERY_STRING': query}
             same('parse %r' % query, *[
                 lambda m=m: m.parse(io.BytesIO(), dict(environ), **extra) for m in (theirs, ours)])
-    # Theirs cannot parse() a multipart body at all.
+    # The interpreter's module cannot parse() a multipart body.
     for kind, body in ('application/x-www-form-urlencoded', b'a=1&a=2'), ('text/plain', b'a=1'):
         environ = post(kind, body, QUERY_STRING='q=1')[0]
         same('parse %r' % body, *[

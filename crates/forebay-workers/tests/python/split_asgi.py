@@ -1,5 +1,5 @@
 # Feeds the host for ASGI applications with requests and frames, cut into random pieces, and compares
-# what the application received with what was sent. Its argument is the directory of the hosts.
+# the received data with the sent data. Its argument is the directory of the hosts.
 import asyncio
 import os
 import random
@@ -13,7 +13,7 @@ for name in PARTS:
 
 
 class Transport:
-    """The gateway's end."""
+    """The gateway's end of a connection."""
 
     def __init__(self):
         self.written, self.is_paused, self.is_closed = b'', False, False

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: a directory of scripts, an application over it, requests.
+//! Shared parts of this crate's tests: a directory of scripts, an application over it, requests.
 #![allow(dead_code, missing_docs)]
 
 use forebay_workers::{
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// Nothing here takes nearly so long; a test that hangs fails.
+/// Maximum wait. A test that hangs fails after this time.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
 pub struct Scripts {
@@ -37,7 +37,7 @@ impl Scripts {
         self.dir.path().join(name)
     }
 
-    /// One worker, registry mode, a short queue; `change` for the rest.
+    /// Returns a specification with one worker and mode registry, after `change`.
     pub fn spec(&self, change: impl FnOnce(&mut AppSpec)) -> AppSpec {
         let dir = self.dir.path().to_path_buf();
         let mut spec = AppSpec::new(
@@ -57,13 +57,13 @@ impl Scripts {
             .unwrap()
     }
 
-    /// One worker that runs scripts in this mode.
+    /// Starts one worker that runs scripts in this mode.
     pub fn start_mode(&self, mode: PerlMode) -> App {
         let dir = self.dir.path().to_path_buf();
         self.start(|spec| spec.kind = Kind::PerlCgi { dir, mode, preload: Vec::new() })
     }
 
-    /// Everything logged so far.
+    /// Returns everything logged so far.
     pub fn log(&self) -> String {
         self.lines.lock().unwrap().join("\n")
     }
@@ -74,7 +74,7 @@ impl Scripts {
     }
 }
 
-/// Polls `condition`, which another thread or process brings about.
+/// Waits until another thread or process makes `condition` true.
 pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !condition() {
@@ -115,25 +115,25 @@ pub async fn request(app: &App, script: &str, more: &[(&str, &str)], body: Body<
     finish(&mut lease).await
 }
 
-/// A GET that must end well.
+/// Returns the output of a GET that must succeed.
 pub async fn get(app: &App, script: &str) -> String {
     let (kind, output) = request(app, script, &[], Body::Empty).await.expect("a reply");
     assert_eq!(kind, EndKind::Ok, "output: {output}");
     output
 }
 
-/// The process may be gone.
+/// Kills a process, if it still exists.
 pub fn kill(pid: u32) {
     let _ = kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL);
 }
 
 pub fn exists(pid: u32) -> bool {
-    // A zombie is gone for our purpose.
+    // A zombie counts as ended.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").trim_start().starts_with('Z'))
 }
 
-/// Runs them side by side, on this thread.
+/// Runs the futures concurrently on this thread.
 pub async fn join_all<F: Future<Output = ()>>(futures: Vec<F>) {
     let mut futures: Vec<_> = futures.into_iter().map(|future| Some(Box::pin(future))).collect();
     std::future::poll_fn(|context| {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::report::{INDENT, WIDTH, figure, time, wrapped};
 use crate::merge;
 
-/// Earlier run.
+/// The run that `--against` names.
 pub struct Earlier<'a> {
     file: &'a Path,
     outcome: Outcome,
@@ -26,7 +26,7 @@ impl<'a> Earlier<'a> {
         Ok(Self { file, outcome })
     }
 
-    /// Checks before the run that its load is that of the earlier run.
+    /// Checks before a run that it has the same load as the earlier one.
     pub fn check(&self, spec: &Spec) -> Result<(), String> {
         let planned = Outcome {
             connections: spec.connections,
@@ -35,7 +35,7 @@ impl<'a> Earlier<'a> {
             method: spec.method.clone(),
             rate: spec.rate,
             replay: spec.replay.as_deref().map(Replay::summary),
-            // The number of different requests is known only after the run.
+            // The different requests are known only after the run, so they are not compared here.
             parts: self.outcome.parts.clone(),
             ..Outcome::default()
         };

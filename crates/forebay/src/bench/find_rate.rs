@@ -19,8 +19,8 @@ const STEP: Duration = Duration::from_secs(3);
 const NONE: u8 = 1;
 const UNSURE: u8 = 4;
 
-/// Part of the closed loop's rate. If the highest rate exceeds this part, the number of connections
-/// may be the limit.
+/// If the highest rate exceeds this share of the closed loop's rate, the number of connections may
+/// be the limit.
 const ALL_OF_IT: f64 = 0.9;
 
 /// Searches for the highest rate. Prints and writes the result.

@@ -45,13 +45,13 @@ pub fn watch<T>(spec: &Spec, control: &Control, load: impl FnOnce() -> T) -> io:
         let end = LoadEnd { over: &over, waker };
         let result = load();
         drop(end);
-        // A view that panicked has restored the terminal. The result of the load counts.
+        // If the view panicked, it has restored the terminal, and the load has a result anyway.
         let _ = painter.join();
         result
     }))
 }
 
-/// End of the load, for the painter.
+/// When dropped, reports the end of the load to the painter.
 struct LoadEnd<'a> {
     over: &'a AtomicBool,
     waker: Waker,

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use forebay_load::{Part, Replay, Url, read_replay};
 
-/// Multiple of a log's pace; `None` for no pace.
+/// Multiple of a log's pace; `None` to send as fast as replies arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speed(Option<f64>);
 

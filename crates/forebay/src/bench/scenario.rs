@@ -284,7 +284,7 @@ impl ScenarioReader<'_> {
         Ok(extractions)
     }
 
-    /// Marks the values that a header field or a multipart body contains.
+    /// Marks the values in a header field or a multipart body, where a line break is refused.
     fn mark_lines(&mut self) {
         let names = self.plan.variables.iter();
         let is_line: Vec<bool> = names

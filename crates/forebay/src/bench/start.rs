@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use forebay_lab::Interrupt;
 use jiff::Timestamp;
 
-/// Interval between two looks at the interrupt.
+/// Interval between two checks for an interrupt.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Longest wait for the start, and longest time after the planned start. Other times are typing
@@ -32,7 +32,7 @@ pub fn parse(text: &str) -> Result<SystemTime, String> {
     text.parse::<Timestamp>().map(SystemTime::from).map_err(|_| wrong())
 }
 
-/// Checks that the start is neither days ahead nor an hour past.
+/// Checks that the start is at most a week ahead, and at most an hour past.
 pub fn check(start: SystemTime) -> Result<(), String> {
     let now = SystemTime::now();
     let ahead = start.duration_since(now).unwrap_or_default();

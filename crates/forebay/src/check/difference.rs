@@ -13,7 +13,7 @@ const WRONG: u8 = 2;
 const UNREACHABLE: u8 = 3;
 
 /// Returns what a reload of `plan` would change, as text. `running` is the address of a server or
-/// its configuration file. An error has the exit code.
+/// its configuration file. An error contains the exit code and the reason.
 pub fn with(running: &str, plan: &Plan) -> Result<String, (u8, String)> {
     let next = plan.file.settings();
     let path = Path::new(running);
@@ -25,7 +25,7 @@ pub fn with(running: &str, plan: &Plan) -> Result<String, (u8, String)> {
         (WRONG, format!("--diff {running} is neither a file nor an address: {why}"))
     })?;
     let server = server.or_token(plan.server.admin_token.clone());
-    // The server compares, because it never sends a secret.
+    // The server compares the settings, because it sends no secret to this client.
     let settings = next.iter().map(|Setting { part, key, value, shown }| {
         json!({ "part": part, "key": key, "value": value, "shown": shown })
     });

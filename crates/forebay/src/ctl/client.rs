@@ -12,7 +12,7 @@ use forebay_conf::Listen;
 /// Time limit to connect.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Time limit between two reads. A reload waits for the start of applications.
+/// Time limit of a read. A reload answers only after applications have started.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Maximum bytes of an answer.
@@ -26,7 +26,6 @@ pub struct CtlServer {
     token: Option<String>,
 }
 
-/// An answer.
 pub struct CtlAnswer {
     pub status: u16,
     pub body: String,
@@ -84,7 +83,6 @@ impl CtlServer {
         Self { token: self.token.or(token), ..self }
     }
 
-    /// Sends a GET request.
     pub fn get(&self, target: &str) -> Result<CtlAnswer, String> {
         self.exchange(format!("GET {target} HTTP/1.1\r\n{}\r\n", self.fields()), "")
     }
@@ -132,7 +130,7 @@ impl CtlServer {
         let sent =
             stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
         let mut bytes = Vec::new();
-        // A refused request is answered before its whole body was read.
+        // A server may answer before it has read the body, so a failed write may be no failure.
         match (Read::take(&mut stream, LARGEST).read_to_end(&mut bytes), sent) {
             (Err(error), _) | (Ok(0), Err(error)) => Err(error),
             _ => Ok(bytes),

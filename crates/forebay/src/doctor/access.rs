@@ -30,8 +30,8 @@ impl User {
         Some(Self { name: name.to_owned(), id, groups })
     }
 
-    /// Returns the first file or directory on the way to `path` that the user may not pass, or
-    /// `path` itself if the user may not read it. `None` if all is permitted or unknown.
+    /// Returns the first directory on the way to `path` that the user may not pass, or `path` if
+    /// the user may not read it. Returns `None` if all is permitted or unknown.
     pub fn stopped_at(&self, path: &Path) -> Option<PathBuf> {
         let real = fs::canonicalize(path).ok()?;
         let mut above: Vec<_> = real.ancestors().skip(1).collect();

@@ -25,7 +25,7 @@ pub struct Finding {
     pub level: Level,
     pub topic: &'static str,
     pub message: String,
-    /// A command, or a change of the configuration, that mends it.
+    /// A command, or a change of the configuration, that removes the problem.
     pub mend: Option<String>,
 }
 

@@ -191,7 +191,7 @@ impl Machine {
         )
     }
 
-    /// Forebay starts itself again for helper processes, by its path in /proc.
+    /// Checks that /proc is mounted. Forebay starts helper processes by its own path in /proc.
     fn proc(&self) -> Finding {
         const TOPIC: &str = "/proc";
         if self.root.join("proc/self").exists() || self.root != Path::new("/") {
@@ -242,7 +242,7 @@ fn open_files() -> Finding {
     }
 }
 
-/// Attaches the filter that HTTP/3 needs to a socket.
+/// Checks that this process may attach the BPF filter that HTTP/3 needs.
 fn udp_filter() -> Finding {
     const TOPIC: &str = "UDP filter";
     let attach = || {
@@ -272,7 +272,7 @@ fn clock() -> Finding {
     Finding::ok(TOPIC, "plausible")
 }
 
-/// Large bodies are stored in the directory for temporary files.
+/// Checks the free space for temporary files, such as large bodies.
 fn space() -> Option<Finding> {
     const TOPIC: &str = "disk";
     let dir = std::env::temp_dir();

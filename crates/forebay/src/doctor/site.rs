@@ -14,12 +14,12 @@ use super::access::User;
 use super::finding::Finding;
 use super::machine::Machine;
 
-/// Remaining time of a certificate below which its renewal is due.
+/// The renewal of a certificate is due this number of days before its end.
 const RENEWAL: i64 = 14;
 const DAY: i64 = 86_400;
 /// Time limit for the resolver.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Buffer of a UDP socket that Forebay asks for.
+/// Size in bytes that Forebay requests for the buffer of a UDP socket.
 const UDP_BUFFER: u64 = 2 << 20;
 
 /// Examines a configuration file.
@@ -68,7 +68,7 @@ fn store(plan: &Plan) -> Option<Finding> {
     })
 }
 
-/// Returns the first line of an error with a frame: its message.
+/// Returns the message of an error: its first line, without the frame's symbols.
 fn one_line(error: &str) -> String {
     let message = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     message.trim_start_matches(['x', '!', '\u{d7}', ' ']).to_owned()

@@ -21,8 +21,8 @@ const IGNORED: [&str; 12] = [
 ];
 
 /// Returns the differences between the reply of the old server and that of the translation. `again`
-/// is a second reply of the old server: if it differs from the first in a field or in the body,
-/// that part is not compared.
+/// is a second reply of the old server. A field or body that differs between its two replies is not
+/// compared.
 pub fn differences(
     target: &VerifiedUrl,
     before: &Received,

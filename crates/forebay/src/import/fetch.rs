@@ -43,7 +43,6 @@ pub struct Received {
 }
 
 impl VerifiedUrl {
-    /// Parses a URL.
     pub fn parse(url: &str) -> Result<Self, String> {
         let refuse = |why: &str| format!("{url:?} {why}: write it as http://example.org/path");
         let (scheme, rest) = url.split_once("://").ok_or_else(|| refuse("is no URL"))?;

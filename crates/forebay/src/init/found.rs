@@ -43,7 +43,7 @@ pub enum FoundApp {
     CgiBin {
         scripts: Vec<String>,
     },
-    /// Files only. `entry`: a single-page application, whose index answers all other paths.
+    /// Files only. If `entry` is true, the index answers all other paths (single-page application).
     Files {
         root: &'static str,
         listing: bool,

@@ -37,7 +37,8 @@ pub fn django(look: &Look<'_>) -> Option<Detected> {
     let (packages, interpreter) = (packages_of(settings), interpreter(look).map(str::to_owned));
     for package in &packages {
         let file = |module: &str| format!("{}/{module}.py", package.replace('.', "/"));
-        // Channels needs ASGI. Otherwise a project has both files, and WSGI is the usual choice.
+        // Django Channels needs ASGI. Otherwise, if a project has both files, WSGI is the usual
+        // choice.
         let asgi = look.text(&file("asgi"));
         if asgi.contains("channels") || !asgi.is_empty() && !look.is_file(&file("wsgi")) {
             let module = format!("{package}.asgi:{}", callable(&asgi));

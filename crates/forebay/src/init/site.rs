@@ -39,7 +39,8 @@ struct Chosen<'a> {
     has_cgi_bin: bool,
     /// Directory of the files beside CGI scripts.
     files: Option<&'static str>,
-    /// A directory of files that the server sends without asking the application, and its path.
+    /// A directory of files that the server sends without asking the application, and the route's
+    /// path.
     statics: Option<(&'static str, &'static str)>,
     /// True if the directory has packages of Composer.
     has_vendor: bool,

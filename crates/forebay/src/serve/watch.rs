@@ -17,7 +17,7 @@ use rustix::process::{Signal, getpid, kill_process};
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Number of times that files may change during a look. Then the configuration is read anyway.
+/// If files have changed between this many looks in a row, the configuration is read anyway.
 const RESTLESS: u32 = 10;
 
 /// Device, inode, size, and time of the last change of a file.
@@ -30,7 +30,7 @@ type Stamps = BTreeMap<PathBuf, Option<Stamp>>;
 pub(super) struct Watched {
     file: PathBuf,
     stamps: Stamps,
-    /// Number of looks in a row during which the files changed.
+    /// Number of looks in a row that found a change.
     restless: u32,
 }
 
@@ -66,9 +66,9 @@ impl Watched {
         }
     }
 
-    /// Returns true once after each change. A file that is being written changes again after the
-    /// first write, so two looks in a row must find the same state, unless the files change without
-    /// end.
+    /// Returns true once after each change. After a change, two looks in a row must find the same
+    /// state, because a write may take some time. If the files change without end, also returns
+    /// true.
     fn has_changed(&mut self) -> bool {
         let now = self.look();
         if now == self.stamps {
@@ -84,8 +84,8 @@ impl Watched {
         true
     }
 
-    /// Returns true if the configuration is read now. `is_same` is true if two looks in a row have
-    /// found the same state.
+    /// Returns true if the configuration should be read now. `is_same` is true if two looks in a
+    /// row have found the same state.
     fn is_settled(&mut self, is_same: bool) -> bool {
         self.restless += 1;
         let is_settled = is_same || self.restless >= RESTLESS;
@@ -129,8 +129,8 @@ impl Watched {
     }
 }
 
-/// Returns the state of a file. Returns `None` if this process may not look at the file, or if the
-/// file is a pipe or a device: to read it, a reload could wait without end.
+/// Returns the state of a file. Returns `None` if this process may not look at the file. Also for a
+/// pipe or a device, because a reload could wait without end for its contents.
 fn stamp(path: &Path) -> Option<Option<Stamp>> {
     match metadata(path) {
         Ok(found) if found.is_file() || found.is_dir() => {

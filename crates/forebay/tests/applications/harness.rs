@@ -223,7 +223,6 @@ pub fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {output:?}");
 }
 
-/// Returns the path as text.
 pub fn text(path: &Path) -> &str {
     path.to_str().expect("temporary folders have plain names")
 }

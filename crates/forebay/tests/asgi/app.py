@@ -100,7 +100,7 @@ async def do_large(scope, receive, send):
 
 
 async def do_much(scope, receive, send):
-    """Much more than all buffers hold, for a client that does not read."""
+    """Sends much more than all buffers hold, for a client that does not read."""
     global much
     much = 0
     await send({'type': 'http.response.start', 'status': 200, 'headers': PLAIN})
@@ -181,7 +181,7 @@ arrived = []
 
 
 async def do_meet(scope, receive, send):
-    """Answers when as many requests are here as the query says."""
+    """Answers when as many requests have arrived as the query says."""
     arrived.append(scope['query_string'])
     while len(arrived) < int(scope['query_string'].split(b'-')[0]):
         await asyncio.sleep(0.005)
@@ -192,7 +192,7 @@ waiting = {}
 
 
 async def do_wait(scope, receive, send):
-    """Waits for its client to go."""
+    """Waits until its client disconnects."""
     name = scope['query_string'].decode()
     waiting[name] = 'waits'
     with open('waits-' + name, 'w') as file:
@@ -208,7 +208,7 @@ async def do_waiting(scope, receive, send):
 
 
 async def do_many(scope, receive, send):
-    """Sends many small pieces, and says whether another task ran meanwhile."""
+    """Sends many small pieces, and says if another task ran meanwhile."""
     ran = asyncio.Event()
 
     async def other():
@@ -223,7 +223,7 @@ async def do_many(scope, receive, send):
 
 
 async def do_endless(scope, receive, send):
-    """Streams without an end, and without a look at its client."""
+    """Streams without end, and does not check if the client is connected."""
     name = scope['query_string'].decode()
     waiting[name] = 'streams'
     try:
@@ -254,7 +254,7 @@ async def do_use(scope, receive, send):
 
 
 async def do_background(scope, receive, send):
-    """Goes on after its reply, as background tasks do."""
+    """Continues after its reply, as background tasks do."""
     await reply(send, 'answered')
     await asyncio.sleep(0.05)
     waiting['background'] = 'done'
@@ -349,4 +349,4 @@ def factory():
 
 
 async def old(scope):
-    """As in ASGI 2."""
+    """An application as in ASGI 2."""

@@ -37,7 +37,7 @@ class Echo(socketserver.StreamRequestHandler):
         else:
             head = struct.pack("!BBQ", first, 127, length)
         self.wfile.write(head + payload)
-        # A close is answered by one.
+        # Answers a close frame with a close frame.
         return first & 15 != 8
 
 

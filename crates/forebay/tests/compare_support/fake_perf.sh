@@ -1,8 +1,8 @@
 #!/bin/sh
-# A stand-in for perf, in place of which PATH has it. It prints the text in the file `samples` beside its
-# folder. FAKE_PERF: refused (as the kernel does), dies (after its first samples), full (of what it may
-# write, which ends it), mute (it has no samples), garbage (it fails to read them), endless (it reads for ever).
-# Each call leaves a line with its arguments in `perf-calls`.
+# A substitute for perf, first in PATH. Prints the file `samples` next to its folder. FAKE_PERF selects
+# a fault: refused (by the kernel), dies (writing fails in the middle), full (ends in the middle, without
+# an error), mute (no samples), garbage (unreadable data), endless (never ends).
+# Each call adds a line with its arguments to `perf-calls`.
 here=${0%/bin/perf}
 echo "$*" >>"$here/perf-calls"
 case $1 in

@@ -1,9 +1,8 @@
 #!/usr/bin/python3
 # A server that forks a child for each request, for the tests of `forebay compare`.
 #   forking.py PORT FOLDER MS
-# The child takes MS milliseconds of CPU time, answers and ends. When it was waited for, a line goes to
-# FOLDER/accounts: the CPU time in microseconds that this process has taken so far, and that of the child,
-# as the kernel has it (wait4).
+# The child takes MS milliseconds of CPU time, answers and ends. Then the server appends a line to
+# FOLDER/accounts: its own CPU time so far, and that of the child, in microseconds (wait4).
 import os
 import resource
 import socket

@@ -100,7 +100,6 @@ impl Experiment {
         bin
     }
 
-    /// A `PATH` without perf.
     pub fn path_without_perf(&self) -> String {
         let bin = self.folder.path().join("bin");
         fs::create_dir(&bin).unwrap();

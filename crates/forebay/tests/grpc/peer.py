@@ -1,5 +1,5 @@
-"""A gRPC server, or a client that tries each kind of call, by TLS where it is given whom to trust:
-peer.py serve PORT PIDFILE, peer.py call PORT [CA]. Its messages are bytes; peer.proto has those that are typed."""
+"""A gRPC server, or a client that tries each kind of call, over TLS if CA is given:
+peer.py serve PORT PIDFILE, peer.py call PORT [CA]. Its messages are bytes; peer.proto has the typed ones."""
 import os
 import sys
 import threading
@@ -78,7 +78,7 @@ def call(port, ca=None):
     assert numbers == [b"%d" % number for number in range(1000)], len(numbers)
     total = channel.stream_unary("/test.Peer/Add")((b"%d" % n for n in range(1000)), timeout=30)
     assert total == b"499500", total
-    # Each message is sent when the answer to the one before has come.
+    # Sends each message after the answer to the previous one.
     answered = threading.Semaphore(1)
 
     def messages():

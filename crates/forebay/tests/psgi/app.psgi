@@ -2,7 +2,7 @@
 use strict;
 use warnings;
 
-# A body that is not a handle, and says when it was closed.
+# A body that is not a handle, and logs when it is closed.
 package Lines {
     sub new { my ($class, @lines) = @_; return bless [@lines], $class }
     sub getline { my ($self) = @_; return shift @$self }
@@ -14,7 +14,7 @@ my $loaded = 0;
 $loaded++;
 my $calls = 0;
 
-# Waits until somebody opens the named pipe for writing and closes it.
+# Waits until the test opens the named pipe for writing and closes it.
 sub wait_for { my ($name) = @_; open my $pipe, '<', "$ENV{WHERE}/$name" or die "$name: $!"; <$pipe> }
 
 sub file { my ($name) = @_; open my $handle, '<', "$ENV{WHERE}/$name" or die "$name: $!"; return $handle }
@@ -81,7 +81,7 @@ my %answers = (
         return sub {
             my ($head, $line) = ("HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\n", '');
             $head .= "X-Pid: $$\r\nConnection: upgrade\r\n\r\n";
-            # Byte by byte, each of which may arrive alone.
+            # Sends the head byte by byte, and each byte may arrive alone.
             for my $byte ($env->{QUERY_STRING} eq 'bytes' ? split //, $head : $head) {
                 syswrite $io, $byte;
                 select undef, undef, undef, 0.002 if length $byte == 1;
@@ -121,7 +121,7 @@ my %answers = (
     '/nothing' => sub { undef },
     '/silent' => sub { sub { } },
     '/twice' => sub { sub { $_[0]->([200, [@text], ['once']]); $_[0]->([200, [@text], ['twice']]) } },
-    # The child goes on in the host as if it were the worker.
+    # The child continues in the host as if it were the worker.
     '/fork' => sub { my $child = fork; waitpid $child, 0 if $child; [200, [@text], [$child ? 'parent' : 'child']] },
     '/fork-big' => sub { my $child = fork; waitpid $child, 0 if $child; [200, [@text], [($child ? 'p' : 'c') x 100_000]] },
     '/fork-stream' => sub {

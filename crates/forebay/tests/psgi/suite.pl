@@ -1,5 +1,5 @@
-# Asks what Plack::Test::Suite asks a server on the port given, where an application answers that
-# suite.psgi makes.
+# Runs the requests of Plack::Test::Suite against a server on the given port, which runs
+# suite.psgi.
 use strict;
 use warnings;
 use Plack::LWPish;

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Prints what a new process has fresh, and then changes all of it."""
+"""Prints state that is fresh in a new process, and then changes all of it."""
 import asyncio
 import builtins
 import decimal

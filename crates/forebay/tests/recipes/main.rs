@@ -1,5 +1,5 @@
-//! The recipes of the manual (`examples/recipes`), all in one Forebay: real requests, beside nginx with the
-//! configuration that each recipe replaces, and beside the translation of that configuration by `forebay import`.
+//! Sends real requests to the recipes of the manual (`examples/recipes`), all in one Forebay. Compares with the
+//! configuration of nginx that each recipe replaces, and with its translation by `forebay import`.
 
 mod cases;
 mod compare;

@@ -94,7 +94,7 @@ fn bind() -> (Socket, u16) {
 fn accept_all(shared: &Arc<Shared>) {
     while !shared.is_ended.load(Ordering::SeqCst) {
         let Ok((client, _)) = shared.listener.accept() else {
-            // Closed until it is opened again.
+            // The gate is closed until it is opened again.
             thread::sleep(Duration::from_millis(1));
             continue;
         };

@@ -15,7 +15,7 @@ pub const PHP: &str = "<?php\nheader('Content-Type: text/plain');\n\
       if ($i == 1500) { flush(); usleep(1000); }\n\
       echo $_GET['id'], ';';\n}\n";
 
-/// The same in Perl, for CGI, fcgiwrap and persistent workers.
+/// The same script in Perl, for CGI, fcgiwrap and persistent workers.
 pub const PERL: &str = "#!/usr/bin/perl\nmy ($id) = $ENV{QUERY_STRING} =~ /id=(\\w+)/;\n\
     $| = 1;\nprint \"Content-Type: text/plain\\n\\n\", \"$id;\" x 1500;\n\
     select undef, undef, undef, 0.001;\nprint \"$id;\" x 1500;\n";
@@ -23,7 +23,7 @@ pub const PERL: &str = "#!/usr/bin/perl\nmy ($id) = $ENV{QUERY_STRING} =~ /id=(\
 /// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// Its own complete reply.
+    /// The client's own complete reply.
     Whole,
     /// An error page with this status.
     Error(u16),

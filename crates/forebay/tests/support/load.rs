@@ -35,7 +35,7 @@ pub fn load(
         counts
     };
     thread::scope(|scope| {
-        // Also if `during` panics.
+        // Stops the clients also if `during` panics.
         let stopping = Stop(&stop);
         let clients: Vec<_> = (0..clients).map(|_| scope.spawn(ask_on)).collect();
         during(&replies);

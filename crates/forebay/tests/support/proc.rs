@@ -100,7 +100,7 @@ pub fn signal(pid: u32, signal: Signal) {
     let _has_ended = kill_process(raw(pid), signal);
 }
 
-/// Prevents a process from opening descriptors. Its open ones stay.
+/// Prevents a process from opening descriptors. Its open descriptors stay.
 pub fn starve(pid: u32) {
     limit_descriptors(pid, 0);
 }

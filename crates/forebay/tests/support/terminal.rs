@@ -108,7 +108,7 @@ impl Terminal {
         self.parser.screen_mut().set_size(not_zero(height), not_zero(width));
     }
 
-    /// Reads until the screen is as wanted; its text then.
+    /// Reads until `is_wanted` returns true. Returns the text of the screen.
     pub fn wait_for(&mut self, is_wanted: impl Fn(&vt100::Screen) -> bool) -> String {
         let end = Instant::now() + LIMIT;
         while !is_wanted(self.parser.screen()) {
@@ -145,12 +145,12 @@ impl Terminal {
         self.parser.screen().contents()
     }
 
-    /// All bytes that programs wrote.
+    /// Returns all bytes that programs wrote.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// True if the terminal shows what is typed.
+    /// Returns true if the terminal shows typed characters.
     pub fn echoes(&self) -> bool {
         tcgetattr(self.theirs.as_fd()).unwrap().local_modes.contains(LocalModes::ECHO)
     }
@@ -172,7 +172,7 @@ impl Terminal {
         self.cells().any(|(_, _, cell)| cell.fgcolor() != default || cell.bgcolor() != default)
     }
 
-    /// The screen as an SVG picture.
+    /// Returns the screen as an SVG picture.
     pub fn svg(&self) -> String {
         const CELL: (f64, f64) = (8.4, 17.0);
         let (height, width) = self.size();

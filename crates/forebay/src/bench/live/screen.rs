@@ -54,7 +54,8 @@ impl Screen {
     /// Takes the screen of a terminal.
     pub fn enter(output: impl AsFd) -> io::Result<Self> {
         static HOOK: Once = Once::new();
-        // The message of a panic would vanish with the alternate screen.
+        // Restore the terminal first, because a panic's message would vanish with the alternate
+        // screen.
         HOOK.call_once(|| {
             let report = panic::take_hook();
             panic::set_hook(Box::new(move |info| {
@@ -66,7 +67,7 @@ impl Screen {
         let area = area_of(&output);
         let modes = tcgetattr(&output)?;
         let mut quiet = modes.clone();
-        // Typed characters would appear in the view. Signals such as Ctrl-C remain.
+        // Do not show typed characters in the view. Signals such as Ctrl-C remain.
         quiet.local_modes.remove(LocalModes::ECHO);
         let taken = (output.try_clone()?, modes);
         *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(taken);
@@ -85,7 +86,7 @@ impl Screen {
         }
         let area = area_of(&self.output);
         if area != self.area {
-            // `Terminal::resize` would ask the terminal for the place of the cursor.
+            // Do not call `Terminal::resize`: it asks the terminal for the cursor's position.
             self.area = area;
             self.frames = frames(&self.output, area)?;
             self.output.write_all(ERASE)?;

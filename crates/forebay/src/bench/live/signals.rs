@@ -1,4 +1,4 @@
-//! Signals that a live view heeds: those that end the run, and those that stop the program.
+//! Signals that a live view handles: those that end the run, and those that stop the program.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -11,8 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::low_level::{emulate_default_handler, pipe};
 use signal_hook::{SigId, flag, low_level::unregister};
 
-/// Signals that end the run. `Interrupt` carries this out. The view only has to restore the
-/// terminal.
+/// Signals that end the run. `Interrupt` ends it, and the view only restores the terminal.
 const ENDS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// Signals whose default action follows after the terminal is restored: Ctrl-Z and Ctrl-\.
@@ -51,8 +50,9 @@ pub fn watch() -> io::Result<(Notices, Waker)> {
     let flags: Vec<_> = ended.chain(STOPS.into_iter().zip(&notices.stopped)).collect();
     let mut registered = Vec::new();
     for (signal, is_set) in flags {
-        // The flag is set before the pipe wakes the thread. A signal that was ignored at the start
-        // of the program does not end the run, but it ends the view.
+        // Register flags before the pipe, so that a flag is set when the pipe wakes the thread. A
+        // signal that was ignored at the start of the program does not end the run, but it ends the
+        // view.
         registered.push(flag::register(signal, is_set.clone())?);
     }
     for signal in ENDS.into_iter().chain(STOPS).chain([SIGWINCH]) {

@@ -98,7 +98,7 @@ impl View {
     }
 
     fn add_second(&mut self, index: usize, second: Second) {
-        // A thread that was paused may be late by more than the window.
+        // Ignore seconds older than the window, which a paused thread may post late.
         let Some(mut place) = index.checked_sub(self.base) else { return };
         if place >= WINDOW {
             let surplus = place + 1 - WINDOW;
@@ -123,7 +123,7 @@ impl View {
     }
 
     /// Returns the seconds that the charts show, with their indices. A second is shown if all
-    /// threads have posted it.
+    /// threads have posted it, or if two later ones exist.
     pub fn points(&self) -> impl DoubleEndedIterator<Item = (usize, &Point)> {
         let threads = self.threads.len();
         // A thread that has ended posts nothing more.

@@ -17,13 +17,13 @@ const COLOURS: [Color; 3] = [Color::Green, Color::Yellow, Color::Magenta];
 /// Maximum number of rows of the distribution.
 const MOST_ROWS: usize = 12;
 
-/// Columns of a row of the distribution beside its bar.
+/// Columns that a row of the distribution needs besides its bar.
 const BESIDE_BAR: u16 = 32;
 
 /// Fewest latencies above a percentile that is shown.
 const SAMPLES_BEYOND: u64 = 10;
 
-/// Draws the view. Without colours, if the environment has NO_COLOR (no-color.org).
+/// Draws the view, without colours if the environment has NO_COLOR (no-color.org).
 pub fn draw(frame: &mut Frame<'_>, view: &View) {
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let ink = Ink { is_plain };

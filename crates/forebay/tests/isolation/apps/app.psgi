@@ -5,7 +5,7 @@ my $plain = ['Content-Type', 'text/plain'];
 
 %attacks = (
     victim => sub { [200, $plain, ["victim <$_[0]{QUERY_STRING}>\n"]] },
-    # The writer of an earlier request is written to in later ones.
+    # Writes to the writer of an earlier request.
     kept_writer => sub {
         my $nonce = $_[0]{QUERY_STRING};
         sub {
@@ -16,7 +16,7 @@ my $plain = ['Content-Type', 'text/plain'];
             $writer->close if $nonce % 2;
         };
     },
-    # A child writes to what it has of the client.
+    # A child writes to its descriptor of the client.
     child => sub {
         my $nonce = $_[0]{QUERY_STRING};
         unless (fork) {
@@ -26,7 +26,7 @@ my $plain = ['Content-Type', 'text/plain'];
         }
         [200, $plain, ["begun <$nonce>\n"]];
     },
-    # A child goes on with the reply of its own.
+    # A child continues the reply as if it were the worker.
     child_replies => sub {
         my $nonce = $_[0]{QUERY_STRING};
         my $child = fork;

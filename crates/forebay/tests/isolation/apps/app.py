@@ -14,7 +14,7 @@ def victim(nonce, start_response):
 
 
 def kept_write(nonce, start_response):
-    """Writes with what an earlier request was given."""
+    """Writes with the `write` of an earlier request."""
     for write in kept:
         try:
             write(b'kept <%s>\n' % nonce)
@@ -26,7 +26,7 @@ def kept_write(nonce, start_response):
 
 
 def kept_iterator(nonce, start_response):
-    """An iterator that goes on in a later request."""
+    """Continues the iterator of an earlier request."""
     def pieces():
         yield b'begun <%s>\n' % nonce
         yield b'more <%s>\n' % nonce
@@ -58,7 +58,7 @@ def thread_with_much(nonce, start_response):
 
 
 def child(nonce, start_response):
-    """A child writes to whatever descriptor may be the client's."""
+    """A child writes to all descriptors that may be the client's."""
     start_response('200 OK', PLAIN)
     if os.fork() == 0:
         time.sleep(0.02)
@@ -73,7 +73,7 @@ def child(nonce, start_response):
 
 
 def child_replies(nonce, start_response):
-    """A child goes on with the reply."""
+    """A child continues the reply as if it were the worker."""
     start_response('200 OK', PLAIN)
     if os.fork() == 0:
         time.sleep(0.02)

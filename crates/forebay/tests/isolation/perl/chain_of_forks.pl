@@ -1,5 +1,5 @@
 #!/usr/bin/perl
-# The process that has the client is another one every millisecond, so that a search may miss it.
+# Every millisecond, a new process takes over the client, so that a search may miss it.
 use POSIX ();
 use Time::HiRes qw(time sleep);
 $| = 1;

@@ -1,5 +1,5 @@
 #!/usr/bin/perl
-# Closes its standard descriptors, those of the system's, too.
+# Closes its standard handles, and the descriptors with POSIX::close.
 use POSIX ();
 $| = 1;
 print "Content-Type: text/plain\n\nbegun <$ENV{QUERY_STRING}>\n";

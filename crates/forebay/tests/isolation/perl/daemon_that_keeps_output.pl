@@ -1,5 +1,5 @@
 #!/usr/bin/perl
-# A daemon of its own session that has forgotten to close its output.
+# A daemon in its own session that has not closed its output.
 use POSIX ();
 $| = 1;
 print "Content-Type: text/plain\n\nbegun <$ENV{QUERY_STRING}>\n";

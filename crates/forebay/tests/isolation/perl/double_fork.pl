@@ -1,5 +1,5 @@
 #!/usr/bin/perl
-# The grandchild is nobody's child in a moment, and writes later.
+# The grandchild becomes an orphan, and writes later.
 use POSIX ();
 $| = 1;
 print "Content-Type: text/plain\n\nbegun <$ENV{QUERY_STRING}>\n";

@@ -1,3 +1,3 @@
 #!/usr/bin/perl
-# Another program takes the place of the process.
+# Another program replaces the script's process (exec).
 exec q{printf 'Content-Type: text/plain\n\nexecuted <%s>\n' "$QUERY_STRING"};

@@ -1,5 +1,5 @@
 #!/usr/bin/perl
-# A handle in an object of a module's.
+# A module keeps an object with a handle.
 use IO::Handle;
 use POSIX ();
 print "Content-Type: text/plain\n\nbegun <$ENV{QUERY_STRING}>\n";

@@ -1,5 +1,5 @@
 #!/usr/bin/perl
-# Has printed something when it is killed.
+# Prints something, and then kills itself.
 $| = 1;
 print "Content-Type: text/plain\n\nbegun <$ENV{QUERY_STRING}>\n";
 kill KILL => $$;

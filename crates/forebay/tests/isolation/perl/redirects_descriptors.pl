@@ -1,5 +1,5 @@
 #!/usr/bin/perl
-# Its output goes elsewhere from the middle on.
+# Redirects its output in the middle of the reply.
 use POSIX ();
 $| = 1;
 print "Content-Type: text/plain\n\nbegun <$ENV{QUERY_STRING}>\n";

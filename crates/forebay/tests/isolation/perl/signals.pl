@@ -1,5 +1,5 @@
 #!/usr/bin/perl
-# A child sends the worker a signal that a handler is left for.
+# Leaves a signal handler in the worker, and a child sends this signal.
 use POSIX ();
 $| = 1;
 print "Content-Type: text/plain\n\nbegun <$ENV{QUERY_STRING}>\n";

@@ -1,5 +1,5 @@
 #!/usr/bin/perl
-# Timers and handlers that nobody takes away.
+# Leaves timers and signal handlers in the worker.
 use Time::HiRes qw(setitimer ITIMER_REAL ITIMER_VIRTUAL ITIMER_PROF);
 $SIG{ALRM} = $SIG{VTALRM} = $SIG{PROF} = sub { print "rung <$ENV{QUERY_STRING}>\n" };
 print "Content-Type: text/plain\n\nbegun <$ENV{QUERY_STRING}>\n";

@@ -1,3 +1,3 @@
 #!/usr/bin/perl
-# Prints what it was asked for, and nothing else.
+# Prints its own number, and nothing else.
 print "Content-Type: text/plain\n\nvictim <$ENV{QUERY_STRING}>\n";

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# The process that has the client is another one every millisecond, so that a search may miss it.
+# Every millisecond, a new process takes over the client, so that a search may miss it.
 import os, time
 nonce = os.environ['QUERY_STRING']
 print('Content-Type: text/plain\n\nbegun <%s>' % nonce, flush=True)

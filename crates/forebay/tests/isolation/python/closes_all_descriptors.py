@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# Closes whatever is open, and opens something else at the same numbers, which a module keeps.
+# Closes all descriptors, and opens other files at the same numbers, which a module keeps.
 import os
 import keeper
 print('Content-Type: text/plain\n\nbegun <%s>' % os.environ['QUERY_STRING'], flush=True)

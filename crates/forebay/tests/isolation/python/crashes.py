@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# Has printed nothing when it is killed, but for what is in the buffer.
+# Kills itself while its output is still in the buffer.
 import os, signal
 print('Content-Type: text/plain\n\nbegun <%s>' % os.environ['QUERY_STRING'])
 os.kill(os.getpid(), signal.SIGSEGV)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# A daemon of its own session that has forgotten to close its output, with text in its buffer.
+# A daemon in its own session that has not closed its output, with text in its buffer.
 import os, sys, time
 nonce = os.environ['QUERY_STRING']
 print('Content-Type: text/plain\n\nbegun <%s>' % nonce, flush=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# The grandchild is nobody's child in a moment, and writes later.
+# The grandchild becomes an orphan, and writes later.
 import os, time
 nonce = os.environ['QUERY_STRING']
 print('Content-Type: text/plain\n\nbegun <%s>' % nonce, flush=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# Functions and destructors of the end print, too.
+# Exit functions and destructors print, too.
 import atexit, os
 nonce = os.environ['QUERY_STRING']
 class Last:

@@ -1,2 +1,2 @@
-# A module that outlives the scripts: what they put here stays in their worker.
+# A module that outlives the scripts. Its contents stay in the worker.
 kept = []

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# The script hides what it keeps from the collector.
+# The script hides its kept file from the collector.
 import gc, os
 import keeper
 print('Content-Type: text/plain\n\nbegun <%s>' % os.environ['QUERY_STRING'])

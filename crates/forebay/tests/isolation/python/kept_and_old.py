@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# What is kept has gone through collections before the script ends.
+# The kept file has survived a garbage collection before the script ends.
 import gc, os
 import keeper
 print('Content-Type: text/plain\n\nbegun <%s>' % os.environ['QUERY_STRING'])

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# Files over descriptor 1 itself, made anew in each request and kept.
+# Makes files over descriptor 1 itself in each request, and keeps them.
 import os, sys
 import keeper
 nonce = os.environ['QUERY_STRING']

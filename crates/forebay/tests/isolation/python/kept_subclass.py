@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# A class of the script's own, in a cycle, made over a buffer that was kept by an earlier request.
+# An object of the script's own class, in a cycle, uses a buffer that an earlier request kept.
 import io, os
 import keeper
 class Kept(io.TextIOWrapper):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# A thread that the module threading does not know of.
+# A thread that the module `threading` does not know.
 import _thread, os, time
 nonce = os.environ['QUERY_STRING']
 def late():

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# A handler of logging that writes to the client, one of which a logger outside of the tree keeps.
+# Log handlers that write to the client. A logger outside the tree of loggers keeps one of them.
 import logging, os, sys
 import keeper
 nonce = os.environ['QUERY_STRING']

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# Its output goes elsewhere from the middle on.
+# Redirects its output in the middle of the reply.
 import os
 print('Content-Type: text/plain\n\nbegun <%s>' % os.environ['QUERY_STRING'], flush=True)
 os.dup2(os.open('/dev/null', os.O_WRONLY), 1)

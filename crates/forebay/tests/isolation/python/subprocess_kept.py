@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# The module keeps the process that still writes.
+# A module keeps a child process that still writes.
 import os, subprocess
 import keeper
 print('Content-Type: text/plain\n\nbegun <%s>' % os.environ['QUERY_STRING'], flush=True)

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-# A thread that begins when all others have been waited for.
+# Starts a thread after the interpreter has waited for all others.
 import atexit, _thread, os, time
 nonce = os.environ['QUERY_STRING']
-# Arguments, because the variables of the script end with it.
+# Uses only arguments, because the script's variables end with the script.
 def late(sleep, write, text):
     sleep(0.05)
     write(1, text)

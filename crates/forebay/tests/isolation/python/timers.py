@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# Timers that nobody takes away, with handlers for some.
+# Leaves timers in the worker, some with handlers.
 import os, signal
 nonce = os.environ['QUERY_STRING']
 print('Content-Type: text/plain\n\nbegun <%s>' % nonce, flush=True)

@@ -1,4 +1,4 @@
 #!/usr/bin/python3
-# Prints what it was asked for, and nothing else.
+# Prints its own number, and nothing else.
 import os
 print('Content-Type: text/plain\n\nvictim <%s>' % os.environ['QUERY_STRING'])
