@@ -307,7 +307,7 @@ async fn refusal(order: &mut Order) -> String {
     "the authority rejected the order".to_owned()
 }
 
-/// Formats an error with its causes.
+/// Formats an error with its causes. Leaves out a cause whose text the error already contains.
 fn whole(error: &Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);

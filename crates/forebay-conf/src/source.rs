@@ -105,7 +105,8 @@ impl Sources {
         }
     }
 
-    /// Returns the number of the line in its text that contains a position, from 1.
+    /// Returns the number of the line that contains a position. Counts from 1, within the text of
+    /// its file.
     pub fn line(&self, position: usize) -> usize {
         let source = self.at(position);
         source.line_ends.partition_point(|&end| end < position - source.start) + 1

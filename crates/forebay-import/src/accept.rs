@@ -130,7 +130,8 @@ fn with_site(draft: &Draft, site: DraftSite) -> Draft {
     only
 }
 
-/// Removes the routes that Forebay refuses because no request reaches them.
+/// Removes the routes that Forebay refuses, usually because no request reaches them. Keeps all
+/// routes of a site that has more than [`MOST_TRIED`].
 fn unreached(draft: &Draft, site: &mut DraftSite, keys: &Keys) {
     let whole = DraftSite { comments: Vec::new(), ..site.clone() };
     if site.routes.len() > MOST_TRIED || problem(&with_site(draft, whole), keys).is_none() {

@@ -467,6 +467,7 @@ impl Reply {
     }
 
     /// Returns the redirect to an error page, if there is one for the status of the origin's reply.
+    /// A gRPC client never gets an error page.
     fn page_instead(&self) -> Option<InternalRedirect> {
         let status = self.status;
         self.pages.as_ref()?.of(status).filter(|_| !self.to_grpc)?;

@@ -45,7 +45,7 @@ pub enum StartError {
     Log(io::Error),
     /// Root's privileges cannot be given up.
     Privileges(PrivilegeError),
-    /// The system refused a thread or an event loop.
+    /// The system refused a thread, an event loop, a copy of a socket, or a signal handler.
     System(io::Error),
     /// The running server does not hand over to this process.
     Takeover(TakeoverError),

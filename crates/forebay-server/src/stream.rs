@@ -247,7 +247,8 @@ impl Stream {
         }
     }
 
-    /// Begins the head of a reply in `out`. An empty `reason` selects the standard phrase.
+    /// Begins the head of a reply in `out`. An empty `reason` selects the standard phrase. Writes
+    /// nothing over HTTP/2 and HTTP/3, which have no status line.
     pub fn begin_head(&self, out: &mut Vec<u8>, status: u16, reason: &[u8]) {
         match self {
             Self::Http1(_) | Self::Ajp(_) => http1::begin_head(out, status, reason),

@@ -105,7 +105,7 @@ impl ScriptReply {
         }
     }
 
-    /// Returns true if the whole body of the script's `Content-Length` has arrived.
+    /// Returns true if as many bytes of the body have arrived as the script's `Content-Length` says.
     pub fn is_complete(&self) -> bool {
         let body = self.len.saturating_sub(self.head.len as u64);
         self.has_head() && self.head.content_length.is_some_and(|length| body >= length)

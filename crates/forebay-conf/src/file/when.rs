@@ -56,7 +56,8 @@ pub enum Scheme {
 pub enum Values {
     /// `true` if a value must exist, `false` if it must not exist.
     Any(bool),
-    /// The value must be this text, or one of a list of texts.
+    /// The value must be this text, or one of a list of texts. A text that begins with `~` is a
+    /// regular expression.
     OneOf(OneOrMany<String>),
 }
 

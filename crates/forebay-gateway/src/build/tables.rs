@@ -322,8 +322,8 @@ impl Origins {
     }
 
     /// Returns `origin`. If the route has `cache`, wraps `origin` in one that stores replies. If
-    /// only other routes of the site have `cache`, wraps `origin` in one that removes outdated
-    /// replies.
+    /// only other routes of the site have `cache`, and this route reaches an application, wraps
+    /// `origin` in one that removes outdated replies.
     fn cached(
         &self,
         (site, route): (&forebay_conf::Site, &forebay_conf::Route),

@@ -75,8 +75,9 @@ pub fn all(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Searches the directory of the files route `at` for a script that a later route would run.
-/// Returns the path of the script, and the line of the later route, which must not run it.
+/// Searches the directory of the files route `at` for a script that a later route would run if the
+/// `files` route did not forbid it. Returns the file name of the script, and the line of the later
+/// route.
 fn kept_script(
     site: &Site,
     at: usize,

@@ -32,7 +32,7 @@ impl<'a> Scope<'a> {
         self.levels.last().copied().unwrap_or_default()
     }
 
-    /// Returns a directive of the innermost block.
+    /// Returns the first directive of this name in the innermost block.
     pub fn of_own(&self, name: &str) -> Option<&'a Directive> {
         self.own().iter().find(|directive| directive.name == name)
     }

@@ -130,7 +130,7 @@ impl DemandCertificates {
         Some(certified)
     }
 
-    /// Waits until the certificate of a name exists.
+    /// Waits until the certificate of a name exists, or cannot come in time.
     async fn wait_for(&self, name: &str) -> Awaited {
         let mut changed = {
             let mut state = self.state();
@@ -301,8 +301,8 @@ impl SiteDemand {
         Arc::ptr_eq(&self.certificates, &other.certificates) && self.names == other.names
     }
 
-    /// Returns the server name in lower case, if the site may have a certificate for it. The first
-    /// site of a listener also gets the handshakes that no site fits.
+    /// Returns the server name in lower case, if the site may have a certificate for it. Tests the
+    /// name again, because the first site of a listener also gets handshakes for unknown names.
     fn name(&self, server_name: Option<&str>) -> Option<String> {
         let name = server_name?.to_ascii_lowercase();
         let is_own = self.names.is_empty() || self.names.iter().any(|own| own.matches(&name));

@@ -32,7 +32,8 @@ const HELLO: usize = 2048;
 const DECODE_ERROR: &[u8] = &[0x15, 3, 3, 0, 2, 2, 50];
 const UNRECOGNIZED_NAME: &[u8] = &[0x15, 3, 3, 0, 2, 2, 112];
 
-/// Passes the bytes of a connection to a backend until both sides have ended. `prefix` contains
+/// Passes the bytes of a connection to a backend until both sides have ended, or a time limit or
+/// the server's end closes both. `prefix` contains
 /// bytes that were already read.
 pub async fn serve_connection(
     context: &FrontContext,

@@ -114,7 +114,8 @@ impl Spill {
         let name = EntryName { key: super::key_hash(key), variant: stored.variant.hash() };
         shared.lock().index.release(self.reserved - size);
         self.is_published = true;
-        // The body was checked while it arrived.
+        // The checksum was computed from the bytes that were written, so the next read need not
+        // check it.
         let facts = EntryFacts { url: url_hash(&stored.url), verified: 1, ..EntryFacts::default() };
         let facts = EntryFacts { blocks: size, ..facts };
         shared.publish(directory, (self.job, name), facts, &self.temporary);
