@@ -116,8 +116,8 @@ fn add_notes(
         return Err(ProfileFailure::Other(why.to_owned()));
     }
     if ended_early {
-        let why = "what perf may write was full before the load was over: shares are right, times per \
-                   request are not known";
+        let why = "perf stopped before the load was over, because its output reached the size limit: shares are \
+                   right, times per request are not known";
         profile.notes.push(why.to_owned());
     }
     let is_kernel = |index| profile.stacks.name(index).ends_with(KERNEL);
@@ -142,8 +142,8 @@ fn note_unsampled(mut profile: Profile, counted: f64) -> Profile {
     let share = profile.stacks.samples() as f64 / expected;
     if expected > FEWEST_EXPECTED && share < LEAST_SHARE && profile.notes.is_empty() {
         profile.notes.push(format!(
-            "samples are of {:.0} % of the processor time that the server took: of each process the first {:.1} \
-             ms are not seen, which is all of those that live no longer",
+            "the samples cover {:.0} % of the processor time that the server took: perf does not see the first \
+             {:.1} ms of a process, so it misses processes that end earlier",
             share * 100.0,
             1e3 / f64::from(profile.frequency)
         ));

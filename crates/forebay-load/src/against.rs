@@ -60,7 +60,7 @@ pub fn differs(old: &Outcome, new: &Outcome) -> Option<String> {
         ("replay", replayed(old), replayed(new)),
     ];
     let (name, old, new) = pairs.into_iter().find(|(_, old, new)| old != new)?;
-    Some(format!("its load was another one ({name}: {old}, now {new})"))
+    Some(format!("its load was different ({name}: {old}, now {new})"))
 }
 
 fn wanted(outcome: &Outcome) -> String {
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(comparison.metrics[0].name, "p50");
         assert_eq!(comparison.decision(), RunDecision::Fine);
         let why = differs(&open(500), &run(20, 2000, 500)).unwrap();
-        assert_eq!(why, "its load was another one (rate: 2000 even, now none)");
+        assert_eq!(why, "its load was different (rate: 2000 even, now none)");
         assert_eq!(differs(&open(500), &open(700)), None);
     }
 

@@ -58,8 +58,8 @@ pub struct BenchArgs {
         required = true,
         value_name = "URL",
         help = "URLs to request: http://HOST[:PORT]/PATH or http+unix:///SOCKET:/PATH; with https instead of \
-                  http over TLS, with h2c over HTTP/2, with ws or wss as messages of a WebSocket \
-                  that each await a message (--body TEXT), with grpc or grpcs as calls of gRPC (path \
+                  http over TLS, with h2c over HTTP/2, with ws or wss as messages of a WebSocket, \
+                  each of which the server answers with one (--body TEXT), with grpc or grpcs as calls of gRPC (path \
                   /PACKAGE.SERVICE/METHOD), with tcp as fixed bytes (--body-file), with fcgi, scgi, uwsgi or ajp directly to an \
                   application. Several URLs of one server are requested in turns"
     )]

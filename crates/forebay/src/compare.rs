@@ -50,7 +50,7 @@ pub struct CompareArgs {
     /// Time of measurement per server and round, such as 5s; overrides the file
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     duration: Option<Duration>,
-    /// Run rounds until every interval ends at most this far above and below its middle, such as
+    /// Run rounds until the ends of every interval are at most this far from its middle, such as
     /// '+-3%'. At most --rounds rounds are run, 40 by default
     #[arg(long, value_name = "PERCENT", value_parser = number::percent, allow_hyphen_values = true)]
     until: Option<f64>,

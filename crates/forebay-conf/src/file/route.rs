@@ -207,7 +207,7 @@ pub struct Route {
     pub cors: Option<At<Table<Cors>>>,
     /// The largest request body, or "unlimited". Default: that of the site.
     pub max_body: Option<Size>,
-    /// Passes a request for a missing file or script on to the routes below this one, like nginx's
+    /// Passes a request for a missing file or script on to later routes, like nginx's
     /// try_files. For `files`, `cgi`, `fastcgi` without `mount`, and `app` of kind cgi-bin,
     /// perl-cgi, python-cgi or php. Default: false.
     pub fallback: Option<At<bool>>,
@@ -555,7 +555,7 @@ pub struct Redirect {
     /// in `?`.
     pub to: Option<At<String>>,
     /// A file with many redirects, instead of `to`. Each line has an old path, a new path or URL,
-    /// and optionally a status. Requests for other paths go on to the routes below.
+    /// and optionally a status. Requests for other paths go on to later routes.
     pub file: Option<At<String>>,
     /// The status code: 301, 302, 303, 307 or 308. Default: 302; with `file` it is 301.
     pub status: Option<At<u16>>,

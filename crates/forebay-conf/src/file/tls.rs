@@ -163,9 +163,9 @@ pub enum AcmeChallenge {
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientAuth {
-    /// The client is refused.
+    /// A client without a certificate is refused.
     Require,
-    /// The client is served.
+    /// A client without a certificate is served.
     Request,
 }
 

@@ -59,8 +59,8 @@ impl JsonSchema for ValueMap {
         json_schema!({
             "description": "A table of values, for the placeholder {map.NAME}. Each other key is a \
                             pattern: a text, a text with one `*`, or a regular expression after `~` \
-                            (with `~*` without case). A text precedes patterns with `*`, of which the \
-                            longest counts, and they precede expressions, of which the first counts.",
+                            (with `~*` without case). If several patterns match, a text has precedence, \
+                            then the longest pattern with `*`, then the first regular expression.",
             "type": "object",
             "required": ["from"],
             "properties": {

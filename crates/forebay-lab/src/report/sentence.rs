@@ -115,7 +115,7 @@ fn rate(experiment: &Experiment, row: &Row, ratio: &Ratio, has_found: bool) -> S
             format!("no difference from {baseline} above 2 % in the rate was shown ({interval})")
         }
         Verdict::Same if is_wide => format!(
-            "cannot be told from {baseline} by its rate, for its rounds differ too much ({interval}); {}",
+            "its rate cannot be ranked against {baseline}, because its rounds differ too much ({interval}); {}",
             advice(experiment, ratio).unwrap_or_else(|| "use a quieter machine".to_owned())
         ),
         Verdict::Same => {
