@@ -6,6 +6,7 @@ use std::fs::{self, Metadata};
 use std::hash::{Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// Maximum number of files and directories that a check reads.
 const MOST: usize = 20_000;
@@ -20,19 +21,51 @@ pub(crate) struct Changes {
     known: u64,
     /// Hash at the last check, whether or not the check reported a change.
     last: u64,
+    /// File that was written last, at the last check.
+    newest: Option<PathBuf>,
+}
+
+/// State of files at one time.
+struct Scan {
+    /// Hash of names, sizes, modification times and inode numbers.
+    hasher: DefaultHasher,
+    /// Number of files and directories that may still be read.
+    left: usize,
+    newest: Option<(SystemTime, PathBuf)>,
 }
 
 impl Changes {
     /// Records the present state of these paths. Later checks compare with this state.
     pub(crate) fn of(paths: &[PathBuf]) -> Changes {
-        let state = state(paths);
-        Changes { paths: paths.to_vec(), known: state, last: state }
+        let mut changes = Changes { paths: paths.to_vec(), known: 0, last: 0, newest: None };
+        changes.known = changes.scan();
+        changes.last = changes.known;
+        changes
     }
 
     /// Returns true if the files have changed since the last call.
     pub(crate) fn look_once(&mut self) -> bool {
-        let state = state(&self.paths);
+        let state = self.scan();
         std::mem::replace(&mut self.known, state) != state
+    }
+
+    /// Returns a sentence for the log after a change. It names the file that was written last,
+    /// which is the changed one unless a file was removed.
+    pub(crate) fn in_words(&self) -> String {
+        match &self.newest {
+            Some(newest) => format!("files have changed, the last one is {}", newest.display()),
+            None => "files have changed".to_owned(),
+        }
+    }
+
+    /// Returns a hash of the present state.
+    fn scan(&mut self) -> u64 {
+        let mut scan = Scan { hasher: DefaultHasher::new(), left: MOST, newest: None };
+        for path in &self.paths {
+            scan.add(path, 0);
+        }
+        self.newest = scan.newest.map(|(_, path)| path);
+        scan.hasher.finish()
     }
 
     /// Returns true once for each change, when two consecutive checks have found the same state.
@@ -41,7 +74,7 @@ impl Changes {
         if self.paths.is_empty() {
             return false;
         }
-        let state = state(&self.paths);
+        let state = self.scan();
         let is_settled = state == self.last;
         self.last = state;
         let has_changed = is_settled && state != self.known;
@@ -52,34 +85,38 @@ impl Changes {
     }
 }
 
-/// Returns a hash of names, sizes, modification times and inode numbers.
-fn state(paths: &[PathBuf]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    let mut left = MOST;
-    for path in paths {
-        add(path, 0, &mut left, &mut hasher);
+impl Scan {
+    fn add(&mut self, path: &Path, depth: usize) {
+        if self.left == 0 || depth > DEEPEST {
+            return;
+        }
+        self.left -= 1;
+        path.hash(&mut self.hasher);
+        // Follow a symbolic link only at the top level, because links in directories may form a
+        // cycle.
+        let found = if depth == 0 { fs::metadata(path) } else { fs::symlink_metadata(path) };
+        let Ok(found) = found else { return };
+        if !found.is_dir() {
+            return self.add_file(path, &found);
+        }
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        let is_code = |entry: &fs::DirEntry| {
+            let name = entry.file_name();
+            !is_by_the_way(&name) && !is_data(&name, entry.file_type().is_ok_and(|t| t.is_dir()))
+        };
+        let mut names: Vec<PathBuf> = entries.filter(is_code).map(|entry| entry.path()).collect();
+        names.sort();
+        for name in names {
+            self.add(&name, depth + 1);
+        }
     }
-    hasher.finish()
-}
 
-fn add(path: &Path, depth: usize, left: &mut usize, hasher: &mut DefaultHasher) {
-    if *left == 0 || depth > DEEPEST {
-        return;
-    }
-    *left -= 1;
-    path.hash(hasher);
-    // Follow a symbolic link only at the top level, because links in directories may form a cycle.
-    let found = if depth == 0 { fs::metadata(path) } else { fs::symlink_metadata(path) };
-    let Ok(found) = found else { return };
-    if !found.is_dir() {
-        return add_file(&found, hasher);
-    }
-    let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    let mut names: Vec<PathBuf> =
-        entries.filter(|entry| !is_by_the_way(&entry.file_name())).map(|e| e.path()).collect();
-    names.sort();
-    for name in names {
-        add(&name, depth + 1, left, hasher);
+    fn add_file(&mut self, path: &Path, found: &Metadata) {
+        (found.mtime(), found.mtime_nsec(), found.size(), found.ino()).hash(&mut self.hasher);
+        let Ok(modified) = found.modified() else { return };
+        if self.newest.as_ref().is_none_or(|(newest, _)| modified > *newest) {
+            self.newest = Some((modified, path.to_owned()));
+        }
     }
 }
 
@@ -99,8 +136,27 @@ fn is_by_the_way(name: &OsStr) -> bool {
         || name.ends_with(b"___jb_old___")
 }
 
-fn add_file(found: &Metadata, hasher: &mut DefaultHasher) {
-    (found.mtime(), found.mtime_nsec(), found.size(), found.ino()).hash(hasher);
+/// Returns true if a directory entry has data that applications write while they run: logs,
+/// temporary files, process ids, sockets and databases. Otherwise, each request that writes would
+/// replace all processes.
+fn is_data(name: &OsStr, is_dir: bool) -> bool {
+    const DIRECTORIES: [&[u8]; 4] = [b"log", b"logs", b"tmp", b"node_modules"];
+    const ENDINGS: [&[u8]; 9] = [
+        b".log",
+        b".pid",
+        b".sock",
+        b".db",
+        b".sqlite",
+        b".sqlite3",
+        b"-journal",
+        b"-wal",
+        b"-shm",
+    ];
+    let name = name.as_encoded_bytes();
+    if is_dir {
+        return DIRECTORIES.contains(&name);
+    }
+    ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
 #[cfg(test)]
@@ -162,6 +218,25 @@ mod tests {
             write(name);
             assert!(changes.look_once(), "{name}");
         }
+    }
+
+    #[test]
+    fn data_that_an_application_writes_is_no_change() {
+        let dir = tempfile::tempdir().unwrap();
+        for inner in ["log", "tmp/cache", "app/log"] {
+            fs::create_dir_all(dir.path().join(inner)).unwrap();
+        }
+        let mut changes = Changes::of(&[dir.path().to_owned()]);
+        for name in
+            ["log/a.txt", "tmp/cache/b", "serve.log", "db.sqlite3", "db.sqlite3-wal", "x.pid"]
+        {
+            fs::write(dir.path().join(name), "x").unwrap();
+            assert!(!changes.look_once(), "{name}");
+        }
+        // A file with the name of such a directory is code.
+        fs::write(dir.path().join("app/tmp"), "").unwrap();
+        assert!(changes.look_once());
+        assert!(changes.in_words().ends_with("app/tmp"), "{}", changes.in_words());
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl<K: ProcessKind> Supervisor<K> {
                 self.look_at(id, now);
             }
             if self.changes.look() {
-                self.outdate("files have changed");
+                self.outdate(&self.changes.in_words());
             }
         }
         self.replace_outdated();
@@ -91,7 +91,7 @@ impl<K: ProcessKind> Supervisor<K> {
     /// Replaces all processes if files have changed. Called after a reload of the configuration.
     pub(super) fn look_after_reload(&mut self) {
         if self.closing.is_none() && self.at_reload.look_once() {
-            self.outdate("files have changed");
+            self.outdate(&self.at_reload.in_words());
         }
     }
 
