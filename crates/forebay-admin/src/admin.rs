@@ -338,7 +338,8 @@ impl Admin {
             || self.hosts.iter().any(|name| name == host)
     }
 
-    /// Returns the answer to a request about a change, an application, the cache or a fixed path.
+    /// Returns the answer to a request: about a change, an application or the cache, or for one of
+    /// the fixed paths.
     fn answer(&self, request: &mut AdminRequest, connection: &mut AdminConnection) -> AdminAnswer {
         if request.is_cross_site && !matches!(request.method, Method::Get | Method::Head) {
             return AdminAnswer::text(403, "a page of another site sends this request\n");

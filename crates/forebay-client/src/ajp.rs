@@ -112,7 +112,7 @@ impl<S: Sink> Session for AjpClient<S> {
     }
 
     /// Decodes packets until the bytes or the reply end. If the container asks for more of the
-    /// body, the output then contains it.
+    /// body, adds the next packet of the body to the output.
     fn input(&mut self, bytes: &[u8]) -> Result<Receipt, Malformed> {
         let mut at = 0;
         loop {

@@ -279,16 +279,17 @@ pub struct Limits {
     pub target: Option<Size>,
     /// The largest request body, or "unlimited". A site or route may set its own. Default: "16MiB".
     pub max_body: Option<Size>,
-    /// The lowest average rate of a request body, in bytes per second. A client may need
-    /// `body_idle` of [server.timeouts] more time than the body takes at this rate. 0: no limit.
-    /// Default: 0.
+    /// The lowest average rate of a request body, in bytes per second. Forebay waits for a body as
+    /// long as it takes at this rate, plus `body_idle` of [server.timeouts]. 0: no limit. Default:
+    /// 0.
     pub body_rate: Option<Size>,
     /// The largest number of open client connections. 0: as many as the limit on open files allows.
     /// Default: 0.
     pub connections: Option<At<usize>>,
     /// The largest number of open client connections from one address, or one IPv6 network (/64).
     /// Trusted proxies may have any number. 0: no limit. Default: an eighth of `connections`, but
-    /// at least 512 and at most 8192; loopback and private addresses then have no limit.
+    /// at least 512 and at most 8192. The default limit does not apply to loopback and private
+    /// addresses.
     pub connections_per_address: Option<At<usize>>,
     /// Accepts GET and HEAD requests with a body, such as those to Elasticsearch. With false they
     /// get 400. Default: false.
@@ -490,8 +491,8 @@ pub struct Site {
     /// Also replaces the error replies of applications and servers with `error_pages`. Default:
     /// false.
     pub intercept: Option<At<bool>>,
-    /// Closes the site: all requests get the page of this table with status 503. A route with
-    /// `maintenance = false` stays open. Default: the site is open.
+    /// Closes the site: all requests get the file `page` of this table, with status 503. A route
+    /// with `maintenance = false` stays open. Default: the site is open.
     pub maintenance: Option<At<BoolOr<Maintenance>>>,
     /// Redirects requests without TLS to the same URL with https://. Default: false.
     pub redirect_to_https: Option<At<bool>>,

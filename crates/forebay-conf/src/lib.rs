@@ -60,7 +60,8 @@ fn plan(mut sources: Sources) -> Result<Plan, ConfError> {
     let mut outside = Outside::default();
     let plan = whole::read(&sources, &mut outside)
         .and_then(|(file, filled)| resolve::resolve(&file, &sources, &filled));
-    // Messages must not show the values of `{env.NAME}` and `{file.PATH}`.
+    // Messages must not show the values of `{env.NAME}` and `{file.PATH}`, so hide these values
+    // before the first message is made.
     outside.hide_in(&mut sources);
     let mut plan = plan.map_err(|problems| ConfError::in_sources(&sources, problems))?;
     plan.file = SourceFile(Arc::new(sources));

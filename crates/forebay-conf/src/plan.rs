@@ -150,8 +150,8 @@ pub struct Server {
     /// The number of threads that serve requests, at least 1. `None`: one for each processor that
     /// Forebay may use.
     pub threads: Option<usize>,
-    /// Binds each thread to a processor, and a worker whose requests only compute to the processor
-    /// of the thread that uses it. Default true.
+    /// Binds each thread to a processor. A worker whose requests only compute then runs on the
+    /// processor of the thread that uses it. Default true.
     pub affinity: bool,
     /// The administrator's listener, [`Listen::Tcp`] or [`Listen::Unix`]. `None`: there is none.
     pub admin: Option<Listen>,

@@ -105,8 +105,7 @@ impl Sources {
         }
     }
 
-    /// Returns the number of the line that contains a position. Counts from 1, within the text of
-    /// its file.
+    /// Returns the number of the line at a position in its file, from 1.
     pub fn line(&self, position: usize) -> usize {
         let source = self.at(position);
         source.line_ends.partition_point(|&end| end < position - source.start) + 1

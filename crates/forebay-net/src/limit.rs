@@ -31,7 +31,7 @@ limits! {
     BodyRate "body_rate" "A request body arrived too slowly.",
     Connections "connections" "The limit was reached when a connection arrived.",
     ClosedForOthers "closed_for_others" "A connection without a request was closed at the limit to admit another; no key.",
-    ConnectionsPerAddress "connections_per_address" "A connection was closed at once, because its client address had too many.",
+    ConnectionsPerAddress "connections_per_address" "A connection was closed at once, because its client address had too many connections.",
     KeepaliveRequests "keepalive_requests" "A connection had carried its last request.",
     Head "head" "No request head arrived in time.",
     BodyIdle "body_idle" "A request body stopped arriving.",

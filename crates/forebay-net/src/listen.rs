@@ -450,8 +450,9 @@ impl Loads {
 
     /// Returns the number of connections on all threads.
     pub fn all_connections(&self) -> usize {
-        // Use `SeqCst`, because a new connection has incremented the number of waiting connections
-        // (`Pressure::wait`) before it reads these numbers.
+        // Use `SeqCst`, so that no wake is lost: a new connection first increments the number of
+        // waiting connections (`Pressure::wait`), and then reads these counts. `leave` first
+        // changes a count, and then reads the number of waiting connections.
         self.threads.iter().map(|load| load.connections.load(Ordering::SeqCst)).sum()
     }
 

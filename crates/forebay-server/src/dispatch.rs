@@ -211,8 +211,8 @@ fn client_left() -> Fault {
 }
 
 /// Returns the fault for a path that would select another route if `%2F` and backslashes counted as
-/// slashes, or if repeated slashes counted as one slash. A backend may read the path in this way, so a client could
-/// bypass the gate of a route.
+/// slashes, or if repeated slashes counted as one slash. A backend may read the path in this way,
+/// so a client could bypass the gate of a route.
 pub fn ambiguous_route() -> Fault {
     Fault::client(
         404,

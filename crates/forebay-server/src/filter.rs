@@ -2,7 +2,8 @@
 //! evaluated (`ssi`).
 //!
 //! A filter changes a body after the cache has recorded it, and before compression. The cache
-//! therefore stores the origin's own replies, without values of one visitor.
+//! therefore stores the origin's own replies, without the values that a filter inserts for one
+//! visitor.
 
 mod replace;
 

@@ -66,7 +66,7 @@ impl Head<'_> {
                 };
                 Ok((200, lines.filter(is_kept).flatten().copied().collect()))
             }
-            // Refuse this status, because to the client it would mean an open tunnel.
+            // Refuse this status, because the client would treat it as the start of its tunnel.
             200..=299 => Err(io::Error::other("no tunnel was made")),
             status => Ok((status, self.lines.into())),
         }

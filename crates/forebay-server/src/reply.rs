@@ -631,8 +631,8 @@ impl Reply {
         self.keep_alive = false;
     }
 
-    /// Returns true if the head in `out` is a 2xx that to the client would mean the start of a
-    /// tunnel.
+    /// Returns true if the head in `out` is a 2xx, and the client would treat this status as the
+    /// start of its tunnel.
     fn refuses_tunnel(&self) -> bool {
         matches!(self.head_status, 200..=299) && self.stream().asks_for_tunnel()
     }

@@ -438,8 +438,9 @@ fn chosen_port(wanted: &Listen, listens: &[Option<Listen>], addresses: &[Listen]
     found.and_then(|(_, address)| address.beside_for_http3()).unwrap_or_else(|| wanted.clone())
 }
 
-/// Waits for the second signal to stop on a separate thread, and ends the process [`ENDING`] later,
-/// even if other threads are blocked. Guardian processes then end the processes of applications.
+/// Starts a thread that waits for the second signal to stop. The thread ends the process [`ENDING`]
+/// later, even if other threads are blocked. Guardian processes then end the processes of
+/// applications.
 fn wait_for_second(mut signals: Signals, log: Reopener) -> oneshot::Receiver<()> {
     let (seen, second) = oneshot::channel();
     // If the thread cannot start, a second signal has no effect, and the grace period applies.

@@ -31,7 +31,7 @@ pub enum ScriptStep {
     Send(Vec<u8>),
     /// Sends these bytes one by one, each with a separate write.
     SendByteByByte(Vec<u8>),
-    /// Waits for this time, as tests of timeouts require.
+    /// Waits for this time, as tests of timeouts require. Other steps wait only for the other side.
     Pause(Duration),
     /// Notifies the test that the script has come to this step.
     Signal(Sender<()>),

@@ -53,7 +53,7 @@ pub fn rank_languages(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize>
             let is_start = range[..length].eq_ignore_ascii_case(&tag[..length]);
             let follows = |text: &[u8]| matches!(text.get(length), None | Some(b'-'));
             let is_like = is_start && follows(range) && follows(tag);
-            // The client's most specific element decides about a tag.
+            // If several elements of the client match a tag, the most specific element counts.
             let rank = match () {
                 () if range == b"*" => 0,
                 () if is_like && range.len() > tag.len() => 1,

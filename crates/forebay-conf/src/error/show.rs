@@ -132,8 +132,8 @@ impl SourceCode for Excerpt {
 /// The longest line that is shown in full, in bytes.
 const LONGEST_LINE: usize = 240;
 
-/// Shortens the span to its first line that is not blank, and to at most `LONGEST_LINE / 2` bytes.
-/// Miette then draws a caret instead of a frame around a whole table.
+/// Shortens the span to its first line that is not blank, and to at most `LONGEST_LINE / 2` bytes,
+/// at character boundaries. Miette then draws a caret instead of a frame around a whole table.
 pub(super) fn on_one_line(text: &str, span: &Range<usize>) -> Range<usize> {
     let mut start = floor(text, span.start);
     let end = floor(text, span.end.max(start));

@@ -22,7 +22,7 @@ pub struct App {
     pub kind: Option<At<Kind>>,
     /// The directory of the scripts (cgi-bin, perl-cgi, python-cgi), of the modules (wsgi, asgi) or
     /// of the ASP.NET application (mono). For other kinds, the working directory. Default: the
-    /// directory of the configuration file.
+    /// directory of the configuration file that contains this table.
     pub dir: Option<At<String>>,
     /// The way to run each script. perl-cgi: registry (default), registry-prefork, perlrun, fork or
     /// cgi. python-cgi: fresh (default) or fork.

@@ -68,7 +68,7 @@ pub struct Route {
     /// answers that run scripts, path info may follow: "/a.php/b".
     pub suffix: Option<At<OneOrMany<String>>>,
     /// Compares `suffix` without the case of ASCII letters: ".php" also matches "/x.PHP". If this
-    /// route runs scripts, `files` routes then do not send x.PHP, either. Default: false.
+    /// route runs scripts, no `files` route then sends the source of x.PHP. Default: false.
     pub suffix_ignore_case: Option<At<bool>>,
     /// A regular expression that the decoded path must match, in addition to `path` and `suffix`,
     /// such as `^/wiki/(?<title>.+)$`. A named group is a placeholder: `{title}`. With "~*" before
@@ -198,8 +198,8 @@ pub struct Route {
     /// Also replaces the error replies of the application or server with `error_pages`. Default:
     /// that of the site.
     pub intercept: Option<At<bool>>,
-    /// Closes the route: all requests get the page of this table with status 503. With false, the
-    /// route stays open while its site is closed. Default: that of the site.
+    /// Closes the route: all requests get the file `page` of this table, with status 503. With
+    /// false, the route stays open while its site is closed. Default: that of the site.
     pub maintenance: Option<At<BoolOr<Maintenance>>>,
     /// Lets web pages of other origins use the route (CORS): a table with `origins`. Forebay
     /// answers preflight requests before it checks access rules, and replaces the CORS headers of
@@ -449,14 +449,15 @@ pub struct Fastcgi {
     /// it. For php-fpm, use at most the number of its processes. Default: no limit.
     pub max_connections: Option<At<usize>>,
     /// Sends several requests at once over one connection: "on", "off", or "auto" (if the
-    /// application reports that it can do this). `max_connections` must allow a connection of its
-    /// own to each thread. Default: "off".
+    /// application reports that it can do this). Each thread gets an equal part of
+    /// `max_connections`, and needs at least one connection. Default: "off".
     pub multiplex: Option<Multiplex>,
     /// The largest number of requests at the same time on one connection, with `multiplex`. Further
     /// requests open another connection. Default: 64.
     pub max_streams: Option<At<usize>>,
     /// With `multiplex`, the memory for the part of one reply that a slow client has not read. When
-    /// this memory is full, Forebay aborts the reply. Default: "1M".
+    /// this memory is full, Forebay aborts the reply, because other requests use the connection,
+    /// too. Default: "1M".
     pub max_buffered: Option<Size>,
 }
 

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Listen {
     /// An address and port. If the user typed only a port, the address is `[::]`. That address also
-    /// accepts IPv4 clients. On a machine without IPv6, Forebay must listen on `0.0.0.0` instead.
-    /// Port 0 lets the kernel choose.
+    /// accepts IPv4 clients. On a machine without IPv6, the user must type `0.0.0.0` and the port
+    /// instead. Port 0 lets the kernel choose.
     Tcp(SocketAddr),
     /// The absolute path of a Unix socket.
     Unix(PathBuf),

@@ -134,7 +134,7 @@ fn request_name<T>(name: &String, at: &At<T>) -> Resolution<()> {
 }
 
 /// Returns true if the field is about the client or its connection, such as `X-Forwarded-For`. A
-/// client could forge such a field, so nothing is added to the client's own field.
+/// client could forge such a field, so a value must replace the client's field, not add to it.
 fn is_about_client(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.starts_with("x-forwarded-") || ["x-real-ip", "forwarded"].contains(&name.as_str())

@@ -52,6 +52,7 @@ fn cache_memory(typed: &Option<file::Size>) -> Resolution<Option<u64>> {
 
 /// Returns the place for stored replies on disk.
 fn cache_disk(context: &Context<'_>, typed: &file::Server) -> Resolution<Option<CacheDisk>> {
+    // So much space holds several replies of the largest usual size.
     const LEAST: u64 = 16 * 1024 * 1024;
     const DEFAULT: u64 = 1 << 30;
     match (&typed.cache_dir, &typed.cache_disk) {
@@ -155,8 +156,8 @@ fn admin_token(typed: &file::Server) -> Resolution<Option<String>> {
     Ok(Some(at.value.clone()))
 }
 
-/// Returns the name of a user or group. The name need not exist yet: Forebay looks it up when it
-/// uses it.
+/// Returns the name of a user or group. The name need not exist yet, because Forebay looks it up
+/// later.
 pub(super) fn name(typed: &Option<At<String>>) -> Resolution<Option<String>> {
     let Some(at) = typed else { return Ok(None) };
     let name = no_control(text(at)?, at)?;

@@ -130,7 +130,7 @@ impl DemandCertificates {
         Some(certified)
     }
 
-    /// Waits until the certificate of a name exists, or cannot come in time.
+    /// Waits until the certificate of a name exists, is refused, or does not come in time.
     async fn wait_for(&self, name: &str) -> Awaited {
         let mut changed = {
             let mut state = self.state();

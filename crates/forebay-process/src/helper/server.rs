@@ -69,8 +69,8 @@ struct HelperServer {
     /// Soft limit on open files that the helper had at its start. Programs get this limit.
     files: Option<u64>,
     null: OwnedFd,
-    /// Descriptors 3 and 4. During a start, the fourth descriptor and the environment of the
-    /// program replace them.
+    /// Descriptors 3 and 4, which are usually /dev/null. During a start, the program's fourth
+    /// descriptor and its environment replace them.
     fourth: OwnedFd,
     environment: OwnedFd,
 }

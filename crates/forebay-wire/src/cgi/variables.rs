@@ -63,7 +63,7 @@ pub struct Request<'a> {
     /// that forwards requests to Forebay. `AUTH_TYPE` is the authentication scheme that this server
     /// used for `user`.
     pub connection: &'a [(&'static str, String)],
-    /// Fields about the client and the requested address that a trusted proxy has set.
+    /// Fields about the client and the requested URL that a trusted proxy has set.
     pub claims: Claims,
     /// User that Forebay, or a web server that forwards requests to it, has authenticated. Empty if
     /// there is no such user.

@@ -4,7 +4,7 @@
 use super::chars::are_all;
 use super::{Field, KnownField, may_be_trailer};
 
-/// Fields about the client and the requested address that a trusted proxy has set.
+/// Fields about the client and the requested URL that a trusted proxy has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Claims {
     /// No trusted proxy has set such fields, so the client may have written all of them.
@@ -17,7 +17,7 @@ pub enum Claims {
 }
 
 impl Claims {
-    /// Returns true if `field` describes the client or the requested address, and the client may
+    /// Returns true if `field` describes the client or the requested URL, and the client may
     /// have forged the field.
     pub fn are_forged(self, field: &Field, bytes: &[u8]) -> bool {
         match field.known {
@@ -65,7 +65,7 @@ pub fn is_disguised(field: &Field, fields: &[Field], bytes: &[u8]) -> bool {
 const TRACE: [&[u8]; 2] = [b"traceparent", b"tracestate"];
 
 /// Returns true if a trailer of a request may be forwarded. [`may_be_trailer`] must be true. The
-/// field must not describe the client, the requested address or the trace. A disguised name counts
+/// field must not describe the client, the requested URL or the trace. A disguised name counts
 /// as the name that it imitates.
 pub fn may_be_request_trailer(name: &[u8]) -> bool {
     let meant = meant(name);
