@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Each workload runs about 1,000 times. `decode-head` first decodes three other heads, which fill
-//! the HPACK table.
+//! the HPACK table as on a connection of a client.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -322,9 +322,9 @@ pub struct Files {
     /// The media type of files whose type is unknown. With "", they have no Content-Type. Default:
     /// "application/octet-stream".
     pub default_type: Option<At<String>>,
-    /// Allows later routes to run the scripts in this directory. "below" allows all script routes
-    /// below this one. "refuse" allows none: scripts get 404. Default: only script routes that
-    /// would otherwise never run, because this route matches all their requests first.
+    /// Allows later routes to run the scripts in this directory. "below" allows all later script
+    /// routes. "refuse" allows none: scripts get 404. Default: only script routes that would
+    /// otherwise never run, because this route matches all their requests first.
     pub scripts: Option<ScriptsBelow>,
     /// The largest number of ranges in one request, at most 1000. A request for more ranges gets
     /// the whole file. 0: ranges are ignored. Default: 16.
