@@ -63,7 +63,7 @@ impl DnsRecords {
         };
         let failed = |why: String| format!("{program} {action} {name}: {why}");
         let mut command = Command::new(program);
-        // A value may begin with a hyphen. It is passed unchanged, as lego does.
+        // Pass the value unchanged, as lego does, even if the value begins with a hyphen.
         command.args(arguments).args([action, name, value]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child =

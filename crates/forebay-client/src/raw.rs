@@ -26,8 +26,8 @@ pub struct Raw<S> {
     end: ReplyEnd,
     /// Searches the pattern of `end`.
     finder: Finder<'static>,
-    /// Last bytes of the reply, because the pattern may begin in them. They are always fewer than
-    /// the bytes of the pattern.
+    /// Last bytes of the reply, because the pattern may begin in them. Always shorter than the
+    /// pattern.
     tail: Vec<u8>,
     received: u64,
     keepalive: bool,

@@ -133,8 +133,8 @@ pub(crate) struct Problem(Box<Details>);
 #[derive(Clone, Debug)]
 struct Details {
     message: String,
-    /// The byte range of the problem. It counts from the start of `source` if that is set, else
-    /// from the start of the first text of the configuration.
+    /// The byte range of the problem: in `source` if that is set, else in the texts of all
+    /// configuration files, one after the other.
     span: Range<usize>,
     /// The excerpt that is shown.
     source: Option<Arc<Excerpt>>,

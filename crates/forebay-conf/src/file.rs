@@ -220,9 +220,9 @@ pub struct Server {
     /// Redis over TLS. Default: nothing is shared.
     pub store: Option<At<String>>,
     /// The secret that encrypts what Forebay writes to `store`, such as
-    /// "{file./etc/forebay/store.key}". It has at least 32 characters, and is the same on all
-    /// machines. Required for Redis, because the store contains private keys. Default: a directory
-    /// is not encrypted.
+    /// "{file./etc/forebay/store.key}". This secret has at least 32 characters, and is the same on
+    /// all machines. Required for Redis, because the store contains private keys. Default: a
+    /// directory is not encrypted.
     pub store_key: Option<At<String>>,
     /// A PEM file with the certificates of the authorities that verify the server of a rediss://
     /// store. Default: those that this machine trusts.
@@ -381,8 +381,8 @@ pub enum ForwardedFields {
 pub enum EncodedSlashes {
     /// Such a path gets 404.
     Refuse,
-    /// Such a path is passed on unchanged. It gets 404 if another route would match it with real
-    /// slashes.
+    /// Such a path is passed on unchanged. But if another route would match the path with real
+    /// slashes, the path gets 404.
     Pass,
 }
 

@@ -392,8 +392,8 @@ pub enum EncodedSlashes {
     /// Such a path gets 404.
     #[default]
     Refuse,
-    /// Such a path is passed on unchanged. It gets 404 if another route would match it with real
-    /// slashes.
+    /// Such a path is passed on unchanged. But if another route would match the path with real
+    /// slashes, the path gets 404.
     Pass,
 }
 

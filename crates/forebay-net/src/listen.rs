@@ -217,7 +217,7 @@ fn datagram_listeners(sockets: Vec<Socket>, routing: Routing) -> io::Result<Vec<
 }
 
 /// The UDP sockets of a former process, which still serves its QUIC connections on these sockets.
-/// They share the address with the sockets of this process.
+/// The sockets of both processes share the address.
 pub struct FormerDatagrams {
     /// The former process's sockets, in the order of their positions.
     sockets: Vec<Socket>,

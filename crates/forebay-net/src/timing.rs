@@ -1,5 +1,5 @@
-//! Measures the time that each request spends in each step, if `timing` of `[server]` is on, or if
-//! a log or a trace contains such times.
+//! Measures the time that each request spends in each step. Does so only if `timing` of `[server]`
+//! is on, or if a log or a trace contains such times.
 //!
 //! A request is in exactly one step at any time. If a request enters a step several times (for
 //! example, to wait for the body), the times of the step add up.

@@ -262,8 +262,8 @@ impl Body {
         self.is_discarded = true;
     }
 
-    /// Sets the sizes of a request whose head is refused after `received` bytes. They replace the
-    /// sizes of the connection's previous request.
+    /// Replaces the sizes of the connection's previous request with those of a request whose head
+    /// is refused after `received` bytes.
     pub(crate) fn forget(&mut self, received: usize) {
         (self.head_len, self.read) = (received, 0);
     }

@@ -210,9 +210,9 @@ fn client_left() -> Fault {
     Fault::client(499, "the client closed before it was answered")
 }
 
-/// Returns the fault for a path that would select another route if `%2F` and backslashes counted as
-/// slashes, or if repeated slashes counted as one slash. A backend may read the path in this way,
-/// so a client could bypass the gate of a route.
+/// Returns the fault for a path that would select another route if `%2F`, a backslash or repeated
+/// slashes counted as one slash. A backend may read the path in this way, so a client could bypass
+/// the gate of a route.
 pub fn ambiguous_route() -> Fault {
     Fault::client(
         404,

@@ -67,7 +67,7 @@ pub fn ratio_ci(pairs: &[(f64, f64)]) -> Ratio {
 ///
 /// Sources: Searle, Casella and McCulloch, "Variance Components", chapter 3. Kalibera and Jones,
 /// "Quantifying Performance Changes with Effect Size Confidence Intervals", explain why an
-/// experiment must repeat the level that varies, which is here the server's start.
+/// experiment must repeat the level that varies. Here, this level is the start of the servers.
 ///
 /// A single round gets Yuen's interval over its slices ([`Estimate`]). This interval does not
 /// include the variation between server starts.

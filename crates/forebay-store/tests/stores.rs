@@ -1,4 +1,4 @@
-//! One suite for all kinds of store, and tests of each kind with hostile contents.
+//! A suite for all kinds of store, and tests of each kind with hostile contents.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -11,7 +11,7 @@ pub fn listener() -> (TcpListener, SocketAddr) {
 }
 
 /// Range of ports to choose from. For outgoing connections and for port 0, Linux chooses ports from
-/// 32768 on. It therefore never takes a chosen port before the test uses it.
+/// 32768 on. Linux therefore never takes a chosen port before the test uses it.
 const CHOICE: std::ops::Range<u32> = 16_000..32_000;
 
 /// Returns a port of the loopback address on which nothing listens, and which this process has not

@@ -27,7 +27,7 @@ pub use send::{SendHeaders, append_body_chunk, append_end, append_get_body_chunk
 
 /// Length of a packet's header in bytes.
 pub const HEADER: usize = 4;
-/// Smallest packet size that can be configured, in bytes with the header. It is also Tomcat's
+/// Smallest packet size that can be configured, in bytes with the header. Tomcat has the same
 /// default.
 pub const LEAST_PACKET: usize = 8192;
 /// Largest packet size that can be configured, in bytes with the header.

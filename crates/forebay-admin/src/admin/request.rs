@@ -140,7 +140,7 @@ fn token(value: &str) -> Option<String> {
 /// Returns true if a browser says that a page of another site sends the request.
 fn is_cross_site(origin: Option<&str>, fetch_site: Option<&str>, authority: &[u8]) -> bool {
     let is_foreign = |origin: &str| {
-        // `null` is the origin of a page in a sandbox. It counts as another site.
+        // `null` is the origin of a page in a sandbox, which counts as another site.
         let host = origin.split_once("://").map(|(_, host)| host);
         host.is_none_or(|host| !host.as_bytes().eq_ignore_ascii_case(authority))
     };

@@ -179,8 +179,8 @@ pub struct Route {
     /// text/*, JavaScript and XML, also from applications and servers. Default: no charset is
     /// added.
     pub charset: Option<At<String>>,
-    /// Reply headers to set, with placeholders. They replace headers of the same name from the
-    /// application or server. Replies with a status of 400 or more stay as they are, unless
+    /// Reply headers to set, with placeholders. Each replaces the header of the same name from
+    /// the application or server. Replies with a status of 400 or more stay as they are, unless
     /// `always` is true. Instead of a value, a header may have a table with `value` and `always`.
     pub set_headers: ReplyFields,
     /// Reply headers to add to those of the application or server. Apart from that, this key is

@@ -1,6 +1,6 @@
-//! Answers the challenges that an ACME authority uses to verify control of a name. They are tokens
-//! over HTTP (RFC 8555 section 8.3) or certificates in a TLS handshake (RFC 8737). Machines that
-//! share a store find the answers of other machines there.
+//! Answers the challenges that an ACME authority uses to verify control of a name. The answers are
+//! tokens over HTTP (RFC 8555 section 8.3) or certificates in a TLS handshake (RFC 8737). Machines
+//! that share a store find the answers of other machines there.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

@@ -140,7 +140,7 @@ impl AsyncUdpSocket for JoiningSocket {
 
 impl Drop for JoiningSocket {
     fn drop(&mut self) {
-        // Wake the sending task. It ends, because the socket no longer exists.
+        // Wake the sending task, which ends because the socket no longer exists.
         if let Some(sender) = self.sender().take() {
             sender.wake();
         }
