@@ -46,8 +46,8 @@ pub struct Relay {
     /// The time until a server that has come back gets its full share of connections. The share
     /// grows from zero. Default: the server gets its full share at once.
     pub slow_start: Option<Time>,
-    /// Checks at regular intervals that each server accepts a connection. The table has no `path`
-    /// here. Default: no checks.
+    /// Checks at regular intervals that each server accepts a connection. The keys `path`,
+    /// `statuses` and `body` are not possible here. Default: no checks.
     pub health: Option<At<Table<Health>>>,
     /// The largest number of connections to each server, over all threads. Further clients wait for
     /// a connection, at most `connect_timeout`. Default: no limit.

@@ -235,7 +235,8 @@ impl UniDecoder {
                 let value = varint::decode(&mut payload).filter(|_| payload.is_empty());
                 let value = value.ok_or_else(Http3Error::frame)?;
                 let is_in_order = match kind {
-                    // A server's GOAWAY names the stream of a request, which is a multiple of four.
+                    // A server's GOAWAY names the stream of a request. The identifiers of these
+                    // streams are multiples of four.
                     frame::GOAWAY if self.is_of_server && !value.is_multiple_of(4) => false,
                     frame::GOAWAY => self.goaway.replace(value).is_none_or(|last| value <= last),
                     _ => self.max_push.replace(value).is_none_or(|last| value >= last),
