@@ -19,7 +19,7 @@ pub type ReplyFields = BTreeMap<String, At<TextOr<ReplyField>>>;
 #[schemars(extend("required" = ["value"]))]
 pub struct RequestField {
     /// The value, with placeholders. An empty value removes the client's field. With `add`, an empty
-    /// text is an error; if all placeholders of a text are empty, Forebay adds nothing.
+    /// text is an error, and a text whose placeholders leave it empty adds nothing.
     pub value: Option<At<String>>,
     /// Adds the field to the client's fields of this name. With false, the field replaces them.
     /// Default: false.
