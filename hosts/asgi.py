@@ -32,7 +32,7 @@ def main(socket, name, connections, max_message, grace):
     allow_descriptors(int(connections) + SPARE_DESCRIPTORS)
     sys.stdout.reconfigure(line_buffering=True)
     sys.argv = [name]
-    own = os.path.dirname(os.path.abspath(__file__))    # Python may have put it into sys.path
+    own = os.path.dirname(os.path.abspath(__file__))    # first in sys.path, unless PYTHONSAFEPATH is set
     sys.path[:] = [os.getcwd()] + [entry for entry in sys.path if entry and entry != own]
     loop = new_loop()
     asyncio.set_event_loop(loop)

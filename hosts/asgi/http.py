@@ -9,7 +9,7 @@ HOP_BY_HOP = frozenset((
 PLAIN, LENGTH, IGNORED = 1, 2, 3
 FIELD_KINDS = {}
 CHUNKED = -1
-# Limits of kept heads and scope lines, which are parsed. Clients that poll send the same head
+# Limits of the parsed heads and scope lines that are kept. Clients that poll send the same head
 # each time.
 MOST_KEPT = 256
 LONGEST_KEPT = 2048

@@ -318,8 +318,9 @@ fn paths(texts: &[String], ends: &[&str]) -> Option<Vec<String>> {
     Some(found)
 }
 
-/// Returns the possible beginnings of a match, in lower case. The flag of a text is true if nothing
-/// or anything may follow it (`^/x`, `^/x.*`, `^/x.+`). Returns `None` if matches may begin with other texts.
+/// Returns the possible beginnings of a match, in lower case. The flag of a text is true if the
+/// expression has no further condition on the rest: `^/x`, `^/x.*`, `^/x.+`. Returns `None` if
+/// matches may begin with other texts.
 pub fn literal_starts(text: &str) -> Option<Vec<(String, bool)>> {
     let mut all = Vec::new();
     for branch in parts(text, false).ok()? {

@@ -112,7 +112,7 @@ pub fn rows(experiment: &Experiment) -> Vec<Row> {
             Row { unit, ..row(results, own, reference) }
         })
         .collect();
-    // The report gives a verdict for each ratio, so all of them share the chance of a wrong verdict.
+    // The report gives a verdict for each ratio, so all ratios share the chance of a wrong verdict.
     let ratios = rows.iter_mut().flat_map(|row| {
         let Row { ratio, cpu_ratio, memory_ratio, .. } = row;
         [ratio, cpu_ratio, memory_ratio].into_iter().flatten()

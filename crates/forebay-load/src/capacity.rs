@@ -66,6 +66,7 @@ const FEWEST_STEPS: usize = 5;
 const NARROW: f64 = 1.05;
 
 /// Maximum share of the planned rate that a passed step may miss.
+// If a server is overloaded by 2 %, the step misses 2 %.
 const SHORTFALL: f64 = 0.02;
 
 /// Highest rate that the search considers, as a multiple of the closed loop's rate.
@@ -120,7 +121,8 @@ pub fn find_rate(
 }
 
 impl Search {
-    /// Returns the duration of a step at `rate`.
+    /// Returns the duration of a step at `rate`. The goals need a minimum number of requests, so a low
+    /// rate needs a longer step, up to `LONGEST_STEP`.
     fn duration(&self, rate: f64) -> Duration {
         let samples = self.goals.iter().map(Goal::samples).max().unwrap_or(1);
         // Fewer requests than planned may arrive by chance, so the factor 1.2 adds a reserve.

@@ -77,8 +77,8 @@ impl Requests {
                 let names = Names { table: spec.values.as_deref(), extracted, fixed };
                 let template = Template::of(&http, &message, names).map_err(Error::Invalid)?;
                 let [http, message] = template.render_longest(names);
-                // HTTP/1.1 is not converted. So the conversion to FastCGI checks the limits of its
-                // requests.
+                // Requests over HTTP/1.1 are not converted. This conversion to FastCGI checks their
+                // limits.
                 forebay_client::fastcgi_request(&http, &spec.gateway, true).map_err(malformed)?;
                 converter.convert(http, message, false)?;
                 templates.push(template);

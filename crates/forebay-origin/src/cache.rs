@@ -420,8 +420,8 @@ fn may_use(stored: &Stored, circumstances: Circumstances) -> bool {
         && (!circumstances.is_personal || stored.freshness.is_explicit)
 }
 
-/// Stores a reply if `lead` is given. Without a lead, this request no longer decides about the
-/// stored reply.
+/// Stores a reply if `lead` is given. Without a lead, the reply cannot be stored, for example
+/// because its body is too large.
 fn store(lead: Option<Lead>, stored: Stored, replaced: Option<&Arc<Stored>>) -> Arc<Stored> {
     let stored = Arc::new(stored);
     if let Some(lead) = lead {

@@ -238,7 +238,7 @@ impl Lease {
     /// Waits until the worker reports the end of the request, or has ended.
     pub(crate) async fn done(&mut self) {
         let Some(worker) = &mut self.worker else { return };
-        // Skip `Waiting` messages, which do not end the request.
+        // Skip a `Waiting` message, which the worker has sent for the previous request.
         while let Ok(Heard::Said(Reply::Waiting)) = worker.heard().await {}
     }
 

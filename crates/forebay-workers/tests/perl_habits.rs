@@ -292,7 +292,8 @@ async fn perlrun_runs_end_blocks_of_libraries_each_time_and_keeps_none() {
     }
     assert_eq!(as_cgi(&script, ""), "lib eval-end lib-end own-end early-end");
     drop(app);
-    // Two of the module, one of the library, one of the eval: the host has taken the other two.
+    // Two blocks of the module, one of the library and one of the eval are left. The host has taken
+    // those of the script and of early.pl at compile time.
     until("50 lines", || scripts.log().matches("blocks 4").count() == 50).await;
 }
 

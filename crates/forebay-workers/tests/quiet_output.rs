@@ -1,4 +1,5 @@
-//! Output does not wake the gateway. It reads output when the worker waits, or after a moment.
+//! Output does not wake the gateway. The gateway reads output when the worker waits, or after a
+//! moment.
 #![allow(missing_docs)]
 
 mod support;

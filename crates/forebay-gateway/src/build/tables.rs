@@ -37,6 +37,7 @@ use super::shared::{Shared, SharedUpstream};
 use super::{Origins, by_https, replies, slashes, trust};
 
 /// Idle limit of a connection to an HTTP backend.
+// An HTTP server itself closes idle connections, after 5 s or later, so the limit can be long.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 /// Idle limit of a servlet container's connection.
 // By default, Tomcat keeps connections open forever. The value differs from HTTP's, so that an

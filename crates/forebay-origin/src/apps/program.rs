@@ -29,13 +29,15 @@ use forebay_workers::{Permit, ProcessAddress, Program};
 
 use crate::apps::fault::unavailable;
 
-/// Maximum number of idle connections of a thread to a process without [`Connections`] limits.
+/// Maximum number of idle connections of a thread to a process whose connections are not limited
+/// ([`ProgramApp::limits_connections`]).
 const MOST_IDLE: usize = 32;
 /// Maximum number of processes to try for one request, because a process may end before it reads
 /// the request.
 const OFFERS: usize = 3;
 /// Idle limits of connections.
-// With FastCGI, each idle connection occupies a process, so the limit is short.
+// An HTTP server itself closes idle connections, after 5 s or later, so the limit can be long. With
+// FastCGI, each idle connection occupies a process, so the limit is short.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 const FASTCGI_IDLE: Duration = Duration::from_secs(2);
 

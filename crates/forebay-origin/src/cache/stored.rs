@@ -320,8 +320,8 @@ impl Stored {
         self.remaining() > 0 && !self.control.no_cache
     }
 
-    /// Returns true if the reply has been stale for less than `allowed` seconds, and if a stale
-    /// reply may be used without a validation.
+    /// Returns true if the reply is fresh or has been stale for less than `allowed` seconds, and if
+    /// its directives permit use without a validation.
     pub fn may_be_stale(&self, allowed: u64) -> bool {
         let stale_for = self.remaining().min(0).unsigned_abs();
         // `s-maxage` implies proxy-revalidate (RFC 9111 section 5.2.2.10).

@@ -129,8 +129,8 @@ impl Watched {
     }
 }
 
-/// Returns the state of a file. Returns `None` if this process may not look at the file. Also for a
-/// pipe or a device, because a reload could wait without end for its contents.
+/// Returns the state of a file. Returns `None` if this process may not look at the file. Returns
+/// `None` for a pipe or a device, too, because a reload could wait without end for its contents.
 fn stamp(path: &Path) -> Option<Option<Stamp>> {
     match metadata(path) {
         Ok(found) if found.is_file() || found.is_dir() => {

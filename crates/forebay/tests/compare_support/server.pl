@@ -49,7 +49,7 @@ my $reply = "HTTP/1.1 $status\r\nContent-Length: " . length($body)
     . "\r\nConnection: $connection\r\n\r\n$body";
 my $served = 0;
 
-# Returns false if a connection with keep=S ends, or is idle for S seconds.
+# Reads a head, and returns true. With keep=S, returns false if the connection ends, or is idle for S seconds.
 sub head_came {
     my ($client) = @_;
     my $head = '';
