@@ -77,7 +77,8 @@ fn replayed(outcome: &Outcome) -> String {
 }
 
 impl RunComparison {
-    /// Compares `new` with `old`. A change of more than `threshold` counts as worse.
+    /// Compares `new` with `old`. A metric counts as worse if it changes for the worse by more than
+    /// `threshold`.
     pub fn of(old: &Outcome, new: &Outcome, threshold: f64) -> Self {
         let (ours, theirs) = (whole_seconds(new), whole_seconds(old));
         let mut metrics = Vec::new();

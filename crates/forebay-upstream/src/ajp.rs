@@ -129,7 +129,7 @@ impl Origin for Ajp {
 /// A request that the upstream may send to several containers, one after another.
 struct AjpCarrier<'a> {
     origin: &'a Ajp,
-    /// Number of the container that the request's session cookie names.
+    /// Number of the container that the request's session names, in its cookie or path.
     wanted: Option<usize>,
     /// True if the request may be sent more than once.
     is_repeatable: bool,

@@ -141,7 +141,7 @@ pub struct Route {
     /// the rules apply to all methods.
     pub open_methods: Option<At<OneOrMany<String>>>,
     /// Hides the route from clients: their requests get 404. Only `rewrite`, `fallback_to`, an
-    /// index script, a local redirect of a CGI script, `internal_redirects`, and `include` of pages
+    /// index script, a local redirect of a script, `internal_redirects`, and `include` of pages
     /// (`ssi`) lead to it. Default: false.
     pub internal: Option<At<bool>>,
     /// With "all", a request must meet all access rules. With "any", it must meet one of them: the
