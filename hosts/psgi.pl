@@ -403,7 +403,7 @@ sub bytes_in_file {
 }
 
 # Returns the head of a reply. Adds the `$length` of a large body if the application sets no
-# Content-Length, because the gateway may forward the start before it has received the end.
+# Content-Length. The gateway may forward the start of such a body before it has received the end.
 sub head {
     my ($status, $headers, $length) = @_;
     no warnings;    # undefined or missing values are empty

@@ -252,10 +252,12 @@ impl Upstream {
         })
     }
 
-    /// Counts a failure if it is the backend's fault. Three failures do not count: all permitted
-    /// connections are busy, the backend cancels a stream (for example at a gRPC call's deadline),
-    /// or another backend should answer because of the reply's status. If such replies counted,
-    /// clients could exclude all backends with a URL that always fails.
+    /// Counts a failure if it is the backend's fault. Three failures do not count:
+    ///
+    /// - All permitted connections are busy.
+    /// - The backend cancels a stream, for example at a gRPC call's deadline.
+    /// - Because of the reply's status, another backend should answer. If such replies counted,
+    ///   clients could exclude all backends with a URL that always fails.
     fn count(&self, attempt: &Attempt<'_>, fault: &Fault) {
         let is_busy = fault.limit == Some(Limit::MaxConnections);
         let is_replaced = fault.retry == Retry::OtherBackend;

@@ -59,8 +59,8 @@ impl SiteReplies {
 }
 
 /// Recorder of the reply to a request that may change a resource. The recorder stores nothing. It
-/// removes the replies for the resource before the client gets the head of the reply, because the
-/// client may then ask for the resource again, or leave.
+/// removes the replies for the resource before the client gets the head of the reply. After the
+/// head, the client may ask for the resource again, or leave.
 struct Invalidation {
     replies: Rc<SiteReplies>,
     request: Request,
