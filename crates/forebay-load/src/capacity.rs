@@ -121,8 +121,8 @@ pub fn find_rate(
 }
 
 impl Search {
-    /// Returns the duration of a step at `rate`. The goals need a minimum number of requests, so a low
-    /// rate needs a longer step, up to `LONGEST_STEP`.
+    /// Returns the duration of a step at `rate`. The goals need a minimum number of requests, so a
+    /// low rate needs a longer step, up to `LONGEST_STEP`.
     fn duration(&self, rate: f64) -> Duration {
         let samples = self.goals.iter().map(Goal::samples).max().unwrap_or(1);
         // Fewer requests than planned may arrive by chance, so the factor 1.2 adds a reserve.

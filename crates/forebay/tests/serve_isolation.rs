@@ -1,5 +1,5 @@
-//! In every host and mode, no bytes of one visitor reach another. Attacks leave behind anything that
-//! scripts can leave; victims between them print their own number.
+//! In every host and mode, no bytes of one visitor reach another. Attacks leave behind anything
+//! that scripts can leave; victims between them print their own number.
 //!
 //! Each file in `isolation/perl` and `isolation/python` is an attack, except `victim` and `keeper`.
 //! To add a case, add a file. All output of a request has the request's number in angle brackets.

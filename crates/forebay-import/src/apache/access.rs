@@ -104,8 +104,8 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     if let Some(merging) = last(layers, "AuthMerging")
         && !merging.arg(0).eq_ignore_ascii_case("off")
     {
-        // With `AuthMerging`, the rules of outer sections apply, too. The translation reads only one
-        // section, so it closes the route.
+        // With `AuthMerging`, the rules of outer sections apply, too. The translation reads only
+        // one section, so it closes the route.
         close(cx, merging, &mut gate);
     }
     gate

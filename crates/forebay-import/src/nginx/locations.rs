@@ -165,8 +165,8 @@ pub fn order<'l, 'a>(locations: &'l [Location<'a>]) -> Vec<Slot<'l, 'a>> {
     let slot = |location, region| Slot { location, region, adds_slash: false };
     let mut slots: Vec<_> = exact.iter().map(|location| slot(*location, None)).collect();
     slots.extend(slashes(&exact, &statics));
-    // A prefix location whose expressions are not those of the server block comes before other
-    // prefixes. Longer prefixes that begin with its prefix also come first.
+    // Usually, the expressions of the server block precede a prefix location. A location that other
+    // expressions precede comes first, and so do longer prefixes that begin with its prefix.
     let (first, last): (Vec<_>, Vec<_>) =
         statics.into_iter().partition(|found| own.iter().any(|path| found.path.starts_with(path)));
     for found in first {
