@@ -20,6 +20,7 @@ mod bandwidth;
 mod bodies;
 mod buffering;
 mod cache_disk;
+mod cache_keys;
 mod cache_waits;
 mod caching;
 mod clients;

@@ -138,7 +138,7 @@ impl KeyOf {
         key.push(0);
         for part in &self.parts {
             match part {
-                KeySection::Filled(template) => request.fill(template, Escape::Field, key),
+                KeySection::Filled(template) => request.fill(template, Escape::Exact, key),
                 KeySection::Host => {
                     let host_at = key.len();
                     key.extend_from_slice(request.plain_host().unwrap_or_default());
