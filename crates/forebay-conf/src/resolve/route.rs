@@ -227,7 +227,25 @@ fn basic_auth(context: &Context<'_>, typed: &At<Table<file::BasicAuth>>) -> Reso
         Some(at) => no_control(text(at)?, at)?,
         None => "restricted",
     };
-    Ok(BasicAuth { file: path::file(context, file)?, realm: realm.to_owned() })
+    let users = match &typed.users {
+        None => Vec::new(),
+        Some(at) if at.items().is_empty() => {
+            return Err(Problem::new(&at.span, "this list is empty, so that no user may log in")
+                .help("name users of the file, or leave the key out to permit all"));
+        }
+        Some(at) => at.items().into_iter().map(user).collect::<Resolution<_>>()?,
+    };
+    Ok(BasicAuth { file: path::file(context, file)?, users, realm: realm.to_owned() })
+}
+
+/// Checks the name of a user in a password file.
+fn user(typed: At<&String>) -> Resolution<String> {
+    let name = no_control(text(&typed)?, &typed)?;
+    if name.is_empty() || name.contains(':') {
+        return Err(Problem::new(&typed.span, format!("\"{name}\" is not the name of a user"))
+            .help("name a user as in the file: the text before the colon"));
+    }
+    Ok(name.to_owned())
 }
 
 fn fallback(
