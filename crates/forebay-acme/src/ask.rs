@@ -1,9 +1,11 @@
 //! Asks the application at the configured URL (`ask`) if a host name may have a certificate.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use forebay_conf::AskUrl;
+use forebay_net::tls::{Alpn, ClientTls};
+use rustls::ClientConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -13,9 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST_REPLY: usize = 16 * 1024;
 
 /// Returns true if the application answers with the status 200. Does not follow redirects. `name` has
-/// only letters, digits, hyphens and dots.
-pub async fn ask(url: &AskUrl, name: &str) -> Result<bool, String> {
-    let answer = tokio::time::timeout(PATIENCE, status(url, name)).await;
+/// only letters, digits, hyphens and dots. `tls` is for an https:// URL.
+pub async fn ask(url: &AskUrl, tls: Option<&ClientTls>, name: &str) -> Result<bool, String> {
+    let answer = tokio::time::timeout(PATIENCE, status(url, tls, name)).await;
     match answer {
         Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
         Ok(Err(error)) => Err(error.to_string()),
@@ -25,25 +27,84 @@ pub async fn ask(url: &AskUrl, name: &str) -> Result<bool, String> {
     }
 }
 
-async fn status(url: &AskUrl, name: &str) -> io::Result<u16> {
-    let AskUrl { host, authority, target } = url;
-    let mut stream = TcpStream::connect(host).await?;
+async fn status(url: &AskUrl, tls: Option<&ClientTls>, name: &str) -> io::Result<u16> {
+    let AskUrl { host, authority, target, .. } = url;
+    let session = match (&url.tls, tls) {
+        (None, _) => None,
+        (Some(_), Some(tls)) => {
+            let name = host.rsplit_once(':').map_or(&**host, |(name, _)| name);
+            Some(tls.connection(name, Alpn::Http11)?)
+        }
+        // Without the settings, do not send the name unencrypted.
+        (Some(_), None) => return Err(io::Error::other("the TLS settings are missing")),
+    };
+    let socket = TcpStream::connect(host).await?;
+    let mut connection = AskConnection { socket, session };
     let head = format!(
         "GET {target}{name} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: forebay/{}\r\n\
          Accept: */*\r\nConnection: close\r\n\r\n",
         env!("CARGO_PKG_VERSION")
     );
-    stream.write_all(head.as_bytes()).await?;
+    connection.send(head.as_bytes()).await?;
     let mut reply = Vec::new();
     while reply.len() < LONGEST_REPLY {
         if let Some(status) = final_status(&reply)? {
             return Ok(status);
         }
-        if stream.read_buf(&mut reply).await? == 0 {
+        if connection.receive(&mut reply).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
     Err(io::Error::other("its reply has no status in the first 16 KiB"))
+}
+
+/// A connection for one question.
+struct AskConnection {
+    socket: TcpStream,
+    session: Option<ClientConnection>,
+}
+
+impl AskConnection {
+    async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.session {
+            None => self.socket.write_all(bytes).await,
+            // The session sends the bytes after the handshake.
+            Some(session) => session.writer().write_all(bytes),
+        }
+    }
+
+    /// Appends bytes of the reply. Returns their number, which is 0 at the end.
+    async fn receive(&mut self, reply: &mut Vec<u8>) -> io::Result<usize> {
+        let Self { socket, session } = self;
+        let Some(session) = session else { return socket.read_buf(reply).await };
+        loop {
+            let mut outgoing = Vec::new();
+            while session.wants_write() {
+                session.write_tls(&mut outgoing)?;
+            }
+            socket.write_all(&outgoing).await?;
+            let mut plain = [0; 4096];
+            match session.reader().read(&mut plain) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+                Ok(count) => {
+                    reply.extend_from_slice(&plain[..count]);
+                    return Ok(count);
+                }
+            }
+            let mut bytes = Vec::with_capacity(4096);
+            socket.read_buf(&mut bytes).await?;
+            // Without bytes, this notes the end of the connection.
+            session.read_tls(&mut &bytes[..])?;
+            if let Err(error) = session.process_new_packets() {
+                let mut alert = Vec::new();
+                // If the alert cannot be sent, the error is still the reason.
+                let _ = session.write_tls(&mut alert);
+                let _ = socket.write_all(&alert).await;
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            }
+        }
+    }
 }
 
 /// Returns the status of the final reply. Skips interim replies before it. Returns `None` if the
@@ -73,7 +134,86 @@ fn status_of(line: &[u8]) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::sync::Arc;
+
+    use forebay_conf::BackendTls;
+    use forebay_testkit::tls::{Authority, Identity};
+    use rustls::crypto::aws_lc_rs::default_provider;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
     use super::*;
+
+    /// Answers one question over TLS in another thread. Returns the port.
+    fn server(identity: &Identity, reply: &'static str) -> u16 {
+        let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)
+            .unwrap();
+        let config = Arc::new(config);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let (socket, _) = listener.accept().unwrap();
+            let session = ServerConnection::new(config).unwrap();
+            let mut stream = StreamOwned::new(session, socket);
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|n| n > 0) {
+                head.push(byte[0]);
+            }
+            if head.starts_with(b"GET /may?domain=a.test HTTP/1.1\r\nHost: ") {
+                // Byte by byte, so that the reply arrives in parts.
+                for byte in reply.bytes() {
+                    let _ = stream.write_all(&[byte]);
+                }
+                stream.conn.send_close_notify();
+                let _ = stream.flush();
+            }
+        });
+        port
+    }
+
+    #[test]
+    fn an_application_over_tls_is_asked_only_if_its_certificate_is_valid() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ours, other) = (Authority::new("ours"), Authority::new("other"));
+        let path = dir.path().join("ca.pem");
+        std::fs::write(&path, &ours.pem).unwrap();
+        let settings = BackendTls { ca: Some(path), ..BackendTls::default() };
+        let tls = ClientTls::load(&settings).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let granted = "HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 200 OK\r\n";
+        for (identity, reply, expected) in [
+            (ours.issue(&["localhost"]), granted, Ok(true)),
+            (ours.issue(&["localhost"]), "HTTP/1.1 404 No\r\n", Ok(false)),
+            (ours.issue(&["localhost"]), "HTTP/1.1 20", Err("unexpected end of file")),
+            (ours.issue(&["elsewhere.test"]), granted, Err("invalid peer certificate")),
+            (ours.issue_expired(&["localhost"]), granted, Err("invalid peer certificate")),
+            (other.issue(&["localhost"]), granted, Err("invalid peer certificate")),
+        ] {
+            let port = server(&identity, reply);
+            let url = AskUrl {
+                host: format!("localhost:{port}"),
+                tls: Some(settings.clone()),
+                authority: format!("localhost:{port}"),
+                target: "/may?domain=".into(),
+            };
+            let answer = runtime.block_on(ask(&url, Some(&tls), "a.test"));
+            match (&answer, expected) {
+                (Err(why), Err(part)) => assert!(why.contains(part), "{why}"),
+                (Ok(answer), Ok(expected)) => assert_eq!(*answer, expected),
+                _ => panic!("{answer:?} instead of {expected:?}"),
+            }
+            assert!(runtime.block_on(ask(&url, None, "a.test")).is_err());
+        }
+    }
 
     #[test]
     fn only_a_whole_status_line_counts() {

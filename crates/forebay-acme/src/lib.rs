@@ -34,7 +34,7 @@ use tokio::sync::watch;
 use shared::{OrderTurn, SharedState};
 
 pub use dns_records::wait_for_removal;
-pub use on_demand::Demanded;
+pub use on_demand::{AskTls, Demanded};
 pub use shared::shared_challenges;
 pub use state::{Stored, load};
 

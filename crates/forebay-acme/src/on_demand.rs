@@ -8,13 +8,13 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use forebay_conf::{Acme, OnDemand};
 use forebay_net::log::ErrorLog;
-use forebay_net::tls::{DemandCertificates, RecentNames, SiteCertificate};
+use forebay_net::tls::{ClientTls, DemandCertificates, RecentNames, SiteCertificate};
 use tokio::sync::{Mutex, Semaphore, mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 
@@ -47,6 +47,23 @@ pub struct Demanded {
     pub settings: OnDemand,
     /// Certificates that the listeners present.
     pub certificates: Arc<DemandCertificates>,
+    /// TLS of an https:// `ask`. A reload replaces the value.
+    pub tls: AskTls,
+}
+
+/// TLS of the questions to an application.
+#[derive(Clone, Debug, Default)]
+pub struct AskTls(Arc<StdMutex<Option<Arc<ClientTls>>>>);
+
+impl AskTls {
+    /// Replaces the settings for later questions.
+    pub fn replace(&self, tls: Option<Arc<ClientTls>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = tls;
+    }
+
+    fn now(&self) -> Option<Arc<ClientTls>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl Manager {
@@ -83,6 +100,7 @@ impl Manager {
 /// Obtains the certificates for one set of settings.
 struct Issuer {
     settings: OnDemand,
+    tls: AskTls,
     certificates: Arc<DemandCertificates>,
     front: Rc<ManagerFront>,
     shared: Option<SharedState>,
@@ -115,11 +133,12 @@ enum Permission {
 
 impl Issuer {
     fn new(demanded: Demanded, front: Rc<ManagerFront>, errors: ErrorLog) -> Self {
-        let Demanded { settings, certificates } = demanded;
+        let Demanded { settings, certificates, tls } = demanded;
         let shared = front.store.clone().map(SharedState::for_each_certificate);
         Self {
             shared,
             certificates,
+            tls,
             front,
             errors,
             questions: Semaphore::new(QUESTIONS),
@@ -199,7 +218,7 @@ impl Issuer {
             Permission::Granted => {}
             Permission::Refused => return Err(("`ask` refuses it".to_owned(), REFUSED)),
             Permission::Unknown(why) => {
-                let why = format!("`ask` (http://{}) fails: {why}", self.settings.ask.host);
+                let why = format!("`ask` ({}) fails: {why}", self.settings.ask.host);
                 return Err((why, UNANSWERED));
             }
         }
@@ -227,7 +246,7 @@ impl Issuer {
             return Permission::Unknown(format!("{MOST_WAITING} other names wait"));
         };
         let Ok(_permit) = self.questions.acquire().await else { return Permission::Refused };
-        match ask(&self.settings.ask, name).await {
+        match ask(&self.settings.ask, self.tls.now().as_deref(), name).await {
             Ok(true) => {
                 self.permitted.borrow_mut().insert(name, PERMITTED);
                 Permission::Granted

@@ -414,6 +414,11 @@ fn of_users(plan: &Plan) -> (Vec<Finding>, Vec<Finding>) {
                 message,
                 help: error.advice().to_owned(),
             };
+            doubtful.extend(Users::absent(&auth.file, &auth.users).iter().map(|name| Finding {
+                key: place.map(str::to_owned).to_vec(),
+                message: format!("WARNING: the file has no user {name}, whom `users` names"),
+                help: "add the user with htpasswd -B, or correct the name in `users`".into(),
+            }));
             match Users::check(&auth.file) {
                 Err(error) => wrong.push(finding(&error, error.to_string())),
                 Ok(odd) => doubtful.extend(odd.iter().take(ODD_LINES).map(|error| {

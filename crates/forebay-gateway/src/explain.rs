@@ -361,7 +361,13 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
 fn logins(route: &Route, request: &Request, text: &mut Explanation) {
     let access = &route.access;
     let users = |file: &std::path::Path| format!("for the users of {}", file.display());
-    let basic = access.basic_auth.as_ref().map(|auth| (users(&auth.file), "authorization"));
+    let basic = access.basic_auth.as_ref().map(|auth| {
+        let text = match &auth.users[..] {
+            [] => users(&auth.file),
+            some => format!("for {} of {}", some.join(", "), auth.file.display()),
+        };
+        (text, "authorization")
+    });
     let digest = access.digest_auth.as_ref().map(|auth| (users(&auth.file), "authorization"));
     let token = access.jwt.as_ref().map(|jwt| {
         let field = match &jwt.source {

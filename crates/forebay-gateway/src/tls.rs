@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_acme::{Demanded, Manager, ManagerFront, Wanted};
+use forebay_acme::{AskTls, Demanded, Manager, ManagerFront, Wanted};
 use forebay_conf::{
     Acme, BackendTls, CertificateSource, ConfError, Finding, HostPattern, Listen, OnDemand, Plan,
     Tls, Upstream,
@@ -74,6 +74,10 @@ impl SiteTls {
                 Err(error) => wrong.push(finding_in(key, error)),
             }
         }
+        for demanded in &on_demand {
+            let settings = demanded.settings.ask.tls.as_ref();
+            demanded.tls.replace(settings.and_then(|tls| backends.get(tls).cloned()));
+        }
         if wrong.is_empty() {
             Ok(Self { sites, relays, backends, tickets, acme, on_demand })
         } else {
@@ -131,11 +135,13 @@ fn demanded(
     if let Some(same) = all.iter().find(same) {
         return same.certificates.clone();
     }
-    let certificates = match of_previous.clone().find(same) {
-        Some(kept) => kept.certificates.clone(),
-        None => Arc::new(DemandCertificates::new(by.certificates, by.wait)),
-    };
-    all.push(Demanded { settings: by.clone(), certificates: certificates.clone() });
+    let demanded = of_previous.clone().find(same).cloned().unwrap_or_else(|| Demanded {
+        settings: by.clone(),
+        certificates: Arc::new(DemandCertificates::new(by.certificates, by.wait)),
+        tls: AskTls::default(),
+    });
+    let certificates = demanded.certificates.clone();
+    all.push(demanded);
     certificates
 }
 
@@ -222,7 +228,7 @@ impl AcmeService {
     }
 }
 
-/// Returns the TLS settings of all backends with TLS, each with its table in the configuration.
+/// Returns the TLS settings of all backends and of `ask` with TLS, each with its table in the configuration.
 fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> {
     let routes = plan.sites.iter().enumerate().flat_map(|(site, of)| {
         of.routes.iter().enumerate().map(move |(at, route)| (site, at, route))
@@ -250,13 +256,19 @@ fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> 
         table.push("server_tls".into());
         (table, &*relay.upstream)
     });
-    of_routes.chain(of_relays).filter_map(|(table, upstream)| {
+    let of_questions = plan.sites.iter().enumerate().filter_map(|(at, site)| {
+        let CertificateSource::OnDemand(by) = &site.tls.as_ref()?.source else { return None };
+        let table = ["site", &at.to_string(), "tls", "acme", "on_demand"].map(str::to_owned);
+        Some((table.to_vec(), by.ask.tls.as_ref()?))
+    });
+    let of_upstreams = of_routes.chain(of_relays).filter_map(|(table, upstream)| {
         let table = match &upstream.name {
             Some(name) => vec!["upstream".into(), name.clone(), "tls".into()],
             None => table,
         };
         upstream.to.iter().any(|backend| backend.https).then_some((table, &upstream.tls))
-    })
+    });
+    of_upstreams.chain(of_questions)
 }
 
 /// Returns the place of stream number `relay` in the configuration.

@@ -3,6 +3,8 @@
 mod addresses;
 mod around;
 mod block;
+mod complement;
+mod expression;
 mod files;
 mod fill;
 mod layers;

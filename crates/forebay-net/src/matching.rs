@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use forebay_conf::{Matcher, ValueTest, When};
+use forebay_wire::aliases;
 use forebay_wire::cookies::cookies;
-use forebay_wire::forms::{self, Dialect};
+use forebay_wire::forms::{self, Dialect, Pair};
 use forebay_wire::http1::host_of;
 
 use crate::head::Request;
@@ -17,7 +18,7 @@ impl Request {
 
     /// Returns true if the request meets the conditions of the route's `when` table.
     pub fn meets_when(&self, matcher: &Matcher) -> bool {
-        matcher.when.as_ref().is_none_or(|when| self.meets_all(when))
+        matcher.when.as_ref().is_none_or(|when| self.meets_all(when, Readings::of(when)))
     }
 
     /// Sets `rest`, and `captures` if the route has a regular expression. Returns false if the
@@ -37,8 +38,8 @@ impl Request {
         true
     }
 
-    /// Returns true if the request meets every condition in `when`.
-    fn meets_all(&self, when: &When) -> bool {
+    /// Returns true if the request meets every condition in `when`, in these readings of its query.
+    fn meets_all(&self, when: &When, readings: Readings) -> bool {
         let method = self.method();
         let is_method =
             |typed: &String| typed.as_bytes() == method || typed == "GET" && method == b"HEAD";
@@ -49,13 +50,13 @@ impl Request {
                 || when.clients.iter().any(|clients| clients.contains(self.client.ip())))
             && when.headers.iter().all(|(name, test)| self.meets_header(name, test))
             && when.cookies.iter().all(|(name, test)| self.meets_cookie(name, test))
-            && when.query.iter().all(|(name, test)| self.meets_parameter(name, test))
+            && when.query.iter().all(|(name, test)| self.meets_parameter(name, test, readings))
             && when.variables.iter().all(|(name, test)| test.holds([self.variable(name)]))
             && when.certificate.as_ref().is_none_or(|test| {
                 let subject = self.certificate_subject();
                 test.holds((!subject.is_empty()).then_some(subject))
             })
-            && when.not.as_ref().is_none_or(|not| !self.meets_all(not))
+            && when.not.as_ref().is_none_or(|not| !self.meets_all(not, readings.opposite()))
     }
 
     fn meets_header(&self, name: &str, test: &ValueTest) -> bool {
@@ -90,9 +91,53 @@ impl Request {
         test.holds(named.map(forebay_wire::cookies::Cookie::unquoted))
     }
 
-    fn meets_parameter(&self, name: &str, test: &ValueTest) -> bool {
-        let pairs = forms::pairs(self.query().unwrap_or_default(), Dialect::Whatwg);
-        let named = pairs.filter(|pair| forms::decode(pair.name)[..] == *name.as_bytes());
-        test.holds(named.map(|pair| forms::decode(pair.value)))
+    /// Returns true if the parameters of this name meet the condition. The query may have several,
+    /// and others that some applications take for this one.
+    fn meets_parameter(&self, name: &str, test: &ValueTest, readings: Readings) -> bool {
+        let query = self.query().unwrap_or_default();
+        let is_exact = |pair: &Pair<'_>| forms::decode(pair.name)[..] == *name.as_bytes();
+        let mut exact = forms::pairs(query, Dialect::Whatwg).filter(is_exact);
+        let mut possible = aliases::parameters(query, name.as_bytes());
+        let is_met = |pair: Pair<'_>| test.holds([forms::decode(pair.value)]);
+        match (test, readings) {
+            (ValueTest::Present, Readings::Any) => {
+                exact.next().is_some() || possible.next().is_some()
+            }
+            (ValueTest::Present, Readings::All) => exact.next().is_some(),
+            (ValueTest::Absent, Readings::Any) => exact.next().is_none(),
+            (ValueTest::Absent, Readings::All) => {
+                exact.next().is_none() && possible.next().is_none()
+            }
+            (ValueTest::OneOf(_), Readings::Any) => exact.chain(possible).any(is_met),
+            (ValueTest::OneOf(_), Readings::All) => {
+                let first = exact.next();
+                first.is_some_and(&is_met) && exact.chain(possible).all(is_met)
+            }
+        }
+    }
+}
+
+/// Readings of a query, which may differ between applications: see `forebay_wire::aliases`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Readings {
+    /// One reading must meet the condition.
+    Any,
+    /// All readings must meet the condition.
+    All,
+}
+
+impl Readings {
+    /// Returns the readings that count for the route of `when`. A client must neither avoid a rule
+    /// nor reach a route with a query that the application reads in another way.
+    fn of(when: &When) -> Self {
+        if when.is_rule { Self::Any } else { Self::All }
+    }
+
+    /// Returns the readings for conditions within `not`.
+    fn opposite(self) -> Self {
+        match self {
+            Self::Any => Self::All,
+            Self::All => Self::Any,
+        }
     }
 }

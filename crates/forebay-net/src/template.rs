@@ -19,7 +19,7 @@ use crate::head::Request;
 /// The context of the values of a template. It determines how the values are escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Escape {
-    /// The value of a header field, a key or a log line. Control characters are percent-encoded.
+    /// The value of a header field or a log line. Control characters are percent-encoded.
     Field,
     /// A path with a query, or a URL. Characters that would end the path or a parameter are
     /// percent-encoded.
@@ -28,6 +28,8 @@ pub enum Escape {
     Html,
     /// A string of a JSON document.
     Json,
+    /// A part of a key. Different values have different texts, and no text contains a NUL.
+    Exact,
 }
 
 /// The part of a URL that receives the next value.
@@ -106,6 +108,7 @@ impl Request {
                 false => append_parameter(&encoded, false, out),
             },
             (Escape::Target | Escape::Field, _) => append_escaped(&encoded, out),
+            (Escape::Exact, _) => append_exact(&encoded, out),
             (Escape::Html | Escape::Json, _) => append_for(escape, &encoded, out),
         }
     }
@@ -285,6 +288,7 @@ fn append_escaped_for(escape: Escape, place: UrlPart, plain: &[u8], out: &mut Ve
         (Escape::Target, UrlPart::Path) => encode_path_onto(plain, out),
         (Escape::Target, UrlPart::Query(_)) => append_parameter(plain, false, out),
         (Escape::Field, _) => append_field_value(plain, out),
+        (Escape::Exact, _) => append_exact(plain, out),
         (escape, _) => append_for(escape, plain, out),
     }
 }
@@ -345,6 +349,20 @@ fn append_parameter(bytes: &[u8], is_encoded: bool, out: &mut Vec<u8>) {
 /// line.
 fn append_field_value(bytes: &[u8], out: &mut Vec<u8>) {
     append_except(bytes, out, |byte| !byte.is_ascii_control());
+}
+
+/// Appends bytes without a NUL, so that different bytes stay different.
+fn append_exact(bytes: &[u8], out: &mut Vec<u8>) {
+    if memchr::memchr2(0, 1, bytes).is_none() {
+        return out.extend_from_slice(bytes);
+    }
+    for &byte in bytes {
+        match byte {
+            0 => out.extend_from_slice(&[1, 2]),
+            1 => out.extend_from_slice(&[1, 1]),
+            byte => out.push(byte),
+        }
+    }
 }
 
 fn append_except(bytes: &[u8], out: &mut Vec<u8>, is_kept: impl Fn(u8) -> bool) {

@@ -410,6 +410,8 @@ impl Gate for Guarded {
 /// Check of the passwords of a route (`basic_auth`).
 struct Passwords {
     users: Arc<Mutex<Users>>,
+    /// The users that may use the route. If empty, all users of the file.
+    permitted: Vec<String>,
     /// The `WWW-Authenticate` line.
     challenge: Vec<u8>,
     checks: Arc<PasswordChecks>,
@@ -421,10 +423,14 @@ impl Passwords {
         let realm = auth.realm.replace('\\', "\\\\").replace('"', "\\\"");
         let value = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
         encode::field(&mut challenge, "WWW-Authenticate", value.as_bytes());
-        Self { users: checks.users(auth.file), challenge, checks }
+        Self { users: checks.users(auth.file), permitted: auth.users, challenge, checks }
     }
 
-    /// Returns true if the password is that of the user. If no digest of the password is stored,
+    fn permits(&self, user: &[u8]) -> bool {
+        self.permitted.is_empty() || self.permitted.iter().any(|name| name.as_bytes() == user)
+    }
+
+    /// Returns true if the password is that of a permitted user. If no digest of the password is stored,
     /// computes a hash on another thread.
     async fn fit(
         &self,
@@ -437,10 +443,14 @@ impl Passwords {
             let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
             let looked = users.look(thread.second(), &thread.errors);
             looked.map_err(|error| Fault::us(500, error.to_string()))?;
-            if users.get(user).is_some_and(|user| user.remembers(&digest)) {
+            if !self.permits(user) {
+                // Refuse the user like an unknown one, also in time.
+                users.check_of_unknown()
+            } else if users.get(user).is_some_and(|user| user.remembers(&digest)) {
                 return Ok(true);
+            } else {
+                users.check_of(user)
             }
-            users.check_of(user)
         };
         if password.len() > LONGEST_PASSWORD || check.is_empty() {
             return Ok(false);

@@ -517,6 +517,9 @@ impl Reply {
         if let Some(rules) = &self.rules {
             rules.remove_from(&mut self.carried, start);
         }
+        if let Some(capture) = &self.capture {
+            capture.note_redirect(target);
+        }
         self.discard_for_redirect(InternalRedirect::Route(target.to_vec()));
     }
 

@@ -10,9 +10,13 @@ use super::shape::{At, Time};
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["ask"]))]
 pub struct OnDemand {
-    /// The http:// URL at which your application permits or refuses a host name. Forebay adds
-    /// "?domain=NAME". Only the status 200 permits a certificate; redirects are not followed.
+    /// The http:// or https:// URL at which your application permits or refuses a host name.
+    /// Forebay adds "?domain=NAME". Only the status 200 permits a certificate; redirects are not
+    /// followed.
     pub ask: Option<At<String>>,
+    /// A PEM file with the certificates of the authorities that issue the certificate of an
+    /// https:// `ask`. Default: the authorities that this machine trusts.
+    pub ca: Option<At<String>>,
     /// The largest number of certificate orders in a period, such as "100/h" or "10/m". Default:
     /// "100/h".
     pub rate: Option<At<String>>,

@@ -275,6 +275,8 @@ pub struct BasicAuth {
     /// A password file of Apache's `htpasswd`, with bcrypt (-B), SHA-crypt (-2, -5) or apr1 (-m).
     /// Forebay reads it again after it has changed.
     pub file: Option<At<String>>,
+    /// The users of the file that may use the route. Default: all users of the file.
+    pub users: Option<At<OneOrMany<String>>>,
     /// The name that browsers show when they ask for the password. Default: "restricted".
     pub realm: Option<At<String>>,
 }

@@ -100,4 +100,11 @@ impl ListingValue {
     pub(crate) fn is_free_text(self) -> bool {
         matches!(self, Self::Path | Self::Name)
     }
+
+    /// Returns true if the value is a link. Its text must not become part of another link or of a
+    /// script.
+    pub(crate) fn is_link(self) -> bool {
+        use ListingValue::{Href, Parent, SortName, SortSize, SortTime};
+        matches!(self, Href | Parent | SortName | SortSize | SortTime)
+    }
 }

@@ -234,6 +234,8 @@ fn has_method(list: &[String], method: &[u8]) -> bool {
 pub struct BasicAuth {
     /// The password file. The path is absolute and was a file when the configuration was loaded.
     pub file: PathBuf,
+    /// The users of the file that may use the route. If empty (the default), all users may.
+    pub users: Vec<String>,
     /// The name that browsers show when they ask for the password. It has no control characters.
     /// Default `restricted`.
     pub realm: String,

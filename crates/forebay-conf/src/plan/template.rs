@@ -235,13 +235,14 @@ impl ValueMap {
 
     /// Returns all templates of the table.
     pub fn templates(&self) -> impl Iterator<Item = &Template> {
+        std::iter::once(&self.from).chain(self.values())
+    }
+
+    /// Returns all values of the table.
+    pub fn values(&self) -> impl Iterator<Item = &Template> {
         let globs = self.globs.iter().map(|(_, _, value)| value);
         let expressions = self.expressions.iter().map(|(_, value)| value);
-        [&self.from, &self.default]
-            .into_iter()
-            .chain(self.exact.values())
-            .chain(globs)
-            .chain(expressions)
+        std::iter::once(&self.default).chain(self.exact.values()).chain(globs).chain(expressions)
     }
 }
 

@@ -158,11 +158,13 @@ pub struct OnDemand {
     pub certificates: usize,
 }
 
-/// The http:// URL of a service that permits names.
+/// The URL of a service that permits names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskUrl {
     /// Host and port, as in `127.0.0.1:8080`.
     pub host: String,
+    /// Settings of an https:// URL. `None`: http://.
+    pub tls: Option<BackendTls>,
     /// The value of the field `Host`.
     pub authority: String,
     /// The path and the query, up to the name: it ends with `domain=`.

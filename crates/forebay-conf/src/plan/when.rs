@@ -24,6 +24,9 @@ pub struct When {
     pub variables: Vec<(Variable, ValueTest)>,
     /// Conditions. The request must fail at least one of them.
     pub not: Option<Box<When>>,
+    /// True if the route restricts access. Its conditions on parameters then apply to every request
+    /// that an application may read in this way.
+    pub is_rule: bool,
 }
 
 /// A value that is computed as for nginx's variable. A missing value is empty.

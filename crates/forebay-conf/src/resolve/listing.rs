@@ -167,6 +167,12 @@ impl ListingParser {
                  `download`, `aria-...` or `data-...`; {href} is for links",
             ));
         }
+        if value.is_link() && !self.position.takes_link() {
+            return Err(Mistake::new(
+                format!("{{{name}}} could become a part of a script or of another link here"),
+                format!("begin a quoted attribute with it, such as href=\"{{{name}}}\""),
+            ));
+        }
         self.end_text();
         self.parts.push(ListingPart::Value(*value));
         // A value is text that contains no markup.
@@ -322,6 +328,44 @@ mod tests {
             let found = template(&format!("{{entries}}{entry}{{/entries}}"));
             assert_eq!(found.is_ok(), is_permitted, "{entry}: {found:?}");
         }
-        assert!(template("<script>{entries}\"{href}\",{/entries}</script>").is_ok());
+    }
+
+    #[test]
+    fn links_cannot_become_scripts_or_parts_of_other_links() {
+        for (entry, is_permitted) in [
+            ("<a href=\"{href}\">{href}</a>", true),
+            ("<a href='{href}' title='to {href}'>", true),
+            ("<a href={href}>", true),
+            ("<a href = \"{href}?x=1\" data-to=\"a {href}\">", true),
+            ("<img src=\"{href}\"><form action='{href}'><object data=\"{href}\">", true),
+            ("<tr data-size='{bytes}' class=\"a {kind}\" style=\"--size: {bytes}\">", true),
+            ("<title>{href}</title><!-- {href} -->", true),
+            ("<script>x({bytes})</script>", true),
+            ("<a href=\"javascript:open('{href}')\">", false),
+            ("<a href=\" {href}\">", false),
+            ("<a href=\"/{href}\">", false),
+            ("<a href=x{href}>", false),
+            ("<a href=\"{size}:{href}\">", false),
+            ("<a onclick=\"{href}\">", false),
+            ("<a OnClick='open(\"{href}\")'>", false),
+            ("<a style=\"{href}\">", false),
+            ("<i style='background: url({href})'>", false),
+            ("<iframe srcdoc=\"{href}\">", false),
+            ("<a {href}>", false),
+            ("<a ={href}>", false),
+            ("<{href}>", false),
+            ("<script>'{href}'</script>", false),
+            ("<style>{href}</style>", false),
+            ("<iframe>{href}</iframe>", false),
+            ("<meta http-equiv=refresh content=\"0;url={href}\">", false),
+        ] {
+            let found = template(&format!("{{entries}}{entry}{{/entries}}"));
+            assert_eq!(found.is_ok(), is_permitted, "{entry}: {found:?}");
+        }
+        for link in ["{parent}", "{sort.name}", "{sort.size}", "{sort.time}"] {
+            let of = |text: &str| template(&format!("{text}{{entries}}{{/entries}}"));
+            assert!(of(&format!("<a href=\"{link}\">")).is_ok(), "{link}");
+            assert!(of(&format!("<a href=\"javascript:{link}\">")).is_err(), "{link}");
+        }
     }
 }

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use super::Resolution;
+use super::effect::no_effect;
 use super::limit::parse_rate;
 use super::log::host_and_port;
+use super::path::file;
 use super::value::{required, text, time_above_zero, within};
+use super::{Context, Resolution};
 use crate::error::Problem;
 use crate::file::{self, At, Table};
-use crate::plan::{Acme, AskUrl, OnDemand};
+use crate::plan::{Acme, AskUrl, BackendTls, OnDemand};
 
 const BURST: u32 = 20;
 const CONCURRENT: usize = 4;
@@ -16,7 +18,11 @@ const WAIT: Duration = Duration::from_secs(20);
 const CERTIFICATES: usize = 10_000;
 
 /// Checks the settings. `acme` has no host names, because they are not known in advance.
-pub(super) fn on_demand(typed: &At<Table<file::OnDemand>>, acme: Acme) -> Resolution<OnDemand> {
+pub(super) fn on_demand(
+    context: &Context<'_>,
+    typed: &At<Table<file::OnDemand>>,
+    acme: Acme,
+) -> Resolution<OnDemand> {
     let ask = required(&typed.ask, &typed.span, "ask", "\"http://127.0.0.1:3000/may-have\"")?;
     let (orders, period) = match &typed.rate {
         Some(at) => parse_rate(at)?,
@@ -25,9 +31,18 @@ pub(super) fn on_demand(typed: &At<Table<file::OnDemand>>, acme: Acme) -> Resolu
     let count = |typed: &Option<At<usize>>, default, range| {
         typed.as_ref().map_or(Ok(default), |at| within(at, range))
     };
+    let mut ask = ask_url(ask)?;
+    match (&mut ask.tls, &typed.ca) {
+        (Some(tls), Some(at)) => tls.ca = Some(file(context, at)?),
+        (None, Some(at)) => {
+            let help = "leave it out, or set `ask` to an https:// URL";
+            return Err(no_effect(&at.span, "ca", "without an https:// `ask`", help));
+        }
+        (_, None) => {}
+    }
     Ok(OnDemand {
         acme,
-        ask: ask_url(ask)?,
+        ask,
         orders,
         period,
         burst: typed.burst.as_ref().map_or(BURST, |at| at.value),
@@ -41,12 +56,14 @@ pub(super) fn on_demand(typed: &At<Table<file::OnDemand>>, acme: Acme) -> Resolu
 fn ask_url(typed: &At<String>) -> Resolution<AskUrl> {
     let url = text(typed)?;
     let wrong = |why: &str| {
-        Problem::new(&typed.span, format!("\"{url}\" cannot be asked: {why}")).help(
-            "write the URL of your application, such as \"http://127.0.0.1:3000/may-have\"; for a \
-             server that needs TLS, add a route of Forebay with `proxy`",
-        )
+        Problem::new(&typed.span, format!("\"{url}\" cannot be asked: {why}"))
+            .help("write the URL of your application, such as \"http://127.0.0.1:3000/may-have\"")
     };
-    let Some(rest) = url.strip_prefix("http://") else { return Err(wrong("no http:// URL")) };
+    let (rest, port, tls) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+        (Some(rest), _) => (rest, 80, None),
+        (None, Some(rest)) => (rest, 443, Some(BackendTls::default())),
+        (None, None) => return Err(wrong("no http:// or https:// URL")),
+    };
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     let is_url = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(&byte);
@@ -55,13 +72,13 @@ fn ask_url(typed: &At<String>) -> Resolution<AskUrl> {
     }
     let host = if host_and_port(authority) {
         authority.to_owned()
-    } else if host_and_port(&format!("{authority}:80")) {
-        format!("{authority}:80")
+    } else if host_and_port(&format!("{authority}:{port}")) {
+        format!("{authority}:{port}")
     } else {
         return Err(wrong("no host"));
     };
     let slash = if path.starts_with('/') { "" } else { "/" };
     let separator = if path.contains('?') { '&' } else { '?' };
     let target = format!("{slash}{path}{separator}domain=");
-    Ok(AskUrl { host, authority: authority.to_owned(), target })
+    Ok(AskUrl { host, tls, authority: authority.to_owned(), target })
 }

@@ -52,11 +52,16 @@ pub(super) fn route(
     let captures: Vec<_> = names.collect();
     let known = Known { captures: &captures, maps: &context.maps };
     let action = action(context, file, typed, known)?;
+    let access = access(context, file, typed, known)?;
+    let mut matcher = Matcher { allows_path_info: runs_scripts(file, &action), ..matcher };
+    if let Some(when) = &mut matcher.when {
+        when.is_rule = is_rule(&action, &access);
+    }
     let mut request_headers = request_headers(&typed.request_headers, known)?;
     Ok(Route {
         filters: filters(context, typed, (&action, known), &mut request_headers)?,
         name: name(typed)?,
-        matcher: Matcher { allows_path_info: runs_scripts(file, &action), ..matcher },
+        matcher,
         fallback: fallback(context, file, typed, &action)?,
         fallback_to: fallback_to(context, file, typed, (&action, known))?,
         rewrite: rewrite(typed, &action, known)?,
@@ -89,13 +94,19 @@ pub(super) fn route(
         maintenance: maintenance(context, &typed.maintenance, of_site.maintenance.as_ref())?,
         cors: cors(&typed.cors)?,
         max_body: size_or_unlimited(&typed.max_body)?.or(of_site.max_body),
-        access: access(context, file, typed, known)?,
+        access,
         bandwidth_limit: typed.bandwidth_limit.as_ref().map(bandwidth_limit).transpose()?,
         timeouts: route_timeouts(&typed.timeouts)?,
         mirror: typed.mirror.as_ref().map(|at| mirror_of(context, file, at)).transpose()?,
         line: context.line(typed.span.start),
         inherited: Vec::new(),
     })
+}
+
+/// Returns true if the route refuses requests, or some of them.
+fn is_rule(action: &Action, access: &Access) -> bool {
+    let refuses = matches!(action, Action::Respond(respond) if respond.status >= 400);
+    refuses || *access != Access::default()
 }
 
 /// Returns the name of the route. The name is one word, so that a test in `expect` can contain it.
@@ -216,7 +227,25 @@ fn basic_auth(context: &Context<'_>, typed: &At<Table<file::BasicAuth>>) -> Reso
         Some(at) => no_control(text(at)?, at)?,
         None => "restricted",
     };
-    Ok(BasicAuth { file: path::file(context, file)?, realm: realm.to_owned() })
+    let users = match &typed.users {
+        None => Vec::new(),
+        Some(at) if at.items().is_empty() => {
+            return Err(Problem::new(&at.span, "this list is empty, so that no user may log in")
+                .help("name users of the file, or leave the key out to permit all"));
+        }
+        Some(at) => at.items().into_iter().map(user).collect::<Resolution<_>>()?,
+    };
+    Ok(BasicAuth { file: path::file(context, file)?, users, realm: realm.to_owned() })
+}
+
+/// Checks the name of a user in a password file.
+fn user(typed: At<&String>) -> Resolution<String> {
+    let name = no_control(text(&typed)?, &typed)?;
+    if name.is_empty() || name.contains(':') {
+        return Err(Problem::new(&typed.span, format!("\"{name}\" is not the name of a user"))
+            .help("name a user as in the file: the text before the colon"));
+    }
+    Ok(name.to_owned())
 }
 
 fn fallback(

@@ -55,7 +55,9 @@ pub(super) fn tls(
                     acme.names = with_other_names(&acme.names);
                 }
                 match &table.on_demand {
-                    Some(at) => CertificateSource::OnDemand(Box::new(on_demand(at, acme)?)),
+                    Some(at) => {
+                        CertificateSource::OnDemand(Box::new(on_demand(context, at, acme)?))
+                    }
                     None => CertificateSource::Acme(acme),
                 }
             }

@@ -72,6 +72,8 @@ fn conditions(typed: &At<Table<file::When>>, may_negate: bool) -> Resolution<Whe
         certificate: typed.client_certificate.as_ref().map(test).transpose()?,
         variables: typed.variable.iter().map(variable).collect::<Resolution<_>>()?,
         not,
+        // The other keys of the route decide.
+        is_rule: false,
     };
     if when == When::default() {
         return Err(Problem::new(&typed.span, "there is no condition here")

@@ -86,6 +86,29 @@ fn only_the_right_password_lets_a_user_in() {
 }
 
 #[test]
+fn only_the_named_users_of_a_file_are_let_in() {
+    let folder = users();
+    let file = folder.path().join("users").display().to_string();
+    let route = |path: &str, keys: &str| {
+        format!(
+            "[[site.route]]\npath = \"{path}\"\nrespond = \"in\"\n\
+             basic_auth = {{ file = \"{file}\"{keys} }}\n"
+        )
+    };
+    let site = [
+        route("/me", ", users = [\"ann\", \"me\"]"),
+        route("/other", ", users = \"ME\""),
+        route("/all", ""),
+    ];
+    in_memory(&site.concat(), async |world| {
+        // The digest of the right password is known after the first request.
+        for (target, status) in [("/all", 200), ("/other", 401), ("/me", 200), ("/other", 401)] {
+            assert_eq!(get(world, target, RIGHT).await.status(), status, "{target}");
+        }
+    });
+}
+
+#[test]
 fn a_password_that_waits_too_long_to_be_checked_is_counted() {
     let folder = users();
     in_memory(&guarded(&folder, "respond = \"in\""), async |world| {

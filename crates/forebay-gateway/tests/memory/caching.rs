@@ -9,15 +9,15 @@ use crate::http2_client::Http2Client;
 use crate::world::{Message, World, in_memory};
 
 /// Returns a reply with this `Cache-Control`, whose body is the number of the request.
-fn numbered(control: &'static str) -> impl Fn(&Message, usize) -> String {
+pub fn numbered(control: &'static str) -> impl Fn(&Message, usize) -> String {
     move |_, number| reply(&format!("Cache-Control: {control}\r\n"), &number.to_string())
 }
 
-fn route(cache: &str) -> String {
+pub fn route(cache: &str) -> String {
     format!("[[site.route]]\nproxy = \"http://10.0.0.1:3000\"\ncache = {cache}\n")
 }
 
-async fn get(world: &World, target: &str, fields: &str) -> Message {
+pub async fn get(world: &World, target: &str, fields: &str) -> Message {
     world.ask(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).await
 }
 
@@ -391,64 +391,6 @@ fn only_named_cookies_are_private() {
 }
 
 #[test]
-fn variants_are_kept_apart_and_equal_preferences_share_one() {
-    in_memory(&route("true"), async |world| {
-        let application = Application::start(world, |request, number| {
-            let name = request.start.split(['/', ' ']).nth(2).unwrap();
-            let fields = format!("Cache-Control: max-age=60\r\nVary: {name}\r\n");
-            reply(&fields, &number.to_string())
-        });
-        for (name, one, other, is_same) in [
-            ("X-A", "X-A: 1\r\n", "X-A: 2\r\n", false),
-            ("X-A,b", "X-A: 1\r\n", "X-A: 1\r\nB: 1\r\n", false),
-            ("X-A", "X-A: 3\r\n", "", false),
-            ("X-A", "X-A: 4, 5\r\n", "X-A: 4\r\nX-A: 5\r\n", true),
-            (
-                "Accept-Encoding",
-                "Accept-Encoding: gzip, br\r\n",
-                "Accept-Encoding: br;q=1,gzip\r\n",
-                true,
-            ),
-            (
-                "Accept-Encoding",
-                "Accept-Encoding: gzip\r\n",
-                "Accept-Encoding: gzip;q=0\r\n",
-                false,
-            ),
-            (
-                "Accept-Language",
-                "Accept-Language: de, en;q=0.5\r\n",
-                "Accept-Language: en;q=0.5,DE\r\n",
-                true,
-            ),
-            (
-                "Accept-Encoding",
-                "Accept-Encoding: *\r\n",
-                "Accept-Encoding: gzip;q=0, *\r\n",
-                false,
-            ),
-            ("Accept-Language", "Accept-Language: de\r\n", "Accept-Language: en\r\n", false),
-        ] {
-            let target = format!("/{name}");
-            let first = get(world, &target, one).await.text().to_owned();
-            let second = get(world, &target, other).await.text().to_owned();
-            assert_eq!(first == second, is_same, "{one} {other}");
-            assert_eq!(get(world, &target, one).await.text(), first, "both stay");
-        }
-        assert!(application.asked() < 20);
-        // If a client sends ever new values, the variants replace each other.
-        for number in 0..100 {
-            get(world, "/X-A", &format!("X-A: n{number}\r\n")).await;
-        }
-        application.asked();
-        get(world, "/X-A", "X-A: n99\r\n").await;
-        assert_eq!(application.asked(), 0);
-        get(world, "/X-A", "X-A: n0\r\n").await;
-        assert_eq!(application.asked(), 1);
-    });
-}
-
-#[test]
 fn changes_invalidate_what_they_change() {
     in_memory(&route("true"), async |world| {
         let application = Application::start(world, |request, number| {
@@ -611,19 +553,6 @@ fn clients_cannot_poison_what_others_get() {
 }
 
 #[test]
-fn fields_that_connection_hides_from_the_origin_select_no_variant() {
-    in_memory(&route("true"), async |world| {
-        let application = Application::start(world, |request, _| {
-            let seen = request.field("x-a").unwrap_or("nothing");
-            reply("Cache-Control: max-age=60\r\nVary: X-A\r\n", seen)
-        });
-        get(world, "/", "X-A: 1\r\nConnection: X-A\r\n").await;
-        assert_eq!(get(world, "/", "X-A: 1\r\n").await.text(), "1");
-        assert_eq!(application.asked(), 2);
-    });
-}
-
-#[test]
 fn a_client_that_does_not_read_keeps_nobody_waiting() {
     in_memory(&route("true"), async |world| {
         let page = "x".repeat(800_000);
@@ -781,71 +710,5 @@ fn the_memory_is_bounded() {
         let status = world.status().cache.expect("a route uses the store");
         assert!(status.bytes <= 1024 * 1024, "{status:?}");
         assert!(status.replies > 20, "{status:?}");
-    });
-}
-
-#[test]
-fn a_key_accepts_no_value_that_an_application_may_read_differently() {
-    let key = "{path}{query.page}{cookie.lang}{header.X-Kind}";
-    in_memory(&route(&format!("{{ valid = \"1m\", key = \"{key}\" }}")), async |world| {
-        let application = Application::start(world, |_, number| reply("", &number.to_string()));
-        for (query, fields) in [
-            ("?page=1&page=9", ""),
-            ("?page=9&page=1", ""),
-            ("?page=1&page[]=9", ""),
-            ("?page=1&page%5B%5d=9", ""),
-            ("?page=1&%70age=9", ""),
-            ("?page=1&+page=9", ""),
-            ("?page=1&page%00=9", ""),
-            ("?page=1&PAGE=9", ""),
-            ("?page=1;page=9", ""),
-            ("?a=b;page=9&page=1", ""),
-            ("?page[x]=9", ""),
-            ("?page=1", "Cookie: lang=de; lang=en\r\n"),
-            ("?page=1", "Cookie: lang=de\r\nCookie: lang=en\r\n"),
-            ("?page=1", "Cookie: lang=de; l%61ng=en\r\n"),
-            ("?page=1", "Cookie: lang=de,lang=en\r\n"),
-            ("?page=1", "Cookie: a=\"; lang=de; b=\"\r\n"),
-            ("?page=1", "X-Kind: a\r\nX-Kind: b\r\n"),
-            ("?page=1", "X-Kind: a\r\nX_Kind: b\r\n"),
-        ] {
-            for _ in 0..2 {
-                application.asked();
-                get(world, &format!("/{query}"), fields).await;
-                assert_eq!(application.asked(), 1, "{query} {fields}");
-            }
-        }
-        let many: String = (0..1000).map(|number| format!("&a{number}")).collect();
-        for (query, is_hit) in [
-            ("?page=1", false),
-            ("?x=2&page=1", true),
-            ("?y=1;z&page=1", true),
-            // Applications differ in how they read these.
-            ("?page=%31", false),
-            ("?page=%00", false),
-            ("?page=%2500", false),
-            ("", false),
-            ("?page=", false),
-            ("?other", true),
-            ("?page", false),
-            (&format!("?{many}&page=1"), false),
-        ] {
-            application.asked();
-            get(world, &format!("/{query}"), "").await;
-            assert_eq!(application.asked() == 0, is_hit, "{query}");
-        }
-    });
-}
-
-#[test]
-fn a_key_with_the_whole_query_accepts_several_values() {
-    let cache = "{ valid = \"1m\", key = \"{uri}{query.page}\" }";
-    in_memory(&route(cache), async |world| {
-        let application = Application::start(world, |_, number| reply("", &number.to_string()));
-        for (query, asked) in [("?page=1&page=2", 1), ("?page=1&page=2", 0), ("?page=1", 1)] {
-            application.asked();
-            get(world, &format!("/{query}"), "").await;
-            assert_eq!(application.asked(), asked, "{query}");
-        }
     });
 }

@@ -79,6 +79,78 @@ fn a_request_meets_all_conditions_or_goes_on() {
     });
 }
 
+/// Spellings of `page=2` that some applications read and others do not.
+const SPELLINGS: [&str; 9] = [
+    "Page=2",
+    "page[]=2",
+    "page[x]=2",
+    "%2570age=2",
+    "+page=2",
+    "page%00=2",
+    "page=1&page=2",
+    "page=2&page=1",
+    "a;page=2",
+];
+
+#[test]
+fn no_spelling_of_a_parameter_avoids_a_rule() {
+    let rule = |path: &str, when: &str, keys: &str| {
+        format!("[[site.route]]\npath = \"/{path}\"\nwhen = {when}\n{keys}\n")
+    };
+    let refused = "respond = { status = 403 }";
+    let site = [
+        rule("value", "{ query.page = \"2\" }", refused),
+        rule("present", "{ query.page = true }", refused),
+        rule("gate", "{ query.page = \"~2\" }", "allow = [\"10.0.0.0/8\"]\nrespond = \"in\""),
+        rule("not", "{ not = { query.page = \"1\" } }", refused),
+        rule("not-absent", "{ not = { query.page = false } }", refused),
+        "[[site.route]]\nrespond = \"open\"\n".into(),
+    ];
+    in_memory(&site.concat(), async |world| {
+        for path in ["value", "present", "gate", "not", "not-absent"] {
+            for query in SPELLINGS.into_iter().chain(["page=2", "p%61ge=%32"]) {
+                let reply = world.ask(&with(&format!("/{path}?{query}"), "")).await;
+                assert_eq!(reply.status(), 403, "{path} {query}");
+            }
+            let other = if path == "not" { "page=1" } else { "pages=2&x=page" };
+            assert_eq!(
+                asked(world, &with(&format!("/{path}?{other}"), "")).await,
+                "open",
+                "{path}"
+            );
+        }
+    });
+}
+
+#[test]
+fn no_spelling_of_a_parameter_leads_to_a_route_that_it_may_not_mean() {
+    let site = routes(&[
+        ("value", "{ query.page = \"2\" }"),
+        ("absent", "{ query.page = false }"),
+        ("not", "{ not = { query.page = \"2\" } }"),
+    ]);
+    in_memory(&site, async |world| {
+        for query in SPELLINGS {
+            for path in ["value", "absent", "not"] {
+                let answer = asked(world, &with(&format!("/{path}?{query}"), "")).await;
+                assert_eq!(answer, "no", "{path} {query}");
+            }
+        }
+        for (target, answer) in [
+            ("/value?page=2", "yes"),
+            ("/value?x&p%61ge=%32", "yes"),
+            ("/value?page=2&page=2", "yes"),
+            ("/absent?pages=2", "yes"),
+            ("/absent", "yes"),
+            ("/not?page=1", "yes"),
+            ("/not", "yes"),
+            ("/not?page=2", "no"),
+        ] {
+            assert_eq!(asked(world, &with(target, "")).await, answer, "{target}");
+        }
+    });
+}
+
 #[test]
 fn groups_of_an_expression_are_placeholders() {
     let site = "[[site.route]]\npath_regex = '^/(?<lang>de|en)/(?<page>[^/]+)(?:/(?<more>.*))?$'\n\

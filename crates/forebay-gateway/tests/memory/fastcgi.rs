@@ -33,21 +33,21 @@ pub fn end_with(id: u16, status: u8) -> Vec<u8> {
 }
 
 /// A connection from the gateway to an application.
-struct Connection {
+pub struct Connection {
     peer: Peer,
     open: HashMap<u16, Asked>,
 }
 
 /// A request.
 #[derive(Default)]
-struct Asked {
-    id: u16,
+pub struct Asked {
+    pub id: u16,
     params: Vec<u8>,
     body: Vec<u8>,
 }
 
 impl Connection {
-    async fn accept(application: &mut Backend) -> Self {
+    pub async fn accept(application: &mut Backend) -> Self {
         Self { peer: application.accept().await, open: HashMap::new() }
     }
 
@@ -61,7 +61,7 @@ impl Connection {
     }
 
     /// Returns the next complete request. Requests may be interleaved.
-    async fn asked(&mut self) -> Option<Asked> {
+    pub async fn asked(&mut self) -> Option<Asked> {
         loop {
             let (kind, id, content) = self.record().await?;
             match (kind, self.open.get_mut(&id)) {
@@ -75,7 +75,7 @@ impl Connection {
         }
     }
 
-    async fn send(&mut self, bytes: Vec<u8>) {
+    pub async fn send(&mut self, bytes: Vec<u8>) {
         self.peer.send(bytes).await;
     }
 

@@ -1,5 +1,7 @@
 //! `internal` routes: only internal redirects lead to them.
 
+use crate::application::{Application, reply};
+use crate::fastcgi::{Connection, end, stdout};
 use crate::world::{Message, World, in_memory};
 
 async fn get(world: &World, target: &str) -> Message {
@@ -150,5 +152,67 @@ fn index_files_lead_to_internal_routes_and_other_rules_hold_for_them() {
         ] {
             assert_eq!(get(world, target).await.status(), status, "{target}");
         }
+    });
+}
+
+#[test]
+fn a_change_that_an_internal_redirect_answers_removes_stored_replies() {
+    let site = "[[site.route]]\npath = \"/in/*\"\ninternal = true\nproxy = \"http://10.0.0.1:3000\"\n\
+                cache = true\n\
+                [[site.route]]\npath = \"/new/*\"\nrewrite = \"/{rest}\"\nwhen = { method = \"POST\" }\n\
+                [[site.route]]\nproxy = \"http://10.0.0.1:3000\"\ninternal_redirects = true\n\
+                cache = true\n";
+    in_memory(site, async |world| {
+        let _application = Application::start(world, |request, number| {
+            let to_cache = |text: &str| reply("Cache-Control: max-age=60\r\n", text);
+            let redirect = reply("X-Accel-Redirect: /in/a\r\n", "");
+            match &*request.start {
+                "POST /a HTTP/1.1" | "GET /redirect HTTP/1.1" => redirect,
+                _ => to_cache(&number.to_string()),
+            }
+        });
+        let post = |target: &str| {
+            format!("POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+        };
+        for changed in ["/a", "/new/a"] {
+            let mut before = Vec::new();
+            for target in ["/a", "/redirect", "/new/a", "/b"] {
+                let stored = get(world, target).await.text().to_owned();
+                assert_eq!(get(world, target).await.text(), stored, "{target}");
+                before.push(stored);
+            }
+            let answer = world.ask(&post(changed)).await;
+            assert!(answer.status() == 200 && answer.text() != before[1], "from before: {changed}");
+            assert_ne!(get(world, "/a").await.text(), before[0], "{changed}");
+            assert_ne!(get(world, "/redirect").await.text(), before[1], "{changed}");
+            let is_changed = get(world, "/new/a").await.text() != before[2];
+            assert_eq!(is_changed, changed == "/new/a", "{changed}");
+            assert_eq!(get(world, "/b").await.text(), before[3], "{changed}");
+        }
+    });
+}
+
+#[test]
+fn a_change_that_a_local_redirect_of_a_script_answers_removes_stored_replies() {
+    let site = "[[site.route]]\nwhen = { method = \"POST\" }\n\
+                fastcgi = { to = \"10.0.0.1:9000\", root = \"/srv/www\", scripts = \"*\" }\n\
+                [[site.route]]\nproxy = \"http://10.0.0.1:3000\"\ncache = true\n";
+    in_memory(site, async |world| {
+        let _application = Application::start(world, |_, number| {
+            reply("Cache-Control: max-age=60\r\n", &number.to_string())
+        });
+        let (first, list) = (get(world, "/a").await, get(world, "/list").await);
+        let mut script = world.backend("10.0.0.1:9000");
+        let answering = async {
+            let mut connection = Connection::accept(&mut script).await;
+            let asked = connection.asked().await.expect("the request arrives");
+            connection
+                .send([stdout(asked.id, "Location: /list\n\n"), end(asked.id)].concat())
+                .await;
+        };
+        let post = "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n";
+        let (answer, ()) = tokio::join!(world.ask(post), answering);
+        assert_eq!((answer.status(), answer.text()), (200, "3"), "{}", list.text());
+        assert_ne!(get(world, "/a").await.text(), first.text());
     });
 }

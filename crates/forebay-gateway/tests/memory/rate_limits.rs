@@ -242,6 +242,33 @@ fn many_values_do_not_hide_one_that_a_table_limits() {
 }
 
 #[test]
+fn many_values_of_one_client_use_up_no_other_clients_limit() {
+    // The values of the table, and the status of another client after the first one is refused.
+    for (values, key, status) in [
+        ("login = \"{client}\"\ndefault = \"\"", "{map.limit}", 200),
+        ("login = \"a {client}\"\ndefault = \"{client}\"", "{map.limit}", 200),
+        ("default = \"{client}\"", "x {map.limit}", 200),
+        // These keys are the same for several clients, so their requests count together.
+        ("login = \"all\"\ndefault = \"{client}\"", "{map.limit}", 429),
+        ("login = \"{client}\"\ndefault = \"\"", "{query.do} {map.limit}", 429),
+    ] {
+        let routes = format!(
+            "[map.limit]\nfrom = \"{{query.do}}\"\n{values}\n[[site]]\nlisten = \"127.0.0.1:80\"\n\
+             [[site.route]]\nrate_limit = {{ rate = \"1/h\", key = \"{key}\" }}\nrespond = \"in\"\n"
+        );
+        in_memory(&routes, async |world| {
+            let others: String = (0..9).map(|n| format!("do={n}&")).collect();
+            let request = get(&format!("/?{others}do=login"), "");
+            assert_eq!(world.ask(&request).await.status(), 200, "{values}");
+            assert_eq!(world.ask(&request).await.status(), 429, "{values}");
+            let mut other = world.client_from("192.0.2.8:4000");
+            other.send(&request).await;
+            assert_eq!(other.reply(&request).await.status(), status, "{values}");
+        });
+    }
+}
+
+#[test]
 fn all_spellings_of_a_host_count_together() {
     let limit = "rate_limit = { rate = \"1/h\", key = \"{host}\" }\nrespond = \"in\"\n";
     let text = format!(

@@ -3,9 +3,11 @@
 use super::Cx;
 use super::networks::network;
 use super::sections::{all, last};
-use super::syntax::{Directive, is};
+use super::syntax::{Directive, is, line};
+use crate::draft::DraftRoute;
 use crate::files;
-use crate::value::Table;
+use crate::matcher::Matcher;
+use crate::value::{Table, Value};
 
 /// The access rules of a part of a site, as keys of Forebay.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +22,11 @@ impl Gate {
     pub fn is_open(&self) -> bool {
         self.keys.is_empty() && self.closed.is_none()
     }
+
+    /// Returns true if the rules refuse all clients.
+    pub fn refuses_all(&self) -> bool {
+        self.keys.get("deny") == Some(&Value::from("all"))
+    }
 }
 
 /// Access rules as Apache states them, before they are translated to Forebay's keys.
@@ -32,6 +39,10 @@ struct ClientRules {
     /// True if `Order` and `Deny` refuse all clients that no `Allow` names.
     denies_hosts: bool,
     needs_user: bool,
+    /// The users that `Require user` names. If empty, all users of the file may pass.
+    users: Vec<String>,
+    /// True if any user of the file may pass, whatever `users` has.
+    admits_all_users: bool,
 }
 
 impl ClientRules {
@@ -45,6 +56,8 @@ impl ClientRules {
         let is_restricted = !together.allow.is_empty() || together.needs_user;
         self.grants_all |= together.grants_all && !is_restricted;
         self.needs_user |= together.needs_user;
+        self.admits_all_users |= together.admits_all_users && together.users.is_empty();
+        self.users.extend(together.users);
         self.allow.extend(together.allow);
         self.deny.extend(together.deny);
     }
@@ -53,6 +66,23 @@ impl ClientRules {
 /// The directives that restrict access.
 const RULES: [&str; 7] =
     ["Require", "RequireAll", "RequireAny", "RequireNone", "Order", "Allow", "Deny"];
+
+/// Returns the route of a section for these requests: 403 if `is_refusal` is true. Otherwise a
+/// closed route, with the next step for the user.
+pub fn refused(
+    cx: &mut Cx<'_>,
+    section: &Directive,
+    matcher: Matcher,
+    is_refusal: bool,
+    next: &str,
+) -> DraftRoute {
+    let route = DraftRoute::new(&section.place, line(section), matcher);
+    if is_refusal {
+        return route.respond(403);
+    }
+    let comment = cx.note(section, next);
+    route.closed(comment)
+}
 
 /// Returns the access rules of a part of a site. `layers` are the sections that apply to this part,
 /// the outermost first. Only the innermost section with rules counts.
@@ -75,6 +105,9 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
         if !is_needless {
             read(cx, directive, &mut rules, &mut gate, false);
         }
+    }
+    if let Some(directive) = mixes_users(layer) {
+        close(cx, directive, &mut gate);
     }
     let has_both = layer.iter().any(is_old) && layer.iter().any(is_new);
     if has_both && !is_any && !old_is_open && !new_is_open && names_places(layer) {
@@ -137,6 +170,23 @@ fn is_open(cx: &mut Cx<'_>, layer: &[Directive], is_own: fn(&Directive) -> bool)
     rules.grants_all && !restricts && gate.closed.is_none()
 }
 
+/// Returns a group that names users, if other rules next to it may admit further clients. Forebay
+/// has one list of users and one of addresses, so it cannot express which of them belong together.
+fn mixes_users(block: &[Directive]) -> Option<&Directive> {
+    let rules = || block.iter().filter(|directive| is_new(directive));
+    let group = rules().find(|rule| is_container(rule) && names_users(rule.inside()));
+    let is_alone = rules().nth(1).is_none();
+    let mixed = group.filter(|_| !is_alone);
+    mixed.or_else(|| rules().find_map(|rule| mixes_users(rule.inside())))
+}
+
+fn names_users(block: &[Directive]) -> bool {
+    block.iter().any(|directive| {
+        is(directive, "Require") && directive.arg(0).eq_ignore_ascii_case("user")
+            || names_users(directive.inside())
+    })
+}
+
 /// Returns true if rules of mod_authz_core name addresses.
 fn names_places(layer: &[Directive]) -> bool {
     let is_place = |directive: &Directive| {
@@ -188,10 +238,14 @@ fn read(
         inside.iter().for_each(|inner| read(cx, inner, &mut together, gate, false));
         // Forebay's `allow` admits a client that is in any network of the list. The list cannot
         // require that the client is in two networks.
-        let places = inside.iter().filter(|inner| {
-            is(inner, "Require") && ["ip", "local"].contains(&&*inner.arg(0).to_ascii_lowercase())
-        });
-        if places.count() > 1 || inside.iter().any(is_container) {
+        let count = |kinds: &[&str]| {
+            let is_one = |inner: &&Directive| {
+                is(inner, "Require") && kinds.contains(&&*inner.arg(0).to_ascii_lowercase())
+            };
+            inside.iter().filter(is_one).count()
+        };
+        // Likewise, a user cannot be two of the users.
+        if count(&["ip", "local"]) > 1 || count(&["user"]) > 1 || inside.iter().any(is_container) {
             close(cx, directive, gate);
         }
         rules.add_all_of(together);
@@ -257,9 +311,13 @@ fn require(
         "local" if !is_not => {
             rules.allow.extend(["127.0.0.0/8", "::1"].map(str::to_owned));
         }
-        "valid-user" if !is_not => rules.needs_user = true,
+        "valid-user" if !is_not => (rules.needs_user, rules.admits_all_users) = (true, true),
+        "user" if !is_not && cx.keys.has("BasicAuth", "users") && !rest.is_empty() => {
+            rules.needs_user = true;
+            rules.users.extend(rest.iter().cloned());
+        }
         "user" | "group" if !is_not => {
-            let next = "write a file of these users alone, and name it in `basic_auth`";
+            let next = "name these users in `users` of `basic_auth`";
             gate.closed = Some(cx.note(directive, next));
         }
         _ => close(cx, directive, gate),
@@ -295,6 +353,9 @@ fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &m
     match file {
         Some((_, path)) if is_basic && files::has_users(&path) => {
             let mut table = Table::default().with("file", path);
+            if !rules.admits_all_users && !rules.users.is_empty() {
+                table.set("users", rules.users);
+            }
             let realm = last(layers, "AuthName").map(|name| name.arg(0));
             table.set_some(
                 "realm",
@@ -461,6 +522,52 @@ mod tests {
                 assert!(is_restricted, "{merging}:\n{text}");
             }
         }
+    }
+
+    #[test]
+    fn users_are_named_in_the_password_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("htpasswd");
+        std::fs::write(&file, "ann:$apr1$abcdefgh$w1Qb7IQwGkhQ9lJrzxXQb.\n").unwrap();
+        let of = |rules: &str| {
+            let file = file.display();
+            route(&format!(
+                "<Location /a>\nAuthType Basic\nAuthName x\nAuthUserFile {file}\n{rules}\n</Location>"
+            ))
+        };
+        for (rules, wanted) in [
+            ("Require user ann", "users = [\"ann\"]"),
+            ("Require user ann \"b c\"\nRequire user dan", "users = [\"ann\", \"b c\", \"dan\"]"),
+            ("Require user ann\nRequire ip 10.0.0.0/8", "users = [\"ann\"]"),
+            (
+                "<RequireAll>\nRequire user ann\nRequire ip 10.0.0.0/8\n</RequireAll>",
+                "users = [\"ann\"]",
+            ),
+            (
+                "<RequireAll>\nRequire valid-user\nRequire user ann\n</RequireAll>",
+                "users = [\"ann\"]",
+            ),
+            ("<RequireAll>\nRequire user ann\nRequire user bob\n</RequireAll>", "status = 403"),
+            (
+                "<RequireAll>\nRequire user ann\nRequire ip 10.0.0.0/8\n</RequireAll>\n\
+                 <RequireAll>\nRequire user bob\nRequire ip 10.1.0.0/16\n</RequireAll>",
+                "status = 403",
+            ),
+            (
+                "<RequireAny>\n<RequireAll>\nRequire user ann\nRequire ip 10.0.0.0/8\n</RequireAll>\n\
+                 Require user bob\n</RequireAny>",
+                "status = 403",
+            ),
+            ("<RequireNone>\nRequire user ann\n</RequireNone>", "status = 403"),
+            ("Require not user ann", "status = 403"),
+            ("Require group staff", "status = 403"),
+            ("Require user", "status = 403"),
+        ] {
+            let found = of(rules);
+            assert!(found.contains(wanted), "{rules}:\n{found}");
+        }
+        let all = of("Require user ann\nRequire valid-user");
+        assert!(all.contains("basic_auth") && !all.contains("users ="), "{all}");
     }
 
     /// Returns the route of `/a`, else the whole site.

@@ -1,15 +1,14 @@
 //! Closed routes for sections whose paths or conditions are expressions, and that restrict access.
 
 use super::Cx;
-use super::access::{gate, restriction};
+use super::access::{gate, refused, restriction};
 use super::bases::{Base, below, urls_of};
 use super::globs;
 use super::sections::{SectionScope, Sections};
-use super::syntax::{Directive, is, line};
+use super::syntax::{Directive, is};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
 use crate::pattern::{self, Use, as_regex, classify};
-use crate::value::Value;
 
 /// Returns closed routes for the paths of sections with expressions, if these sections restrict
 /// access.
@@ -31,18 +30,11 @@ pub fn expressions(
             continue;
         }
         let is_condition = ["If", "ElseIf", "Else"].iter().any(|name| is(section, name));
-        let is_refusal = rules.keys.get("deny") == Some(&Value::from("all")) && !is_condition;
         let found = matchers(cx, section, place, bases);
-        let is_exact = found.is_ok();
+        let is_refusal = rules.refuses_all() && !is_condition && found.is_ok();
         for matcher in found.unwrap_or_else(|superset| superset) {
-            let route = DraftRoute::new(&section.place, line(section), matcher);
-            out.push(if is_refusal && is_exact {
-                route.respond(403)
-            } else {
-                let next = "write a route with these rules, before the others";
-                let comment = cx.note(section, next);
-                route.closed(comment)
-            });
+            let next = "write a route with these rules, before the others";
+            out.push(refused(cx, section, matcher, is_refusal, next));
         }
     }
     out

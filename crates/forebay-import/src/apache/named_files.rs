@@ -1,17 +1,16 @@
 //! Closed routes for `Files` and `FilesMatch` sections that restrict access.
 
 use super::Cx;
-use super::access::{gate, restriction};
+use super::access::{gate, refused, restriction};
 use super::bases::{Base, below, urls_of};
 use super::globs;
 use super::narrow::narrowed;
 use super::regions::of_name;
 use super::sections::Sections;
-use super::syntax::{is, line};
+use super::syntax::is;
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
 use crate::pattern::{Use, as_regex, classify};
-use crate::value::Value;
 
 /// Returns the routes of `Files` and `FilesMatch` sections that restrict access.
 pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) -> Vec<DraftRoute> {
@@ -29,22 +28,16 @@ pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) ->
             continue;
         }
         let found = if is_regex { of_regex(cx, text) } else { of_text(cx, text) };
-        let is_refusal = rules.keys.get("deny") == Some(&Value::from("all"));
+        let is_refusal = rules.refuses_all() && found.is_some();
         let regions = match around {
             Some(dir) => urls_of(dir, bases).iter().map(|url| below(url)).collect(),
             None => vec![Matcher::path("/*")],
         };
         for region in regions {
             let matcher = found.clone().unwrap_or_else(|| region.clone());
-            let route = DraftRoute::new(&section.place, line(section), matcher);
-            let Some(route) = narrowed(cx, route, &region) else { continue };
-            out.push(if is_refusal && found.is_some() {
-                route.respond(403)
-            } else {
-                let next = "write these rules in the routes that answer for these files";
-                let comment = cx.note(section, next);
-                route.closed(comment)
-            });
+            let next = "write these rules in the routes that answer for these files";
+            let route = refused(cx, section, matcher, is_refusal, next);
+            out.extend(narrowed(cx, route, &region));
         }
     }
     out

@@ -2,7 +2,7 @@
 
 use super::around::{Around, Layer};
 use super::fill::fill;
-use super::matchers::{Condition, condition, in_any_case, named, split};
+use super::matchers::{Condition, condition, depends_on_case, in_any_case, named, split};
 use super::syntax::Directive;
 use super::{Cx, layers, line, servers};
 use crate::draft::DraftRoute;
@@ -78,6 +78,11 @@ fn answer<'a>(
             return vec![route(here.matcher.clone()).closed(comment)];
         }
     };
+    if refuses(directive) && depends_on_case(&of.matcher) {
+        let next = "write the paths in the expression: Caddy ignores the case of paths";
+        let comment = cx.note(directive, next);
+        return vec![route(here.matcher.clone()).closed(comment)];
+    }
     let spelled = match directive.name.as_str() {
         "abort" | "error" | "respond" if refuses(directive) => in_any_case(cx, &of.matcher),
         _ => None,
@@ -438,6 +443,40 @@ mod tests {
              reverse_proxy @b 127.0.0.1:9",
         );
         assert!(found.iter().any(|route| route.contains("proxy =")), "{found:?}");
+    }
+
+    #[test]
+    fn excluded_paths_and_simple_expressions_become_conditions() {
+        for (matcher, wanted) in [
+            ("@x not path /ab*", "~*^/(?:$|[^a]|a(?:$|[^b]))"),
+            ("@x not path /A /b", "~*^/(?:$|[^ab]|a.|b.)"),
+            ("@x {\nnot path /a*\nnot path /b*\nmethod PUT\n}", "~*^/(?:$|[^ab])"),
+            ("@x {\npath /a*\nnot path /ab*\n}", "~*^/a(?:$|[^b])"),
+            ("@x not path *.b", "~*(?:^|[^b]|(?:^|[^"),
+            ("@x expression path('/a*') && {method} == 'PUT'", "methods = [\"PUT\"]"),
+            ("@x expression `!path('/a*')`", "~*^/(?:$|[^a])"),
+            ("@x expression \"{header.X-Kind}.contains('bot')\"", "X-Kind"),
+        ] {
+            let found = routes(&format!("{matcher}\nreverse_proxy @x 127.0.0.1:9"));
+            let is_there = found.iter().any(|route| route.contains(wanted));
+            assert!(is_there && !found.concat().contains("403"), "{matcher}: {found:?}");
+        }
+        for matcher in [
+            "@x not path *a*",
+            "@x {\nnot {\npath /a\nmethod GET\n}\n}",
+            "@x {\npath_regexp b\nnot path /a\n}",
+            "@x {\npath *.php\nnot path /a*\n}",
+            "@x not path /a* *.php",
+            "@x not path /*",
+            "@x expression path('/a') || method('GET')",
+            "@x expression {path}.matches('a')",
+        ] {
+            let found = routes(&format!("{matcher}\nreverse_proxy @x 127.0.0.1:9")).concat();
+            assert!(found.contains("403") && !found.contains("proxy ="), "{matcher}: {found}");
+        }
+        // The refusal holds for the path in any case.
+        let found = routes("@x {\npath /a*\npath_regexp b\n}\nrespond @x 404").concat();
+        assert!(found.contains("403"), "{found}");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 
 use super::Cx;
+use super::complement::{without, without_ends};
+use super::expression;
 use super::syntax::Directive;
 use crate::matcher::Matcher;
 use crate::pattern::{PatternConditions, Use, as_regex, classify, is_path};
@@ -50,13 +52,61 @@ pub fn condition(cx: &Cx<'_>, text: Option<&str>, named: &Named<'_>) -> Result<C
         return paths(cx, &[text.to_owned()]);
     }
     let lines = named.get(text).ok_or_else(|| format!("there is no matcher {text}"))?;
-    let mut all = Condition::default();
-    for line in lines {
-        for inner in joined(line) {
-            add(cx, &inner, &mut all)?;
+    let (mut all, mut excluded) = (Condition::default(), Vec::new());
+    for inner in lines.iter().flat_map(|line| joined(line)) {
+        let of_expression = match inner.name.as_str() {
+            "expression" => expression::lines(&inner)
+                .ok_or_else(|| format!("a route has no condition \"{}\"", super::line(&inner)))?,
+            _ => vec![inner],
+        };
+        for inner in of_expression {
+            match excluded_paths(&inner) {
+                Some(paths) => excluded.extend(paths),
+                None => add(cx, &inner, &mut all)?,
+            }
         }
     }
+    if !excluded.is_empty() {
+        exclude(cx, &mut all.matcher, &excluded)?;
+    }
     Ok(all)
+}
+
+/// Returns the paths of a line `not path ...`.
+fn excluded_paths(line: &Directive) -> Option<Vec<String>> {
+    if line.name != "not" {
+        return None;
+    }
+    match &joined(line)[..] {
+        [inner] if inner.name == "path" && !inner.args.is_empty() => Some(inner.args.clone()),
+        _ => None,
+    }
+}
+
+/// Restricts a matcher to the paths that none of these patterns match. Caddy ignores the case of
+/// paths.
+fn exclude(cx: &Cx<'_>, matcher: &mut Matcher, excluded: &[String]) -> Result<(), String> {
+    let text = if matcher.regex.is_some() || !matcher.suffixes.is_empty() {
+        None
+    } else if excluded.iter().all(is_plain) {
+        without(&matcher.paths, excluded)
+    } else if excluded.iter().all(is_end) && matcher.paths.is_empty() {
+        without_ends(&excluded.iter().map(|path| &path[1..]).collect::<Vec<_>>())
+    } else {
+        None
+    };
+    let text = text
+        .ok_or_else(|| format!("a route has no condition \"not path {}\"", excluded.join(" ")))?;
+    matcher.regex = Some(any_case(cx, &[text])?);
+    matcher.paths.clear();
+    Ok(())
+}
+
+/// Returns true if a matcher has paths in one case, and an expression, so that no expression can
+/// express both in any case.
+pub fn depends_on_case(matcher: &Matcher) -> bool {
+    let has_letters = |text: &String| text.chars().any(char::is_alphabetic);
+    matcher.regex.is_some() && matcher.paths.iter().chain(&matcher.suffixes).any(has_letters)
 }
 
 /// Returns the lines of a named matcher. Caddy joins lines with the same name: one of their values
@@ -257,14 +307,6 @@ fn when_of_method(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
 /// Returns the conditions for paths. One of them must match.
 fn paths(cx: &Cx<'_>, list: &[String]) -> Result<Condition, String> {
     let of = |matcher: Matcher| Ok(Condition { matcher, ..Condition::default() });
-    let is_end = |path: &String| {
-        path.strip_prefix("*.").is_some_and(|end| !end.is_empty() && !end.contains(GLOB))
-            && !path.contains('/')
-    };
-    let is_plain = |path: &String| {
-        let start = path.strip_suffix('*').unwrap_or(path);
-        is_path(path) && !start.contains(GLOB)
-    };
     if list.iter().all(is_plain) {
         return of(Matcher { paths: list.to_vec(), ..Matcher::default() });
     }
@@ -272,8 +314,20 @@ fn paths(cx: &Cx<'_>, list: &[String]) -> Result<Condition, String> {
         let suffixes = list.iter().map(|path| path[1..].to_owned()).collect();
         return of(Matcher { suffixes, ..Matcher::default() });
     }
-    let regex = list.iter().map(|path| expression(path)).collect::<Result<Vec<_>, _>>()?;
+    let regex = list.iter().map(|path| path_expression(path)).collect::<Result<Vec<_>, _>>()?;
     of(Matcher { regex: Some(any_case(cx, &regex)?), ..Matcher::default() })
+}
+
+/// Returns true for a pattern such as `*.php`.
+fn is_end(path: &String) -> bool {
+    path.strip_prefix("*.").is_some_and(|end| !end.is_empty() && !end.contains(GLOB))
+        && !path.contains('/')
+}
+
+/// Returns true for a path that may end with `*`.
+fn is_plain(path: &String) -> bool {
+    let start = path.strip_suffix('*').unwrap_or(path);
+    is_path(path) && !start.contains(GLOB)
 }
 
 /// Characters with a special meaning in path patterns.
@@ -291,7 +345,7 @@ fn any_case(cx: &Cx<'_>, all: &[String]) -> Result<String, String> {
 
 /// Returns an expression for a path pattern. As in Caddy, one `*` at the beginning or the end matches
 /// any text, and others match a part of a segment.
-fn expression(path: &str) -> Result<String, String> {
+fn path_expression(path: &str) -> Result<String, String> {
     let unknown = || format!("a route has no condition for {path}");
     if path.contains(['[', '\\', '%', '{']) {
         return Err(unknown());

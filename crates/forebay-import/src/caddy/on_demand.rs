@@ -16,7 +16,7 @@ pub fn ask(cx: &mut Cx<'_>, option: &Directive) -> Option<String> {
         if is_usable(url) && found.is_none() {
             found = Some(url.to_owned());
         } else {
-            cx.note(inner, "see `on_demand` of ACME: its `ask` is one http:// URL");
+            cx.note(inner, "see `on_demand` of ACME: its `ask` is one http:// or https:// URL");
         }
     }
     found
@@ -25,7 +25,8 @@ pub fn ask(cx: &mut Cx<'_>, option: &Directive) -> Option<String> {
 /// Returns true if `ask` can have this URL.
 fn is_usable(url: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(&byte);
-    url.strip_prefix("http://").is_some_and(|rest| {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    rest.is_some_and(|rest| {
         !rest.is_empty() && !rest.starts_with(['/', '?']) && !rest.contains('@')
     }) && url.bytes().all(is_plain)
 }
@@ -59,7 +60,8 @@ mod tests {
         for (option, is_translated) in [
             ("on_demand_tls {\n ask http://127.0.0.1:3000/may?x=1\n }", true),
             ("on_demand_tls {\n permission http http://127.0.0.1:3000/\n }", true),
-            ("on_demand_tls {\n ask https://example.org/may\n }", false),
+            ("on_demand_tls {\n ask https://example.org/may\n }", true),
+            ("on_demand_tls {\n ask ftp://example.org/may\n }", false),
             ("on_demand_tls {\n ask http://{env.HOST}/may\n }", false),
             ("on_demand_tls {\n ask http://\n }", false),
             ("email a@example.org", false),
@@ -70,7 +72,7 @@ mod tests {
             std::fs::write(&file, text).unwrap();
             let imported = import(Language::Caddy, &file).unwrap();
             let toml = imported.toml;
-            assert_eq!(toml.contains("ask = \"http:"), is_translated, "{option}: {toml}");
+            assert_eq!(toml.contains("ask = \"http"), is_translated, "{option}: {toml}");
             assert_eq!(imported.notes.is_empty(), is_translated, "{option}: {:?}", imported.notes);
             assert_eq!(toml.contains("127.0.0.1:443"), !is_translated, "{option}: {toml}");
         }

@@ -84,10 +84,15 @@ impl ClientTls {
 
     /// Creates the session of a new connection to `host`. The session begins with a handshake.
     pub fn session(&self, host: &str, alpn: Alpn) -> io::Result<TlsSession> {
+        Ok(TlsSession::new(self.connection(host, alpn)?))
+    }
+
+    /// Works as [`Self::session`] does, for a caller that reads and writes the socket itself.
+    pub fn connection(&self, host: &str, alpn: Alpn) -> io::Result<ClientConnection> {
         let name = self.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
         let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
         let connection = ClientConnection::new(self.configs[alpn as usize].clone(), name);
-        Ok(TlsSession::new(connection.map_err(io::Error::other)?))
+        connection.map_err(io::Error::other)
     }
 }
 

@@ -82,13 +82,24 @@ impl Users {
     /// Reads the users of `file`. Returns the errors of invalid lines, whose users cannot log in.
     /// Fails with the first of them if no line is valid.
     pub fn check(file: &Path) -> Result<Vec<UsersError>, UsersError> {
+        Self::read(file).map(|(_, wrong)| wrong)
+    }
+
+    /// Returns those of `names` that are not in the file.
+    pub fn absent<'n>(file: &Path, names: &'n [String]) -> Vec<&'n str> {
+        let Ok((users, _)) = Self::read(file) else { return Vec::new() };
+        let is_absent = |name: &&str| users.get(name.as_bytes()).is_none();
+        names.iter().map(String::as_str).filter(is_absent).collect()
+    }
+
+    fn read(file: &Path) -> Result<(Self, Vec<UsersError>), UsersError> {
         let mut users = Self::new(file.to_owned());
         let text = users.file.read()?;
         let wrong = users.parse(&text);
         let mut wrong = wrong.into_iter().map(|line| UsersError::Line(file.to_owned(), line));
         match wrong.next() {
             Some(first) if users.users.is_empty() => Err(first),
-            first => Ok(first.into_iter().chain(wrong).collect()),
+            first => Ok((users, first.into_iter().chain(wrong).collect())),
         }
     }
 
@@ -122,6 +133,11 @@ impl Users {
         let class = user.as_ref().map(|user| user.hash.class());
         let others = self.classes.iter().filter(|other| Some(other.hash.class()) != class);
         PasswordCheck { others: others.cloned().collect(), user }
+    }
+
+    /// Returns the hashes to compute for a user that is not in the file.
+    pub fn check_of_unknown(&self) -> PasswordCheck {
+        PasswordCheck { user: None, others: self.classes.clone() }
     }
 
     /// Takes the users from the text of the file. Returns the numbers of invalid lines, which

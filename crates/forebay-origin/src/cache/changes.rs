@@ -14,6 +14,10 @@ use forebay_wire::fields::of_lines;
 use super::key::{KeyOf, Use};
 use super::store::{Key, Store};
 
+/// Fields of a reply that name resources which have also changed. The internal redirect of
+/// `X-Accel-Redirect` leads to a part of the answer, which must not be from before the change.
+const REFERENCES: [&[u8]; 3] = [b"location", b"content-location", b"x-accel-redirect"];
+
 /// The stored replies of all routes of a site.
 pub struct SiteReplies {
     store: Arc<Store>,
@@ -76,6 +80,14 @@ impl Drop for Invalidation {
 }
 
 impl Invalidation {
+    /// Removes the replies for the request's target, and for these URLs.
+    fn change(&self, targets: &[&[u8]]) {
+        let keys = self.replies.keys.iter();
+        let changed = keys.flat_map(|key| key.changed(&self.request, targets));
+        *self.changed.borrow_mut() = changed.collect();
+        self.remove();
+    }
+
     fn remove(&self) {
         for key in &*self.changed.borrow() {
             self.replies.store.invalidate(key);
@@ -86,19 +98,16 @@ impl Invalidation {
 impl Recorder for Invalidation {
     fn decide(&self, status: u16, lines: &[u8], _length: Length) -> Keep {
         if matches!(status, 200..=399) {
-            // `Location` and `Content-Location` name resources that have also changed.
-            let is_reference = |name: &[u8]| {
-                name.eq_ignore_ascii_case(b"location")
-                    || name.eq_ignore_ascii_case(b"content-location")
-            };
+            let is_reference =
+                |name: &[u8]| REFERENCES.iter().any(|other| name.eq_ignore_ascii_case(other));
             let references = of_lines(lines).filter(|field| is_reference(field.name));
-            let targets: Vec<_> = references.map(|field| field.value).collect();
-            let keys = self.replies.keys.iter();
-            let changed = keys.flat_map(|key| key.changed(&self.request, &targets));
-            *self.changed.borrow_mut() = changed.collect();
-            self.remove();
+            self.change(&references.map(|field| field.value).collect::<Vec<_>>());
         }
         Keep::No
+    }
+
+    fn redirected(&self, target: &[u8]) {
+        self.change(&[target]);
     }
 
     fn reserve(&self, _bytes: usize) -> bool {

@@ -138,7 +138,7 @@ impl KeyOf {
         key.push(0);
         for part in &self.parts {
             match part {
-                KeySection::Filled(template) => request.fill(template, Escape::Field, key),
+                KeySection::Filled(template) => request.fill(template, Escape::Exact, key),
                 KeySection::Host => {
                     let host_at = key.len();
                     key.extend_from_slice(request.plain_host().unwrap_or_default());
@@ -156,15 +156,23 @@ impl KeyOf {
         let mut get = request.clone();
         get.become_get(None);
         keys.push(self.of(&get));
+        // Routes that rewrite may differ between the methods, so the client's own target counts, too.
+        keys.extend(self.of_target(request, request.original_target()));
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
         for target in references {
             if let Some(path) = path_on(target, authority.unwrap_or_default()) {
-                let mut get = request.clone();
-                get.become_get(Some(path));
-                keys.push(self.of(&get));
+                keys.extend(self.of_target(request, path));
             }
         }
         keys
+    }
+
+    /// Returns the key of a GET for another target.
+    fn of_target(&self, request: &Request, target: &[u8]) -> Option<Key> {
+        let mut get = request.clone();
+        get.become_get(Some(target));
+        get.clean_path().ok()?;
+        Some(self.of(&get))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Request fields that select one of several replies (RFC 9111 section 4.1).
 
-use forebay_net::head::Request;
+use forebay_net::head::{Request, is_alike};
 use forebay_wire::accept::weighted;
 use forebay_wire::fields::of_lines;
+use forebay_wire::http1::Field;
 
 use super::checksum::Checker;
 
@@ -81,36 +82,56 @@ fn hash_of<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> u64 {
     })
 }
 
-/// Returns the value of a field in a form that is equal for equal preferences.
+/// Returns the lines of a field in a form that is equal only for requests that every application
+/// answers alike.
+///
+/// Applications read fields differently: some use only the first or the last line, compare the
+/// whole text, or search it for a word. A client could otherwise choose the reply that another
+/// client gets. So only plain lists of content codings lose their order and weights.
 fn normalized(name: &str, request: &Request) -> Vec<u8> {
-    let value = request.joined_field(name);
-    match name {
-        "accept-encoding" => {
-            let listed: Vec<_> = weighted(&value).collect();
-            let weight_of = |coding: &[u8]| {
-                let mut named = listed.iter().filter(|(name, _)| name.eq_ignore_ascii_case(coding));
-                named.next().map(|&(_, weight)| weight)
-            };
-            let is_accepted = |coding: &[u8]| {
-                weight_of(coding).or_else(|| weight_of(b"*")).is_some_and(|weight| weight > 0)
-            };
-            let codings: Vec<_> =
-                CODINGS.into_iter().filter(|coding| is_accepted(coding)).collect();
-            codings.join(&b","[..])
+    let bytes = &request.bytes;
+    let fields = request.head.fields.iter();
+    let lines = || fields.clone().filter(|field| is_alike(field.name.of(bytes), name));
+    let is_named = |field: &Field| field.name.of(bytes).eq_ignore_ascii_case(name.as_bytes());
+    let mut all = lines();
+    if name == "accept-encoding"
+        && let (Some(only), None) = (all.next(), all.next())
+        && is_named(only)
+        && let Some(codings) = codings(only.value.of(bytes))
+    {
+        return codings;
+    }
+    // Neither LF nor CR can be part of a value.
+    let mut text = Vec::new();
+    for field in lines() {
+        if is_named(field) {
+            text.push(b'\n');
+        } else {
+            // Some applications read `X_A` as `X-A`.
+            text.push(b'\r');
+            text.extend(field.name.of(bytes).to_ascii_lowercase());
+            text.push(b':');
         }
-        "accept-language" => {
-            let mut languages: Vec<_> = weighted(&value)
-                .map(|(name, weight)| (1000 - weight, name.to_ascii_lowercase()))
-                .collect();
-            languages.sort();
-            let text = languages
-                .into_iter()
-                .map(|(less, name)| [&name[..], b";", less.to_string().as_bytes()].concat());
-            text.collect::<Vec<_>>().join(&b","[..])
-        }
-        _ => {
-            let elements = value.split(|&b| b == b',').map(<[u8]>::trim_ascii);
-            elements.collect::<Vec<_>>().join(&b","[..])
+        text.extend_from_slice(field.value.of(bytes));
+    }
+    text
+}
+
+/// Returns the content codings that a client accepts. Returns `None` if an application could send
+/// another coding: the list names one that it does not accept, or one that Forebay does not know.
+fn codings(value: &[u8]) -> Option<Vec<u8>> {
+    let mut accepted = [false; CODINGS.len()];
+    for element in value.split(|&b| b == b',') {
+        let (name, weight) = weighted(element).next()?;
+        let known = CODINGS.iter().position(|coding| name.eq_ignore_ascii_case(coding));
+        match known {
+            _ if weight == 0 => return None,
+            Some(at) if !accepted[at] => accepted[at] = true,
+            None if name.eq_ignore_ascii_case(b"identity") => {}
+            _ => return None,
         }
     }
+    let named = CODINGS.iter().zip(accepted).filter(|(_, is_accepted)| *is_accepted);
+    let names: Vec<_> = named.map(|(name, _)| *name).collect();
+    Some([b"=", &names.join(&b","[..])[..]].concat())
 }

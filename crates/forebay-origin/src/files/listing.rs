@@ -26,12 +26,12 @@ pub struct ListingReply {
 /// request selects the order, and `Accept` selects JSON.
 pub fn list(directory: &File, settings: &Files, request: &Request) -> io::Result<ListingReply> {
     let query = request.query().unwrap_or_default();
-    let found = Entries::read(directory, settings, &request.path, query)?;
+    let mut found = Entries::read(directory, settings, &request.path, query)?;
     if json::is_preferred(request) {
         return Ok(ListingReply { content_type: "application/json", body: json::json(&found) });
     }
     let body = match &settings.listing {
-        Listing::Template(template) => template::fill(template, &found),
+        Listing::Template(template) => template::fill(template, &mut found),
         Listing::BuiltIn | Listing::Never => page::html(&found),
     };
     Ok(ListingReply { content_type: "text/html; charset=utf-8", body })

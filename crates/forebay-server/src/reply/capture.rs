@@ -27,6 +27,10 @@ pub trait Recorder {
         false
     }
 
+    /// Reports that the origin has answered, but that the site's answer for `target` replaces its
+    /// reply. The recorder sees no head and no body.
+    fn redirected(&self, _target: &[u8]) {}
+
     /// Reports that the body can no longer be recorded.
     fn give_up(&self) {}
 
@@ -135,6 +139,10 @@ impl Capture {
 
     pub(super) fn is_silent(&self) -> bool {
         self.is_silent
+    }
+
+    pub(super) fn note_redirect(&self, target: &[u8]) {
+        self.recorder.redirected(target);
     }
 
     fn is_withheld(&self) -> bool {

@@ -4,6 +4,9 @@
 //! links. The automaton reads only the text that the administrator wrote into the template, so it
 //! need not repair HTML as browsers do.
 
+/// Attributes whose value is a style or a page.
+const CODE_ATTRIBUTES: [&str; 2] = ["style", "srcdoc"];
+
 /// A position in HTML.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HtmlPosition {
@@ -12,6 +15,8 @@ pub(super) struct HtmlPosition {
     tag: String,
     /// The name of the current attribute, in lower case.
     attribute: String,
+    /// True at the first byte of the value of an attribute.
+    is_value_start: bool,
     /// The last bytes in a script or a comment, to find its end.
     recent: Vec<u8>,
 }
@@ -60,6 +65,15 @@ impl HtmlPosition {
         }
     }
 
+    /// Returns true if a link remains a link or text at this position. A link may only begin the
+    /// value of an attribute: after `javascript:`, browsers would decode and run it.
+    pub(super) fn takes_link(&self) -> bool {
+        let is_code = self.attribute.starts_with("on")
+            || CODE_ATTRIBUTES.contains(&&*self.attribute)
+            || self.attribute.is_empty();
+        self.takes_free_text() || self.is_value_start && !is_code
+    }
+
     /// Returns true if both positions are in the same kind of place.
     pub(super) fn is_same_place(&self, other: &Self) -> bool {
         let place =
@@ -70,6 +84,16 @@ impl HtmlPosition {
     /// Advances by a byte.
     pub(super) fn push(&mut self, byte: u8) {
         let is_space = byte.is_ascii_whitespace();
+        let was_before = self.state == HtmlState::BeforeValue;
+        self.advance(byte, is_space);
+        self.is_value_start = match self.state {
+            HtmlState::BeforeValue => true,
+            HtmlState::Quoted(_) => was_before,
+            _ => false,
+        };
+    }
+
+    fn advance(&mut self, byte: u8, is_space: bool) {
         match (self.state, byte) {
             (HtmlState::Text, b'<') => self.state = HtmlState::Open,
             (HtmlState::Text, _) => {}

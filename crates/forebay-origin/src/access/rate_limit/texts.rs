@@ -17,7 +17,7 @@ use crate::named::NamedValue;
 /// those of other clients.
 const MOST_TEXTS: usize = 8;
 
-/// The text of all requests with more than [`MOST_TEXTS`] texts. If the key contains the client,
+/// The text of all requests with more than [`MOST_TEXTS`] texts. If each key contains the client,
 /// the client's network follows.
 const TOO_MANY: &[u8] = b"\0too many values";
 
@@ -46,6 +46,20 @@ impl KeyPart {
         }
     }
 
+    /// Returns true if the part always differs between clients. A table must contain the client in
+    /// all values. If it is the whole key, an empty value sets no limit, so it does not matter.
+    fn is_by_client(&self, is_whole: bool) -> bool {
+        let has_client = |text: &Template| {
+            let is_unlimited = is_whole && text.parts().is_empty();
+            is_unlimited || text.depends_on(&|placeholder| *placeholder == Placeholder::Client)
+        };
+        match self {
+            Self::Client => true,
+            Self::Map(map) => map.values().all(has_client),
+            _ => false,
+        }
+    }
+
     /// Returns the part of a key for this part of a text that a table looks up.
     fn of_text(part: &TemplatePart) -> Self {
         match part {
@@ -69,7 +83,7 @@ pub fn texts(key: &[KeyPart], hosts: &[HostPattern], request: &Request) -> Vec<V
     if texts.len() > MOST_TEXTS {
         let mut text = TOO_MANY.to_vec();
         // A client that sends many values must not use up the limit of other clients.
-        if key.iter().any(|part| matches!(part, KeyPart::Client)) {
+        if key.iter().any(|part| part.is_by_client(key.len() == 1)) {
             text.extend_from_slice(&network_of(request.client.ip()));
         }
         return vec![text];

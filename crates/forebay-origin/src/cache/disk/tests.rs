@@ -217,7 +217,7 @@ fn varying(url: &str, name: &str, initial_age: u64) -> Arc<Stored> {
         url: url.as_bytes().to_vec(),
         status: 200,
         lines: Vec::new(),
-        variant: Variant::from_fields(vec![(name.to_owned(), b"1".to_vec())]),
+        variant: Variant::from_fields(vec![(name.to_owned(), b"\n1".to_vec())]),
         control: CacheControl::default(),
         freshness: Freshness { initial_age, lifetime: 1000, is_explicit: true },
         arrived: wall_clock(),

@@ -5,14 +5,23 @@ use forebay_conf::{ListingPart, ListingTemplate, ListingValue};
 use super::entries::{Column, Entries, ListingEntry};
 use super::text::{escape, shown_size, shown_time};
 
+/// Size in bytes at which the entries of a page end. A page is built in memory.
+const LARGEST: usize = 8 << 20;
+
 /// Returns the page. Values are appended once and never parsed, so that a name cannot contain a
-/// placeholder.
-pub fn fill(template: &ListingTemplate, found: &Entries<'_>) -> String {
+/// placeholder. If the entries are too large for a page, the listing becomes incomplete.
+pub fn fill(template: &ListingTemplate, found: &mut Entries<'_>) -> String {
+    let mut entries = String::new();
+    for entry in &found.entries {
+        if entries.len() >= LARGEST {
+            found.is_incomplete = true;
+            break;
+        }
+        push(&mut entries, &template.entry, found, Some(entry));
+    }
     let mut page = String::new();
     push(&mut page, &template.before, found, None);
-    for entry in &found.entries {
-        push(&mut page, &template.entry, found, Some(entry));
-    }
+    page.push_str(&entries);
     push(&mut page, &template.after, found, None);
     page
 }
@@ -64,5 +73,39 @@ fn of_entry(value: ListingValue, entry: &ListingEntry) -> String {
         ListingValue::Modified => entry.modified.map(shown_time).unwrap_or_default(),
         ListingValue::Kind => entry.kind().into(),
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entries::Order;
+    use super::*;
+
+    #[test]
+    fn a_page_with_large_entries_ends_and_says_so() {
+        let entry = |number: usize| ListingEntry {
+            name: format!("{number:0255}").into_bytes(),
+            is_directory: false,
+            size: 1,
+            modified: None,
+        };
+        let mut found = Entries {
+            path: b"/",
+            entries: (0..10_000).map(entry).collect(),
+            order: Order::of_query(b""),
+            is_incomplete: false,
+        };
+        let value = ListingPart::Value;
+        let template = |size: usize| ListingTemplate {
+            file: "list.html".into(),
+            before: vec![value(ListingValue::Note)],
+            entry: vec![ListingPart::Text("x".repeat(size)), value(ListingValue::Href)],
+            after: vec![ListingPart::Text("</ul>".into())],
+        };
+        let page = fill(&template(1), &mut found);
+        assert!(page.starts_with("x./000") && page.ends_with("9999</ul>"));
+        let page = fill(&template(8000), &mut found);
+        assert!(page.len() < LARGEST + 10_000, "{}", page.len());
+        assert!(page.starts_with("This directory has more entries") && page.ends_with("</ul>"));
     }
 }
