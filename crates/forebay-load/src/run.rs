@@ -391,9 +391,7 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
     let threads = finished.len();
     let ended = finished.iter().map(|thread| thread.ended).max().unwrap_or(start);
     let duration = ended - start;
-    let busy = |thread: &Finished| {
-        (thread.cpu_user + thread.cpu_system).saturating_sub(thread.looked).as_secs_f64()
-    };
+    let busy = |thread: &Finished| (thread.cpu_user + thread.cpu_system).as_secs_f64();
     let saturated = finished.iter().all(|t| busy(t) > SATURATION * duration.as_secs_f64());
     let client = ClientUsage {
         cpu_user: finished.iter().map(|thread| thread.cpu_user).sum(),
