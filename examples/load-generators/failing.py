@@ -17,10 +17,13 @@ A request for /counts gets the counts as JSON: requests received, and requests w
 """
 
 import json
-import selectors
+import os
 import socket
 import struct
 import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import http_server
 
 RIGHT, WRONG = b"right\n" * 100, b"wrong\n" * 100
 # Seconds of SO_LINGER: zero makes close() send a reset.
@@ -37,68 +40,33 @@ class Server:
     def __init__(self, fault, every):
         self.fault, self.every = fault, every
         self.received = self.right = 0
-        # Connections whose server side is closed.
-        self.closed = set()
 
-    def answer(self, connection):
+    def answer(self, client, target):
         """Answers a request. Returns False if the connection is over."""
+        if target == b"/counts":
+            counts = {"received": self.received, "right": self.right}
+            client.socket.sendall(reply(json.dumps(counts).encode()))
+            return True
         self.received += 1
-        if connection in self.closed:
+        if client.is_shut:
             return True
         fault = self.fault if self.received % self.every == 0 else "none"
         if fault in ["none", "idle"]:
             self.right += 1
-            connection.sendall(reply(RIGHT))
+            client.socket.sendall(reply(RIGHT))
             if fault == "idle":
                 # The server reads on until the client closes, and so counts requests without a reply.
-                connection.shutdown(socket.SHUT_WR)
-                self.closed.add(connection)
+                client.socket.shutdown(socket.SHUT_WR)
+                client.is_shut = True
         elif fault == "reset":
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, NO_LINGER)
         elif fault == "status":
-            connection.sendall(reply(RIGHT, b"500 Internal Server Error"))
+            client.socket.sendall(reply(RIGHT, b"500 Internal Server Error"))
         elif fault == "short":
-            connection.sendall(reply(RIGHT)[: -len(RIGHT) // 2])
+            client.socket.sendall(reply(RIGHT)[: -len(RIGHT) // 2])
         elif fault == "body":
-            connection.sendall(reply(WRONG))
+            client.socket.sendall(reply(WRONG))
         return fault in ["none", "idle", "status", "silence", "body"]
 
-    def serve(self, connection, unread):
-        """Reads what has arrived. Returns False if the connection is over."""
-        try:
-            received = connection.recv(65536)
-            if not received:
-                return False
-            unread += received
-            while (end := unread.find(b"\r\n\r\n")) >= 0:
-                target = bytes(unread[:end]).split(b" ")[1]
-                del unread[: end + 4]
-                if target == b"/counts":
-                    counts = {"received": self.received, "right": self.right}
-                    connection.sendall(reply(json.dumps(counts).encode()))
-                elif not self.answer(connection):
-                    return False
-        except OSError:
-            return False
-        return True
 
-
-def main():
-    port, fault, every = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    server = Server(fault, every)
-    selector = selectors.DefaultSelector()
-    listener = socket.create_server(("127.0.0.1", port), backlog=1024)
-    selector.register(listener, selectors.EVENT_READ)
-    while True:
-        for key, _ in selector.select():
-            if key.fileobj is listener:
-                connection, _ = listener.accept()
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                selector.register(connection, selectors.EVENT_READ, bytearray())
-            elif not server.serve(key.fileobj, key.data):
-                selector.unregister(key.fileobj)
-                server.closed.discard(key.fileobj)
-                key.fileobj.close()
-
-
-main()
+http_server.serve(int(sys.argv[1]), Server(sys.argv[2], int(sys.argv[3])).answer)

@@ -8,19 +8,18 @@ the table and writes it to a file. Exit code 1 if a count of Forebay is wrong.
 """
 
 import argparse
-import contextlib
 import json
 import os
-import socket
-import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from dataclasses import dataclass
 
 import tools
 from tools import HERE, Load
+
+sys.path.append(os.path.join(HERE, ".."))
+import http_server
 
 CONNECTIONS, REQUESTS = 10, 2000
 
@@ -44,29 +43,6 @@ FAULTS = [
     Fault("silence", 100, "never replies"),
     Fault("body", 50, "sends another body of the same length"),
 ]
-
-
-@contextlib.contextmanager
-def server(fault):
-    """Runs the failing server. Yields its URL."""
-    with socket.create_server(("127.0.0.1", 0)) as chosen:
-        port = chosen.getsockname()[1]
-    program = os.path.join(HERE, "failing.py")
-    process = subprocess.Popen([sys.executable, program, str(port), fault.name, str(fault.every)])
-    try:
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except ConnectionRefusedError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.01)
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        process.kill()
-        process.wait()
 
 
 def verdict(tool, fault, counts, report, ended):
@@ -104,7 +80,7 @@ def failures_found(fault, report):
 
 def measure(tool, fault, home):
     """Runs a tool against a fault. Returns a row of the table, and true if the counts agree."""
-    with server(fault) as url:
+    with http_server.running(os.path.join(HERE, "failing.py"), fault.name, fault.every) as url:
         scenario = os.path.join(HERE, "bodies.toml") if fault.name == "body" else None
         requests = REQUESTS if tool.counts_requests else None
         load = Load(url, CONNECTIONS, requests, 2, has_limit=True, scenario=scenario)

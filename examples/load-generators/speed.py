@@ -15,17 +15,18 @@ import platform
 import random
 import re
 import resource
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from dataclasses import dataclass
 
 import tools
 from tools import HERE, Load
+
+sys.path.append(os.path.join(HERE, ".."))
+import http_server
 
 SERVER_CORE, CLIENT_CORE = 0, 1
 PAGE = b"<!doctype html><title>A page</title>\n" + b"<p>A line of thirty bytes.</p>\n" * 32
@@ -62,16 +63,11 @@ class Turn:
     cpu_us: float
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as chosen:
-        return chosen.getsockname()[1]
-
-
 @contextlib.contextmanager
 def nginx():
     """Runs nginx. Yields the URLs of its status and of the page, for HTTP/1.1 and for HTTP/2."""
     with tempfile.TemporaryDirectory() as folder:
-        port, http2_port = free_port(), free_port()
+        port, http2_port = http_server.free_port(), http_server.free_port()
         os.chmod(folder, 0o755)
         os.mkdir(os.path.join(folder, "htdocs"))
         with open(os.path.join(folder, "htdocs", "page.html"), "wb") as file:
@@ -86,23 +82,12 @@ def nginx():
         pin = lambda: os.sched_setaffinity(0, {SERVER_CORE})
         process = subprocess.Popen(["nginx", "-p", folder, "-c", path], preexec_fn=pin)
         try:
-            await_server(process, port)
+            http_server.wait_for(port, process)
             base = f"http://127.0.0.1:{port}"
             yield base, f"{base}/page.html", f"http://127.0.0.1:{http2_port}/page.html"
         finally:
             process.terminate()
             process.wait()
-
-
-def await_server(process, port):
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port)).close()
-        except ConnectionRefusedError:
-            if process.poll() is not None or time.monotonic() > deadline:
-                sys.exit("nginx did not start")
-            time.sleep(0.01)
 
 
 def requests_so_far(base):

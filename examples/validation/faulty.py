@@ -14,10 +14,12 @@ A request for /counts gets the numbers of requests received and answered before 
 """
 
 import json
-import selectors
-import socket
+import os
 import sys
 import time
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import http_server
 
 
 def reply(body):
@@ -32,13 +34,18 @@ class Server:
         self.fault, self.number = fault, number
         self.received = self.answered = 0
 
-    def answer(self, of_connection):
-        """Returns the reply to the next request of a connection; None to close it, b"" for none."""
+    def answer(self, client, target):
+        """Answers a request. Returns False if the connection is over."""
+        if target == b"/counts":
+            counts = {"received": self.received, "answered": self.answered}
+            client.socket.sendall(reply(json.dumps(counts).encode()))
+            return True
+        client.requests += 1
         self.received += 1
-        if self.fault == "closes" and of_connection % self.number == 0:
-            return None
+        if self.fault == "closes" and client.requests % self.number == 0:
+            return False
         if self.fault == "mute":
-            return b""
+            return True
         if self.fault == "slow":
             time.sleep(self.number / 1000)
         if self.fault == "work":
@@ -46,63 +53,9 @@ class Server:
                 pass
         self.answered += 1
         is_lie = self.fault == "lies" and self.received % self.number == 0
-        return WRONG if is_lie else RIGHT
-
-    def counts(self):
-        counts = {"received": self.received, "answered": self.answered}
-        return reply(json.dumps(counts).encode())
+        client.socket.sendall(WRONG if is_lie else RIGHT)
+        return True
 
 
-def requests(unread):
-    """Yields the target of each complete request, and removes it."""
-    while (end := unread.find(b"\r\n\r\n")) >= 0:
-        head = bytes(unread[:end]).lower()
-        length = head.partition(b"content-length: ")[2].split(b"\r\n")[0]
-        whole = end + 4 + int(length or 0)
-        if len(unread) < whole:
-            return
-        target = bytes(unread[:end]).split(b" ")[1]
-        del unread[:whole]
-        yield target
-
-
-def serve(server, connection, state):
-    """Reads what has arrived. Returns False if the connection is over."""
-    try:
-        received = connection.recv(65536)
-        if not received:
-            return False
-        state["unread"] += received
-        for target in requests(state["unread"]):
-            if target == b"/counts":
-                connection.sendall(server.counts())
-                continue
-            state["count"] += 1
-            answer = server.answer(state["count"])
-            if answer is None:
-                return False
-            connection.sendall(answer)
-    except ConnectionError:
-        return False
-    return True
-
-
-def main():
-    port, fault = int(sys.argv[1]), sys.argv[2]
-    server = Server(fault, int(sys.argv[3]) if len(sys.argv) > 3 else 0)
-    selector = selectors.DefaultSelector()
-    listener = socket.create_server(("127.0.0.1", port), backlog=1024)
-    selector.register(listener, selectors.EVENT_READ)
-    while True:
-        for key, _ in selector.select():
-            if key.fileobj is listener:
-                connection, _ = listener.accept()
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                state = {"unread": bytearray(), "count": 0}
-                selector.register(connection, selectors.EVENT_READ, state)
-            elif not serve(server, key.fileobj, key.data):
-                selector.unregister(key.fileobj)
-                key.fileobj.close()
-
-
-main()
+number = int(sys.argv[3]) if len(sys.argv) > 3 else 0
+http_server.serve(int(sys.argv[1]), Server(sys.argv[2], number).answer)

@@ -15,7 +15,6 @@ import os
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,9 @@ import urllib.request
 import truth as scripted_truth
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, ".."))
+import http_server
+
 # Largest number of files that a process may open.
 FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 # A run that takes longer hangs.
@@ -49,32 +51,9 @@ def compare(forebay, experiment, seed, *more):
     return run(forebay, experiment, seed, *more)[0]
 
 
-def wait_for(port):
-    """Waits until a server accepts connections at the port."""
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            break
-        except ConnectionRefusedError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-
-
-@contextlib.contextmanager
 def server(*fault):
     """Starts the faulty server. Yields its URL."""
-    with socket.create_server(("127.0.0.1", 0)) as chosen:
-        port = chosen.getsockname()[1]
-    program = os.path.join(HERE, "faulty.py")
-    process = subprocess.Popen([sys.executable, program, str(port), *map(str, fault)])
-    try:
-        wait_for(port)
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        process.kill()
-        process.wait()
+    return http_server.running(os.path.join(HERE, "faulty.py"), *fault)
 
 
 def bench(forebay, *arguments, before=None):
@@ -290,8 +269,7 @@ def find_rate(forebay, seed):
 def nginx(connections, workers=1):
     """Starts nginx for this many connections. Yields its URL."""
     with tempfile.TemporaryDirectory() as folder:
-        with socket.create_server(("127.0.0.1", 0)) as chosen:
-            port = chosen.getsockname()[1]
+        port = http_server.free_port()
         with open(os.path.join(HERE, "nginx.conf"), encoding="utf-8") as file:
             text = file.read().replace("{port}", str(port)).replace("{tmp}", folder)
         text = text.replace("worker_connections 1024;", f"worker_connections {connections + 100};")
@@ -302,7 +280,7 @@ def nginx(connections, workers=1):
             file.write(text)
         process = subprocess.Popen([shutil.which("nginx") or "/usr/sbin/nginx", "-c", path], stderr=subprocess.DEVNULL)
         try:
-            wait_for(port)
+            http_server.wait_for(port, process)
             yield f"http://127.0.0.1:{port}/"
         finally:
             process.terminate()

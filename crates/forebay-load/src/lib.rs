@@ -8,7 +8,7 @@
 //! - `run` resolves the address, starts the load threads and adds up their counts;
 //! - `worker` is the load thread: it passes each event to its connection and checks timeouts;
 //! - `clock` returns the time; in tests, a virtual time (`simulation`);
-//! - `waiting` waits for events: it polls briefly before it sleeps;
+//! - `waiting` waits for events;
 //! - `connection` is the state machine of a connection with one request at a time; `mux` is that of
 //!   a connection with several requests at once;
 //! - `dialling` opens connections; `transport` sends and receives over a plain socket, with `tls`,

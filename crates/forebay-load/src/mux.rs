@@ -103,8 +103,10 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
             }
             Phase::Connecting => {
                 self.connected(now, state);
-                // The last bytes of a TLS handshake may be followed by the server's first frames.
-                if self.phase == Phase::Open && flags.intersects(EventFlags::IN.union(CLOSING)) {
+                // The server may have sent its first bytes before the client's first, or directly
+                // after a TLS handshake. No other event will report them.
+                let has_begun = self.phase == Phase::Open || self.is_shaking_hands();
+                if has_begun && flags.intersects(EventFlags::IN.union(CLOSING)) {
                     self.read(flags.intersects(CLOSING), state);
                 }
             }

@@ -151,8 +151,8 @@ pub struct ClientUsage {
     pub cpu_user: Duration,
     /// System CPU time of all load threads.
     pub cpu_system: Duration,
-    /// True if every load thread was busy for more than 85 % of the time, not counting polls that
-    /// found no event. The client may then limit the rate instead of the server.
+    /// True if every load thread was busy for more than 85 % of the time. The client may then limit
+    /// the rate instead of the server.
     pub saturated: bool,
     /// Total duration of the turns with a saturated client.
     pub saturated_for: Duration,

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use forebay_client::{
-    AjpClient, AppServer, FastcgiClient, FastcgiMux, Http1, Http2, Http3, Raw, WebSocket,
+    AjpClient, AppServer, FastcgiClient, FastcgiMux, Http1, Http2, Http3, MuxSession, Raw, Session,
+    WebSocket,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -24,7 +25,7 @@ use crate::request::Requests;
 use crate::series::add_series;
 use crate::tally::{IterationTally, PartTally, Tally};
 use crate::target::ServerAddresses;
-use crate::template::Values;
+use crate::template::{RequestSource, Values};
 use crate::tls::quic::Datagrams;
 use crate::tls::{Tls, TlsClient};
 use crate::transport::{Plain, Transport};
@@ -114,124 +115,101 @@ fn crew_over<T: Transport + 'static>(
 ) -> Result<Box<dyn Crew>, Error> {
     let requests = Requests::of(spec)?;
     let keepalive = requests.keepalive();
-    let url = Arc::new(spec.url.clone());
-    let jar = || (spec.cookies || spec.scenario.is_some()).then(SharedJar::default);
-    let inspection = |jar: &Option<SharedJar>| inspection_of(spec, jar.clone());
-    let user = |jar: &Option<SharedJar>| user_of(spec, &url, jar.clone());
-    Ok(match spec.url.protocol() {
+    match spec.url.protocol() {
         Protocol::Http | Protocol::Https => {
-            let requests = requests.http()?;
-            Box::new(WorkerCrew::new(spec, |id| {
-                let jar = jar();
-                let session = Http1::new(requests.first(), keepalive, inspection(&jar));
-                let user = user(&jar);
-                LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
-                    .with_user(user)
-            })?)
+            single_crew::<_, T>(spec, requests.http()?, config, |request, inspection| {
+                Http1::new(request, keepalive, inspection)
+            })
         }
         Protocol::Ws | Protocol::Wss => {
-            let requests = requests.websocket()?;
-            Box::new(WorkerCrew::new(spec, |id| {
-                let jar = jar();
-                let session = WebSocket::new(requests.first(), keepalive, inspection(&jar));
-                let user = user(&jar);
-                LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
-                    .with_user(user)
-            })?)
+            single_crew::<_, T>(spec, requests.websocket()?, config, |request, inspection| {
+                WebSocket::new(request, keepalive, inspection)
+            })
         }
         Protocol::H2c | Protocol::H2 | Protocol::Grpc | Protocol::Grpcs => {
-            let requests = requests.http2()?;
-            Box::new(WorkerCrew::new(spec, |id| {
-                let StreamUsers { jar, inspections, users } = StreamUsers::of(spec, &url);
-                let session = Http2::new(requests.first(), keepalive, inspections.into_iter());
-                MuxConnection::<_, T>::new(
-                    id,
-                    session,
-                    requests.for_connection(jar),
-                    spec.streams,
-                    config(),
-                )
-                .with_users(users)
-            })?)
+            mux_crew::<_, T>(spec, requests.http2()?, |request, inspections| {
+                (Http2::new(request, keepalive, inspections), config())
+            })
         }
         Protocol::Tcp => {
-            let requests = requests.raw()?;
-            Box::new(WorkerCrew::new(spec, |id| {
-                let end = spec.reply_end.clone();
-                let session = Raw::new(requests.first(), end, keepalive, inspection(&None));
-                LoadConnection::<_, T>::new(id, session, requests.for_connection(None), config())
-            })?)
+            single_crew::<_, T>(spec, requests.raw()?, config, |request, inspection| {
+                Raw::new(request, spec.reply_end.clone(), keepalive, inspection)
+            })
         }
-        Protocol::Http3 => http3_crew(spec)?,
+        Protocol::Http3 => http3_crew(spec),
         Protocol::Fastcgi if spec.streams > 1 => {
-            let requests = requests.fastcgi()?;
-            Box::new(WorkerCrew::new(spec, |id| {
-                let StreamUsers { jar, inspections, users } = StreamUsers::of(spec, &url);
-                let session = FastcgiMux::new(requests.first(), inspections.into_iter());
-                MuxConnection::<_, T>::new(
-                    id,
-                    session,
-                    requests.for_connection(jar),
-                    spec.streams,
-                    config(),
-                )
-                .with_users(users)
-            })?)
+            mux_crew::<_, T>(spec, requests.fastcgi()?, |request, inspections| {
+                (FastcgiMux::new(request, inspections), config())
+            })
         }
         Protocol::Fastcgi => {
-            let requests = requests.fastcgi()?;
-            Box::new(WorkerCrew::new(spec, |id| {
-                let jar = jar();
-                let session = FastcgiClient::new(requests.first(), keepalive, inspection(&jar));
-                let user = user(&jar);
-                LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
-                    .with_user(user)
-            })?)
+            single_crew::<_, T>(spec, requests.fastcgi()?, config, |request, inspection| {
+                FastcgiClient::new(request, keepalive, inspection)
+            })
         }
         Protocol::Ajp => {
-            let requests = requests.ajp()?;
-            Box::new(WorkerCrew::new(spec, |id| {
-                let jar = jar();
-                let session = AjpClient::new(requests.first(), keepalive, inspection(&jar));
-                let user = user(&jar);
-                LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
-                    .with_user(user)
-            })?)
+            single_crew::<_, T>(spec, requests.ajp()?, config, |request, inspection| {
+                AjpClient::new(request, keepalive, inspection)
+            })
         }
         Protocol::Scgi | Protocol::Uwsgi => {
-            let requests = requests.http()?;
-            Box::new(WorkerCrew::new(spec, |id| {
-                let jar = jar();
-                let session = AppServer::new(requests.first(), inspection(&jar));
-                let user = user(&jar);
-                LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
-                    .with_user(user)
-            })?)
+            single_crew::<_, T>(spec, requests.http()?, config, AppServer::new)
         }
-    })
+    }
 }
 
 /// Creates the load threads for HTTP/3, whose sessions perform the TLS handshakes.
 fn http3_crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
     let requests = Requests::of(spec)?;
     let keepalive = requests.keepalive();
-    let requests = requests.http3()?;
     let client = TlsClient::new(&spec.url, &spec.tls)?;
     // Check the configuration once, because that of each connection is a copy.
     client.for_quic()?;
+    mux_crew::<_, Datagrams>(spec, requests.http3()?, |request, inspections| {
+        let (config, verdict) = client.for_quic().expect("a copy of a valid configuration");
+        (Http3::new(request, keepalive, inspections, config), verdict)
+    })
+}
+
+/// Creates load threads whose connections carry one request at a time. `session` creates the
+/// session of a connection.
+fn single_crew<C, T>(
+    spec: &Spec,
+    requests: RequestSource<C::Request>,
+    config: impl Fn() -> T::Config,
+    session: impl Fn(C::Request, Inspection) -> C,
+) -> Result<Box<dyn Crew>, Error>
+where
+    C: Session<Sink = Inspection, Request: Send + Sync> + Send + 'static,
+    T: Transport + 'static,
+{
+    let url = Arc::new(spec.url.clone());
+    Ok(Box::new(WorkerCrew::new(spec, |id| {
+        let jar = (spec.cookies || spec.scenario.is_some()).then(SharedJar::default);
+        let session = session(requests.first(), inspection_of(spec, jar.clone()));
+        let user = user_of(spec, &url, jar.clone());
+        LoadConnection::<_, T>::new(id, session, requests.for_connection(jar), config())
+            .with_user(user)
+    })?))
+}
+
+/// Creates load threads whose connections carry several requests at once. `session` creates the
+/// session of a connection, and the configuration of its transport.
+fn mux_crew<C, T>(
+    spec: &Spec,
+    requests: RequestSource<C::Request>,
+    session: impl Fn(C::Request, std::vec::IntoIter<Inspection>) -> (C, T::Config),
+) -> Result<Box<dyn Crew>, Error>
+where
+    C: MuxSession<Sink = Inspection, Request: Send + Sync> + Send + 'static,
+    T: Transport + 'static,
+{
     let url = Arc::new(spec.url.clone());
     Ok(Box::new(WorkerCrew::new(spec, |id| {
         let StreamUsers { jar, inspections, users } = StreamUsers::of(spec, &url);
-        let (config, verdict) = client.for_quic().expect("a copy of a valid configuration");
-        let session = Http3::new(requests.first(), keepalive, inspections.into_iter(), config);
-        MuxConnection::<_, Datagrams>::new(
-            id,
-            session,
-            requests.for_connection(jar),
-            spec.streams,
-            verdict,
-        )
-        .with_users(users)
+        let (session, config) = session(requests.first(), inspections.into_iter());
+        let requests = requests.for_connection(jar);
+        MuxConnection::<_, T>::new(id, session, requests, spec.streams, config).with_users(users)
     })?))
 }
 
@@ -391,9 +369,7 @@ fn sum(spec: &Spec, start: Instant, finished: Vec<Finished>) -> Outcome {
     let threads = finished.len();
     let ended = finished.iter().map(|thread| thread.ended).max().unwrap_or(start);
     let duration = ended - start;
-    let busy = |thread: &Finished| {
-        (thread.cpu_user + thread.cpu_system).saturating_sub(thread.looked).as_secs_f64()
-    };
+    let busy = |thread: &Finished| (thread.cpu_user + thread.cpu_system).as_secs_f64();
     let saturated = finished.iter().all(|t| busy(t) > SATURATION * duration.as_secs_f64());
     let client = ClientUsage {
         cpu_user: finished.iter().map(|thread| thread.cpu_user).sum(),

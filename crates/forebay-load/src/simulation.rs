@@ -12,7 +12,9 @@ use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use forebay_client::{FastcgiClient, FastcgiMux, Http1, Http2, Http3, WebSocket};
+use forebay_client::{
+    FastcgiClient, FastcgiMux, Http1, Http2, Http3, MuxSession, Session, WebSocket,
+};
 use forebay_stat::Latency;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -27,7 +29,7 @@ use crate::pacer::Pacer;
 use crate::request::Requests;
 use crate::tally::Tally;
 use crate::target::ServerAddresses;
-use crate::template::Values;
+use crate::template::{RequestSource, Values};
 use crate::tls::TlsClient;
 use crate::transport::{HandshakeProgress, Transport};
 use crate::worker::{Drive, ThreadState};
@@ -242,13 +244,7 @@ impl Simulation {
     fn run<C: Drive>(&self, connection: impl Fn(usize, SharedLink) -> C) -> u64 {
         let spec = &self.spec;
         let begin = clock::now();
-        let target = Arc::new(ServerAddresses::resolve(spec).unwrap());
-        let orders = (Mix::of(spec, 1).remove(0), Values::of(spec, 1).remove(0));
-        let mut state = ThreadState::new(target, orders, spec).unwrap();
-        state.budget = RequestBudget::of(spec.stop, 1).remove(0);
-        state.pacer = Pacer::new(spec, begin, 0, 1);
-        state.mix.begin(begin);
-        state.active = spec.connections;
+        let mut state = thread_state(spec, begin);
         let links = self.links.iter().cloned().enumerate();
         let mut connections: Vec<C> = links.map(|(id, link)| connection(id, link)).collect();
         for connection in &mut connections {
@@ -311,6 +307,18 @@ impl Simulation {
     }
 }
 
+/// Returns the state of the only thread of a load that begins at `begin`.
+pub(crate) fn thread_state(spec: &Spec, begin: Instant) -> ThreadState {
+    let target = Arc::new(ServerAddresses::resolve(spec).unwrap());
+    let orders = (Mix::of(spec, 1).remove(0), Values::of(spec, 1).remove(0));
+    let mut state = ThreadState::new(target, orders, spec).unwrap();
+    state.budget = RequestBudget::of(spec.stop, 1).remove(0);
+    state.pacer = Pacer::new(spec, begin, 0, 1);
+    state.mix.begin(begin);
+    state.active = spec.connections;
+    state
+}
+
 /// Starts the next requests of a connection whose reply has arrived, as a load thread does.
 fn go_on<C: Drive>(connection: &mut C, state: &mut ThreadState) {
     while let Some((_, now)) = state.idle.take() {
@@ -346,89 +354,92 @@ fn simulate_stream(scheme: &str, streams: usize, one: impl Fn(&Spec, Shape, u64)
     simulate(&spec, &[None, Some(rate)], one);
 }
 
+/// Simulates connections that carry one request at a time, with servers of the type `D`.
+fn simulate_single<C: Session<Sink = Inspection>, D: Codec + Default + 'static>(
+    scheme: &str,
+    source: impl Fn(Requests) -> RequestSource<C::Request>,
+    session: impl Fn(C::Request, Inspection) -> C,
+) {
+    simulate_stream(scheme, 1, |spec, shape, seed| {
+        let requests = source(Requests::of(spec).unwrap());
+        let simulation =
+            Simulation::new(spec, shape, seed, Arc::new(|| Box::new(D::default()) as _));
+        simulation.run(|id, link| {
+            let session = session(requests.first(), sink());
+            LoadConnection::<_, Wire<false>>::new(id, session, requests.for_connection(None), link)
+        })
+    });
+}
+
+/// Simulates connections that carry several requests at once, with servers of the type `D`.
+fn simulate_mux<C: MuxSession<Sink = Inspection>, D: Codec + Default + 'static>(
+    scheme: &str,
+    source: impl Fn(Requests) -> RequestSource<C::Request>,
+    session: impl Fn(C::Request, std::vec::IntoIter<Inspection>) -> C,
+) {
+    simulate_stream(scheme, STREAMS, |spec, shape, seed| {
+        let requests = source(Requests::of(spec).unwrap());
+        let simulation =
+            Simulation::new(spec, shape, seed, Arc::new(|| Box::new(D::default()) as _));
+        simulation.run(|id, link| {
+            let session = session(requests.first(), sinks());
+            let requests = requests.for_connection(None);
+            MuxConnection::<_, Wire<false>>::new(id, session, requests, STREAMS, link)
+        })
+    });
+}
+
 fn sink() -> Inspection {
     Inspection::new(None, None)
 }
 
+fn sinks() -> std::vec::IntoIter<Inspection> {
+    (0..STREAMS).map(|_| sink()).collect::<Vec<_>>().into_iter()
+}
+
 #[test]
 fn latencies_over_http1_are_those_of_the_script() {
-    simulate_stream("http", 1, |spec, shape, seed| {
-        let requests = Requests::of(spec).unwrap().http().unwrap();
-        let simulation =
-            Simulation::new(spec, shape, seed, Arc::new(|| Box::new(codec::Http1Codec::default())));
-        simulation.run(|id, link| {
-            let session = Http1::new(requests.first(), true, sink());
-            LoadConnection::<_, Wire<false>>::new(id, session, requests.for_connection(None), link)
-        })
-    });
+    simulate_single::<_, codec::Http1Codec>(
+        "http",
+        |requests| requests.http().unwrap(),
+        |request, sink| Http1::new(request, true, sink),
+    );
 }
 
 #[test]
 fn latencies_of_websocket_messages_are_those_of_the_script() {
-    simulate_stream("ws", 1, |spec, shape, seed| {
-        let requests = Requests::of(spec).unwrap().websocket().unwrap();
-        let simulation = Simulation::new(
-            spec,
-            shape,
-            seed,
-            Arc::new(|| Box::new(codec::WebSocketCodec::default())),
-        );
-        simulation.run(|id, link| {
-            let session = WebSocket::new(requests.first(), true, sink());
-            LoadConnection::<_, Wire<false>>::new(id, session, requests.for_connection(None), link)
-        })
-    });
+    simulate_single::<_, codec::WebSocketCodec>(
+        "ws",
+        |requests| requests.websocket().unwrap(),
+        |request, sink| WebSocket::new(request, true, sink),
+    );
 }
 
 #[test]
 fn latencies_over_fastcgi_are_those_of_the_script() {
-    simulate_stream("fcgi", 1, |spec, shape, seed| {
-        let requests = Requests::of(spec).unwrap().fastcgi().unwrap();
-        let simulation = Simulation::new(
-            spec,
-            shape,
-            seed,
-            Arc::new(|| Box::new(codec::FastcgiCodec::default())),
-        );
-        simulation.run(|id, link| {
-            let session = FastcgiClient::new(requests.first(), true, sink());
-            LoadConnection::<_, Wire<false>>::new(id, session, requests.for_connection(None), link)
-        })
-    });
+    simulate_single::<_, codec::FastcgiCodec>(
+        "fcgi",
+        |requests| requests.fastcgi().unwrap(),
+        |request, sink| FastcgiClient::new(request, true, sink),
+    );
 }
 
 #[test]
 fn latencies_of_fastcgi_streams_are_those_of_the_script() {
-    simulate_stream("fcgi", STREAMS, |spec, shape, seed| {
-        let requests = Requests::of(spec).unwrap().fastcgi().unwrap();
-        let simulation = Simulation::new(
-            spec,
-            shape,
-            seed,
-            Arc::new(|| Box::new(codec::FastcgiCodec::default())),
-        );
-        simulation.run(|id, link| {
-            let sinks = (0..STREAMS).map(|_| sink());
-            let session = FastcgiMux::new(requests.first(), sinks);
-            let requests = requests.for_connection(None);
-            MuxConnection::<_, Wire<false>>::new(id, session, requests, STREAMS, link)
-        })
-    });
+    simulate_mux::<_, codec::FastcgiCodec>(
+        "fcgi",
+        |requests| requests.fastcgi().unwrap(),
+        FastcgiMux::new,
+    );
 }
 
 #[test]
 fn latencies_over_http2_are_those_of_the_script() {
-    simulate_stream("h2c", STREAMS, |spec, shape, seed| {
-        let requests = Requests::of(spec).unwrap().http2().unwrap();
-        let simulation =
-            Simulation::new(spec, shape, seed, Arc::new(|| Box::new(codec::Http2Codec::default())));
-        simulation.run(|id, link| {
-            let sinks = (0..STREAMS).map(|_| sink());
-            let session = Http2::new(requests.first(), true, sinks);
-            let requests = requests.for_connection(None);
-            MuxConnection::<_, Wire<false>>::new(id, session, requests, STREAMS, link)
-        })
-    });
+    simulate_mux::<_, codec::Http2Codec>(
+        "h2c",
+        |requests| requests.http2().unwrap(),
+        |request, sinks| Http2::new(request, true, sinks),
+    );
 }
 
 #[test]
@@ -451,9 +462,8 @@ fn latencies_over_http3_are_those_of_the_script() {
         let new_codec = Arc::new(move || Box::new(http3::Http3Codec::new(server.clone())) as _);
         let simulation = Simulation::new(spec, shape, seed, new_codec);
         simulation.run(|id, link| {
-            let sinks = (0..STREAMS).map(|_| sink());
             let (config, _) = client.for_quic().unwrap();
-            let session = Http3::new(requests.first(), true, sinks, config);
+            let session = Http3::new(requests.first(), true, sinks(), config);
             let requests = requests.for_connection(None);
             MuxConnection::<_, Wire<true>>::new(id, session, requests, STREAMS, link)
         })

@@ -24,7 +24,7 @@ use crate::stage_counts::StageTally;
 use crate::tally::Tally;
 use crate::target::ServerAddresses;
 use crate::template::Values;
-use crate::waiting::{BATCH, Waiting, timespec};
+use crate::waiting::{BATCH, timespec, wait};
 use crate::{Control, Lifetime, Second, SlowPeers, Spec};
 
 /// Connection that a load thread drives. The connection carries one request at a time or several.
@@ -78,7 +78,6 @@ impl InFlight {
 #[derive(Debug)]
 pub(crate) struct Worker<C> {
     connections: Vec<C>,
-    waiting: Waiting,
     state: ThreadState,
 }
 
@@ -136,8 +135,6 @@ pub(crate) struct Finished {
     pub ended: Instant,
     pub cpu_user: Duration,
     pub cpu_system: Duration,
-    /// Part of the CPU time that was spent on polls that found no event.
-    pub looked: Duration,
     pub gave_up: bool,
     pub last_refusal: Option<io::Error>,
     /// Age of the oldest active request at the end.
@@ -177,13 +174,13 @@ impl<C: Drive> Worker<C> {
         spec: &Spec,
     ) -> io::Result<Self> {
         let state = ThreadState::new(target, (mix, values), spec)?;
-        Ok(Self { connections, waiting: Waiting::new(), state })
+        Ok(Self { connections, state })
     }
 
     /// Runs a turn until its requests are used up, its time is over or it is cancelled.
     pub fn run(&mut self, share: Share, control: &Control) -> io::Result<Finished> {
         let Share { thread, budget, pacer, start, end, drains, .. } = share;
-        let (cpu_before, looked_before) = (thread_cpu()?, self.waiting.looked());
+        let cpu_before = thread_cpu()?;
         self.state.budget = budget;
         self.state.pacer = pacer;
         self.state.active_times = share.active_times;
@@ -211,7 +208,6 @@ impl<C: Drive> Worker<C> {
             shortfall: std::mem::take(&mut self.state.shortfall),
             cpu_user: cpu.0.saturating_sub(cpu_before.0),
             cpu_system: cpu.1.saturating_sub(cpu_before.1),
-            looked: self.waiting.looked() - looked_before,
             gave_up: self.state.gave_up,
             last_refusal: self.state.last_refusal.take(),
             series,
@@ -242,7 +238,7 @@ impl<C: Drive> Worker<C> {
             let until = end.map_or(next_tick, |end| end.min(next_tick));
             let until = series.as_ref().map_or(until, |series| until.min(series.end()));
             let timeout = until.saturating_duration_since(now);
-            let count = self.waiting.wait(&self.state.epoll, &mut events, timeout)?;
+            let count = wait(&self.state.epoll, &mut events, timeout)?;
             now = Instant::now();
             if let Some(series) = series.as_mut().filter(|series| now >= series.end()) {
                 let known = series.len();

@@ -81,3 +81,43 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use forebay_client::FastcgiMux;
+    use rustix::event::epoll::EventFlags;
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+    use crate::request::Requests;
+    use crate::simulation::thread_state;
+    use crate::transport::Plain;
+    use crate::worker::Drive;
+    use crate::{Spec, Stop, Url};
+
+    #[test]
+    fn bytes_that_arrive_before_the_first_question_are_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = Url::parse(&format!("fcgi://{}/", listener.local_addr().unwrap())).unwrap();
+        let spec = Spec { connections: 1, streams: 2, stop: Stop::Requests(1), ..Spec::new(url) };
+        let now = Instant::now();
+        let mut state = thread_state(&spec, now);
+        let requests = Requests::of(&spec).unwrap().fastcgi().unwrap();
+        let sinks = (0..2).map(|_| Inspection::new(None, None));
+        let session = FastcgiMux::new(requests.first(), sinks);
+        let mut connection = MuxConnection::<_, Plain>::new(0, session, requests, 2, ());
+        connection.begin(now, &mut state);
+        assert!(!connection.is_shaking_hands(), "the client has not asked yet");
+        let (mut server, _) = listener.accept().unwrap();
+        server.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+        let socket = connection.transport.as_ref().unwrap().socket();
+        poll(&mut [PollFd::new(socket, PollFlags::IN)], None).unwrap();
+        // A single event reports the connect and the bytes.
+        connection.ready(EventFlags::IN | EventFlags::OUT, now, &mut state);
+        let why = state.last_refusal.expect("an error of the server").to_string();
+        assert!(why.contains("not valid FastCGI"), "{why}");
+    }
+}
