@@ -318,10 +318,27 @@ fn new_id() -> Box<[u8]> {
     format!("{:016x}{:016x}", half(0), half(1)).into_bytes().into_boxed_slice()
 }
 
+/// True for each byte that a URL may contain.
+const IN_URL: [bool; 256] = {
+    const NOT: &[u8] = b"\"<>\\^`{|}#";
+    let mut is_in_url = [false; 256];
+    let mut byte = b'!';
+    while byte <= b'~' {
+        is_in_url[byte as usize] = true;
+        byte += 1;
+    }
+    let mut at = 0;
+    while at < NOT.len() {
+        is_in_url[NOT[at] as usize] = false;
+        at += 1;
+    }
+    is_in_url
+};
+
 /// Appends bytes that are already percent-encoded. Percent-encodes bytes that a URL must not
 /// contain.
 pub fn append_escaped(bytes: &[u8], out: &mut Vec<u8>) {
-    append_except(bytes, out, |byte| byte.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(&byte));
+    append_except(bytes, out, |byte| IN_URL[usize::from(byte)]);
 }
 
 /// Percent-encodes a decoded path.
@@ -352,7 +369,7 @@ fn append_field_value(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Appends bytes without a NUL, so that different bytes stay different.
-fn append_exact(bytes: &[u8], out: &mut Vec<u8>) {
+pub fn append_exact(bytes: &[u8], out: &mut Vec<u8>) {
     if memchr::memchr2(0, 1, bytes).is_none() {
         return out.extend_from_slice(bytes);
     }
@@ -367,16 +384,17 @@ fn append_exact(bytes: &[u8], out: &mut Vec<u8>) {
 
 fn append_except(bytes: &[u8], out: &mut Vec<u8>, is_kept: impl Fn(u8) -> bool) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for &byte in bytes {
-        if is_kept(byte) {
-            out.push(byte);
-        } else {
-            out.extend_from_slice(&[
-                b'%',
-                DIGITS[usize::from(byte >> 4)],
-                DIGITS[usize::from(byte & 15)],
-            ]);
-        }
+    let mut rest = bytes;
+    loop {
+        let kept = rest.iter().position(|&byte| !is_kept(byte)).unwrap_or(rest.len());
+        out.extend_from_slice(&rest[..kept]);
+        let Some(&byte) = rest.get(kept) else { return };
+        out.extend_from_slice(&[
+            b'%',
+            DIGITS[usize::from(byte >> 4)],
+            DIGITS[usize::from(byte & 15)],
+        ]);
+        rest = &rest[kept + 1..];
     }
 }
 

@@ -40,7 +40,7 @@ use tokio::time::Instant;
 use answer::{Handled, send, send_now};
 pub use changes::{ChangingOrigin, SiteReplies};
 pub use disk::{Disk, examine};
-use key::{KeyOf, Use, asks_for_part};
+use key::{CacheFields, KeyOf, Use, asks_for_part};
 use recording::{Recording, Verdict};
 use sha2::{Digest, Sha256};
 pub use store::Store;
@@ -107,7 +107,7 @@ impl CachedOrigin {
 impl Parts {
     async fn answer(self: &Rc<Self>, exchange: &mut Exchange) -> Result<(), Fault> {
         let has_tunnel = exchange.reply.stream().asks_for_tunnel();
-        match self.key.use_of(&exchange.request) {
+        match self.key.use_of(&exchange.request, CacheFields::of(&exchange.request)) {
             _ if has_tunnel => self.origin.serve(exchange).await,
             Use::Bypass => {
                 Counts::add(&self.store.counts.passed);
@@ -120,7 +120,8 @@ impl Parts {
 
     async fn look_up(self: &Rc<Self>, exchange: &mut Exchange) -> Result<(), Fault> {
         let key = self.key.of(&exchange.request);
-        let circumstances = self.circumstances(&exchange.request);
+        let circumstances =
+            self.circumstances(&exchange.request, CacheFields::of(&exchange.request));
         let deadline = Instant::now() + PATIENCE;
         let mut has_waited = false;
         let (lead, stale) = loop {
@@ -339,7 +340,7 @@ impl Parts {
         let mut request = exchange.request.clone();
         // The new reply is for all clients, so this client's conditions and ranges do not apply.
         key::remove_conditions(&mut request);
-        let circumstances = self.circumstances(&request);
+        let circumstances = self.circumstances(&request, CacheFields::of(&request));
         let mut exchange = exchange.aside(request);
         let (parts, stale) = (self.clone(), stale.clone());
         tokio::task::spawn_local(async move {
@@ -351,19 +352,15 @@ impl Parts {
 
     /// Returns the properties of the request that decide if its reply may be stored or used for
     /// others.
-    fn circumstances(&self, request: &Request) -> Circumstances {
-        let has_authorization = request
-            .head
-            .fields
-            .iter()
-            .any(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(b"authorization"));
+    fn circumstances(&self, request: &Request, fields: CacheFields) -> Circumstances {
         let has_certificate = !request.certificate_subject().is_empty();
+        let cookies = &self.settings.private_cookies;
         Circumstances {
             is_authorized: self.names_users
-                || has_authorization
+                || fields.has_authorization
                 || has_certificate
                 || !request.user.is_empty(),
-            is_personal: is_personal(request, &self.settings.private_cookies),
+            is_personal: fields.has_cookies && is_personal(request, cookies),
             stores_cookies: self.settings.set_cookie,
         }
     }
@@ -390,27 +387,29 @@ impl Parts {
     /// Returns true after an answer.
     fn answer_now(&self, exchange: &mut Exchange) -> bool {
         let request = &exchange.request;
-        let is_simple = matches!(self.key.use_of(request), Use::Lookup)
-            && !key::has_conditions(request)
-            && !asks_for_part(request);
+        let fields = CacheFields::of(request);
+        let is_simple =
+            !fields.has_conditions && matches!(self.key.use_of(request, fields), Use::Lookup);
         if !is_simple || exchange.reply.stream().asks_for_tunnel() {
             return false;
         }
         let mut key = self.scratch.borrow_mut();
         key.clear();
         self.key.append(request, &mut key);
-        match self.find(&key, request, self.circumstances(request)) {
-            CacheLookup::Reply(stored) if stored.is_fresh() => {
-                let is_answered = send_now(&mut exchange.reply, &stored);
-                if is_answered {
-                    Counts::add(&self.store.counts.hits);
-                    self.store.note_hit(&key, &stored);
-                    exchange.request.cache = Some(Handled::Hit.name());
-                }
-                is_answered
-            }
-            _ => false,
+        let circumstances = self.circumstances(request, fields);
+        let Some(resource) = self.store.resource(&key) else { return false };
+        let stored = resource.find(request, |stored| may_use(stored, circumstances));
+        let Some((stored, ages)) = stored.and_then(|stored| Some((stored, stored.fresh_ages()?)))
+        else {
+            return false;
+        };
+        let is_answered = send_now(&mut exchange.reply, stored, ages);
+        if is_answered {
+            Counts::add(&self.store.counts.hits);
+            self.store.note_hit(&key, stored);
+            exchange.request.cache = Some(Handled::Hit.name());
         }
+        is_answered
     }
 }
 

@@ -9,7 +9,7 @@ use forebay_wire::caching::parse_date;
 use forebay_wire::http1::{KnownField, encode};
 use forebay_wire::range::{self, ByteRange, Ranges};
 
-use super::stored::{COMPRESSED_AT_ONCE, Stored, StoredBody};
+use super::stored::{Ages, COMPRESSED_AT_ONCE, Stored, StoredBody};
 
 /// Source of an answer, for `Cache-Status` (RFC 9211).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,13 +64,13 @@ enum StoredAnswer {
     Unsatisfiable,
 }
 
-/// Buffers a small stored reply for sending. Returns false, and does nothing, if the reply must be
+/// Buffers a small, fresh reply for sending. Returns false, and does nothing, if the reply must be
 /// sent with [`send`].
-pub fn send_now(reply: &mut Reply, stored: &Stored) -> bool {
+pub fn send_now(reply: &mut Reply, stored: &Stored, ages: Ages) -> bool {
     let has_body = !matches!(stored.status, 204 | 304);
     let Some(body) = stored.body.in_memory().filter(|_| has_body) else { return false };
     reply.buffer_stored(stored.status, &stored.lines, body, |lines| {
-        append_own(lines, stored, Handled::Hit);
+        append_own(lines, ages, Handled::Hit);
     })
 }
 
@@ -82,7 +82,7 @@ pub async fn send(exchange: &mut Exchange, stored: &Stored, handled: Handled) ->
     match decide(request, stored) {
         StoredAnswer::Whole => {
             begin(reply, stored.status, &stored.lines);
-            append_own(reply.field_lines(), stored, handled);
+            append_own(reply.field_lines(), stored.ages(), handled);
             match &stored.body {
                 _ if stored.status == 204 => reply.end_head(Length::None, true),
                 StoredBody::Memory(body) if body.len() <= COMPRESSED_AT_ONCE => {
@@ -97,7 +97,7 @@ pub async fn send(exchange: &mut Exchange, stored: &Stored, handled: Handled) ->
         }
         StoredAnswer::Part(ByteRange { start, length: part }) => {
             begin(reply, 206, &stored.lines);
-            append_own(reply.field_lines(), stored, handled);
+            append_own(reply.field_lines(), stored.ages(), handled);
             let range = format!("bytes {start}-{}/{length}", start + part - 1);
             reply.field("Content-Range", range.as_bytes());
             reply.end_head(Length::Known(part), true);
@@ -105,7 +105,7 @@ pub async fn send(exchange: &mut Exchange, stored: &Stored, handled: Handled) ->
         }
         StoredAnswer::NotModified => {
             begin(reply, 304, &not_modified(&stored.lines));
-            append_own(reply.field_lines(), stored, handled);
+            append_own(reply.field_lines(), stored.ages(), handled);
             reply.end_head(Length::None, true);
         }
         StoredAnswer::Failed => return Err(Fault::client(412, "a precondition does not hold")),
@@ -138,8 +138,7 @@ fn begin(reply: &mut Reply, status: u16, lines: &[u8]) {
     reply.field_lines().extend_from_slice(lines);
 }
 
-fn append_own(lines: &mut Vec<u8>, stored: &Stored, handled: Handled) {
-    let (age, remaining) = stored.age_and_remaining();
+fn append_own(lines: &mut Vec<u8>, Ages { age, remaining }: Ages, handled: Handled) {
     encode::field_number(lines, "Age", age);
     if handled == Handled::Hit {
         lines.extend_from_slice(b"Cache-Status: forebay; hit; ttl=");

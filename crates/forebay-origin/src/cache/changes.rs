@@ -9,9 +9,10 @@ use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_server::exchange::{Exchange, Origin, OriginFuture};
 use forebay_server::reply::{Keep, Length, Recorder};
+use forebay_wire::caching::is_safe;
 use forebay_wire::fields::of_lines;
 
-use super::key::{KeyOf, Use};
+use super::key::KeyOf;
 use super::store::{Key, Store};
 
 /// Fields of a reply that name resources which have also changed. The internal redirect of
@@ -142,12 +143,12 @@ impl Origin for ChangingOrigin {
     }
 
     fn serve_now(&self, exchange: &mut Exchange) -> bool {
-        let changes = matches!(Use::of(&exchange.request), Use::Invalidate);
+        let changes = !is_safe(exchange.request.method());
         !changes && self.origin.serve_now(exchange)
     }
 
     fn serve<'a>(&'a self, exchange: &'a mut Exchange) -> OriginFuture<'a> {
-        let changes = matches!(Use::of(&exchange.request), Use::Invalidate);
+        let changes = !is_safe(exchange.request.method());
         if !changes || exchange.reply.stream().asks_for_tunnel() {
             return self.origin.serve(exchange);
         }

@@ -3,7 +3,8 @@
 //! Each reply is one file (`disk/entry.rs`). Its name has the hashes of key and variant, so a
 //! restart needs only the names in the directory. A file gets its name after it is complete, by
 //! `rename`. Forebay does not wait until a file has reached the disk: after a power failure,
-//! checksums find incomplete files. Each read compares the checksums and the key.
+//! checksums find incomplete files. Each read compares the key. Forebay compares the checksums after
+//! a restart, and after each change of the file (`disk/identity.rs`).
 //!
 //! A separate thread loads the index and writes small replies. The event loops read small files.
 //! Threads for blocking work read and check large ones. One lock orders the publication of files
@@ -15,6 +16,7 @@
 mod directory;
 mod doorkeeper;
 pub mod entry;
+mod identity;
 pub mod index;
 mod purge;
 mod read;
@@ -38,6 +40,7 @@ use super::stored::Stored;
 pub use directory::examine;
 use directory::{Directory, UnlockedDirectory};
 use doorkeeper::Doorkeeper;
+use identity::Identities;
 use index::{EntryFacts, EntryName, FIRST_EPOCH, Index, KeyHash, blocks};
 use read::CHECKS;
 pub use spill::Spill;
@@ -74,6 +77,7 @@ struct DiskShared {
     directory: OnceLock<Directory>,
     state: Mutex<DiskState>,
     door: Doorkeeper,
+    identities: Identities,
     /// Bytes of replies that wait for the writing thread.
     queued: AtomicU64,
     /// Epoch of the index.
@@ -161,6 +165,7 @@ impl Disk {
             directory: OnceLock::new(),
             state: Mutex::new(DiskState { index: Index::new(capacity), ..DiskState::default() }),
             door: Doorkeeper::new(capacity),
+            identities: Identities::default(),
             queued: AtomicU64::new(0),
             epoch: AtomicU32::new(FIRST_EPOCH),
             counts: DiskCounts::default(),

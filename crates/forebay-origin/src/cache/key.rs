@@ -2,7 +2,7 @@
 
 use forebay_conf::{Placeholder, Template, TemplatePart};
 use forebay_net::head::Request;
-use forebay_net::template::Escape;
+use forebay_net::template::{Escape, append_exact};
 use forebay_wire::Span;
 use forebay_wire::aliases::Ambiguous;
 use forebay_wire::caching::is_safe;
@@ -37,15 +37,41 @@ pub enum Use {
     Bypass,
 }
 
-impl Use {
-    /// Returns the use of the store for `request`.
+/// Fields of a request that the cache treats specially.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CacheFields {
+    /// `Upgrade`.
+    has_upgrade: bool,
+    /// A condition, or a range.
+    pub has_conditions: bool,
+    /// `Authorization`.
+    pub has_authorization: bool,
+    /// `Cookie`.
+    pub has_cookies: bool,
+}
+
+impl CacheFields {
+    /// Finds the fields of `request`.
     pub fn of(request: &Request) -> Self {
+        let mut found = Self::default();
+        for field in &request.head.fields {
+            found.has_upgrade |= field.known == KnownField::Upgrade;
+            found.has_conditions |= is_condition(field.known);
+            let name = field.name.of(&request.bytes);
+            found.has_authorization |= name.eq_ignore_ascii_case(b"authorization");
+            found.has_cookies |= name.eq_ignore_ascii_case(b"cookie");
+        }
+        found
+    }
+}
+
+impl Use {
+    fn of(request: &Request, fields: CacheFields) -> Self {
         match request.method() {
             b"GET" | b"HEAD" => {
                 // A body may change the reply, but is not part of the key.
                 let has_body = request.head.framing != RequestFraming::None;
-                let fields = &request.head.fields;
-                let upgrades = fields.iter().any(|field| field.known == KnownField::Upgrade);
+                let upgrades = fields.has_upgrade;
                 // The origin does not get fields that `Connection` lists. If such a field were part
                 // of the key, the reply would be stored for a value that the origin has not seen.
                 let hides_fields = request.head.connection_names_fields;
@@ -67,8 +93,14 @@ pub struct KeyOf {
 
 /// A part of a key.
 enum KeySection {
-    /// Values that need no change.
-    Filled(Template),
+    /// Bytes that are the same for each request.
+    Text(Vec<u8>),
+    /// A value that needs no change.
+    Value(Template),
+    /// `{scheme}`, as [`Self::Value`] would append it.
+    Scheme,
+    /// `{uri}`, as [`Self::Value`] would append it.
+    Uri,
     /// The host in lower case, because hosts are compared without regard to case.
     Host,
     /// The name and the value as the client sent them, so that two spellings have two keys.
@@ -84,35 +116,39 @@ impl KeyOf {
             template.uses(|value| matches!(value, Placeholder::Query | Placeholder::Uri));
         let is_checked =
             |named: &NamedValue| !(has_query && matches!(named, NamedValue::Parameter(_)));
-        let (mut parts, mut filled) = (Vec::new(), Vec::new());
+        let (mut parts, mut text) = (Vec::new(), Vec::new());
         for part in template.parts() {
             let section = match part {
+                TemplatePart::Text(part) => {
+                    text.extend_from_slice(part.as_bytes());
+                    None
+                }
                 TemplatePart::Value(Placeholder::Host) => Some(KeySection::Host),
+                TemplatePart::Value(Placeholder::Scheme) => Some(KeySection::Scheme),
+                TemplatePart::Value(Placeholder::Uri) => Some(KeySection::Uri),
                 TemplatePart::Value(value) => {
-                    NamedValue::of(value).filter(is_checked).map(KeySection::Named)
+                    let named = NamedValue::of(value).filter(is_checked).map(KeySection::Named);
+                    let filled = || KeySection::Value(Template::of(vec![part.clone()]));
+                    Some(named.unwrap_or_else(filled))
                 }
-                TemplatePart::Text(_) => None,
             };
-            match section {
-                None => filled.push(part.clone()),
-                Some(section) => {
-                    parts.push(KeySection::Filled(Template::of(std::mem::take(&mut filled))));
-                    parts.push(section);
-                }
+            if let Some(section) = section {
+                parts.push(KeySection::Text(std::mem::take(&mut text)));
+                parts.push(section);
             }
             // A NUL follows each value. Values contain no NUL, so two different lists of values
             // never give the same key.
-            filled.push(TemplatePart::Text("\0".into()));
+            text.push(0);
         }
-        parts.push(KeySection::Filled(Template::of(filled)));
+        parts.push(KeySection::Text(text));
         let named = NamedValue::all_of(template).into_iter().filter(is_checked).collect();
         Self { zone: [zone.as_bytes(), b"\0"].concat().into(), parts, named }
     }
 
     /// Returns the use of the store for a request. If an application may read other values than
     /// those of the key, the request does not use the store.
-    pub fn use_of(&self, request: &Request) -> Use {
-        match Use::of(request) {
+    pub fn use_of(&self, request: &Request, fields: CacheFields) -> Use {
+        match Use::of(request, fields) {
             Use::Lookup if self.named.iter().any(|named| named.only(request).is_err()) => {
                 Use::Bypass
             }
@@ -132,16 +168,21 @@ impl KeyOf {
         key.extend_from_slice(&self.zone);
         // The port of `Host` is part of the key, because applications may use it in links.
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
-        let host_len = request.plain_host().map_or(0, <[u8]>::len);
-        let port = authority.and_then(|authority| authority.get(host_len..)).unwrap_or_default();
+        let host = request.plain_host().unwrap_or_default();
+        let port = authority.and_then(|authority| authority.get(host.len()..)).unwrap_or_default();
         key.extend_from_slice(port);
         key.push(0);
         for part in &self.parts {
             match part {
-                KeySection::Filled(template) => request.fill(template, Escape::Exact, key),
+                KeySection::Text(text) => key.extend_from_slice(text),
+                KeySection::Value(value) => request.fill(value, Escape::Exact, key),
+                KeySection::Scheme => {
+                    key.extend_from_slice(if request.https { b"https" } else { b"http" });
+                }
+                KeySection::Uri => append_exact(request.target(), key),
                 KeySection::Host => {
                     let host_at = key.len();
-                    key.extend_from_slice(request.plain_host().unwrap_or_default());
+                    key.extend_from_slice(host);
                     key[host_at..].make_ascii_lowercase();
                 }
                 KeySection::Named(named) => append_named(named, request, key),

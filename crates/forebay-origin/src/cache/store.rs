@@ -212,12 +212,17 @@ impl Store {
         (request, names_user): (&Request, bool),
         may_use: impl Fn(&Stored) -> bool,
     ) -> CacheLookup {
-        let Some(resource) = self.resources.get(key) else { return CacheLookup::Nothing };
+        let Some(resource) = self.resource(key) else { return CacheLookup::Nothing };
         match resource.find(request, may_use) {
             Some(stored) => CacheLookup::Reply(stored.clone()),
             None if resource.passing.includes(names_user) => CacheLookup::Passing,
             None => CacheLookup::Nothing,
         }
+    }
+
+    /// Returns the replies in memory for `key`.
+    pub fn resource(&self, key: &[u8]) -> Option<Arc<Resource>> {
+        self.resources.get(key)
     }
 
     /// Records that a request has found a reply in memory. Gives the reply to the disk, or marks it

@@ -136,6 +136,15 @@ impl OnDisk {
     }
 }
 
+/// Age and remaining lifetime of a reply.
+#[derive(Clone, Copy, Debug)]
+pub struct Ages {
+    /// Age in seconds.
+    pub age: u64,
+    /// Remaining lifetime in seconds; negative if the reply is stale.
+    pub remaining: i64,
+}
+
 /// A reply in the store.
 #[derive(Clone, Debug)]
 pub struct Stored {
@@ -295,10 +304,16 @@ impl Stored {
         is_meant(&self.url, &self.lines, purged)
     }
 
-    /// Returns the age and the remaining lifetime in seconds.
-    pub fn age_and_remaining(&self) -> (u64, i64) {
+    /// Returns the age and the remaining lifetime.
+    pub fn ages(&self) -> Ages {
         let resident = self.resident();
-        (self.freshness.age(resident), self.freshness.remaining(resident))
+        Ages { age: self.freshness.age(resident), remaining: self.freshness.remaining(resident) }
+    }
+
+    /// Returns the age and the remaining lifetime of a reply that may be used without asking the
+    /// origin. Reads the clock once.
+    pub fn fresh_ages(&self) -> Option<Ages> {
+        Some(self.ages()).filter(|ages| ages.remaining > 0 && !self.control.no_cache)
     }
 
     /// Returns the remaining lifetime in seconds; negative if the reply is stale.
@@ -317,7 +332,7 @@ impl Stored {
 
     /// Returns true if the reply may be used without asking the origin.
     pub fn is_fresh(&self) -> bool {
-        self.remaining() > 0 && !self.control.no_cache
+        self.fresh_ages().is_some()
     }
 
     /// Returns true if the reply is fresh or has been stale for less than `allowed` seconds, and if

@@ -36,7 +36,7 @@ pub struct EntryFacts {
     pub blocks: u32,
     /// Hash of the URL; 0 if unknown.
     pub url: u32,
-    /// Identity of a file whose body had the right checksum; 0 if no body was checked.
+    /// Identity of a file that had the right checksums; 0 if none was checked.
     pub verified: u64,
     /// Number of the list of field names in `Vary`; 0 if unknown.
     pub vary: u16,

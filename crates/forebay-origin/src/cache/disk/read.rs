@@ -14,8 +14,9 @@ use super::super::stored::{BodyFile, BodyName, Stored, StoredBody, wall_clock};
 use super::super::vary::Variant;
 use super::directory::Directory;
 use super::entry::{EntryHead, PREAMBLE, Preamble};
+use super::identity::is_settled;
 use super::index::{BLOCK, EntryFacts, EntryName};
-use super::write::{identity, url_hash};
+use super::write::url_hash;
 use super::{Disk, DiskPhase, DiskShared, DiskState, add, key_hash};
 
 /// Maximum length in bytes of a file that is read on the event loop, as files of the file cache
@@ -154,9 +155,11 @@ impl DiskShared {
             Ok(EntryFile::Entry(stored, found)) => {
                 let mut state = self.lock();
                 let vary = state.number_of_list(&stored.variant);
-                let EntryFacts { url, verified, .. } = found;
-                state.index.update(name, |facts| {
-                    *facts = EntryFacts { url, verified, vary, ..*facts };
+                state.index.update(name, |known| {
+                    // A new reply may have got this name since the read.
+                    if *known == facts {
+                        *known = EntryFacts { vary, ..found };
+                    }
                 });
                 Some(*stored)
             }
@@ -197,15 +200,23 @@ impl DiskShared {
         let Some((file, found)) = open(directory, name, false)? else {
             return Ok(EntryFile::Broken);
         };
-        let length = u64::try_from(found.st_size).unwrap_or(0);
-        let Some(content) = self.content(file, length, &found, facts)? else {
+        let identity = self.identities.of(&found);
+        let is_checked = facts.verified == identity;
+        let Some(content) = self.content(file, &found, is_checked)? else {
             return Ok(EntryFile::Broken);
         };
-        let Content { head, is_expired, body, verified } = content;
+        let Content { head, is_expired, body } = content;
         if head.key != key {
             return Ok(EntryFile::OtherKey);
         }
-        let facts = EntryFacts { url: url_hash(&head.url), verified, ..*facts };
+        let now = wall_clock();
+        let is_known = is_checked && facts.url != 0;
+        let url = if is_known { facts.url } else { url_hash(&head.url) };
+        // A large file takes long to check, so its identity counts at once.
+        let is_large = matches!(body, ContentBody::File(..));
+        let counts = is_checked || is_large || is_settled(&found, now);
+        let verified = if counts { identity } else { 0 };
+        let facts = EntryFacts { url, verified, ..*facts };
         let body = match body {
             ContentBody::Memory(body) => StoredBody::Memory(Arc::new(body)),
             ContentBody::File(file, length, sum) => {
@@ -213,18 +224,15 @@ impl DiskShared {
                 StoredBody::File(Arc::new(BodyFile { file, offset: PREAMBLE as u64, name }))
             }
         };
-        let stored = Stored::of_entry(head, is_expired, body, wall_clock());
+        let stored = Stored::of_entry(head, is_expired, body, now);
         Ok(EntryFile::Entry(Box::new(stored), facts))
     }
 
-    /// Returns the content of a file; `None` if the file is too short or a checksum is wrong.
-    fn content(
-        &self,
-        file: File,
-        length: u64,
-        found: &Stat,
-        facts: &EntryFacts,
-    ) -> io::Result<Option<Content>> {
+    /// Returns the content of a file; `None` if the file is too short or a checksum is wrong. If
+    /// `is_checked`, the file has not changed since its checksums were right, so they are not
+    /// compared again, except that of the head of a large file.
+    fn content(&self, file: File, found: &Stat, is_checked: bool) -> io::Result<Option<Content>> {
+        let length = u64::try_from(found.st_size).unwrap_or(0);
         let is_small = length <= self.in_memory;
         let at_first = if is_small { length } else { PREAMBLE as u64 };
         let mut bytes = vec![0; usize::try_from(at_first).unwrap_or(usize::MAX)];
@@ -232,31 +240,25 @@ impl DiskShared {
             return Ok(None);
         }
         let Some(preamble) = Preamble::decode(&bytes, length) else { return Ok(None) };
+        let is_expired = preamble.is_expired;
         if is_small {
             let head_at = usize::try_from(preamble.body).unwrap_or(usize::MAX) + PREAMBLE;
-            let head = EntryHead::decode(&bytes[head_at..]);
-            let is_right = preamble.matches(&bytes[head_at..])
-                && checksum(&bytes[PREAMBLE..head_at]) == preamble.body_sum;
+            let (body, head) = (&bytes[PREAMBLE..head_at], &bytes[head_at..]);
+            let is_right =
+                is_checked || preamble.matches(head) && checksum(body) == preamble.body_sum;
+            let head = EntryHead::decode(head).filter(|_| is_right);
             bytes.truncate(head_at);
             bytes.drain(..PREAMBLE);
             bytes.shrink_to_fit();
-            return Ok(head.filter(|_| is_right).map(|head| Content {
-                head,
-                is_expired: preamble.is_expired,
-                body: ContentBody::Memory(bytes),
-                verified: 0,
-            }));
+            let body = ContentBody::Memory(bytes);
+            return Ok(head.map(|head| Content { head, is_expired, body }));
         }
         let Some(head) = read_head(&file, &preamble)? else { return Ok(None) };
-        let time = (found.st_ctime, found.st_ctime_nsec.cast_signed());
-        let identity = identity(found.st_ino, length, time);
-        if facts.verified != identity && body_sum(&file, preamble.body)? != Some(preamble.body_sum)
-        {
+        if !is_checked && body_sum(&file, preamble.body)? != Some(preamble.body_sum) {
             return Ok(None);
         }
         let body = ContentBody::File(file, preamble.body, preamble.body_sum);
-        let is_expired = preamble.is_expired;
-        Ok(Some(Content { head, is_expired, body, verified: identity }))
+        Ok(Some(Content { head, is_expired, body }))
     }
 }
 
@@ -264,7 +266,6 @@ struct Content {
     head: EntryHead,
     is_expired: bool,
     body: ContentBody,
-    verified: u64,
 }
 
 enum ContentBody {

@@ -186,6 +186,35 @@ fn a_large_body_that_changes_later_is_not_served() {
 }
 
 #[test]
+fn a_small_file_is_checked_again_only_after_a_change() {
+    let place = Place::new();
+    let disk = place.open();
+    write(&disk, &[small("/a")]);
+    let path = place.files().pop_first().unwrap();
+    let file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    file.write_all_at(b"B", entry::PREAMBLE as u64).unwrap();
+    let found = rustix::fs::fstat(&file).unwrap();
+    let verified = disk.shared.identities.of(&found);
+    let name = EntryName { key: key_hash(b"/a"), variant: 0 };
+    disk.shared.lock().index.update(&name, |facts| facts.verified = verified);
+    let directory = disk.shared.directory.get().unwrap();
+    assert_eq!(body(&read(&disk, "/a").unwrap()), b"Body of /a", "it was checked before");
+    assert!(disk.shared.read(directory, &name, b"/b").is_none(), "the key is compared each time");
+    let times = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
+    file.set_times(times).unwrap();
+    assert!(read(&disk, "/a").is_none(), "the checksum is wrong");
+    assert_eq!((disk.status().broken, place.files().len()), (1, 0));
+}
+
+#[test]
+fn a_check_right_after_a_change_does_not_count() {
+    let found = rustix::fs::fstat(tempfile::tempfile().unwrap()).unwrap();
+    let changed = u64::try_from(found.st_ctime).unwrap();
+    let is_settled = |now| identity::is_settled(&found, now);
+    assert_eq!([0, changed, changed + 2, changed + 3].map(is_settled), [false, false, false, true]);
+}
+
+#[test]
 fn large_files_wait_for_their_check_and_a_checked_one_does_not() {
     let place = Place::new();
     spill(&place.open(), "/large", &vec![7; 120_000]);

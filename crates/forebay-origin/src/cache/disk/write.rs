@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
+
+use rustix::fs::fstat;
 
 use super::super::checksum::checksum;
 use super::super::stored::Stored;
@@ -16,15 +18,6 @@ use super::{DiskShared, add};
 pub fn url_hash(url: &[u8]) -> u32 {
     let [a, b, c, d, ..] = checksum(url);
     u32::from_le_bytes([a, b, c, d]).max(1)
-}
-
-/// Returns a number that changes if the file or its content changes. The last argument is the
-/// file's `ctime`, which no program can set.
-pub fn identity(inode: u64, length: u64, (seconds, nanoseconds): (i64, i64)) -> u64 {
-    let numbers = [inode, length, seconds.cast_unsigned(), nanoseconds.cast_unsigned()];
-    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    let [a, b, c, d, e, f, g, h, ..] = checksum(&bytes);
-    u64::from_le_bytes([a, b, c, d, e, f, g, h]).max(1)
 }
 
 impl DiskShared {
@@ -110,7 +103,8 @@ impl DiskShared {
             return self.report("name a file", &error);
         }
         // The new name changes the file's `ctime`, so the identity is known only now.
-        let verified = if facts.verified == 0 { 0 } else { identity_of(&temporary.file) };
+        let found = (facts.verified != 0).then(|| fstat(&temporary.file).ok()).flatten();
+        let verified = found.map_or(0, |found| self.identities.of(&found));
         let displaced = state.index.insert(name, EntryFacts { verified, ..facts });
         drop(state);
         if let Some(displaced) = displaced {
@@ -118,11 +112,6 @@ impl DiskShared {
         }
         add(&self.counts.written);
     }
-}
-
-fn identity_of(file: &File) -> u64 {
-    file.metadata()
-        .map_or(0, |found| identity(found.ino(), found.len(), (found.ctime(), found.ctime_nsec())))
 }
 
 fn write_all(file: &mut File, parts: &[&[u8]]) -> io::Result<()> {
