@@ -245,6 +245,36 @@ fn a_process_that_does_not_come_up_changes_nothing() {
 }
 
 #[test]
+fn another_kind_of_source_changes_nothing() {
+    let folder = Folder::new();
+    folder.write("htdocs/secret.txt", "nobody may read this");
+    let mut forebay = serve(folder, &configuration("hello"));
+    let file = forebay.folder.path().join("site.toml");
+    let is_refused = |forebay: &mut Forebay, why: &str, count: usize| {
+        forebay.signal(Signal::USR2);
+        forebay.wait_for_output(why);
+        let ended = "the new process ended before it was ready (exit status: 2)";
+        assert!(eventually(|| forebay.output().matches(ended).count() == count));
+    };
+    // Without the check, the new process would serve the files of the directory.
+    fs::remove_file(&file).unwrap();
+    fs::rename(forebay.folder.path().join("htdocs"), &file).unwrap();
+    is_refused(&mut forebay, "site.toml is a directory, not a configuration file", 1);
+    assert_eq!(forebay.get("/secret.txt").text(), "hello");
+    // Without the check, the new process would wait for a writer.
+    fs::remove_dir_all(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    is_refused(&mut forebay, "site.toml is a pipe or a device", 2);
+    fs::remove_file(&file).unwrap();
+    is_refused(&mut forebay, "site.toml: No such file", 3);
+    assert_eq!(forebay.get("/").text(), "hello");
+    write_configuration(&forebay.folder, &configuration("bye"));
+    let last = upgrade(&mut forebay, None);
+    assert_eq!(forebay.get("/").text(), "bye");
+    stop(forebay, last);
+}
+
+#[test]
 fn a_program_that_cannot_be_started_or_hangs_changes_nothing() {
     let folder = Folder::new();
     let copy = folder.path().join("forebay");
