@@ -188,6 +188,41 @@ fn a_request_under_way_and_an_application_end_with_the_old_process() {
 }
 
 #[test]
+fn the_new_process_serves_when_all_its_workers_have_started() {
+    let folder = Folder::new();
+    // Each worker writes a line when it loads the application. The fifth and later ones wait.
+    folder.write(
+        "app.psgi",
+        "open my $log, '>>', \"$ENV{DIR}/loaded\" or die; syswrite $log, \"$$\\n\";\n\
+         open my $lines, '<', \"$ENV{DIR}/loaded\" or die; my $count = () = <$lines>;\n\
+         until ($count < 5 || -e \"$ENV{DIR}/go\") { select undef, undef, undef, 0.01 }\n\
+         sub { [200, [], [\"$$\"]] };\n",
+    );
+    let mut forebay = serve(
+        folder,
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"a\"\n\
+         [app.a]\nkind = \"psgi\"\nfile = \"app.psgi\"\nworkers = 3\nenv = { DIR = \"{tmp}\" }\n",
+    );
+    let file = forebay.folder.path().join("loaded");
+    let loaded = || fs::read_to_string(&file).map_or(0, |pids| pids.lines().count());
+    assert!(eventually(|| loaded() == 3), "{}", forebay.output());
+    let old = fs::read_to_string(&file).unwrap();
+    let is_old = |forebay: &Forebay| old.lines().any(|pid| pid == forebay.get("/").text());
+    forebay.signal(Signal::USR2);
+    // The first worker of the new process is ready, and the others wait.
+    assert!(eventually(|| loaded() == 6), "{}", forebay.output());
+    for _ in 0..10 {
+        assert!(is_old(&forebay), "{}", forebay.output());
+    }
+    assert!(successors(&forebay).is_empty());
+    forebay.folder.write("go", "");
+    assert!(eventually(|| successors(&forebay).len() == 1), "{}", forebay.output());
+    let last = Successor(successors(&forebay)[0]);
+    assert!(!is_old(&forebay));
+    stop(forebay, last);
+}
+
+#[test]
 fn a_client_resumes_its_tls_session_with_the_new_process() {
     let authority = Authority::new("x");
     let Identity { certificate, key } = authority.issue(&["h.example"]);
