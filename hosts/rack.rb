@@ -30,9 +30,9 @@ module Forebay
 
     # Serves until Forebay asks the process to stop. Finishes the running requests.
     def serve
-      stop = proc { wake('.') }
-      trap('TERM', stop)
-      trap('INT', stop)
+      @stop = stop_handler(Process.pid)
+      trap('TERM', @stop)
+      trap('INT', @stop)
       loop do
         ready, = IO.select([@server, @wakes], nil, nil, @crew.lacks_thread? ? Crew::RETRY : nil)
         @crew.retry_start unless ready
@@ -42,6 +42,18 @@ module Forebay
       end
       @server.close
       @crew.stop
+    end
+
+    # Returns a handler that stops this process, and ends a child that the application has just forked.
+    def stop_handler(own)
+      proc do |signal|
+        if Process.pid == own
+          wake('.')
+        else
+          trap(signal, 'DEFAULT')
+          Process.kill(signal, Process.pid)
+        end
+      end
     end
 
     # Wakes `serve`: '.' to stop, 'r' to start a thread later.
@@ -65,9 +77,13 @@ module Forebay
     end
 
     # Closes this process's copies of the sockets, in a child that the application has forked. So the
-    # child can neither take requests nor write into replies.
+    # child can neither take requests nor write into replies. SIGTERM ends the child, not the worker.
     def leave
       @is_child = true
+      %w[TERM INT].each do |signal|
+        handler = trap(signal, 'DEFAULT')
+        trap(signal, handler) unless handler.equal?(@stop)
+      end
       [@server, @wake, @wakes].each(&:close)
       @crew.leave
     end

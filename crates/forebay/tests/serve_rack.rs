@@ -98,6 +98,7 @@ fn failures_are_clean() {
     }
     assert_eq!(forebay.get("/fork").text(), "parent");
     assert_eq!(forebay.get("/child").text(), "parent");
+    assert_eq!(forebay.get("/term").text(), "15", "SIGTERM ends a child, and not the process");
     assert_eq!(forebay.get("/pid").text(), pid);
     forebay.wait_for_output("an error of the application");
     forebay.wait_for_output("this is for the log");
