@@ -262,7 +262,7 @@ pub struct Takeover {
     pub listeners: Vec<SocketCopies>,
     /// Keys of TLS tickets and of QUIC. Empty if the old process has sent none.
     pub keys: String,
-    /// Word by which the old process describes itself ([`launcher::Program`]). Versions that do not
+    /// Description of the old process, from its [`launcher::Program`]. Versions that do not
     /// describe themselves send `1`.
     pub note: String,
 }

@@ -21,7 +21,7 @@ const FUZZ: f64 = 0.015;
 /// Probability that a step far from the limit is decided wrongly, for example because of a pause of
 /// the machine.
 const BLUNDER: f64 = 0.03;
-/// The same probability for a disturbed step that missed the goals.
+/// Probability that a disturbed step missed the goals, although the server would meet them.
 const DISTURBED_BLUNDER: f64 = 0.35;
 
 /// A search in progress.

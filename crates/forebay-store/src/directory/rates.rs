@@ -28,7 +28,7 @@ const BATCH_LIFE: u64 = 24;
 /// Maximum number of processes whose last batches are kept. The latest ones are kept.
 const MOST_PROCESSES: usize = 1000;
 
-/// A number of a batch, with the hour in which it was added.
+/// The last batch of a process, and the hour of its addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Added {
     hour: u64,

@@ -29,7 +29,7 @@ impl SourceKind {
     }
 
     /// Returns the kind for the old process's word. Returns `None` for the word of a version that
-    /// does not tell its kind.
+    /// does not state its kind.
     pub(super) fn parse(word: &str) -> Option<Self> {
         [Self::Configuration, Self::Directory].into_iter().find(|kind| kind.word() == word)
     }
