@@ -138,13 +138,18 @@ impl Belief {
 mod tests {
     use super::*;
 
-    /// Simulates a search. `step` returns the result of a step at a rate, and true if the step is
-    /// known to be disturbed.
-    fn search(mut step: impl FnMut(f64) -> (bool, bool)) -> Searching {
+    /// Result of a simulated step.
+    struct Simulated {
+        passed: bool,
+        is_disturbed: bool,
+    }
+
+    /// Simulates a search. `step` returns the result of a step at a rate.
+    fn search(mut step: impl FnMut(f64) -> Simulated) -> Searching {
         let mut searching = Searching::around(1000.0);
         while !searching.is_over() {
             let rate = searching.rate();
-            let (passed, is_disturbed) = step(rate);
+            let Simulated { passed, is_disturbed } = step(rate);
             searching.add(rate, passed, is_disturbed);
         }
         searching
@@ -167,7 +172,10 @@ mod tests {
         let (mut steps, mut right) = (0, 0);
         for _ in 0..200 {
             let limit: f64 = 100.0 + 800.0 * random.f64();
-            let searching = search(|rate| (noisy(&mut random, limit, rate), false));
+            let searching = search(|rate| Simulated {
+                passed: noisy(&mut random, limit, rate),
+                is_disturbed: false,
+            });
             steps += searching.steps;
             right += usize::from(is_right(&searching, limit));
         }
@@ -186,7 +194,7 @@ mod tests {
             let searching = search(|rate| {
                 is_paused = random.f64() < if is_paused { 0.7 } else { 0.2 };
                 let passed = noisy(&mut random, limit, rate) && !(is_paused && rate > limit * 0.8);
-                (passed, is_paused && random.f64() < detected)
+                Simulated { passed, is_disturbed: is_paused && random.f64() < detected }
             });
             sure += usize::from(searching.is_sure());
             wrong += usize::from(searching.is_sure() && !is_right(&searching, limit));
@@ -206,10 +214,10 @@ mod tests {
 
     #[test]
     fn a_search_on_a_machine_that_is_always_disturbed_ends_without_a_sure_result() {
-        let searching = search(|rate| (rate < 400.0, true));
+        let searching = search(|rate| Simulated { passed: rate < 400.0, is_disturbed: true });
         assert!(!searching.is_sure());
         assert!(searching.steps < MOST_STEPS, "{}", searching.steps);
-        let searching = search(|_| (false, true));
+        let searching = search(|_| Simulated { passed: false, is_disturbed: true });
         assert!(!searching.is_sure());
         assert_eq!(searching.steps, MOST_DISTURBED);
     }

@@ -37,12 +37,12 @@ struct Added {
 
 /// Content of the file.
 #[derive(Debug, Default)]
-struct Counts {
+struct RateFile {
     added: BTreeMap<u64, Added>,
     due: BTreeMap<u64, u64>,
 }
 
-impl Counts {
+impl RateFile {
     /// Parses a file. Leaves out due times that have passed, and old numbers of batches.
     fn parse(file: &[u8], now: u64, hour: u64) -> Self {
         let mut counts = Self::default();
@@ -91,7 +91,7 @@ pub fn advance(
     let hour = now.as_secs() / 3600;
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let now = micros(now);
-    let mut file = Counts::parse(before, now, hour);
+    let mut file = RateFile::parse(before, now, hour);
     let process = hash(batch.owner);
     let is_new = file.added.get(&process).is_none_or(|last| last.number < batch.number);
     let mut ahead = Vec::with_capacity(batch.counts.len());
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn numbers_of_ended_processes_disappear() {
-        let mut counts = Counts::default();
+        let mut counts = RateFile::default();
         let hour = NOW.as_secs() / 3600;
         for process in 0..MOST_PROCESSES as u64 + 50 {
             counts.added.insert(process, Added { hour, number: MOST_BATCHES });
