@@ -16,6 +16,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 from urllib.parse import unquote, unquote_to_bytes
 
 # If more bytes than this wait in one direction of a request, their sender has to wait.
@@ -138,6 +139,8 @@ class Server:
         self.connections = set()
         self.running = set()              # requests whose application has not returned
         self.is_stopping = False
+        self.handlers = {}                # this host's signal handlers, by number
+        self.mask = threading.local()     # the signals that were blocked before a fork
         self.is_child = False             # the application has forked this process
         self.none_runs = None             # event: the last request has ended; set up by stop()
         self.listener = None
@@ -150,6 +153,7 @@ class Server:
         stop = asyncio.Event()
         for number in signal.SIGTERM, signal.SIGINT:
             self.loop.add_signal_handler(number, stop.set)
+            self.handlers[number] = signal.getsignal(number)
         try:
             self.application = find(name)
         except BaseException as error:
@@ -161,7 +165,7 @@ class Server:
             return 1
         gc.collect()
         gc.freeze()    # loaded objects stay, so collections can skip them
-        os.register_at_fork(after_in_child=self.leave)
+        os.register_at_fork(before=self.fork, after_in_child=self.leave, after_in_parent=self.forked)
         self.listener = await self.loop.create_unix_server(
             lambda: Connection(self), socket, backlog=BACKLOG)
         await stop.wait()
@@ -202,10 +206,25 @@ class Server:
         if self.is_child:
             os._exit(0)
 
+    def fork(self):
+        """Prepares a fork by the application: blocks the signals of this host until the child has
+        other handlers."""
+        self.mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, self.handlers)
+
+    def forked(self):
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.mask.before)
+
     def leave(self):
         """Closes all sockets, in a child that the application has forked: only the worker writes to
-        Forebay. A program that the application executes does not inherit them (PEP 446)."""
+        Forebay. A program that the application executes does not inherit them (PEP 446). SIGTERM
+        ends the child. The event loop's handler would report the signal to the worker instead,
+        through a socket that both have, and the worker would stop."""
         self.is_child = True
+        for number, handler in self.handlers.items():
+            if signal.getsignal(number) is handler:
+                signal.set_wakeup_fd(-1)
+                signal.signal(number, signal.SIG_DFL)
+        self.forked()
         sockets = [] if self.listener is None else [one.fileno() for one in self.listener.sockets]
         for connection in self.connections:
             sockets.append(connection.descriptor)

@@ -23,24 +23,42 @@ module Forebay
       @environments = Environments.new(threads > 1)
       @server = UNIXServer.new(socket)
       @server.listen(1024)
-      @crew = Crew.new(threads)
+      @wakes, @wake = IO.pipe
+      @crew = Crew.new(threads, -> { wake('r') })
       @is_child = false
     end
 
     # Serves until Forebay asks the process to stop. Finishes the running requests.
     def serve
-      wakes, wake = IO.pipe
-      stop = proc { wake.write_nonblock('.', exception: false) }
-      trap('TERM', stop)
-      trap('INT', stop)
+      @stop = stop_handler(Process.pid)
+      trap('TERM', @stop)
+      trap('INT', @stop)
       loop do
-        ready, = IO.select([@server, wakes])
-        break if ready.include?(wakes)
+        ready, = IO.select([@server, @wakes], nil, nil, @crew.lacks_thread? ? Crew::RETRY : nil)
+        @crew.retry_start unless ready
+        break if ready&.include?(@wakes) && @wakes.read_nonblock(64).include?('.')
         socket = accept
         @crew.add(Connection.new(self, @crew, socket)) if socket.is_a?(UNIXSocket)
       end
       @server.close
       @crew.stop
+    end
+
+    # Returns a handler that stops this process, and ends a child that the application has just forked.
+    def stop_handler(own)
+      proc do |signal|
+        if Process.pid == own
+          wake('.')
+        else
+          trap(signal, 'DEFAULT')
+          Process.kill(signal, Process.pid)
+        end
+      end
+    end
+
+    # Wakes `serve`: '.' to stop, 'r' to start a thread later.
+    def wake(why)
+      @wake.write_nonblock(why, exception: false)
     end
 
     # Accepts a connection. Returns no socket if no connection waits, or if the process has too many
@@ -59,10 +77,14 @@ module Forebay
     end
 
     # Closes this process's copies of the sockets, in a child that the application has forked. So the
-    # child can neither take requests nor write into replies.
+    # child can neither take requests nor write into replies. SIGTERM ends the child, not the worker.
     def leave
       @is_child = true
-      @server.close
+      %w[TERM INT].each do |signal|
+        handler = trap(signal, 'DEFAULT')
+        trap(signal, handler) unless handler.equal?(@stop)
+      end
+      [@server, @wake, @wakes].each(&:close)
       @crew.leave
     end
   end

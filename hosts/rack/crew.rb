@@ -17,10 +17,14 @@ module Forebay
     SLICE = 0.1
     # Number of requests that wake a thread at once, after one that has blocked.
     MANY = 256
+    # Seconds between two attempts to start a thread, after one that failed.
+    RETRY = 1
     # After so many reads from connections that were just answered, the leader selects from all.
     MOST_TRIES = 16
 
-    def initialize(threads)
+    # `failed` is called after a thread could not be started. The caller then calls `retry_start`
+    # every `RETRY` seconds, as long as `lacks_thread?` returns true.
+    def initialize(threads, failed)
       @lock, @wake = Mutex.new, ConditionVariable.new
       @open = {}.compare_by_identity       # all connections
       @waiting = {}.compare_by_identity    # connections without a request
@@ -37,6 +41,7 @@ module Forebay
       @nudges, @nudge = IO.pipe            # wakes the leader
       @is_nudged = false
       @most, @threads = threads, []
+      @failed, @lacks_thread = failed, false
       @lock.synchronize { @threads << start }
     end
 
@@ -50,6 +55,20 @@ module Forebay
 
     def forget(connection)
       @open.delete(connection)
+    end
+
+    def lacks_thread?
+      @lacks_thread
+    end
+
+    # Starts a thread, if all threads have work or have ended.
+    def retry_start
+      @lock.synchronize do
+        @threads << start if @resting.zero? && @threads.size < @most && !@is_stopping
+        @lacks_thread = false
+      end
+    rescue ThreadError
+      nil    # the next attempt follows
     end
 
     # Closes the idle connections, and returns after the running requests.
@@ -85,7 +104,22 @@ module Forebay
     ensure
       @lock.synchronize { @running -= 1 } if is_running
       # An application can end its thread.
-      @lock.synchronize { @threads[@threads.index(Thread.current)] = start } unless @is_stopping
+      replace_thread unless @is_stopping
+    end
+
+    def replace_thread
+      @lock.synchronize do
+        @threads.delete(Thread.current)
+        @threads << start
+      end
+    rescue ThreadError => error
+      start_failed(error)
+    end
+
+    def start_failed(error)    # too many threads or processes
+      Forebay.log("cannot start a thread: #{error.message}") unless @lacks_thread
+      @lacks_thread = true
+      @failed.call
     end
 
     # Returns the next connection with a request; nil if the process stops. `done` is the connection
@@ -176,16 +210,15 @@ module Forebay
       return if @is_roused
       if @resting.positive?
         @wake.signal
-      elsif @threads.size < @most
+      elsif @threads.size < @most && !@lacks_thread
         @threads << start
       else
         return
       end
       @is_roused = true
       @roused_at = now
-    rescue ThreadError => error    # too many threads or processes
-      Forebay.log("cannot start a thread: #{error.message}")
-      @most = @threads.size
+    rescue ThreadError => error
+      start_failed(error)
     end
 
     # Waits until this thread may be needed. Returns true if it then had to wait for the global lock

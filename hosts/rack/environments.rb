@@ -17,7 +17,10 @@ module Forebay
         'rack.hijack?' => true
       }.freeze
       @known = {}
-      @hits = @pause = 0
+      @hits = 0
+      # The threads share the hash without a lock. Only the global lock of CRuby makes this safe, so
+      # other Rubies keep nothing.
+      @pause = RUBY_ENGINE == 'ruby' ? 0 : Float::INFINITY
     end
 
     # Returns the environment of a request of these bytes, if it is known.

@@ -11,10 +11,14 @@ use forebay_workers::{FirstStart, StartError};
 
 /// Maximum time that `serve` waits for applications at its start.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum time that a new configuration or a new process waits for the other processes after the
+/// first one of each application. Until then, the old processes serve.
+const OTHERS: Duration = Duration::from_secs(10);
 
 /// Starts the applications of `plan`, except those that the previous configuration already runs
-/// with equal definitions. If `must_succeed` is true, all applications must start. Otherwise an
-/// application that fails, or takes longer than [`PATIENCE`], is logged, and its supervisor keeps
+/// with equal definitions. If `must_succeed` is true, all applications must start, and all their
+/// processes have [`OTHERS`] to start, so that no request waits for them. Otherwise an application
+/// that fails, or takes longer than [`PATIENCE`], is logged, and its supervisor keeps
 /// trying.
 pub fn start_all(
     plan: &Plan,
@@ -37,12 +41,12 @@ pub fn start_all(
         };
         apps.insert(name.clone(), app);
     }
+    if must_succeed {
+        wait_for_all(starts.into_iter().map(|(_, first)| first).collect())?;
+        return Ok(apps);
+    }
     let until = Instant::now() + PATIENCE;
     for (name, first) in starts {
-        if must_succeed {
-            first.wait_for_end()?;
-            continue;
-        }
         match first.wait(until.saturating_duration_since(Instant::now())) {
             Some(Ok(())) => {}
             Some(Err(error)) => errors.error(&format!(
@@ -56,6 +60,17 @@ pub fn start_all(
         }
     }
     Ok(apps)
+}
+
+/// Waits until all processes of the applications have started. An application whose first process
+/// fails is an error.
+fn wait_for_all(starts: Vec<FirstStart>) -> Result<(), StartError> {
+    starts.iter().try_for_each(FirstStart::wait_for_end)?;
+    let until = Instant::now() + OTHERS;
+    for first in starts {
+        first.wait_for_others(until.saturating_duration_since(Instant::now()));
+    }
+    Ok(())
 }
 
 /// Result of one application in [`try_starts`].

@@ -85,7 +85,7 @@ mod waiting;
 mod worker;
 
 pub use against::{MetricRatio, RunComparison, RunDecision, differs};
-pub use capacity::{Capacity, Search, Step, find_rate};
+pub use capacity::{Capacity, Search, Step, StepDisturbance, find_rate};
 pub use control::Control;
 pub use error::Error;
 pub use failures::Failures;

@@ -40,7 +40,8 @@ use crate::sys::datagrams::Routing;
 
 pub mod launcher;
 
-/// Variable of a process that receives sockets on standard input.
+/// Variable of a process that receives sockets on standard input. Its value is the note of the old
+/// process ([`Takeover::note`]).
 pub const VARIABLE: &str = "FOREBAY_UPGRADE";
 
 /// First message. The number changes when an older version would not understand the messages.
@@ -261,6 +262,9 @@ pub struct Takeover {
     pub listeners: Vec<SocketCopies>,
     /// Keys of TLS tickets and of QUIC. Empty if the old process has sent none.
     pub keys: String,
+    /// Description of the old process, from its [`launcher::Program`]. Versions that do not
+    /// describe themselves send `1`.
+    pub note: String,
 }
 
 /// Reason why a new process cannot take over.
@@ -280,9 +284,8 @@ impl Takeover {
     /// Call this once, before this process starts threads.
     pub fn from_environment() -> Result<Option<Self>, TakeoverError> {
         // Programs that this process starts inherit the variable, but not the socket.
-        if env::var_os(VARIABLE).is_none()
-            || !socket_type(io::stdin()).is_ok_and(|kind| kind == SocketType::SEQPACKET)
-        {
+        let Some(note) = env::var_os(VARIABLE) else { return Ok(None) };
+        if !socket_type(io::stdin()).is_ok_and(|kind| kind == SocketType::SEQPACKET) {
             return Ok(None);
         }
         let take = || {
@@ -296,7 +299,8 @@ impl Takeover {
             // The old process has created both ends, so it is the peer of this end, too.
             let peer = socket_peercred(&socket).ok();
             let process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
-            Ok(Self { socket, process, listeners, keys })
+            let note = note.to_string_lossy().into_owned();
+            Ok(Self { socket, process, listeners, keys, note })
         };
         take().map(Some).map_err(TakeoverError)
     }
@@ -449,7 +453,8 @@ mod tests {
         let stream = ListenerKind::Stream;
         assert_eq!(found, [(stream, 300), (stream, 2), (ListenerKind::Quic(routing), 3)]);
         assert_eq!(listeners[0].configured, "unix:/a path");
-        Takeover { socket, process: None, listeners, keys }.confirm().unwrap();
+        let note = String::new();
+        Takeover { socket, process: None, listeners, keys, note }.confirm().unwrap();
         assert_eq!(offering.join().unwrap(), std::process::id());
     }
 
@@ -464,8 +469,8 @@ mod tests {
         assert!(matches!(offered, Err(HandoverError::Late(_))), "{offered:?}");
         // The new process must not serve after the old one has given up.
         drop(old);
-        let takeover =
-            Takeover { socket, process: None, listeners: Vec::new(), keys: String::new() };
+        let (listeners, keys, note) = (Vec::new(), String::new(), String::new());
+        let takeover = Takeover { socket, process: None, listeners, keys, note };
         assert!(takeover.confirm().is_err());
     }
 

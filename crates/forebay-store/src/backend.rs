@@ -17,8 +17,8 @@ pub trait StoreBackend: Send + Sync {
 
     fn unlock(&self, name: &str, owner: &str) -> Result<(), StoreError>;
 
-    /// Adds the counts of a batch to a limit. Redis changes nothing if it has already added this
-    /// batch, or a later one of the same owner.
+    /// Adds the counts of a batch to a limit. Changes nothing if the store already has this batch,
+    /// or a later one of the same owner.
     fn advance(&self, limit: &str, batch: &Batch<'_>) -> Result<Vec<Duration>, StoreError>;
 
     fn publish(&self, channel: &str, message: &[u8]) -> Result<(), StoreError>;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `entries/NAME` | end of the life in milliseconds since 1970, or 0; a line break; the content |
 //! | `locks/NAME` | the same, with the owner as the content |
-//! | `rates/LIMIT` | for each key: its hash, and its due time in microseconds; 8 bytes each |
+//! | `rates/LIMIT` | the last batch of each process, and the due time of each key (`rates.rs`) |
 //! | `messages/CHANNEL/TIME-RANDOM` | a message |
 //! | `.lock` | locked (`flock`) during each change |
 //!
@@ -184,9 +184,6 @@ impl StoreBackend for Directory {
         Ok(())
     }
 
-    // The rename adds a whole batch or nothing, so the number of the batch is not needed. A network
-    // file system may rename and still report an error. The batch is then added twice, and fewer
-    // requests are admitted.
     fn advance(&self, limit: &str, batch: &Batch<'_>) -> Result<Vec<Duration>, StoreError> {
         let path = self.path("rates", limit);
         let _lock = self.change()?;
@@ -195,9 +192,10 @@ impl StoreBackend for Directory {
             Err(StoreError::Content(_)) => None,
             before => before?,
         };
-        let (after, ahead) =
-            rates::advance(&before.unwrap_or_default(), batch.counts, since_1970());
-        write(&path, &after[..after.len().min(LARGEST_COUNTS)], Durability::Memory)?;
+        let (after, ahead) = rates::advance(&before.unwrap_or_default(), batch, since_1970());
+        if let Some(after) = after {
+            write(&path, &after[..after.len().min(LARGEST_COUNTS)], Durability::Memory)?;
+        }
         Ok(ahead)
     }
 

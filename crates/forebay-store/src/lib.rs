@@ -215,7 +215,7 @@ impl Store {
     /// at the rate. For each key, returns the time from now until the new due time.
     ///
     /// After an error other than [`StoreError::Refused`], the store may have added the counts. The
-    /// caller then sends the batch again with the same number, before later batches. Redis adds
+    /// caller then sends the batch again with the same number, before later batches. The store adds
     /// each batch only once.
     pub fn advance(
         &self,

@@ -335,7 +335,18 @@ fn command(client: &mut BufReader<TcpStream>) -> String {
 #[test]
 fn redis_adds_a_batch_once() {
     let Some(server) = Redis::start(None) else { return };
-    let (one, other) = (redis(&server.url(0)), redis(&server.url(0)));
+    adds_a_batch_once(&redis(&server.url(0)), &redis(&server.url(0)));
+}
+
+/// A network file system may report an error after it has taken the file.
+#[test]
+fn a_directory_adds_a_batch_once() {
+    let root = tempfile::tempdir().unwrap();
+    adds_a_batch_once(&directory(root.path(), ""), &directory(root.path(), ""));
+}
+
+/// Checks two handles of one store, as two machines have them.
+fn adds_a_batch_once(one: &Store, other: &Store) {
     let count = |seconds| [Count { key: 1, step: SOON * seconds, most: SOON * 1000 }];
     let about = |found: Vec<Duration>, steps: u32| {
         assert!(found[0] <= SOON * steps && found[0] > SOON * (steps - 1), "{found:?} {steps}");

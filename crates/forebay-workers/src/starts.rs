@@ -11,8 +11,10 @@ use tokio::time::Instant;
 pub(crate) struct Starts {
     app: String,
     sink: WorkerLog,
-    /// Receives the result of the first start.
+    /// Receives the result of the first start. `None` after the first starts of all processes.
     first: Option<First>,
+    /// True if the result of the first start was sent.
+    is_reported: bool,
     backoff: Backoff,
     /// No process is started before this time.
     not_before: Option<Instant>,
@@ -39,7 +41,14 @@ pub(crate) enum Pause {
 impl Starts {
     pub(crate) fn new(app: &str, log: WorkerLog, first: First) -> Starts {
         let backoff = Backoff::default();
-        Starts { app: app.to_owned(), sink: log, first: Some(first), backoff, not_before: None }
+        Starts {
+            app: app.to_owned(),
+            sink: log,
+            first: Some(first),
+            is_reported: false,
+            backoff,
+            not_before: None,
+        }
     }
 
     pub(crate) fn log(&self, text: &str) {
@@ -49,6 +58,11 @@ impl Starts {
     /// Reports success, because a process is ready or none is needed for now.
     pub(crate) fn ready(&mut self) {
         self.report_first(Ok(()));
+    }
+
+    /// Reports that as many processes are ready as always run.
+    pub(crate) fn all_ready(&mut self) {
+        self.first = None;
     }
 
     /// Resets the backoff, because a process has done work or has run for some time.
@@ -64,8 +78,9 @@ impl Starts {
         self.log(&text.replace('\n', " | "));
         let delay = self.backoff.failed();
         self.not_before = Some(Instant::now() + delay);
-        let is_first = self.first.is_some();
+        let is_first = !self.is_reported;
         self.report_first(Err(StartError::new(&self.app, text.clone())));
+        self.first = None;
         if !is_first && !self.backoff.is_loop() {
             return Failed::Paused;
         }
@@ -96,9 +111,10 @@ impl Starts {
     }
 
     fn report_first(&mut self, outcome: Result<(), StartError>) {
-        if let Some(first) = self.first.take() {
+        if let Some(first) = self.first.as_ref().filter(|_| !self.is_reported) {
             let _ = first.send(outcome);
         }
+        self.is_reported = true;
     }
 }
 
@@ -131,11 +147,16 @@ mod tests {
         assert!(matches!(starts.failed("it ended", "why"), Failed::Loop(_)));
         assert!(starts.are_paused(), "the next attempt follows");
         let error = reported.recv().unwrap().unwrap_err().to_string();
+        assert_eq!(reported.recv(), Err(mpsc::RecvError), "no other start is awaited");
         assert_eq!(error, "app a: it ended; it wrote: why");
         let (first, reported) = mpsc::channel();
         let mut starts = Starts::new("a", Arc::new(|_: &str| {}), first);
         starts.ready();
+        starts.ready();
         assert_eq!(reported.recv(), Ok(Ok(())));
+        assert_eq!(reported.try_recv(), Err(mpsc::TryRecvError::Empty), "the others start");
+        starts.all_ready();
+        assert_eq!(reported.recv(), Err(mpsc::RecvError));
         for _ in 0..2 {
             assert!(matches!(starts.failed("it ended", ""), Failed::Paused));
         }

@@ -153,6 +153,7 @@ impl<K: ProcessKind> Supervisor<K> {
         } else {
             if rules.workers.min == 0 {
                 self.starts.ready();
+                self.starts.all_ready();
             }
             self.look_after();
         }
@@ -281,6 +282,10 @@ impl<K: ProcessKind> Supervisor<K> {
             self.retire(old);
         }
         self.starts.ready();
+        let ready = self.entries.values().filter(|entry| entry.was_ready && entry.stays());
+        if ready.count() >= self.kind.rules().workers.min {
+            self.starts.all_ready();
+        }
     }
 
     /// Takes all steps that are due now: ends, replaces and starts processes.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
-/// Receives the result of a supervisor's first start.
+/// Receives the result of a supervisor's first start. It is dropped after the first starts of all
+/// processes.
 pub(crate) type First = mpsc::Sender<Result<(), StartError>>;
 
 /// The first start of an application, in progress or finished.
@@ -31,6 +32,13 @@ impl FirstStart {
     /// Waits as [`FirstStart::wait`] does, but without a limit.
     pub fn wait_for_end(&self) -> Result<(), StartError> {
         self.outcome.recv().unwrap_or_else(|_| Err(self.supervisor_ended()))
+    }
+
+    /// Waits until the other processes of the minimum number are ready, too, or one of them has
+    /// failed, for at most `limit`. Call this after the first start. Blocks.
+    pub fn wait_for_others(&self, limit: Duration) {
+        // The supervisor sends no second result, but drops its end.
+        let _ = self.outcome.recv_timeout(limit);
     }
 
     fn supervisor_ended(&self) -> StartError {

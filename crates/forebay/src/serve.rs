@@ -1,6 +1,7 @@
 //! Subcommand `forebay serve`.
 
 mod live;
+mod source;
 mod watch;
 
 use std::io::{self, Write};
@@ -22,6 +23,7 @@ use forebay_server::{Server, Wanted};
 use rustix::process::{Signal, getpid, kill_process};
 
 use live::Live;
+use source::SourceKind;
 use watch::Watched;
 
 /// Exit codes of the manual: wrong usage or configuration, and a failed start.
@@ -93,6 +95,11 @@ impl Failure {
         Self { code: BAD_CONFIGURATION, message: error.to_string() }
     }
 
+    /// Converts the reason why a new process cannot use the argument of the old process.
+    fn changed(why: String) -> Self {
+        Self::configuration(format!("forebay: {why}\n"))
+    }
+
     fn start(error: impl std::fmt::Display) -> Self {
         Self { code: CANNOT_START, message: format!("forebay: {error}\n") }
     }
@@ -106,6 +113,10 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
             .map_err(Failure::start)?,
         None => Inherited::take().map_err(Failure::start)?,
     };
+    if let (Some(takeover), Some(source)) = (&takeover, &args.source) {
+        source::check(source, SourceKind::parse(&takeover.note)).map_err(Failure::changed)?;
+    }
+    let kind = SourceKind::of(args.source.as_deref());
     keep_from_programs(3);
     // Hide memory from other processes before the first secret is read.
     hide_memory();
@@ -128,7 +139,7 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     let helper = start_helper(&plan).map_err(|error| format!("cannot start a helper: {error}"));
     helper.map_err(Failure::start)?;
     if args.test_sockets.is_none() {
-        match Program::of_this_process() {
+        match Program::of_this_process(kind.word()) {
             Ok(program) => server.enable_upgrades(program),
             Err(error) => server.errors().warn(&format!("SIGUSR2 will have no effect: {error}")),
         }

@@ -695,9 +695,14 @@ fn the_highest_rate_that_meets_goals_is_found_with_its_certainty() {
         "{output:?}"
     );
 
-    let output = bench(&[&[&url[..], "--find-rate", "max<1us"], &steps[..6]].concat());
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(text(&output.stdout).contains("No rate was found"), "{output:?}");
+    let output = bench(&[&[&url[..], "--find-rate", "max<1us"], &steps[..]].concat());
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let steps = json["find_rate"]["steps"].as_array().unwrap();
+    let disturbed = steps.iter().filter(|step| !step["disturbance"].is_null()).count();
+    // On a busy machine, the result is not sure.
+    let code = if disturbed * 2 > steps.len() { 4 } else { 1 };
+    assert_eq!(output.status.code(), Some(code), "{output:?}");
+    assert!(text(&output.stderr).contains("No rate was found"), "{output:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use forebay_testkit::http::{Client, Reply};
 use forebay_testkit::peer;
 use forebay_testkit::process::{Process, eventually};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Forebay, check_start, chunked, pattern, serve, site};
+use support::{Forebay, check_start, chunked, pattern, read_until, serve, site};
 
 /// Debian's Python, which finds the frameworks of Debian's packages.
 const PYTHON: &str = "/usr/bin/python3";
@@ -247,6 +247,9 @@ fn a_child_that_the_application_forks_reaches_nobody(forebay: &Forebay) {
         // The event loop has a pair of sockets of its own.
         assert_eq!(forebay.get("/childfds").text(), "2");
     }
+    let pid = forebay.get("/pid").text().to_owned();
+    assert_eq!(forebay.get("/term").text(), "15", "SIGTERM ends a child, and not the process");
+    assert_eq!(forebay.get("/pid").text(), pid);
 }
 
 #[test]
@@ -289,6 +292,28 @@ fn a_killed_process_costs_its_requests_one_502_each() {
         if *pid == other {
             assert_eq!(client.reply().status, 502);
         }
+    }
+    assert!(eventually(|| forebay.get("/one").text() == "one piece"));
+    forebay.stop();
+}
+
+#[test]
+fn a_killed_process_leaves_no_reply_that_looks_complete() {
+    let Some(forebay) = app("workers = 1") else { return };
+    let begin = |path: &str| {
+        let mut client = forebay.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
+        let came = read_until(&mut client, "begun");
+        (client, came)
+    };
+    let begun = ["/dribble", "/dribble?1000"].map(begin);
+    let pid = forebay.get("/pid").text().parse().unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    for (mut client, mut came) in begun {
+        came.extend(client.rest());
+        let came = String::from_utf8(came).unwrap();
+        assert!(came.starts_with("HTTP/1.1 200 "), "{came}");
+        assert!(!came.ends_with("0\r\n\r\n") && came.len() < 1000, "{came}");
     }
     assert!(eventually(|| forebay.get("/one").text() == "one piece"));
     forebay.stop();

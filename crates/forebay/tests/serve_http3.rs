@@ -607,7 +607,11 @@ fn bench(forebay: &Forebay, path: &str, options: &[&str]) -> serde_json::Value {
         .args(options)
         .output()
         .unwrap();
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    // On a busy machine, an open loop may miss its rate, and a short run may complete no request.
+    // Both count as failures of the run. The caller checks the requests.
+    let is_timed = options.contains(&"-r") || options.contains(&"-d");
+    let may_fail = is_timed && output.status.code() == Some(1);
+    assert!(output.status.success() || may_fail, "{output:?}");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["protocol"], "h3");
     json["requests"].clone()

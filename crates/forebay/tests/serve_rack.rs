@@ -3,6 +3,7 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,8 @@ use forebay_testkit::folder::Folder;
 use forebay_testkit::http::Client;
 use forebay_testkit::peer;
 use forebay_testkit::process::eventually;
-use support::{Forebay, check_start, is_alive, pattern, serve};
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Forebay, check_start, is_alive, pattern, read_until, serve};
 
 fn configuration(keys: &str) -> String {
     format!(
@@ -96,6 +98,7 @@ fn failures_are_clean() {
     }
     assert_eq!(forebay.get("/fork").text(), "parent");
     assert_eq!(forebay.get("/child").text(), "parent");
+    assert_eq!(forebay.get("/term").text(), "15", "SIGTERM ends a child, and not the process");
     assert_eq!(forebay.get("/pid").text(), pid);
     forebay.wait_for_output("an error of the application");
     forebay.wait_for_output("this is for the log");
@@ -166,6 +169,65 @@ fn threads_run_requests_at_once() {
     }
     for client in &mut waiting {
         assert_eq!(client.reply().text(), "opened");
+    }
+    forebay.stop();
+}
+
+#[test]
+fn a_thread_that_cannot_be_started_is_started_later() {
+    // The only thread ends, and the first two attempts to replace it fail.
+    let Some(mut forebay) = app("workers = 1\nthreads = 1") else { return };
+    let pid = forebay.get("/pid").text().to_owned();
+    assert_eq!(forebay.get("/limit").text(), "limited");
+    assert_eq!(forebay.get("/end").status, 500);
+    assert_eq!(forebay.get("/pid").text(), pid);
+    forebay.wait_for_output("cannot start a thread: can't create Thread");
+    forebay.stop();
+    // One thread waits, so the next request needs a second one.
+    let Some(forebay) = app("workers = 1\nthreads = 2") else { return };
+    assert_eq!(forebay.get("/limit").text(), "limited");
+    let mut waiting = forebay.connect();
+    waiting.send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(forebay.get("/open").text(), "pushed");
+    assert_eq!(waiting.reply().text(), "opened");
+    forebay.stop();
+}
+
+#[test]
+fn a_process_that_is_killed_within_a_reply_costs_only_its_requests() {
+    let Some(mut forebay) = app("workers = 1\nthreads = 3") else { return };
+    let mut begun = forebay.connect();
+    begun.send("GET /dribble HTTP/1.1\r\nHost: h\r\n\r\n");
+    let mut came = read_until(&mut begun, "begun");
+    let mut waiting = forebay.connect();
+    waiting.send("GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
+    let file = forebay.folder.path().join("held");
+    let mut pid = String::new();
+    assert!(eventually(|| {
+        pid = fs::read_to_string(&file).unwrap_or_default();
+        !pid.is_empty()
+    }));
+    kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    came.extend(begun.rest());
+    assert!(!came.ends_with(b"0\r\n\r\n"), "{:?}", String::from_utf8_lossy(&came));
+    assert_eq!(waiting.reply().status, 502);
+    assert!(eventually(|| forebay.get("/pid").status == 200));
+    forebay.wait_for_output("signal 9");
+    forebay.stop();
+}
+
+#[test]
+fn bytes_on_an_idle_connection_reach_nobody() {
+    let Some(forebay) = app("workers = 1\nthreads = 2") else { return };
+    let pid = forebay.get("/pid").text().to_owned();
+    // From now on, Forebay has several connections to the process.
+    let mut waiting = forebay.connect();
+    waiting.send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(forebay.get("/open").text(), "pushed");
+    assert_eq!(waiting.reply().text(), "opened");
+    assert_eq!(forebay.get("/scribble").text(), "written 1", "{}", forebay.output());
+    for _ in 0..4 {
+        assert_eq!(forebay.get("/pid").text(), pid);
     }
     forebay.stop();
 }

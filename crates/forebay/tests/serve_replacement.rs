@@ -188,6 +188,41 @@ fn a_request_under_way_and_an_application_end_with_the_old_process() {
 }
 
 #[test]
+fn the_new_process_serves_when_all_its_workers_have_started() {
+    let folder = Folder::new();
+    // Each worker writes a line when it loads the application. The fifth and later ones wait.
+    folder.write(
+        "app.psgi",
+        "open my $log, '>>', \"$ENV{DIR}/loaded\" or die; syswrite $log, \"$$\\n\";\n\
+         open my $lines, '<', \"$ENV{DIR}/loaded\" or die; my $count = () = <$lines>;\n\
+         until ($count < 5 || -e \"$ENV{DIR}/go\") { select undef, undef, undef, 0.01 }\n\
+         sub { [200, [], [\"$$\"]] };\n",
+    );
+    let mut forebay = serve(
+        folder,
+        "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npath = \"/*\"\napp = \"a\"\n\
+         [app.a]\nkind = \"psgi\"\nfile = \"app.psgi\"\nworkers = 3\nenv = { DIR = \"{tmp}\" }\n",
+    );
+    let file = forebay.folder.path().join("loaded");
+    let loaded = || fs::read_to_string(&file).map_or(0, |pids| pids.lines().count());
+    assert!(eventually(|| loaded() == 3), "{}", forebay.output());
+    let old = fs::read_to_string(&file).unwrap();
+    let is_old = |forebay: &Forebay| old.lines().any(|pid| pid == forebay.get("/").text());
+    forebay.signal(Signal::USR2);
+    // The first worker of the new process is ready, and the others wait.
+    assert!(eventually(|| loaded() == 6), "{}", forebay.output());
+    for _ in 0..10 {
+        assert!(is_old(&forebay), "{}", forebay.output());
+    }
+    assert!(successors(&forebay).is_empty());
+    forebay.folder.write("go", "");
+    assert!(eventually(|| successors(&forebay).len() == 1), "{}", forebay.output());
+    let last = Successor(successors(&forebay)[0]);
+    assert!(!is_old(&forebay));
+    stop(forebay, last);
+}
+
+#[test]
 fn a_client_resumes_its_tls_session_with_the_new_process() {
     let authority = Authority::new("x");
     let Identity { certificate, key } = authority.issue(&["h.example"]);
@@ -237,6 +272,36 @@ fn a_process_that_does_not_come_up_changes_nothing() {
         "keeps serving: the new process ended before it was ready (exit status: 3)",
     );
     assert_eq!(kept.get("/").text(), "hello");
+    assert_eq!(forebay.get("/").text(), "hello");
+    write_configuration(&forebay.folder, &configuration("bye"));
+    let last = upgrade(&mut forebay, None);
+    assert_eq!(forebay.get("/").text(), "bye");
+    stop(forebay, last);
+}
+
+#[test]
+fn another_kind_of_source_changes_nothing() {
+    let folder = Folder::new();
+    folder.write("htdocs/secret.txt", "nobody may read this");
+    let mut forebay = serve(folder, &configuration("hello"));
+    let file = forebay.folder.path().join("site.toml");
+    let is_refused = |forebay: &mut Forebay, why: &str, count: usize| {
+        forebay.signal(Signal::USR2);
+        forebay.wait_for_output(why);
+        let ended = "the new process ended before it was ready (exit status: 2)";
+        assert!(eventually(|| forebay.output().matches(ended).count() == count));
+    };
+    // Without the check, the new process would serve the files of the directory.
+    fs::remove_file(&file).unwrap();
+    fs::rename(forebay.folder.path().join("htdocs"), &file).unwrap();
+    is_refused(&mut forebay, "site.toml is a directory, not a configuration file", 1);
+    assert_eq!(forebay.get("/secret.txt").text(), "hello");
+    // Without the check, the new process would wait for a writer.
+    fs::remove_dir_all(&file).unwrap();
+    assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    is_refused(&mut forebay, "site.toml is a pipe or a device", 2);
+    fs::remove_file(&file).unwrap();
+    is_refused(&mut forebay, "site.toml: No such file", 3);
     assert_eq!(forebay.get("/").text(), "hello");
     write_configuration(&forebay.folder, &configuration("bye"));
     let last = upgrade(&mut forebay, None);

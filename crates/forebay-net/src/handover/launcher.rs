@@ -35,19 +35,22 @@ const END: u8 = b'e';
 pub struct Program {
     path: PathBuf,
     arguments: Vec<OsString>,
+    /// Value of [`VARIABLE`] for a successor.
+    note: OsString,
 }
 
 impl Program {
-    /// Returns the program of this process. Its file may be replaced later.
-    pub fn of_this_process() -> io::Result<Self> {
+    /// Returns the program of this process. Its file may be replaced later. A successor receives
+    /// `note` (`Takeover::note`), which must not be empty.
+    pub fn of_this_process(note: &str) -> io::Result<Self> {
         let mut arguments = env::args_os();
         let name = arguments.next().unwrap_or_default();
-        Ok(Self { path: find(&name)?, arguments: arguments.collect() })
+        Ok(Self { path: find(&name)?, arguments: arguments.collect(), note: note.into() })
     }
 
     fn start(&self, socket: OwnedFd) -> io::Result<Child> {
         let mut command = Command::new(&self.path);
-        command.args(&self.arguments).env(VARIABLE, "1").stdin(Stdio::from(socket));
+        command.args(&self.arguments).env(VARIABLE, &self.note).stdin(Stdio::from(socket));
         command.spawn().map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
         })
@@ -99,6 +102,7 @@ impl Launcher {
             .arg(VERB)
             .arg(&program.path)
             .args(&program.arguments)
+            .env(VARIABLE, &program.note)
             .stdin(OwnedFd::from(theirs))
             .process_group(0)
             .spawn()?;
@@ -189,7 +193,8 @@ pub fn launch_successors(mut arguments: impl Iterator<Item = OsString>) -> ExitC
         [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
     blocked.into_iter().for_each(|signal| signals.add(signal));
     let Some(path) = arguments.next() else { return ExitCode::FAILURE };
-    let program = Program { path: path.into(), arguments: arguments.collect() };
+    let note = env::var_os(VARIABLE).unwrap_or_default();
+    let program = Program { path: path.into(), arguments: arguments.collect(), note };
     let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
     if signals.thread_block().is_err() {
         return ExitCode::FAILURE;

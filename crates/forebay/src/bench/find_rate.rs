@@ -32,7 +32,10 @@ pub fn run(args: &BenchArgs, spec: &Spec, arrivals: Arrivals, interrupt: &Interr
         if !args.quiet {
             let met = if step.passed { "met" } else { "not met" };
             let rate = figure(step.rate);
-            let _ = writeln!(io::stderr(), "{rate:>11} requests/s  {met:<7}  {}", step.why);
+            let disturbance = step.disturbance.map(|sign| format!(" (disturbed: {sign})"));
+            let disturbance = disturbance.unwrap_or_default();
+            let why = &step.why;
+            let _ = writeln!(io::stderr(), "{rate:>11} requests/s  {met:<7}  {why}{disturbance}");
         }
     };
     let found = match find_rate(spec, &search, &control, &mut show) {
@@ -45,9 +48,9 @@ pub fn run(args: &BenchArgs, spec: &Spec, arrivals: Arrivals, interrupt: &Interr
     let is_interrupted = interrupt.is_set();
     let code = if is_interrupted {
         interrupt.exit_code()
-    } else if !found.is_met() {
+    } else if !found.is_met() && found.disturbed() * 2 <= found.steps.len() {
         NONE
-    } else if !found.is_sure() {
+    } else if !found.is_met() || !found.is_sure {
         UNSURE
     } else {
         0
@@ -80,6 +83,7 @@ fn text(spec: &Spec, found: &Capacity, goals: &str, step: Duration) -> String {
         let lowest = found.steps.iter().map(|step| step.rate).reduce(f64::min).unwrap_or(0.0);
         let lowest = figure(lowest);
         let _ = writeln!(out, "No rate was found that meets {goals}, down to {lowest} requests/s.");
+        out.push_str(&disturbed(found));
         return out;
     }
     let _ = writeln!(
@@ -88,9 +92,10 @@ fn text(spec: &Spec, found: &Capacity, goals: &str, step: Duration) -> String {
          {steps} steps of {step:?} or more)",
         figure(found.rate)
     );
-    if !found.is_sure() {
+    if !found.is_sure {
         let _ =
             writeln!(out, "! This is not sure yet: use longer steps (-d), or a quieter machine.");
+        out.push_str(&disturbed(found));
     }
     if found.rate > found.closed_loop * ALL_OF_IT {
         let _ = writeln!(
@@ -104,6 +109,14 @@ fn text(spec: &Spec, found: &Capacity, goals: &str, step: Duration) -> String {
     out
 }
 
+/// Returns a line about disturbed steps, if there are any.
+fn disturbed(found: &Capacity) -> String {
+    match found.disturbed() {
+        0 => String::new(),
+        count => format!("! Other work on the machine disturbed {count} steps that failed.\n"),
+    }
+}
+
 /// Returns the object `find_rate` of the report: the rate and every step of the search.
 fn to_json(found: &Capacity, goals: &str) -> Value {
     let step = |step: &Step| {
@@ -111,6 +124,7 @@ fn to_json(found: &Capacity, goals: &str) -> Value {
             "rate": step.rate,
             "met": step.passed,
             "why": step.why,
+            "disturbance": step.disturbance.map(|sign| sign.to_string()),
             "rate_per_s": step.outcome.rate_per_s(),
             "duration_s": step.outcome.duration.as_secs_f64(),
         })
@@ -120,7 +134,7 @@ fn to_json(found: &Capacity, goals: &str) -> Value {
         "rate": found.is_met().then_some(found.rate),
         "interval": found.interval,
         "confidence": 0.95,
-        "sure": found.is_sure(),
+        "sure": found.is_sure,
         "closed_loop_rate": found.closed_loop,
         "steps": found.steps.iter().map(step).collect::<Vec<_>>(),
     })

@@ -15,6 +15,7 @@ use forebay_net::log::ErrorLog;
 use forebay_server::{Reload, ReloadRequest, Reloads};
 use tokio::sync::mpsc::{self, UnboundedSender};
 
+use super::source::{self, SourceKind};
 use super::{Failure, ServeArgs, finished, listen_of, override_listen, plan, wanted};
 
 /// Status of the answer if a configuration has an error.
@@ -29,8 +30,7 @@ const STOPPING: u16 = 503;
 /// Origins that currently answer requests, and threads that stop the origins replaced by a reload.
 pub(super) struct Live {
     args: ServeArgs,
-    /// True if the server was started for the files of a directory.
-    serves_directory: bool,
+    source_kind: SourceKind,
     errors: ErrorLog,
     origins: Mutex<Arc<Origins>>,
     retiring: Mutex<Vec<JoinHandle<()>>>,
@@ -96,10 +96,10 @@ impl Live {
         let (fixed, base) = (Fixed::of(&base), Arc::new(base));
         let overrides = Overrides::default();
         let running = Running { generation: 1, base, is_posted: false, overrides };
-        let serves_directory = args.source.as_ref().is_some_and(|source| source.is_dir());
+        let source_kind = SourceKind::of(args.source.as_deref());
         Self {
             args,
-            serves_directory,
+            source_kind,
             errors,
             origins: Mutex::new(origins),
             retiring: Mutex::default(),
@@ -193,19 +193,9 @@ impl Live {
 
     /// Reads the configuration file again.
     fn read(&self) -> Result<Plan, Refused> {
-        if let Some(source) = &self.args.source
-            && let Ok(found) = std::fs::metadata(source)
-        {
-            let refuse =
-                |why: &str| Err(Refused::new(HAS_ERROR, format!("{} {why}", source.display())));
-            if !found.is_file() && !found.is_dir() {
-                // Opening a pipe would wait for its writer, and no later reload would begin.
-                return refuse("is a pipe or a device, which is read only at the start");
-            }
-            if found.is_dir() && !self.serves_directory {
-                // Forebay would serve the files of this directory instead of the sites.
-                return refuse("is a directory, not a configuration file");
-            }
+        if let Some(source) = &self.args.source {
+            let checked = source::check(source, Some(self.source_kind));
+            checked.map_err(|why| Refused::new(HAS_ERROR, why))?;
         }
         let plan = plan(&self.args, |warning| self.errors.warn(warning));
         plan.map_err(|failure| Refused::new(HAS_ERROR, failure.message))

@@ -1,7 +1,9 @@
 # An ASGI application for serve_asgi.rs: the first part of the path says what a request does.
 import asyncio
 import os
+import signal
 import sys
+import time
 
 PLAIN = [(b'content-type', b'text/plain')]
 
@@ -271,6 +273,24 @@ async def do_fork(scope, receive, send):
         return
     os.waitpid(child, 0)
     await reply(send, 'parent')
+
+
+async def do_term(scope, receive, send):
+    """Ends a child with SIGTERM, as a pool of processes does."""
+    child = os.fork()
+    if not child:
+        time.sleep(1000)
+    os.kill(child, signal.SIGTERM)
+    await reply(send, '%d' % os.WTERMSIG(os.waitpid(child, 0)[1]))
+
+
+async def do_dribble(scope, receive, send):
+    """Sends the beginning of a body. With a number, sends only so many bytes of a complete one."""
+    size = scope['query_string']
+    headers = PLAIN + ([(b'content-length', size)] if size else [])
+    await send({'type': 'http.response.start', 'status': 200, 'headers': headers})
+    await send({'type': 'http.response.body', 'body': b'begun %d\n' % os.getpid(), 'more_body': True})
+    await asyncio.sleep(1000)
 
 
 async def do_childfds(scope, receive, send):

@@ -22,6 +22,15 @@ class Pieces
   end
 end
 
+# Lets the next attempts to start a thread fail, as at a limit on processes.
+FAILURES = Queue.new
+Thread.singleton_class.prepend(Module.new do
+  def new(...)
+    raise ThreadError, "can't create Thread: Resource temporarily unavailable" unless FAILURES.empty? || FAILURES.pop.nil?
+    super
+  end
+end)
+
 KEPT = []
 GATE = Queue.new
 
@@ -40,6 +49,22 @@ APPLICATION = lambda do |env|
   when '/exit' then exit
   when '/die' then exit!(1)
   when '/end' then Thread.exit
+  when '/limit'
+    2.times { FAILURES.push(true) }
+    plain('limited')
+  when '/hold'
+    File.write('held', Process.pid.to_s)
+    sleep
+  when '/dribble'
+    [200, PLAIN, Enumerator.new { |to| to << 'begun'; sleep }]
+  when '/scribble'
+    # A bug that writes to all other sockets of the process.
+    reply = env['rack.early_hints'].instance_variable_get(:@reply)
+    own = reply.instance_variable_get(:@connection).socket
+    others = ObjectSpace.each_object(UNIXSocket).select { |socket| socket.instance_of?(UNIXSocket) }
+    others.reject! { |socket| socket.closed? || socket.equal?(own) }
+    others.each { |socket| socket.write("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstolen") }
+    plain("written #{others.size}")
   when '/change' then plain(env['PATH_INFO'] << '!', env['HTTP_HOST'].upcase!)
   when '/bytes' then plain("\u00fc", "\xff".b, 'x-text' => "\u00e9", 'x-byte' => "\xfe".b)
   when '/break' then plain('x', 'x-bad' => "a\rb")
@@ -48,6 +73,12 @@ APPLICATION = lambda do |env|
     Process.wait(fork { exit!(0) })
     $stdout.puts('this is for the log')
     plain('parent')
+  when '/term'
+    # As a pool of processes ends its children.
+    child = fork { sleep }
+    Process.kill('TERM', child)
+    _, status = Process.wait2(child)
+    plain(status.termsig.to_s)
   when '/child' then fork ? plain('parent') : plain('child')
   when '/hints'
     env['rack.early_hints'].call('link' => '</a.css>; rel=preload')

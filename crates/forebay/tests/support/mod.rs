@@ -159,6 +159,15 @@ impl Forebay {
     }
 }
 
+/// Reads a reply until `text` has arrived. Returns all bytes.
+pub fn read_until(client: &mut Client, text: &str) -> Vec<u8> {
+    let mut came = Vec::new();
+    while !came.ends_with(text.as_bytes()) {
+        came.extend(client.bytes(1));
+    }
+    came
+}
+
 /// Returns true if the process exists and is no zombie.
 pub fn is_alive(id: &str) -> bool {
     let id = id.trim();

@@ -1,0 +1,87 @@
+//! The argument of `forebay serve`: a configuration file or a directory. While Forebay runs, a user
+//! may replace one by the other, or by a pipe. A reload and a new process (SIGUSR2) then refuse it.
+
+use std::path::Path;
+
+/// The kind of the argument at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SourceKind {
+    /// A configuration file, or a backend (`--to`).
+    Configuration,
+    /// A directory whose files are served.
+    Directory,
+}
+
+impl SourceKind {
+    pub(super) fn of(source: Option<&Path>) -> Self {
+        match source {
+            Some(source) if source.is_dir() => Self::Directory,
+            _ => Self::Configuration,
+        }
+    }
+
+    /// Returns the word for a new process that takes over.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Configuration => "configuration",
+            Self::Directory => "directory",
+        }
+    }
+
+    /// Returns the kind for the old process's word. Returns `None` for the word of a version that
+    /// does not state its kind.
+    pub(super) fn parse(word: &str) -> Option<Self> {
+        [Self::Configuration, Self::Directory].into_iter().find(|kind| kind.word() == word)
+    }
+}
+
+/// Checks that `source` still has the kind that it had at the start of Forebay; `None` if that kind
+/// is unknown. A source that cannot be found or read gets its error later, from its reader.
+pub(super) fn check(source: &Path, at_start: Option<SourceKind>) -> Result<(), String> {
+    let Ok(found) = std::fs::metadata(source) else { return Ok(()) };
+    let refuse = |why: &str| Err(format!("{} {why}", source.display()));
+    match at_start {
+        // Opening a pipe would wait for its writer, and no later reload would begin.
+        _ if !found.is_file() && !found.is_dir() => {
+            refuse("is a pipe or a device, which is read only at the start")
+        }
+        // Forebay would serve the files of this directory instead of the sites.
+        Some(SourceKind::Configuration) if found.is_dir() => {
+            refuse("is a directory, not a configuration file")
+        }
+        Some(SourceKind::Directory) if found.is_file() => {
+            refuse("is a file, but Forebay was started for a directory; restart it")
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_testkit::folder::Folder;
+
+    use super::*;
+
+    #[test]
+    fn a_source_of_another_kind_is_refused() {
+        let folder = Folder::new();
+        folder.write("site.toml", "");
+        let (file, directory) = (folder.path().join("site.toml"), folder.path());
+        for kind in [SourceKind::Configuration, SourceKind::Directory] {
+            assert_eq!(SourceKind::parse(kind.word()), Some(kind));
+        }
+        assert_eq!(SourceKind::parse("1"), None);
+        let of_file = SourceKind::of(Some(&file));
+        let of_directory = SourceKind::of(Some(directory));
+        assert!(check(&file, Some(of_file)).is_ok());
+        assert!(check(directory, Some(of_directory)).is_ok());
+        assert!(check(directory, Some(of_file)).unwrap_err().ends_with("not a configuration file"));
+        assert!(check(&file, Some(of_directory)).is_err());
+        for known in [None, Some(of_file), Some(of_directory)] {
+            assert!(check(Path::new("/dev/null"), known).is_err());
+            assert!(check(&folder.path().join("missing"), known).is_ok());
+        }
+        assert!(check(&file, None).is_ok());
+        assert!(check(directory, None).is_ok());
+    }
+}
