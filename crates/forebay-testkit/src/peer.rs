@@ -18,6 +18,7 @@ mod nginx;
 mod php_fpm;
 mod plack;
 mod python;
+mod rack;
 mod redis;
 mod tomcat;
 mod uwsgi;
@@ -49,6 +50,7 @@ pub use nginx::nginx;
 pub use php_fpm::{has_php_cgi, has_php_fpm, php_fpm, php_fpm_with};
 pub use plack::{perl_has, plack_fastcgi, plack_scgi, starlet, starman};
 pub use python::{grpc, wsgiref};
+pub use rack::rack_fastcgi;
 pub use redis::Redis;
 pub use tomcat::{restart_tomcat, tomcat, tomcat_http2};
 pub use uwsgi::{UwsgiApp, UwsgiSocket, uwsgi, uwsgi_tcp};
@@ -197,6 +199,17 @@ pub fn pip_folder(package: &str) -> Option<PathBuf> {
     has(&[package]).then(PeerEntry::pip_folder)
 }
 
+/// Returns the folder with the source of a Python package, which has the package's tests. If it is
+/// missing, reports the test as skipped.
+///
+/// # Panics
+/// Panics if `scripts/peers` has no source of the package.
+pub fn python_source(package: &str) -> Option<PathBuf> {
+    let entry = PeerEntry::of_package(package);
+    let Sign::Source(version) = entry.sign else { panic!("{package} is no source") };
+    has(&[package]).then(|| entry.source_folder(version))
+}
+
 /// Returns true if Perl can load `module`, which `package` contains. Otherwise, reports the test as
 /// skipped.
 ///
@@ -217,7 +230,7 @@ fn skip_without(entry: &PeerEntry) {
         Sign::Perl(module) => format!("Perl's module {module}"),
         Sign::Python(module) => format!("Python's module {module}"),
         Sign::File(path) => path.to_owned(),
-        Sign::Npm(_) | Sign::Pip(_) => {
+        Sign::Npm(_) | Sign::Pip(_) | Sign::Source(_) => {
             return skip(&format!(
                 "the package {} is not installed (scripts/install-peers does)",
                 entry.package

@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use forebay_testkit::folder::Folder;
+use forebay_testkit::http::{Client, Reply};
 use forebay_testkit::peer;
 use forebay_testkit::process::{Process, eventually};
 use forebay_testkit::stream::{Address, TestStream};
+use support::load::{Stop, load};
 use support::{Forebay, serve};
 
 const WORKERS: usize = 3;
@@ -315,14 +317,14 @@ fn under_load(forebay: &Forebay, name: &str, until: impl FnOnce()) -> (usize, us
                 let mut client = forebay.connect();
                 while !over.load(Ordering::Relaxed) {
                     let reply = client.get(&format!("/{name}"));
-                    let has_result =
-                        reply.status == 200 && reply.text().trim().parse::<u32>().is_ok();
-                    if has_result { &good } else { &failed }.fetch_add(1, Ordering::Relaxed);
+                    let count = if has_result(&reply) { &good } else { &failed };
+                    count.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
+        let stop = Stop(&over);
         until();
-        over.store(true, Ordering::Relaxed);
+        drop(stop);
     });
     (good.into_inner(), failed.into_inner())
 }
@@ -334,7 +336,7 @@ fn a_lost_connection_fails_only_the_request_under_way() {
         return;
     }
     let folder = Folder::new();
-    let mut database = postgres(&folder);
+    let database = postgres(&folder);
     let site = Folder::new();
     write_script(&site, "keeps.pl", KEEPERS[0].1);
     write_script(&site, "apache.pl", "use Apache::DBI; answer(connected());");
@@ -349,23 +351,44 @@ fn a_lost_connection_fails_only_the_request_under_way() {
         });
         assert!(failed <= TERMINATIONS && good > failed, "{name}: {good} good, {failed} failed");
     }
-    for _ in 0..10 {
-        database.stop();
-        assert!(backend_is_lost(&forebay));
-        database = postgres(&folder);
-        query_until_ready(&folder);
-        for name in ["keeps.pl", "apache.pl", "keeps.pl"] {
-            backend(&forebay, name);
-        }
-    }
+    let database = restart_under_load(&forebay, &folder, database);
     forebay.stop();
     database.stop();
 }
 
-/// Returns true if a script gets no answer from the database.
-fn backend_is_lost(forebay: &Forebay) -> bool {
-    let reply = forebay.get("/keeps.pl");
-    reply.status != 200 || reply.text().trim().parse::<u32>().is_err()
+/// Restarts the database ten times while clients send requests. Checks that each request without a
+/// result was active at some time while the database did not run.
+fn restart_under_load(forebay: &Forebay, folder: &Folder, database: Process) -> Process {
+    // Number of starts and stops. Odd while the database does not run.
+    let (changes, asked) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let ask = |client: &mut Client| {
+        let before = changes.load(Ordering::SeqCst);
+        let name = ["keeps.pl", "apache.pl"][asked.fetch_add(1, Ordering::Relaxed) % 2];
+        let reply = client.try_get(&format!("/{name}"))?;
+        let is_affected = before % 2 == 1 || changes.load(Ordering::SeqCst) != before;
+        assert!(is_affected || has_result(&reply), "{name}: {}", forebay.output());
+        Ok(reply)
+    };
+    let mut running = Some(database);
+    load(forebay, 4, ask, |_| {
+        for _ in 0..10 {
+            changes.fetch_add(1, Ordering::SeqCst);
+            running.take().expect("it runs").stop();
+            assert!(!has_result(&forebay.get("/keeps.pl")));
+            running = Some(postgres(folder));
+            query_until_ready(folder);
+            changes.fetch_add(1, Ordering::SeqCst);
+            for name in ["keeps.pl", "apache.pl", "keeps.pl"] {
+                backend(forebay, name);
+            }
+        }
+    });
+    running.expect("it runs")
+}
+
+/// Returns true if a script got an answer from the database.
+fn has_result(reply: &Reply) -> bool {
+    reply.status == 200 && reply.text().trim().parse::<u32>().is_ok()
 }
 
 /// Waits until the database accepts connections. It listens some time before.

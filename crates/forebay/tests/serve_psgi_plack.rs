@@ -3,19 +3,12 @@
 
 mod support;
 
-use std::path::Path;
-use std::process::Command;
-
 use forebay_testkit::folder::Folder;
 use forebay_testkit::peer;
-use forebay_testkit::process::Process;
+use support::checkers::{Front, PLACK_SUITE, has_plack_suite};
 use support::{Forebay, serve, site};
 
 const PLACK: (&str, &str) = ("Plack::Test::Suite", "libplack-perl");
-const TEST_TCP: (&str, &str) = ("Test::TCP", "libtest-tcp-perl");
-
-/// The number of cases of Plack::Test::Suite. With another number, some did not run.
-const CASES: &str = "1..36";
 
 fn app(source: &str) -> Forebay {
     let folder = Folder::new();
@@ -30,39 +23,27 @@ fn app(source: &str) -> Forebay {
     )
 }
 
-/// Runs the client side of Plack::Test::Suite, and checks that every case passes.
 fn pass_suite(forebay: &Forebay) {
-    let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/psgi/suite.pl");
-    let mut command = Command::new("perl");
-    command.arg(driver).arg(forebay.address.port().to_string());
-    let exit = Process::start(command).wait();
-    let output = &exit.output;
-    assert_eq!(exit.status.code(), Some(0), "{output}\n{}", forebay.output());
-    assert!(output.lines().any(|line| line == CASES), "{output}");
-    assert!(!output.lines().any(|line| line.trim_start().starts_with("not ok")), "{output}");
-}
-
-fn suite() -> &'static str {
-    include_str!("psgi/suite.psgi")
+    Front::of(forebay.address, "one server").pass_plack_suite();
 }
 
 #[test]
 fn placks_test_suite_passes() {
-    if !peer::perl_has(&[PLACK, TEST_TCP]) {
+    if !has_plack_suite() {
         return;
     }
-    let forebay = app(suite());
+    let forebay = app(PLACK_SUITE);
     pass_suite(&forebay);
     forebay.stop();
 }
 
 #[test]
 fn placks_test_suite_passes_through_http_to_starlet() {
-    if !peer::perl_has(&[PLACK, TEST_TCP]) {
+    if !has_plack_suite() {
         return;
     }
     let folder = Folder::new();
-    let Some(starlet) = peer::starlet(&folder.write("app.psgi", suite())) else { return };
+    let Some(starlet) = peer::starlet(&folder.write("app.psgi", PLACK_SUITE)) else { return };
     let forebay = site(
         folder,
         &format!(
@@ -78,11 +59,11 @@ fn placks_test_suite_passes_through_http_to_starlet() {
 
 #[test]
 fn placks_test_suite_passes_through_fastcgi() {
-    if !peer::perl_has(&[PLACK, TEST_TCP]) {
+    if !has_plack_suite() {
         return;
     }
     let folder = Folder::new();
-    let Some(plack) = peer::plack_fastcgi(&folder.write("app.psgi", suite())) else { return };
+    let Some(plack) = peer::plack_fastcgi(&folder.write("app.psgi", PLACK_SUITE)) else { return };
     let forebay = site(
         folder,
         &format!(
@@ -97,11 +78,11 @@ fn placks_test_suite_passes_through_fastcgi() {
 
 #[test]
 fn placks_test_suite_passes_through_scgi() {
-    if !peer::perl_has(&[PLACK, TEST_TCP]) {
+    if !has_plack_suite() {
         return;
     }
     let folder = Folder::new();
-    let Some(plack) = peer::plack_scgi(&folder.write("app.psgi", suite())) else { return };
+    let Some(plack) = peer::plack_scgi(&folder.write("app.psgi", PLACK_SUITE)) else { return };
     let forebay = site(
         folder,
         &format!(

@@ -41,6 +41,8 @@ pub(super) enum Sign {
     Npm(&'static str),
     /// Version of a package that pip installs.
     Pip(&'static str),
+    /// Version of a Python package whose source is unpacked.
+    Source(&'static str),
 }
 
 impl PeerEntry {
@@ -73,6 +75,7 @@ impl PeerEntry {
             Sign::Go(_) => self.go_program().exists(),
             Sign::Npm(_) => self.npm_folder().join("package.json").exists(),
             Sign::Pip(_) => Self::pip_folder().join(self.package).exists(),
+            Sign::Source(version) => self.source_folder(version).exists(),
         }
     }
 
@@ -89,6 +92,11 @@ impl PeerEntry {
     /// Returns the folder of all packages that pip has installed.
     pub(super) fn pip_folder() -> PathBuf {
         Path::new(TOOLS).join("../pip")
+    }
+
+    /// Returns the folder of the unpacked source of a Python package in this version.
+    pub(super) fn source_folder(self, version: &str) -> PathBuf {
+        Path::new(TOOLS).join(format!("../source/{}-{version}", self.package))
     }
 
     fn find(what: &str, is_it: impl Fn(&Self) -> bool) -> Self {
@@ -135,6 +143,7 @@ fn parse(line: &'static str) -> PeerEntry {
         "go" => Sign::Go(what),
         "npm" => Sign::Npm(what),
         "pip" => Sign::Pip(what),
+        "source" => Sign::Source(what),
         _ => panic!("scripts/peers: {line:?}: {kind} is no way to recognise a package"),
     };
     assert_eq!(words.next(), None, "scripts/peers: {line:?} has a word too many");

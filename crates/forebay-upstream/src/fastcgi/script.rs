@@ -169,13 +169,51 @@ impl Script {
         // Most routes have no `params`, and looking each name up costs 600 instructions.
         if settings.params.is_empty() {
             cgi::variables(&variables, sink);
-            append_as_nginx(request, self, content_length, sink);
+            self.append_as_nginx(request, settings, content_length, sink);
             return;
         }
         with_params(&settings.params, sink, |sink| {
             cgi::variables(&variables, sink);
-            append_as_nginx(request, self, content_length, sink);
+            self.append_as_nginx(request, settings, content_length, sink);
         });
+    }
+
+    /// Adds empty variables, as nginx does, and `HTTP_*` names for the length and type of the body.
+    /// CGI does not define these variables, but scripts may rely on them.
+    fn append_as_nginx(
+        &self,
+        request: &Request,
+        settings: &conf::Fastcgi,
+        content_length: Option<u64>,
+        params: &mut impl Sink,
+    ) {
+        if self.path_info().is_empty() {
+            params.variable(b"PATH_INFO", b"");
+        }
+        if content_length.is_none() {
+            params.variable(b"CONTENT_LENGTH", b"");
+        }
+        let length = request.head.value(KnownField::ContentLength, &request.bytes);
+        let content_type = request.head.value(KnownField::ContentType, &request.bytes);
+        if content_type.is_none() {
+            params.variable(b"CONTENT_TYPE", b"");
+        }
+        // Rack, WSGI and PSGI forbid these names, so applications without script files do not get
+        // them.
+        if settings.mount.is_none() {
+            for (name, value) in
+                [(&b"HTTP_CONTENT_LENGTH"[..], length), (b"HTTP_CONTENT_TYPE", content_type)]
+            {
+                if let Some(value) = value {
+                    params.variable(name, value);
+                }
+            }
+        }
+        // No authentication took place, so there is no user. (nginx passes the name that the client
+        // claims.)
+        if request.user.is_empty() {
+            params.variable(b"REMOTE_USER", b"");
+        }
     }
 }
 
@@ -216,34 +254,6 @@ pub fn script_end(path: &[u8], settings: &conf::Fastcgi) -> Option<usize> {
         end += 1;
     }
     None
-}
-
-/// Adds empty variables, and `HTTP_*` names for the length and type of the body, as nginx does. CGI
-/// does not define these variables, but scripts may rely on them.
-fn append_as_nginx(
-    request: &Request,
-    script: &Script,
-    content_length: Option<u64>,
-    params: &mut impl Sink,
-) {
-    if script.path_info().is_empty() {
-        params.variable(b"PATH_INFO", b"");
-    }
-    if content_length.is_none() {
-        params.variable(b"CONTENT_LENGTH", b"");
-    }
-    if let Some(length) = request.head.value(KnownField::ContentLength, &request.bytes) {
-        params.variable(b"HTTP_CONTENT_LENGTH", length);
-    }
-    match request.head.value(KnownField::ContentType, &request.bytes) {
-        Some(content_type) => params.variable(b"HTTP_CONTENT_TYPE", content_type),
-        None => params.variable(b"CONTENT_TYPE", b""),
-    }
-    // No authentication took place, so there is no user. (nginx passes the name that the client
-    // claims.)
-    if request.user.is_empty() {
-        params.variable(b"REMOTE_USER", b"");
-    }
 }
 
 #[cfg(test)]

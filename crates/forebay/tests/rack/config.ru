@@ -18,7 +18,7 @@ class Pieces
   end
 
   def close
-    puts 'closed by the host'
+    warn 'closed by the host'
   end
 end
 

@@ -1,11 +1,13 @@
 //! A `forebay serve` for a test: it starts on a free port, and ends with the test.
 #![allow(dead_code, reason = "each test file is a crate of its own and uses a part of this")]
 
+pub mod checkers;
 pub mod echo;
 pub mod fastcgi;
 pub mod gate;
 pub mod hostile;
 pub mod http3;
+pub mod http3_bridge;
 pub mod identity;
 pub mod load;
 pub mod proc;
@@ -115,6 +117,19 @@ pub fn check_start(folder: &Folder, configuration: &str) -> Exit {
 impl Forebay {
     pub fn connect(&self) -> Client {
         Client::connect(self.address)
+    }
+
+    /// Returns the address of the first listener with this scheme.
+    pub fn listener(&mut self, scheme: &str) -> SocketAddr {
+        let word = format!("forebay: serving {scheme}://");
+        let find = |output: &str| {
+            let (_, rest) = output.split_once(&word)?;
+            let (address, _) = rest.split_once('\n')?;
+            Some(address.parse().expect("an address"))
+        };
+        let is_there = |process: &Process| find(&process.output()).is_some();
+        self.process.wait_until("said where it serves", is_there).unwrap();
+        find(&self.output()).expect("it was there")
     }
 
     /// Sends GET over a new connection.
