@@ -180,12 +180,15 @@ class WebSocket:
         """Sends a close frame, and waits for the client's close frame: up to CLOSE_SECONDS."""
         if self.state != OPEN:
             return
+        code = int(code)
+        if code != NO_CODE and not may_close_with(code):
+            raise ValueError(f'a WebSocket cannot be closed with code {code}')
         self.state = CLOSING
         if code == NO_CODE:
             self.write(CLOSE, b'')
         else:
             reason = reason.encode()[:123].decode(errors='ignore').encode()
-            self.write(CLOSE, int(code).to_bytes(2, 'big') + reason)
+            self.write(CLOSE, code.to_bytes(2, 'big') + reason)
         self.disconnect(code, reason.decode() if code != NO_CODE else '')
         self.buffer.clear()
         self.connection.read(True)
@@ -352,13 +355,17 @@ def text_of(data):
         raise WebSocketError(INVALID_TEXT, 'the text is not UTF-8') from None
 
 
+def may_close_with(code):
+    """Returns true if a close frame may have this code (RFC 6455 section 7.4)."""
+    return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
+
+
 def close_of(data):
     """Returns code and reason of a close frame."""
     if not data:
         return NO_CODE, ''
     code = int.from_bytes(data[:2], 'big')
-    is_known = 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
-    if len(data) < 2 or not is_known:
+    if len(data) < 2 or not may_close_with(code):
         raise WebSocketError(PROTOCOL, 'a close frame without a valid code')
     return code, text_of(data[2:])
 

@@ -186,8 +186,9 @@ module Forebay
 
     # Returns the whole body if it is in memory. `to_ary` also closes it, since Rack 3.
     def pieces_of(body)
+      return nil if @has_chunks
       return body if body.is_a?(Array)
-      return nil if @has_chunks || Rack.release.to_i < 3 || !body.respond_to?(:to_ary)
+      return nil if Rack.release.to_i < 3 || !body.respond_to?(:to_ary)
       @is_closed = true
       body.to_ary
     end

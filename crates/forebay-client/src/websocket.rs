@@ -38,6 +38,8 @@ pub struct WebSocket<S> {
     /// Bytes to write. The first `written` of them are already written.
     output: Vec<u8>,
     written: usize,
+    /// Start of a pong at the end of `output`.
+    pong: Option<usize>,
     heads: Heads<ResponseParser>,
     decoder: Decoder,
     status: u16,
@@ -74,6 +76,7 @@ impl<S: Sink> WebSocket<S> {
             is_open: false,
             output: Vec::new(),
             written: 0,
+            pong: None,
             heads: heads(),
             decoder: Decoder::default(),
             status: 0,
@@ -114,6 +117,18 @@ impl<S: Sink> WebSocket<S> {
     }
 }
 
+impl<S> WebSocket<S> {
+    /// Appends the answer to a ping. It replaces an earlier one of which no byte was written, so
+    /// that a server that reads nothing cannot make the output grow (RFC 6455, section 5.5.3).
+    fn add_pong(&mut self, payload: &[u8]) {
+        if let Some(unsent) = self.pong.filter(|&pong| pong >= self.written) {
+            self.output.truncate(unsent);
+        }
+        self.pong = Some(self.output.len());
+        append_masked(&mut self.output, MessageKind::Pong, payload, MASK);
+    }
+}
+
 fn heads() -> Heads<ResponseParser> {
     Heads::new(ResponseParser::new(Http1Limits::default(), false))
 }
@@ -127,7 +142,7 @@ impl<S: Sink> Session for WebSocket<S> {
     }
 
     fn connect(&mut self) {
-        (self.is_open, self.written) = (false, 0);
+        (self.is_open, self.written, self.pong) = (false, 0, None);
         self.output.clear();
         self.output.extend_from_slice(&self.request.handshake);
         (self.heads, self.decoder) = (heads(), Decoder::default());
@@ -138,6 +153,7 @@ impl<S: Sink> Session for WebSocket<S> {
         self.sink.begin();
         if self.is_open {
             self.output.extend_from_slice(&self.request.frame);
+            self.pong = None;
         }
     }
 
@@ -149,7 +165,7 @@ impl<S: Sink> Session for WebSocket<S> {
         self.written += n;
         if self.written == self.output.len() {
             self.output.clear();
-            self.written = 0;
+            (self.written, self.pong) = (0, None);
         }
     }
 
@@ -187,14 +203,7 @@ impl<S: Sink> Session for WebSocket<S> {
                         answer = Some(Answer { status: SWITCHING_PROTOCOLS, reusable });
                     }
                 }
-                Some(FrameEvent::Ping(payload)) => {
-                    append_masked(
-                        &mut self.output,
-                        MessageKind::Pong,
-                        &bytes[start..][payload],
-                        MASK,
-                    );
-                }
+                Some(FrameEvent::Ping(payload)) => self.add_pong(&bytes[start..][payload]),
                 Some(FrameEvent::Pong) => {}
                 // The server closes after its message, which is complete.
                 Some(FrameEvent::Close(_)) if answer.is_some() => {

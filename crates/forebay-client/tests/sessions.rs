@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use forebay_client::{
     AjpClient, AppServer, Ended, FastcgiClient, FastcgiMux, Gateway, Http1, Http2, Http2Request,
-    HttpRequest, Malformed, MuxSession, Session, Sink, StreamError, ajp_request, fastcgi_request,
+    HttpRequest, Malformed, MuxSession, Session, Sink, StreamError, WebSocket, WebSocketRequest,
+    ajp_request, fastcgi_request,
 };
 
 #[derive(Debug, Default, PartialEq)]
@@ -398,4 +399,32 @@ fn after_many_aborted_requests_a_fastcgi_connection_is_replaced() {
     assert!(session.capacity() == 0 && session.is_finished());
     session.connect(Instant::now());
     assert!(session.capacity() == 2 && !session.is_finished());
+}
+
+#[test]
+fn pings_of_a_server_that_reads_nothing_take_no_memory() {
+    let request = WebSocketRequest::new(b"GET / HTTP/1.1\r\n\r\n"[..].into(), b"hello");
+    let mut session = WebSocket::new(request, true, Collected::default());
+    session.connect();
+    session.start();
+    session.wrote(session.output().len());
+    let head = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
+    assert_eq!(session.input(head).unwrap().consumed, head.len());
+    let message = session.output().to_vec();
+    for number in 0..1000_u32 {
+        let ping = [&[0x89, 4][..], &number.to_be_bytes()].concat();
+        assert_eq!(session.input(&ping).unwrap().consumed, ping.len());
+    }
+    // The message, and the answer to the last ping. Its payload is masked after 6 bytes.
+    assert!(session.output().starts_with(&message));
+    let pong = &session.output()[message.len()..];
+    assert_eq!(pong.len(), 10);
+    let unmasked: Vec<u8> =
+        pong[6..].iter().zip(&pong[2..6]).map(|(byte, mask)| byte ^ mask).collect();
+    assert_eq!(unmasked, 999_u32.to_be_bytes());
+    // A pong whose first byte was written stays.
+    session.wrote(message.len() + 1);
+    session.input(b"\x89\0").unwrap();
+    assert_eq!(session.output().len(), 9 + 6);
 }

@@ -499,6 +499,8 @@ fn websockets_are_refused_and_fail_cleanly(forebay: &Forebay) {
     }
     Socket::accepted(forebay, "/return").is_closed_with(1000);
     Socket::accepted(forebay, "/raise?accepted").is_closed_with(1011);
+    // A close frame cannot have this code.
+    Socket::accepted(forebay, "/raise?code").is_closed_with(1011);
 }
 
 fn forbidden_frames_close_the_websocket(forebay: &Forebay) {

@@ -129,6 +129,8 @@ fn streams_hints_and_hijacks() {
     let mut client = forebay.connect();
     let reply = client.get("/hints");
     assert_eq!((reply.text(), reply.interim.len()), ("hinted", 1));
+    // Middleware has encoded the body, in an array.
+    assert_eq!(client.get("/marks").text(), "abc");
     // The application writes the body after its call has returned.
     let mut waiting = forebay.connect();
     waiting.send("GET /partial HTTP/1.1\r\nHost: h\r\n\r\n");

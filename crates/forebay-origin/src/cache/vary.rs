@@ -117,11 +117,27 @@ fn normalized(name: &str, request: &Request) -> Vec<u8> {
     text
 }
 
+/// Returns false if an element has a parameter besides its weight. An application that searches the
+/// text for a word would also find the word in a parameter, as in `br;x=gzip`.
+fn has_only_a_weight(element: &[u8]) -> bool {
+    let mut parameters = element.split(|&b| b == b';').skip(1).map(<[u8]>::trim_ascii);
+    match (parameters.next(), parameters.next()) {
+        (None, _) => true,
+        (Some([b'q' | b'Q', b'=', weight @ ..]), None) => {
+            weight.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.')
+        }
+        _ => false,
+    }
+}
+
 /// Returns the content codings that a client accepts. Returns `None` if an application could send
 /// another coding: the list names one that it does not accept, or one that Forebay does not know.
 fn codings(value: &[u8]) -> Option<Vec<u8>> {
     let mut accepted = [false; CODINGS.len()];
     for element in value.split(|&b| b == b',') {
+        if !has_only_a_weight(element) {
+            return None;
+        }
         let (name, weight) = weighted(element).next()?;
         let known = CODINGS.iter().position(|coding| name.eq_ignore_ascii_case(coding));
         match known {

@@ -342,8 +342,10 @@ async def ws_return(scope, receive, send):
 
 
 async def ws_raise(scope, receive, send):
-    if scope['query_string'] == b'accepted':
+    if scope['query_string']:
         await send({'type': 'websocket.accept'})
+    if scope['query_string'] == b'code':
+        await send({'type': 'websocket.close', 'code': 99999})
     raise ValueError('in a websocket')
 
 

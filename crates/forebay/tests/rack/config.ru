@@ -68,6 +68,7 @@ APPLICATION = lambda do |env|
   when '/change' then plain(env['PATH_INFO'] << '!', env['HTTP_HOST'].upcase!)
   when '/bytes' then plain("\u00fc", "\xff".b, 'x-text' => "\u00e9", 'x-byte' => "\xfe".b)
   when '/break' then plain('x', 'x-bad' => "a\rb")
+  when '/marks' then [200, PLAIN.merge('transfer-encoding' => 'chunked'), ["3\r\nabc\r\n", "0\r\n\r\n"]]
   when '/short' then plain('x', 'content-length' => '9')
   when '/fork'
     Process.wait(fork { exit!(0) })
