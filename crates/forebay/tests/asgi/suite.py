@@ -83,7 +83,16 @@ class Call:
         self.number = str(next(numbers))
         self.ended = threading.Event()
         self.error = self.debug = None
+        self.received = 0          # messages that the application has received
+        self.is_waiting = False    # the application waits for a message
+        self.change = threading.Condition()
         calls[self.number] = self
+
+    def set(self, is_waiting, received=0):
+        with self.change:
+            self.is_waiting = is_waiting
+            self.received += received
+            self.change.notify()
 
     async def answer(self, scope, receive, send):
         async def send_or_note(message):
@@ -91,16 +100,29 @@ class Call:
                 self.debug = message['info']
             else:
                 await send(message)
+
+        async def receive_and_count():
+            self.set(True)
+            message = await receive()
+            self.set(False, 1)
+            return message
+
         if scope['type'] == 'http':
             scope['extensions']['http.response.debug'] = {}
         scope['state'] = self.state.copy()
         try:
-            await self.app(scope, receive, send_or_note)
+            await self.app(scope, receive_and_count, send_or_note)
         except Exception as error:
             self.error = error
             raise
         finally:
             self.ended.set()
+            self.set(True)
+
+    def settle(self, sent):
+        """Waits until the application has received all messages and waits for another, or has ended."""
+        with self.change:
+            self.change.wait_for(lambda: self.ended.is_set() or self.is_waiting and self.received == sent, DEADLINE)
 
     def end(self):
         """Waits for the application. Raises its exception."""
@@ -228,6 +250,7 @@ class Session(testclient.WebSocketTestSession):
         self.transport, self.request = transport, request
         self.accepted_subprotocol = self.extra_headers = None
         self.is_closed = False
+        self.sent = 1    # messages for the application, of which websocket.connect is the first
 
     def __enter__(self):
         self.call = Call(self.transport)
@@ -254,6 +277,8 @@ class Session(testclient.WebSocketTestSession):
 
     def __exit__(self, *_):
         try:
+            # Otherwise, the application could find a closed WebSocket before it has used the last message.
+            self.call.settle(self.sent)
             self.close(1000)
             while not self.is_closed:
                 self.receive()
@@ -263,6 +288,7 @@ class Session(testclient.WebSocketTestSession):
             self.socket.close()
 
     def send(self, message):
+        self.sent += 1
         if message['type'] == 'websocket.receive' and message.get('text') is not None:
             self.frame(TEXT, message['text'].encode())
         elif message['type'] == 'websocket.receive':
