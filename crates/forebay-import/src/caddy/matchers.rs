@@ -88,9 +88,9 @@ fn excluded_paths(line: &Directive) -> Option<Vec<String>> {
 fn exclude(cx: &Cx<'_>, matcher: &mut Matcher, excluded: &[String]) -> Result<(), String> {
     let text = if matcher.regex.is_some() || !matcher.suffixes.is_empty() {
         None
-    } else if excluded.iter().all(is_plain) {
+    } else if excluded.iter().all(|path| is_plain(path)) {
         without(&matcher.paths, excluded)
-    } else if excluded.iter().all(is_end) && matcher.paths.is_empty() {
+    } else if excluded.iter().all(|path| is_end(path)) && matcher.paths.is_empty() {
         without_ends(&excluded.iter().map(|path| &path[1..]).collect::<Vec<_>>())
     } else {
         None
@@ -307,10 +307,10 @@ fn when_of_method(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
 /// Returns the conditions for paths. One of them must match.
 fn paths(cx: &Cx<'_>, list: &[String]) -> Result<Condition, String> {
     let of = |matcher: Matcher| Ok(Condition { matcher, ..Condition::default() });
-    if list.iter().all(is_plain) {
+    if list.iter().all(|path| is_plain(path)) {
         return of(Matcher { paths: list.to_vec(), ..Matcher::default() });
     }
-    if list.iter().all(is_end) {
+    if list.iter().all(|path| is_end(path)) {
         let suffixes = list.iter().map(|path| path[1..].to_owned()).collect();
         return of(Matcher { suffixes, ..Matcher::default() });
     }
@@ -319,13 +319,13 @@ fn paths(cx: &Cx<'_>, list: &[String]) -> Result<Condition, String> {
 }
 
 /// Returns true for a pattern such as `*.php`.
-fn is_end(path: &String) -> bool {
+fn is_end(path: &str) -> bool {
     path.strip_prefix("*.").is_some_and(|end| !end.is_empty() && !end.contains(GLOB))
         && !path.contains('/')
 }
 
 /// Returns true for a path that may end with `*`.
-fn is_plain(path: &String) -> bool {
+fn is_plain(path: &str) -> bool {
     let start = path.strip_suffix('*').unwrap_or(path);
     is_path(path) && !start.contains(GLOB)
 }
