@@ -193,8 +193,8 @@ fn the_new_process_serves_when_all_its_workers_have_started() {
     // Each worker writes a line when it loads the application. The fifth and later ones wait.
     folder.write(
         "app.psgi",
-        "open my $log, '>>', \"$ENV{DIR}/loaded\" or die; syswrite $log, \"$$\\n\";\n\
-         open my $lines, '<', \"$ENV{DIR}/loaded\" or die; my $count = () = <$lines>;\n\
+        "open(my $log, '>>', \"$ENV{DIR}/loaded\") or die; syswrite $log, \"$$\\n\";\n\
+         open(my $lines, '<', \"$ENV{DIR}/loaded\") or die; my $count = () = <$lines>;\n\
          until ($count < 5 || -e \"$ENV{DIR}/go\") { select undef, undef, undef, 0.01 }\n\
          sub { [200, [], [\"$$\"]] };\n",
     );
