@@ -26,6 +26,7 @@ use std::time::Duration;
 use forebay_net::limit::Limit;
 use forebay_net::socket::{BUFFER, Socket, yield_to_readers};
 use forebay_net::thread::Thread;
+use tokio::sync::Notify;
 
 use farewell::Farewell;
 
@@ -116,6 +117,9 @@ impl Duplex for Socket {
     }
 }
 
+/// Longest time for which a backend may read the bytes of a client that has left.
+const LAST_BYTES: Duration = Duration::from_secs(10);
+
 impl Tunnel {
     /// Relays bytes in both directions until both sides have finished, one has failed, or the
     /// tunnel was idle for too long. Returns the number of bytes sent to the client. `prefix`
@@ -198,7 +202,26 @@ impl<'a> Bridge<'a> {
     /// Sends the bytes of `to_backend` and `to_client` first.
     pub(crate) async fn carry(&self, to_backend: Vec<u8>, to_client: Vec<u8>) -> BridgeEnd {
         let Self { upwards, downwards } = self;
-        let ended = tokio::try_join!(upwards.carry(to_backend), downwards.carry(to_client));
+        let is_over = Notify::new();
+        let up = async {
+            let ended = upwards.carry(to_backend).await;
+            is_over.notify_one();
+            ended
+        };
+        let down = async {
+            downwards.carry(to_client).await?;
+            if downwards.is_lost.get() {
+                // A backend that waits until its bytes are taken reads nothing. Take them, so that
+                // it reads what the client sent before it left.
+                tokio::select! {
+                    ended = downwards.discard() => ended?,
+                    () = is_over.notified() => {}
+                    () = tokio::time::sleep(LAST_BYTES) => return Err(io::ErrorKind::TimedOut.into()),
+                }
+            }
+            Ok(())
+        };
+        let ended = tokio::try_join!(up, down);
         let is_lost = upwards.is_lost.get() || downwards.is_lost.get();
         match ended {
             Ok(_) => BridgeEnd::Closed { is_client_unread: upwards.is_lost.get() },
@@ -361,6 +384,26 @@ impl<'a> Direction<'a> {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) => return Err(error),
                 }
+            }
+        }
+    }
+
+    /// Reads and drops all bytes of `from`, until `from` finishes.
+    ///
+    /// # Errors
+    /// Fails if reading from `from` fails, or if `from` sends nothing for too long.
+    async fn discard(&self) -> io::Result<()> {
+        let mut buffer = Vec::with_capacity(BUFFER);
+        loop {
+            buffer.clear();
+            match self.from.read_now(&mut buffer) {
+                Ok(0) if self.from.is_expired() => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(0) => return Ok(()),
+                Ok(_) => yield_to_readers().await,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.from.readable().await?;
+                }
+                Err(error) => return Err(error),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::world::in_memory;
 
@@ -68,6 +68,39 @@ fn the_backend_may_finish_first() {
         client.link.finish();
         let (rest, outcome) = server.rest().await;
         assert_eq!((&rest[..], outcome.is_ok()), (&b"and still heard"[..], true));
+    });
+}
+
+#[test]
+fn a_client_that_reads_nothing_and_leaves_does_not_keep_the_backend() {
+    in_memory(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send(UPGRADE).await;
+        let (_, mut server) = backend.answer(SWITCHED).await;
+        assert_eq!(client.head().await.unwrap().status(), 101);
+        // Both sides send, and read nothing, until neither can send more.
+        let (most, limit) = (vec![b'x'; 8 << 20], Duration::from_secs(1));
+        let sent =
+            tokio::join!(timeout(limit, client.send(&most)), timeout(limit, server.send(&most)));
+        assert!(sent.0.is_err() && sent.1.is_err());
+        client.link.reset();
+        // An application that echoes reads again only after its bytes were taken.
+        timeout(limit, server.send(&most)).await.expect("the bytes are taken");
+        let (rest, outcome) = timeout(limit, server.rest()).await.unwrap();
+        assert!(!rest.is_empty() && outcome.is_err());
+        drop(server);
+
+        // A backend that never reads has ten seconds.
+        let mut client = world.client();
+        client.send(UPGRADE).await;
+        let (_, mut server) = backend.answer(SWITCHED).await;
+        assert_eq!(client.head().await.unwrap().status(), 101);
+        let sent =
+            tokio::join!(timeout(limit, client.send(&most)), timeout(limit, server.send(&most)));
+        assert!(sent.0.is_err() && sent.1.is_err());
+        client.link.reset();
+        timeout(Duration::from_secs(11), server.link.closed()).await.expect("it is closed");
     });
 }
 
