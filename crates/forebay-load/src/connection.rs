@@ -287,7 +287,9 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    #[inline]
+    // With `inline` alone, the compiler calls this function and `complete`: 40 instructions more for
+    // each request of 814.
+    #[inline(always)]
     fn start(&mut self, now: Instant, state: &mut ThreadState) {
         let Exchange { request, due, .. } = self.exchange;
         self.exchange = Exchange { request, ..Exchange::new(due, now + state.timeout) };
@@ -522,7 +524,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn complete(&mut self, answer: Answer, closing: bool, state: &mut ThreadState) {
         let now = clock::now();
         let latency = now.saturating_duration_since(self.exchange.due);
