@@ -481,6 +481,10 @@ pub struct Site {
     /// that contain a URL. A path then gets 404 if another route would match it with merged
     /// slashes. Default: true.
     pub merge_slashes: Option<bool>,
+    /// Passes request headers whose names contain an underscore, a dot or another mark than a
+    /// hyphen. With false, Forebay removes them, because many applications read "X_User" as
+    /// "X-User". With true, such requests bypass caches. Default: false.
+    pub underscores_in_headers: Option<bool>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,
     /// Pages for errors: files by status ("404") or class ("5xx"), or tables with `file` and

@@ -242,10 +242,7 @@ const NAMES: &[(&str, Ours)] = &[
         "languagepriority addlanguage multiviews",
         Form("files = { root = \"DIR\", languages = [\"en\", \"de\"] }"),
     ),
-    (
-        "underscores_in_headers ignore_invalid_headers",
-        Nothing("fields that CGI would mistake are removed"),
-    ),
+    ("ignore_invalid_headers", Key("underscores_in_headers")),
     ("hsts strict_transport_security", Form("\"Strict-Transport-Security\" in `set_headers`")),
     ("access_control_allow_origin", Key("cors")),
     ("protocolshonororder listenbacklog acceptfilter reuseport", Nothing("the default is right")),

@@ -353,6 +353,8 @@ pub struct Site {
     pub encoded_slashes: EncodedSlashes,
     /// Merges repeated slashes in paths. Default true.
     pub merge_slashes: bool,
+    /// Passes request fields whose names contain marks other than hyphens. Default false.
+    pub underscores_in_headers: bool,
     /// Redirects requests without TLS to an `https://` URL with this port. `None`: no such
     /// redirects.
     pub redirect_to_https: Option<u16>,

@@ -390,3 +390,22 @@ fn fixed_parameters_and_statuses_are_kept() {
         server("location ~ \\.php$ { fastcgi_param HTTPS $proto; fastcgi_pass 127.0.0.1:9; }");
     assert!(toml.contains("NOT TRANSLATED") && !toml.contains("params ="), "{toml}");
 }
+
+#[test]
+fn names_with_underscores_pass_only_if_nginx_passes_them() {
+    let proxy = "location / { proxy_pass http://127.0.0.1:9; }";
+    for (lines, passes) in [
+        ("", false),
+        ("underscores_in_headers off; ignore_invalid_headers on;", false),
+        ("underscores_in_headers on;", true),
+        ("ignore_invalid_headers off;", true),
+    ] {
+        for toml in [
+            server(&format!("{lines} {proxy}")),
+            of(&format!("{lines} server {{ listen 8080; {proxy} }}")),
+        ] {
+            assert!(!toml.contains("NOT TRANSLATED"), "{toml}");
+            assert_eq!(toml.contains("underscores_in_headers = true"), passes, "{toml}");
+        }
+    }
+}

@@ -199,6 +199,22 @@ impl Request {
         or_root(self.original.unwrap_or(self.head.path_and_query).of(&self.bytes))
     }
 
+    /// Returns path and query of the requested URL: the target before a rewrite.
+    pub fn requested_target(&self) -> &[u8] {
+        or_root(self.asked.unwrap_or(self.head.path_and_query).of(&self.bytes))
+    }
+
+    /// Returns path and query as the client sent them, if the path or the target was replaced since
+    /// then.
+    pub fn replaced_target(&self) -> Option<&[u8]> {
+        (self.original.is_some() || self.is_rerouted).then(|| self.original_target())
+    }
+
+    /// Makes the current target the client's own one.
+    pub fn forget_original(&mut self) {
+        (self.original, self.asked, self.is_rerouted) = (None, None, false);
+    }
+
     /// Returns the path of the client's own target with its dot segments, if the target was
     /// normalized; see [`path::unresolved`]. Returns `None` after an internal redirect.
     pub fn unresolved_path(&self) -> Option<Vec<u8>> {

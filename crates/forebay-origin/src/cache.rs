@@ -18,6 +18,7 @@ mod checksum;
 mod disk;
 mod key;
 mod large;
+mod purging;
 mod recording;
 mod resource;
 mod store;

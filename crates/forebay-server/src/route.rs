@@ -74,6 +74,8 @@ pub struct Site {
     pub encoded_slashes: EncodedSlashes,
     /// Treatment of repeated slashes in paths.
     pub slashes: Slashes,
+    /// True if request fields with marks other than hyphens in their names are passed on.
+    pub passes_marks: bool,
     /// Token of the site's configuration. The applications of the configuration can be stopped when
     /// no site holds the token any longer.
     pub held: Arc<()>,

@@ -33,7 +33,7 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, changes: Chan
     encode::forward_request_fields(out, &request.head, bytes, |field| {
         is_replaced(field)
             || claims.are_forged(field, bytes)
-            || is_disguised(field, fields, bytes)
+            || request.head.has_marks && is_disguised(field, fields, bytes)
             || skips_prefix && is_about_prefix(field, request)
     });
     if !request.is_changed(b"x-forwarded-for") {

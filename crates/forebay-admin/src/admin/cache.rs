@@ -66,9 +66,10 @@ pub struct Purge {
 /// A set of stored replies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purged {
-    /// All variants for this URL.
+    /// All variants for this URL. A URL that begins with `//` stands for both schemes.
     Url(Vec<u8>),
-    /// Replies for URLs that begin with this text.
+    /// Replies for URLs that begin with this text. A text that begins with `//` stands for both
+    /// schemes.
     Prefix(Vec<u8>),
     /// Replies with this tag in `Cache-Tag` or `Surrogate-Key`.
     Tag(Vec<u8>),
@@ -78,6 +79,10 @@ pub enum Purged {
 
 const USAGE: &str = "name what to purge: /cache/purge?url=URL, ?prefix=URL, ?tag=TAG or ?all=1; \
                      &soft=1 only makes it stale\n";
+const NO_SCHEME: &str = "a URL to purge begins with https:// or http://, or with // for both: \
+                         ?url=https://example.org/news\n";
+const NOT_ENCODED: &str = "a URL to purge must be percent-encoded (& as %26, + as %2B), as with \
+                           curl -G --data-urlencode url=URL -X POST\n";
 
 impl Admin {
     /// Returns the answer for paths below /cache/; `None` for others.
@@ -94,8 +99,9 @@ impl Admin {
         if let Some(refusal) = self.refuse_token(request, "to purge replies here") {
             return refusal;
         }
-        let Some(purge) = Purge::parse(request.query.as_bytes()) else {
-            return AdminAnswer::text(400, USAGE);
+        let purge = match Purge::parse(request.query.as_bytes()) {
+            Ok(purge) => purge,
+            Err(hint) => return AdminAnswer::text(400, hint),
         };
         match self.control.purge(&purge) {
             Some(count) => AdminAnswer::text(200, format!("{count} purged\n")),
@@ -105,9 +111,12 @@ impl Admin {
 }
 
 impl Purge {
-    /// Parses a query; `None` if it does not name exactly one set.
-    fn parse(query: &[u8]) -> Option<Self> {
+    /// Parses a query. Fails with a hint for the administrator if the query does not name exactly
+    /// one set.
+    fn parse(query: &[u8]) -> Result<Self, &'static str> {
         let (mut what, mut is_soft) = (None, false);
+        let names_url =
+            |what: &Option<Purged>| matches!(what, Some(Purged::Url(_) | Purged::Prefix(_)));
         for pair in forms::pairs(query, Dialect::Whatwg) {
             let value = forms::decode(pair.value).into_owned();
             let named = match &forms::decode(pair.name)[..] {
@@ -119,16 +128,34 @@ impl Purge {
                     is_soft = value != b"0";
                     continue;
                 }
-                _ => return None,
+                // A URL that is not encoded ends at its first `&`.
+                _ if names_url(&what) => return Err(NOT_ENCODED),
+                _ => return Err(USAGE),
             };
             let is_empty = matches!(&named,
                 Purged::Url(text) | Purged::Prefix(text) | Purged::Tag(text) if text.is_empty());
+            if let Purged::Url(text) | Purged::Prefix(text) = &named
+                && !is_empty
+            {
+                check_url(text)?;
+            }
             if is_empty || what.replace(named).is_some() {
-                return None;
+                return Err(USAGE);
             }
         }
-        what.map(|what| Self { what, is_soft })
+        what.map(|what| Self { what, is_soft }).ok_or(USAGE)
     }
+}
+
+/// Checks that a decoded URL could be the URL of a reply.
+fn check_url(url: &[u8]) -> Result<(), &'static str> {
+    let has_start = |start: &[u8]| {
+        url.get(..start.len()).is_some_and(|given| given.eq_ignore_ascii_case(start))
+    };
+    if ![&b"http://"[..], b"https://", b"//"].into_iter().any(has_start) {
+        return Err(NO_SCHEME);
+    }
+    if url.iter().all(u8::is_ascii_graphic) { Ok(()) } else { Err(NOT_ENCODED) }
 }
 
 /// Returns the counts as JSON.
@@ -220,10 +247,18 @@ mod tests {
         let of = |query: &str| Purge::parse(query.as_bytes());
         let url = Purged::Url(b"http://h/a?b=1".to_vec());
         let purge = of("url=http%3A%2F%2Fh%2Fa%3Fb%3D1&soft=1");
-        assert_eq!(purge, Some(Purge { what: url, is_soft: true }));
-        assert_eq!(of("all=1"), Some(Purge { what: Purged::All, is_soft: false }));
-        for wrong in ["", "soft=1", "url=", "tag=a&prefix=b", "everything=1"] {
-            assert_eq!(of(wrong), None, "{wrong}");
+        assert_eq!(purge, Ok(Purge { what: url, is_soft: true }));
+        assert_eq!(of("all=1"), Ok(Purge { what: Purged::All, is_soft: false }));
+        let both = Purged::Prefix(b"//h/".to_vec());
+        assert_eq!(of("prefix=//h/"), Ok(Purge { what: both, is_soft: false }));
+        for wrong in ["", "soft=1", "url=", "tag=a&url=//b", "everything=1", "url=//a&url=//b"] {
+            assert_eq!(of(wrong), Err(USAGE), "{wrong}");
+        }
+        for wrong in ["url=/news", "url=h/news", "prefix=ftp://h/", "prefix=/", "url=https"] {
+            assert_eq!(of(wrong), Err(NO_SCHEME), "{wrong}");
+        }
+        for wrong in ["url=http://h/v?h=a&b=c", "url=http://h/a+b", "prefix=//h/caf%C3%A9&soft=1"] {
+            assert_eq!(of(wrong), Err(NOT_ENCODED), "{wrong}");
         }
     }
 }

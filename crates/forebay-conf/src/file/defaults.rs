@@ -26,13 +26,14 @@ pub(crate) const ANSWERS: [(&str, Option<&str>); 10] = [
 ];
 
 /// Keys of a site that `[defaults]` may have.
-pub(crate) const SITE_KEYS: [&str; 11] = [
+pub(crate) const SITE_KEYS: [&str; 12] = [
     "listen",
     "trusted_proxies",
     "forwarded",
     "proxy_protocol",
     "encoded_slashes",
     "merge_slashes",
+    "underscores_in_headers",
     "max_body",
     "redirect_to_https",
     "http3",

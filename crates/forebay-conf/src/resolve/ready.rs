@@ -80,6 +80,7 @@ impl Plan {
             socket_access: SocketAccess::default(),
             encoded_slashes: EncodedSlashes::default(),
             merge_slashes: true,
+            underscores_in_headers: false,
             redirect_to_https: None,
             tls: None,
             error_pages: ErrorPages::default(),

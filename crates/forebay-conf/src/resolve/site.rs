@@ -128,6 +128,7 @@ fn site(
             Some(file::EncodedSlashes::Refuse) | None => EncodedSlashes::Refuse,
         },
         merge_slashes: typed.merge_slashes.unwrap_or(true),
+        underscores_in_headers: typed.underscores_in_headers.unwrap_or(false),
         redirect_to_https: redirect(context, typed, &listen)?,
         tls,
         listen: listen.into_iter().chain(beside).collect(),

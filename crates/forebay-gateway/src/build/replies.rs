@@ -33,7 +33,15 @@ pub fn store(
         _ => false,
     };
     let kept = previous.filter(|store| store.capacity() == capacity).filter(has_disk);
-    Ok(Some(kept.cloned().unwrap_or_else(|| Store::new(capacity, disk))))
+    let store = kept.cloned().unwrap_or_else(|| Store::new(capacity, disk));
+    for site in &plan.sites {
+        for route in &site.routes {
+            if let Some(cache) = &route.cache {
+                store.add_route(&zone(site, route), &cache.key);
+            }
+        }
+    }
+    Ok(Some(store))
 }
 
 /// Returns a text that is unique to a route and its settings. After a change of the route, its

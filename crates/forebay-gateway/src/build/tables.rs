@@ -163,6 +163,7 @@ impl Origins {
             tls: self.tls.sites[index].clone(),
             encoded_slashes: site.encoded_slashes,
             slashes: slashes(site),
+            passes_marks: site.underscores_in_headers,
             held: self.held.clone(),
             pages: pages(&site.error_pages),
             routes: routes.collect(),

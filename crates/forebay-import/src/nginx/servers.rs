@@ -198,9 +198,19 @@ fn one_site<'a>(
     }
     site.routes = routes(cx, &mut server);
     slashes(cx, scope, &mut site);
+    marks(cx, scope, &mut site);
     site.keys.set_some("maintenance", server.maintenance.take());
     log(cx, scope, &mut site);
     cx.draft.sites.push(site);
+}
+
+/// Adds the key for names of fields with underscores. `ignore_invalid_headers off` passes all names.
+fn marks(cx: &Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
+    let passes = scope.value("underscores_in_headers") == Some("on")
+        || scope.value("ignore_invalid_headers") == Some("off");
+    if passes && cx.keys.has("Site", "underscores_in_headers") {
+        site.keys.set("underscores_in_headers", true);
+    }
 }
 
 /// Adds the keys for encoded and repeated slashes. nginx sends both to servers unchanged, if

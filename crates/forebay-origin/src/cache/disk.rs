@@ -32,10 +32,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_admin::{DiskRow, Purge};
+use forebay_admin::DiskRow;
 use forebay_net::log::ErrorLog;
 
 use super::checksum::checksum;
+use super::purging::Purging;
 use super::stored::Stored;
 pub use directory::examine;
 use directory::{Directory, UnlockedDirectory};
@@ -114,7 +115,7 @@ enum DiskPhase {
 #[derive(Debug, Default)]
 struct Missed {
     keys: HashSet<KeyHash>,
-    purges: Vec<Purge>,
+    purges: Vec<Purging>,
     is_all: bool,
 }
 

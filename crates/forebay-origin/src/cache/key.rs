@@ -14,7 +14,7 @@ use crate::named::NamedValue;
 
 /// Fields that replace the target, the method or the host in some frameworks. They are not part of
 /// the key, so the origin of a stored reply must not see them.
-const OVERRIDES: [&str; 9] = [
+const OVERRIDES: [&str; 23] = [
     "x-original-url",
     "x-rewrite-url",
     "x-original-host",
@@ -24,6 +24,20 @@ const OVERRIDES: [&str; 9] = [
     "x-http-method",
     "x-http-method-override",
     "x-method-override",
+    "base-url",
+    "http-url",
+    "proxy-host",
+    "proxy-url",
+    "request-uri",
+    "x-backend-host",
+    "x-envoy-original-path",
+    "x-http-destinationurl",
+    "x-http-host-override",
+    "x-original-uri",
+    "x-override-url",
+    "x-proxy-url",
+    "x-url-scheme",
+    "x-real-host",
 ];
 
 /// Use of the store for a request.
@@ -75,7 +89,10 @@ impl Use {
                 // The origin does not get fields that `Connection` lists. If such a field were part
                 // of the key, the reply would be stored for a value that the origin has not seen.
                 let hides_fields = request.head.connection_names_fields;
-                if has_body || upgrades || hides_fields { Self::Bypass } else { Self::Lookup }
+                // Such a field is not part of the key, but the origin may read it as one that is.
+                let is_ambiguous = request.head.has_marks;
+                let passes = has_body || upgrades || hides_fields || is_ambiguous;
+                if passes { Self::Bypass } else { Self::Lookup }
             }
             method if is_safe(method) => Self::Bypass,
             _ => Self::Invalidate,
@@ -86,9 +103,21 @@ impl Use {
 /// Builds the keys of a route's requests.
 pub struct KeyOf {
     zone: Box<[u8]>,
+    /// Part of the client's own target that the key also contains, if Forebay has replaced the
+    /// target or the path. Applications read it in REQUEST_URI.
+    original: Option<OriginalPart>,
+    /// True if the key contains the scheme, the host, the path and the query.
+    has_whole_url: bool,
     parts: Vec<KeySection>,
     /// The values that a request must have at most once.
     named: Vec<NamedValue>,
+}
+
+/// Part of the client's own target.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OriginalPart {
+    Path,
+    Whole,
 }
 
 /// A part of a key.
@@ -142,7 +171,28 @@ impl KeyOf {
         }
         parts.push(KeySection::Text(text));
         let named = NamedValue::all_of(template).into_iter().filter(is_checked).collect();
-        Self { zone: [zone.as_bytes(), b"\0"].concat().into(), parts, named }
+        let uses = |wanted: &[Placeholder]| template.uses(|value| wanted.contains(value));
+        let has_path = uses(&[Placeholder::Uri, Placeholder::Path]);
+        let original = match () {
+            () if has_query && has_path => Some(OriginalPart::Whole),
+            () if has_path || uses(&[Placeholder::Rest]) => Some(OriginalPart::Path),
+            () => None,
+        };
+        let has_whole_url = original == Some(OriginalPart::Whole)
+            && uses(&[Placeholder::Host])
+            && uses(&[Placeholder::Scheme]);
+        let zone = [zone.as_bytes(), b"\0"].concat().into();
+        Self { zone, original, has_whole_url, parts, named }
+    }
+
+    /// Returns the beginning of all keys of the route.
+    pub fn zone(&self) -> &[u8] {
+        &self.zone
+    }
+
+    /// Returns true if replies with different URLs never share a key.
+    pub fn has_whole_url(&self) -> bool {
+        self.has_whole_url
     }
 
     /// Returns the use of the store for a request. If an application may read other values than
@@ -188,6 +238,15 @@ impl KeyOf {
                 KeySection::Named(named) => append_named(named, request, key),
             }
         }
+        if let Some((part, target)) = self.original.zip(request.replaced_target()) {
+            let path_len = memchr::memchr(b'?', target).unwrap_or(target.len());
+            // A NUL follows the other values, too.
+            key.extend_from_slice(match part {
+                OriginalPart::Path => &target[..path_len],
+                OriginalPart::Whole => target,
+            });
+            key.push(0);
+        }
     }
 
     /// Returns the keys of the resources that a request has changed (RFC 9111 section 4.4): its
@@ -197,6 +256,10 @@ impl KeyOf {
         let mut get = request.clone();
         get.become_get(None);
         keys.push(self.of(&get));
+        if get.replaced_target().is_some() {
+            get.forget_original();
+            keys.push(self.of(&get));
+        }
         // Routes that rewrite may differ between the methods, so the client's own target counts, too.
         keys.extend(self.of_target(request, request.original_target()));
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
@@ -213,6 +276,7 @@ impl KeyOf {
         let mut get = request.clone();
         get.become_get(Some(target));
         get.clean_path().ok()?;
+        get.forget_original();
         Some(self.of(&get))
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use forebay_admin::{CacheRow, Purge};
+use forebay_conf::Template;
 use forebay_net::head::Request;
 use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
@@ -14,6 +15,8 @@ use tokio::sync::Semaphore;
 
 use super::disk::index::{EntryName, FIRST_EPOCH, KeyHash};
 use super::disk::{Disk, Spill, key_hash};
+use super::key::KeyOf;
+use super::purging::{Purging, RouteKeys};
 use super::resource::{Passing, Resource, Unstorable};
 use super::stored::{Stored, StoredBody};
 
@@ -40,6 +43,8 @@ pub struct Store {
     disk: Option<Arc<Disk>>,
     /// Bytes of bodies that are arriving.
     arriving: AtomicU64,
+    /// Keys of the routes, for purges by URL.
+    routes: RouteKeys,
     /// Counters.
     pub counts: Counts,
 }
@@ -177,7 +182,13 @@ impl Store {
             Cache::with_options(options, ByBytes, Default::default(), Default::default());
         let (fetches, counts) = (Mutex::default(), Counts::default());
         let arriving = AtomicU64::new(0);
-        Arc::new(Self { resources, fetches, capacity, disk, arriving, counts })
+        let routes = RouteKeys::default();
+        Arc::new(Self { resources, fetches, capacity, disk, arriving, routes, counts })
+    }
+
+    /// Adds a route, so that a purge by URL finds its replies. `template` is the key of the route.
+    pub fn add_route(&self, zone: &str, template: &Template) {
+        self.routes.add(KeyOf::new(zone, template));
     }
 
     /// Returns the maximum size of a reply in memory, in bytes.
@@ -307,6 +318,7 @@ impl Store {
 
     /// Removes replies, or ends their lifetime. Returns their number.
     pub fn purge(&self, purge: &Purge) -> usize {
+        let purge = &self.routes.prepare(purge);
         {
             let mut fetches = self.fetches();
             fetches.purging += 1;
@@ -332,10 +344,11 @@ impl Store {
 
     /// Purges the memory. Returns the number of replies, and the names of those that may also be on
     /// disk.
-    fn purge_memory(&self, purge: &Purge) -> (usize, HashSet<EntryName>) {
+    fn purge_memory(&self, purging: &Purging) -> (usize, HashSet<EntryName>) {
         let (mut count, mut names) = (0, HashSet::new());
         for (key, resource) in self.resources.iter() {
-            if !resource.variants.iter().any(|stored| stored.is_meant(&purge.what)) {
+            let is_meant = |stored: &Stored| purging.includes(&key, &stored.url, &stored.lines);
+            if !resource.variants.iter().any(|stored| is_meant(stored)) {
                 continue;
             }
             // Without the lock, a request that stores a reply for the same key at this moment would
@@ -345,7 +358,7 @@ impl Store {
             let mut left = Resource { variants: Vec::new(), ..Resource::clone(&resource) };
             let mut purged = 0;
             for stored in &resource.variants {
-                if !stored.is_meant(&purge.what) {
+                if !is_meant(stored) {
                     left.variants.push(stored.clone());
                     continue;
                 }
@@ -354,7 +367,7 @@ impl Store {
                     let variant = stored.variant.hash();
                     names.insert(EntryName { key: key_hash(&key), variant });
                 }
-                if purge.is_soft {
+                if purging.purge.is_soft {
                     left.variants.push(Arc::new(stored.expired()));
                 }
             }

@@ -199,7 +199,7 @@ impl Stored {
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
         let authority = authority.unwrap_or_default().to_ascii_lowercase();
         let scheme: &[u8] = if request.https { b"https://" } else { b"http://" };
-        let url = [scheme, &authority, request.target()].concat();
+        let url = [scheme, &authority, request.requested_target()].concat();
         let variant = Variant::of(arrival.lines, request);
         let body = StoredBody::Memory(Arc::new(body));
         Self::of_lines(arrival, lines, (url, variant), (body, Arc::default()))
@@ -297,11 +297,6 @@ impl Stored {
     pub fn expired(&self) -> Self {
         let freshness = Freshness { lifetime: 0, ..self.freshness };
         Self { freshness, ..self.clone() }
-    }
-
-    /// Returns true if `purged` includes this reply.
-    pub fn is_meant(&self, purged: &Purged) -> bool {
-        is_meant(&self.url, &self.lines, purged)
     }
 
     /// Returns the age and the remaining lifetime.
@@ -407,6 +402,9 @@ pub fn is_meant(url: &[u8], lines: &[u8], purged: &Purged) -> bool {
     };
     match purged {
         Purged::Url(asked) => url == asked,
+        Purged::Prefix(prefix) if prefix.starts_with(b"//") => {
+            memchr::memchr(b':', url).is_some_and(|end| url[end + 1..].starts_with(prefix))
+        }
         Purged::Prefix(prefix) => url.starts_with(prefix),
         Purged::Tag(tag) => has_tag(tag),
         Purged::All => true,

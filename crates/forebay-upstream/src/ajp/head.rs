@@ -100,8 +100,7 @@ fn append_fields(
             && (field.known.is_hop_by_hop()
                 || is_replaced(field)
                 || claims.are_forged(field, bytes)
-                || name.contains(&b'_')
-                || is_disguised(field, &head.fields, bytes)
+                || head.has_marks && is_disguised(field, &head.fields, bytes)
                 || head.connection_names_fields && head.connection_lists(name, bytes)
                 // After Forebay's own login, the application does not get the password. Apache does
                 // the same.

@@ -79,7 +79,7 @@ fn append_fields(out: &mut Vec<u8>, request: &Request) {
         use KnownField::{ContentLength, Expect, Host, Proxy};
         matches!(field.known, ContentLength | Expect | Host | Proxy)
             || claims.are_forged(field, bytes)
-            || is_disguised(field, fields, bytes)
+            || request.head.has_marks && is_disguised(field, fields, bytes)
     });
     out.extend_from_slice(request.subject_field.as_deref().unwrap_or_default());
 }

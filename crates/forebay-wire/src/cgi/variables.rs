@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::ClientAddress;
-use crate::http1::{Claims, Field, KnownField, RequestHead, Version, encode};
+use crate::http1::{Claims, Field, KnownField, RequestHead, Version, encode, is_disguised};
 
 /// Receiver of variables, which encodes them for a protocol.
 pub trait Sink {
@@ -72,9 +72,8 @@ pub struct Request<'a> {
 
 /// Passes the variables of `request` to `sink`.
 ///
-/// A header field becomes `HTTP_*` only if its name consists of letters, digits and hyphens. An
-/// application could mistake a name with `_` or `.` for another field. `Proxy` is never passed
-/// (httpoxy). `X-Forwarded-*` and similar fields are skipped if the client may have forged them.
+/// A name with `_` or `.` becomes `HTTP_*`, unless the application could mistake it for another
+/// field of the request (see [`is_disguised`]). `Proxy` is never passed (httpoxy). `X-Forwarded-*` and similar fields are skipped if the client may have forged them.
 /// Fields with equal names are joined with `", "`, but cookies with `"; "`.
 pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     let Request { head, bytes, .. } = *request;
@@ -219,12 +218,8 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
         }
         name.clear();
         name.extend_from_slice(b"HTTP_");
-        let mut is_plain = true;
-        name.extend(text.iter().map(|&byte| {
-            is_plain &= IN_VARIABLE[usize::from(byte)] != 0;
-            IN_VARIABLE[usize::from(byte)]
-        }));
-        if !is_plain {
+        name.extend(text.iter().map(|&byte| IN_VARIABLE[usize::from(byte)]));
+        if head.has_marks && is_disguised(field, &head.fields, bytes) {
             continue;
         }
         let mut others = head.fields[at + 1..].iter().filter(is_same).peekable();
@@ -246,16 +241,14 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
     }
 }
 
-/// Maps each byte of a field's name to the byte in the variable's name. 0 means that the field is
-/// not passed.
+/// Maps each byte of a field's name to the byte in the variable's name.
 const IN_VARIABLE: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
     while byte < 256 {
         table[byte] = match byte as u8 {
-            b'-' => b'_',
             letter if letter.is_ascii_alphanumeric() => letter.to_ascii_uppercase(),
-            _ => 0,
+            _ => b'_',
         };
         byte += 1;
     }
@@ -347,9 +340,11 @@ mod tests {
 
     #[test]
     fn names_that_fold_onto_others_and_proxy_are_dropped() {
-        let pairs = of("GET / HTTP/1.1\r\nHost: h\r\nX_A: 1\r\nX.B: 1\r\nProxy: evil\r\n\
-            Remote_Addr: 1\r\nX-C: 3\r\n\r\n");
+        let pairs = of("GET / HTTP/1.1\r\nHost: h\r\nX_A: 1\r\nX-A: 2\r\nX.B: 1\r\nx_b: 2\r\n\
+            Proxy: evil\r\nX_Forwarded_For: 1\r\nContent_Type: 1\r\nApi_Key: 4\r\nX-C: 3\r\n\r\n");
         let names: Vec<_> = pairs.iter().filter(|(n, _)| n.starts_with("HTTP_")).collect();
-        assert_eq!(names.len(), 2, "{names:?}");
+        assert_eq!(names.len(), 4, "{names:?}");
+        assert_eq!(value(&pairs, "HTTP_X_A").as_deref(), Some("2"));
+        assert_eq!(value(&pairs, "HTTP_API_KEY").as_deref(), Some("4"));
     }
 }

@@ -1,5 +1,22 @@
 //! Character classes of RFC 9110 section 5.6 and RFC 9112.
 
+/// Class of a letter, a digit or a hyphen in [`CLASSES`].
+const PLAIN: u8 = 1;
+/// Class of any other `tchar` in [`CLASSES`].
+pub(super) const MARK: u8 = 2;
+
+/// Classes of bytes in a name: [`PLAIN`], [`MARK`], or 0 for bytes that are no `tchar`.
+pub(super) const CLASSES: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let is_plain = (byte as u8).is_ascii_alphanumeric() || byte as u8 == b'-';
+        table[byte] = if is_plain { PLAIN } else { MARK * TOKEN[byte] as u8 };
+        byte += 1;
+    }
+    table
+};
+
 /// True for each `tchar` of RFC 9110 section 5.6.2.
 pub(crate) const TOKEN: [bool; 256] = {
     let mut table = [false; 256];

@@ -49,6 +49,9 @@ pub struct RequestHead {
     pub upgrade: bool,
     /// True if `Connection` contains options other than `close`, `keep-alive` and `upgrade`.
     pub connection_names_fields: bool,
+    /// True if the name of a field contains a mark other than a hyphen, such as `_`. Some backends
+    /// read this mark as a hyphen.
+    pub has_marks: bool,
     /// Length of the head in bytes, including the blank line.
     pub len: usize,
 }
@@ -109,6 +112,7 @@ impl RequestParser {
         let progress = fields::parse(&mut self.lines, bytes, &self.limits, &mut head.fields)?;
         if let Progress::Complete(len) = progress {
             head.len = len;
+            head.has_marks = self.lines.has_marks();
             finish(bytes, head)?;
             let is_get = matches!(head.method.of(bytes), b"GET" | b"HEAD");
             if is_get && head.framing != RequestFraming::None && !self.limits.get_body {

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use forebay_admin::{Purge, Purged};
+use forebay_admin::Purged;
 
-use super::super::stored::is_meant;
+use super::super::purging::Purging;
 use super::directory::Directory;
 use super::entry::{EXPIRED, EntryHead, MARK_AT, PREAMBLE, Preamble};
 use super::index::EntryName;
@@ -18,7 +18,7 @@ impl Disk {
     /// Purges entries, also those that the index does not list yet. Returns their number, without
     /// those that `counted` contains. The changes are on disk when the function returns, so a power
     /// failure does not undo them. While another process has the directory, only notes the purge.
-    pub fn purge(&self, purge: &Purge, counted: &HashSet<EntryName>) -> usize {
+    pub fn purge(&self, purge: &Purging, counted: &HashSet<EntryName>) -> usize {
         let mut state = self.shared.lock();
         if state.phase == DiskPhase::Waiting {
             state.missed.is_all |= state.missed.purges.len() >= 1000;
@@ -40,14 +40,12 @@ impl DiskShared {
     pub(super) fn walk(
         &self,
         directory: &Directory,
-        purge: &Purge,
+        purge: &Purging,
         counted: &HashSet<EntryName>,
     ) -> usize {
         let mut count = 0;
-        let url = match &purge.what {
-            Purged::Url(url) => Some(url_hash(url)),
-            _ => None,
-        };
+        let urls: Option<Vec<_>> =
+            purge.only_urls().map(|urls| urls.iter().map(|url| url_hash(url)).collect());
         for part in directory.entries() {
             let names = match part {
                 Ok((names, _)) => names,
@@ -58,7 +56,8 @@ impl DiskShared {
             };
             for name in names {
                 let known = self.lock().index.facts(&name).map_or(0, |facts| facts.url);
-                let is_other = url.is_some_and(|url| known != 0 && known != url);
+                let is_other =
+                    urls.as_ref().is_some_and(|urls| known != 0 && !urls.contains(&known));
                 if !is_other && self.purge_entry(directory, purge, &name) {
                     count += usize::from(!counted.contains(&name));
                 }
@@ -68,8 +67,8 @@ impl DiskShared {
     }
 
     /// Purges an entry if `purge` includes it. Returns true in this case.
-    fn purge_entry(&self, directory: &Directory, purge: &Purge, name: &EntryName) -> bool {
-        if purge.what == Purged::All && !purge.is_soft {
+    fn purge_entry(&self, directory: &Directory, purge: &Purging, name: &EntryName) -> bool {
+        if purge.purge.what == Purged::All && !purge.purge.is_soft {
             self.remove(directory, name);
             return true;
         }
@@ -88,10 +87,10 @@ impl DiskShared {
     fn purge_file(
         &self,
         directory: &Directory,
-        purge: &Purge,
+        purge: &Purging,
         name: &EntryName,
     ) -> io::Result<bool> {
-        let Some((file, found)) = open(directory, name, purge.is_soft)? else {
+        let Some((file, found)) = open(directory, name, purge.purge.is_soft)? else {
             self.remove_broken(directory, name);
             return Ok(false);
         };
@@ -103,7 +102,7 @@ impl DiskShared {
         }
         let preamble = Preamble::decode(&bytes, length);
         let head = preamble.map_or(Ok(None), |preamble| read_head(&file, &preamble))?;
-        let Some(EntryHead { url, lines, .. }) = head else {
+        let Some(EntryHead { key, url, lines, .. }) = head else {
             self.remove_broken(directory, name);
             return Ok(false);
         };
@@ -114,10 +113,10 @@ impl DiskShared {
                 state.index.learn(name, facts);
             }
         }
-        if !is_meant(&url, &lines, &purge.what) {
+        if !purge.includes(&key, &url, &lines) {
             return Ok(false);
         }
-        if purge.is_soft {
+        if purge.purge.is_soft {
             file.write_all_at(&[EXPIRED], MARK_AT)?;
         } else {
             self.remove(directory, name);

@@ -5,12 +5,13 @@ use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 
-use forebay_admin::Purged;
+use forebay_admin::{Purge, Purged};
 use forebay_net::head::Request;
 use forebay_net::log::Kept;
 use forebay_wire::caching::{CacheControl, Freshness};
 use forebay_wire::http1::{RequestHead, RequestParser};
 
+use super::super::purging::RouteKeys;
 use super::super::stored::{StoredBody, wall_clock};
 use super::super::vary::Variant;
 use super::entry::EntryHead;
@@ -125,7 +126,8 @@ fn body(stored: &Stored) -> Vec<u8> {
 }
 
 fn purge(disk: &Disk, what: Purged, is_soft: bool) -> usize {
-    disk.purge(&Purge { what, is_soft }, &HashSet::new())
+    let purging = RouteKeys::default().prepare(&Purge { what, is_soft });
+    disk.purge(&purging, &HashSet::new())
 }
 
 #[test]
