@@ -23,8 +23,6 @@ pub struct Conditions<'d> {
     /// True if a line compares a path that Apache has not mapped to a file yet. The rule then also
     /// applies to existing files.
     pub is_unmapped: bool,
-    /// True if the rule does not apply to the path `/`.
-    pub is_below_root: bool,
     /// A line without a translation.
     pub unknown: Option<&'d Directive>,
 }
@@ -35,10 +33,8 @@ enum Meaning {
     Never,
     Missing,
     Present,
-    /// True for all paths, except for `/` if `is_below_root` is true.
-    Unmapped {
-        is_below_root: bool,
-    },
+    /// True for all paths, because Apache has not mapped the path to a file yet.
+    Unmapped,
     /// The condition is true for requests that meet one of these.
     Requests(Vec<Matcher>),
     Unknown,
@@ -78,13 +74,10 @@ fn either(group: Vec<Meaning>) -> Meaning {
     if group.iter().all(|one| matches!(one, Meaning::Present)) {
         return Meaning::Present;
     }
-    if let [Meaning::Unmapped { is_below_root }] = &group[..] {
-        return Meaning::Unmapped { is_below_root: *is_below_root };
-    }
     for one in group {
         match one {
             Meaning::Always => return Meaning::Always,
-            Meaning::Unmapped { .. } => return Meaning::Unmapped { is_below_root: false },
+            Meaning::Unmapped => return Meaning::Unmapped,
             Meaning::Never => {}
             Meaning::Missing => is_missing = true,
             Meaning::Present => is_unknown = true,
@@ -107,10 +100,7 @@ fn add(found: &mut Conditions<'_>, meaning: Meaning) -> bool {
         Meaning::Never => found.alternatives.clear(),
         Meaning::Missing => found.is_missing = true,
         Meaning::Present => found.is_present = true,
-        Meaning::Unmapped { is_below_root } => {
-            found.is_unmapped = true;
-            found.is_below_root |= is_below_root;
-        }
+        Meaning::Unmapped => found.is_unmapped = true,
         Meaning::Unknown => return false,
         Meaning::Requests(matchers) => {
             let mut all = Vec::new();
@@ -178,7 +168,7 @@ fn has_flag(condition: &Directive, names: [&str; 2]) -> bool {
 /// Returns the meaning of a test for a file. In a virtual host, Apache evaluates `REQUEST_FILENAME`
 /// before it maps the path to a file, so that the variable has the path of the URL:
 /// <https://httpd.apache.org/docs/2.4/mod/mod_rewrite.html>. The root of the file system has no such
-/// file, and `/` is the usual path of a directory there.
+/// file. Apache asks for `/` again as the path of its index file, so `!-d` is true for it, too.
 fn file_test(text: &str, test: &str, is_server: bool) -> Option<Meaning> {
     let (is_not, kind) = test.strip_prefix('!').map_or((false, test), |kind| (true, kind));
     if !["-f", "-d", "-l", "-e", "-s", "-F", "-L", "-h"].contains(&kind) {
@@ -195,7 +185,7 @@ fn file_test(text: &str, test: &str, is_server: bool) -> Option<Meaning> {
     Some(match (is_mapped, is_name, is_not, kind) {
         (true, _, true, _) => Meaning::Missing,
         (true, _, false, _) => Meaning::Present,
-        (_, true, true, _) => Meaning::Unmapped { is_below_root: matches!(kind, "-d" | "-e") },
+        (_, true, true, _) => Meaning::Unmapped,
         (_, true, false, "-d" | "-e") => Meaning::Requests(vec![Matcher::path("/")]),
         (_, true, false, _) => Meaning::Never,
         _ => Meaning::Unknown,

@@ -231,7 +231,12 @@ fn directory(
     out.extend(slash_redirect((url, dir), &route));
     for (matcher, dir) in directories(cx, (url, dir), &route.matcher) {
         for (some, to) in &fallbacks {
-            let part = DraftRoute { matcher: some.clone(), ..route.clone() };
+            let Some(some) = whole_paths(cx, some) else {
+                let next = "write a route with `files` and `fallback_to` for some of these paths";
+                cx.draft.notes.add(&route.place, &route.source, next);
+                continue;
+            };
+            let part = DraftRoute { matcher: some, ..route.clone() };
             let Some(mut part) = narrowed(cx, part, &matcher) else { continue };
             if part.keys.get("respond").is_none() {
                 part.keys.set("fallback_to", to.as_str());
@@ -245,6 +250,22 @@ fn directory(
         out.push(with_files(layers, &dir, files_route));
     }
     out
+}
+
+/// Returns a matcher for the same requests whose paths are looked up as a whole below the root. A
+/// prefix such as `/x/*` would be removed from the path. Returns `None` if one route cannot have
+/// these conditions.
+fn whole_paths(cx: &Cx<'_>, matcher: &Matcher) -> Option<Matcher> {
+    if !matcher.paths.iter().any(|path| path.ends_with('*') && path != "/*") {
+        return Some(matcher.clone());
+    }
+    let regex = matcher.paths.iter().map(|path| match path.strip_suffix('*') {
+        Some(start) => regex_syntax::escape(start),
+        None => format!("{}$", regex_syntax::escape(path)),
+    });
+    let regex = format!("^(?:{})", regex.collect::<Vec<_>>().join("|"));
+    let own = Matcher { paths: Vec::new(), ..matcher.clone() };
+    own.and(&as_regex(&regex, false, cx.keys)?.matcher)
 }
 
 /// Adds notes on the options and index files of a directory that have no translation.

@@ -289,14 +289,7 @@ fn rule(
         found.routes.push(route(matcher.unwrap_or(conditional.matcher)).closed(comment));
         return;
     }
-    let below_root = Matcher { regex: Some("^/.".into()), ..Matcher::default() };
     for alternative in &conditions.alternatives {
-        let alternative = match alternative.and(&below_root) {
-            Some(narrow) if conditions.is_below_root && conditional.matcher.regex.is_none() => {
-                &narrow.clone()
-            }
-            _ => alternative,
-        };
         let Some(narrow) = narrowed(cx, route(conditional.matcher.clone()), alternative) else {
             continue;
         };
@@ -346,6 +339,10 @@ fn fallback(
             Some(all) if all == Matcher::default() => {
                 // The first rule that applies to a request counts.
                 found.fallback.get_or_insert(target.clone());
+            }
+            // `{rest}` is not the text of the group if the route has other paths.
+            Some(_) if target.contains("{rest}") => {
+                cx.note(directive, "name the script for these missing files in `fallback_to`");
             }
             Some(some) if found.fallback.is_none() => found.fallbacks.push((some, target.clone())),
             Some(_) => {}

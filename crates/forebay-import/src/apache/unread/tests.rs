@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use crate::apache::names::{self, READ};
-use crate::{Imported, Language, import};
+use crate::apache::translate;
+use crate::draft::{Draft, DraftRoute};
+use crate::keys::Keys;
 
 /// Lines with each directive that the translation reads. Of several lines, the test removes the last
 /// one. `{}` is the directory of the site.
@@ -51,7 +53,6 @@ const LINES: &[&str] = &[
     "Options Indexes",
     "Options -FollowSymLinks",
     "Options +MultiViews",
-    "Allow from all\nOrder deny,allow\nOrder allow,deny\nDeny from all",
     "ProxyPass /api http://127.0.0.1:9/\nProxyErrorOverride On",
     "ProxyPass /pp http://127.0.0.1:9/",
     "ProxyPassMatch ^/pm/ http://127.0.0.1:9",
@@ -104,6 +105,8 @@ const CONTEXTS: [&str; 9] = [
     "# .htaccess\n",
 ];
 
+const HEAD: &str = "Listen 8080\n";
+
 /// The host of a line. `#` is its name.
 const HOST: &str = "<VirtualHost *:8080>\nServerName #.example\nDocumentRoot {}\n\
                     ProxyPass /api http://127.0.0.1:9/\n\
@@ -115,7 +118,7 @@ fn each_line_changes_the_configuration_or_is_reported() {
     let mut lost = Vec::new();
     for (at, context) in CONTEXTS.iter().enumerate() {
         let dir = dir.path().join(at.to_string());
-        // With one import for each line, the test would take minutes.
+        // A line outside of the hosts applies to all of them.
         let step = if context.is_empty() { 1 } else { LINES.len() };
         for some in LINES.chunks(step) {
             lost.extend(lost_lines(&dir, context, some));
@@ -126,42 +129,52 @@ fn each_line_changes_the_configuration_or_is_reported() {
 
 /// Returns the lines whose removal from their host changes nothing, and that have no note.
 fn lost_lines(dir: &Path, context: &str, all: &[&str]) -> Vec<String> {
-    let mut text = "Listen 8080\n".to_owned();
-    let mut places = Vec::new();
+    let shared = tree(&dir.join("www"));
+    let (mut texts, mut places) = ([HEAD.to_owned(), HEAD.to_owned()], Vec::new());
     for (at, lines) in all.iter().enumerate() {
         let before = lines.rsplit_once('\n').map_or("", |(before, _)| before);
-        for (kind, lines) in [("old", before), ("new", lines)] {
-            let name = format!("{kind}{at}");
-            let root = tree(&dir.join(&name));
+        let name = format!("h{at}");
+        for (text, lines) in texts.iter_mut().zip([before, lines]) {
+            let in_file = context.starts_with('#');
+            // Only access files need a directory for each line.
+            let root = if in_file { tree(&dir.join(&name)) } else { shared.clone() };
             let fill = |text: &str| text.replace("{}", &root).replace('#', &name);
-            if context.starts_with('#') {
-                std::fs::write(Path::new(&root).join(".htaccess"), fill(lines)).unwrap();
-            }
             let first = text.lines().count() + 1;
-            text.push_str(&fill(if context.is_empty() && kind == "new" { lines } else { "" }));
-            let section = if context.starts_with('#') { "" } else { context };
-            text.push_str(&fill(&format!(
-                "\n{HOST}{}</VirtualHost>\n",
-                section.replace('@', lines)
-            )));
+            if context.is_empty() {
+                text.push_str(&fill(&format!("{lines}\n")));
+            }
+            let section = if in_file { String::new() } else { context.replace('@', lines) };
+            text.push_str(&fill(&format!("{HOST}{section}</VirtualHost>\n")));
             places.push((first, text.lines().count()));
         }
     }
     let file = dir.join("apache2.conf");
-    std::fs::write(&file, text).unwrap();
-    let found = import(Language::Apache, &file).unwrap();
+    let mut is_whole = false;
+    let [old, found] = texts.map(|text| {
+        std::fs::write(&file, text).unwrap();
+        for (at, lines) in all.iter().enumerate().filter(|_| context.starts_with('#')) {
+            let root = dir.join(format!("h{at}"));
+            let lines = if is_whole { lines } else { lines.rsplit_once('\n').map_or("", |l| l.0) };
+            let lines = lines.replace("{}", root.to_str().unwrap());
+            std::fs::write(root.join(".htaccess"), lines).unwrap();
+        }
+        is_whole = true;
+        translate(&file, Keys::shared()).unwrap()
+    });
     let mut lost = Vec::new();
     for (at, lines) in all.iter().enumerate() {
         let last = lines.lines().next_back().unwrap();
         let name = last.split(' ').next().unwrap();
         let (first, end) = places[at * 2 + 1];
-        let is_named = found.notes.iter().any(|note| {
-            let is_here = (first..=end).contains(&note.line) && !note.file.contains("htaccess")
-                || note.file.ends_with(&format!("new{at}/.htaccess"));
+        let is_named = found.notes.0.iter().any(|note| {
+            let is_here = match note.file.ends_with(".htaccess") {
+                true => note.file.ends_with(&format!("/h{at}/.htaccess")),
+                false => (first..=end).contains(&note.line),
+            };
             is_here && (note.directive.starts_with(name) || note.directive.starts_with('<'))
         });
-        let site = |kind: &str| site(&found, &format!("{kind}{at}"));
-        if !is_named && site("old") == site("new") && !has_no_effect(name, context, lines) {
+        let site = |draft: &Draft| site(draft, &format!("h{at}.example"));
+        if !is_named && site(&old) == site(&found) && !has_no_effect(name, context, lines) {
             lost.push(format!("{context:?}: {lines:?}"));
         }
     }
@@ -207,13 +220,12 @@ fn tree(root: &Path) -> String {
     root.display().to_string()
 }
 
-/// Returns the keys of a site without comments and without its name. All tables of the process
-/// belong to each site.
-fn site(imported: &Imported, name: &str) -> String {
-    let lines = imported.toml.lines().filter(|line| !line.trim_start().starts_with('#'));
-    let text: String = lines.map(|line| format!("{line}\n")).collect();
-    let host = format!("\"{name}.example\"");
-    let mut parts = text.split("[[site]]");
-    let found = parts.find(|part| part.contains(&host)).unwrap_or_default();
-    found.replace(name, "NAME")
+/// Returns the tables of the process and of one site, without comments.
+fn site(draft: &Draft, name: &str) -> String {
+    let site = draft.sites.iter().find(|site| site.hosts.iter().any(|host| host == name));
+    let routes = site.map(|site| {
+        let of = |route: &DraftRoute| format!("{:?} {:?}", route.matcher, route.keys);
+        (&site.listen, &site.hosts, &site.keys, site.routes.iter().map(of).collect::<Vec<_>>())
+    });
+    format!("{routes:?} {:?} {:?} {:?}", draft.server, draft.limits, draft.timeouts)
 }
