@@ -167,9 +167,10 @@ fn lost_lines(dir: &Path, context: &str, all: &[&str]) -> Vec<String> {
         let name = last.split(' ').next().unwrap();
         let (first, end) = places[at * 2 + 1];
         let is_named = found.notes.0.iter().any(|note| {
-            let is_here = match note.file.ends_with(".htaccess") {
-                true => note.file.ends_with(&format!("/h{at}/.htaccess")),
-                false => (first..=end).contains(&note.line),
+            let is_here = if note.file.ends_with(".htaccess") {
+                note.file.ends_with(&format!("/h{at}/.htaccess"))
+            } else {
+                (first..=end).contains(&note.line)
             };
             is_here && (note.directive.starts_with(name) || note.directive.starts_with('<'))
         });
