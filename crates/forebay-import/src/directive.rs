@@ -1,5 +1,8 @@
 //! Directives of nginx and Apache, and lines of a Caddyfile.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use crate::draft::SourceLine;
 
 /// A directive, with its block if it has one.
@@ -9,9 +12,31 @@ pub struct Directive {
     pub args: Vec<String>,
     pub block: Option<Vec<Directive>>,
     pub place: SourceLine,
+    pub settled: Settled,
 }
 
+/// A mark of a directive that a translator has read, so that the directive is not lost. Copies of
+/// a directive share the mark.
+#[derive(Clone, Debug, Default)]
+pub struct Settled(Rc<Cell<bool>>);
+
 impl Directive {
+    /// Marks the directive as translated, or as one without an effect. At the end, the import
+    /// reports each directive without this mark.
+    pub fn settle(&self) {
+        self.settled.0.set(true);
+    }
+
+    /// Marks the directive and all directives within its block.
+    pub fn settle_all(&self) {
+        self.settle();
+        self.inside().iter().for_each(Self::settle_all);
+    }
+
+    pub fn is_settled(&self) -> bool {
+        self.settled.0.get()
+    }
+
     /// Returns the argument with this index, or an empty text if there is none.
     pub fn arg(&self, at: usize) -> &str {
         self.args.get(at).map_or("", String::as_str)

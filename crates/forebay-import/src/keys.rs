@@ -1,5 +1,7 @@
 //! The keys of this version of Forebay, from the schema of its configuration.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
 /// The keys that a configuration may have.
@@ -8,7 +10,12 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Returns the keys of this version.
+    /// Returns the keys of this version. They are read once.
+    pub fn shared() -> &'static Self {
+        static KEYS: LazyLock<Keys> = LazyLock::new(Keys::of_this_version);
+        &KEYS
+    }
+
     pub fn of_this_version() -> Self {
         let schema: Value = serde_json::from_str(&forebay_conf::schema())
             .expect("the schema is JSON that this program wrote");

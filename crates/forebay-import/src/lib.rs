@@ -55,15 +55,15 @@ pub struct Imported {
 
 /// Translates the configuration in `file`.
 pub fn import(language: Language, file: &Path) -> Result<Imported, ImportError> {
-    let keys = keys::Keys::of_this_version();
+    let keys = keys::Keys::shared();
     let mut draft = match language {
-        Language::Nginx => nginx::translate(file, &keys)?,
-        Language::Apache => apache::translate(file, &keys)?,
-        Language::Caddy => caddy::translate(file, &keys)?,
+        Language::Nginx => nginx::translate(file, keys)?,
+        Language::Apache => apache::translate(file, keys)?,
+        Language::Caddy => caddy::translate(file, keys)?,
     };
     print::reduce(&mut draft);
-    accept::accept(&mut draft, &keys);
+    accept::accept(&mut draft, keys);
     print::reduce(&mut draft);
     closed::name_sites(&mut draft);
-    Ok(print::print(draft, file, &keys))
+    Ok(print::print(draft, file, keys))
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use crate::draft::{Draft, DraftRoute, DraftSite};
+use crate::draft::{ANSWERS, Draft, DraftRoute, DraftSite};
 use crate::expect::expectations;
 use crate::keys::Keys;
 use crate::pattern::group_name;
@@ -186,8 +186,12 @@ fn used_groups(regex: &str, keys: &Table) -> String {
 fn drop_unreachable(site: &mut DraftSite) {
     let mut kept: Vec<DraftRoute> = Vec::new();
     for route in std::mem::take(&mut site.routes) {
-        let takes_all =
-            |above: &&DraftRoute| !above.passes_on() && above.matcher.covers(&route.matcher);
+        let takes_all = |above: &&DraftRoute| {
+            // A request that a route has rewritten passes this route.
+            let has_answer = ANSWERS.iter().any(|answer| above.keys.get(answer).is_some());
+            let only_rewrites = above.keys.get("rewrite").is_some() && !has_answer;
+            !above.passes_on() && !only_rewrites && above.matcher.covers(&route.matcher)
+        };
         match kept.iter().take(MOST_COMPARED).find(takes_all) {
             Some(above) => {
                 let (place, source) = (&route.place, &route.source);

@@ -73,6 +73,8 @@ pub enum UrlError {
     NotHttps(Protocol),
     /// HTTP/3 is requested for a Unix socket.
     NoUdp,
+    /// The URL has a path in place of a host, such as the path of a socket.
+    NoHost(Protocol),
     /// The host, port or socket path is malformed. The text says why.
     Authority(&'static str),
     /// The path or query is malformed. The text says why.
@@ -93,6 +95,9 @@ impl Url {
             None => (scheme, false),
         };
         let protocol = Protocol::of_scheme(name).ok_or(UrlError::Scheme(text.to_owned()))?;
+        if !is_unix && rest.len() > 1 && rest.starts_with('/') {
+            return Err(UrlError::NoHost(protocol));
+        }
         let (endpoint, host, target) =
             if is_unix { split_unix(rest)? } else { split_tcp(rest, protocol.port())? };
         check_target(&target)?;
@@ -387,6 +392,15 @@ impl fmt::Display for UrlError {
                 write!(f, "HTTP/3 is for https:// URLs, but the URL is for {protocol}")
             }
             Self::NoUdp => f.write_str("HTTP/3 needs a host and port, because it uses UDP"),
+            Self::NoHost(protocol) => {
+                let scheme = protocol.scheme();
+                let path = if *protocol == Protocol::Tcp { "" } else { ":/PATH" };
+                write!(
+                    f,
+                    "a host name or address is missing; for a Unix socket, write \
+                     {scheme}+unix:///SOCKET{path}"
+                )
+            }
             Self::Authority(what) => write!(f, "the host part is malformed: {what}"),
             Self::Target(what) => write!(f, "the path is malformed: {what}"),
         }
@@ -506,6 +520,25 @@ mod tests {
         );
         for wrong in ["tcp://h", "tcp://h:7/x", "tcp+unix:///run/s:/x"] {
             assert!(Url::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_path_in_place_of_a_host_gets_the_form_for_sockets() {
+        for (scheme, path) in [
+            ("fcgi", ":/PATH"),
+            ("scgi", ":/PATH"),
+            ("uwsgi", ":/PATH"),
+            ("ajp", ":/PATH"),
+            ("http", ":/PATH"),
+            ("h2c", ":/PATH"),
+            ("tcp", ""),
+        ] {
+            let error = Url::parse(&format!("{scheme}:///run/x.sock")).unwrap_err().to_string();
+            let form = format!("write {scheme}+unix:///SOCKET{path}");
+            assert!(error.ends_with(&form), "{error}");
+            let url = form.trim_start_matches("write ");
+            assert!(matches!(Url::parse(url).unwrap().endpoint(), Endpoint::Unix(_)));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Cx;
 use super::networks::network;
-use super::sections::{all, last};
+use super::sections::{all, last, settle};
 use super::syntax::{Directive, is, line};
 use crate::draft::DraftRoute;
 use crate::files;
@@ -67,6 +67,10 @@ impl ClientRules {
 const RULES: [&str; 7] =
     ["Require", "RequireAll", "RequireAny", "RequireNone", "Order", "Allow", "Deny"];
 
+/// The directives about passwords, and about the merging of rules.
+const LOGIN: [&str; 6] =
+    ["AuthName", "AuthType", "AuthUserFile", "AuthBasicProvider", "AuthMerging", "Satisfy"];
+
 /// Returns the route of a section for these requests: 403 if `is_refusal` is true. Otherwise a
 /// closed route, with the next step for the user.
 pub fn refused(
@@ -90,6 +94,8 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     let has_rules = |layer: &&&[Directive]| {
         layer.iter().any(|directive| RULES.iter().any(|name| is(directive, name)))
     };
+    settle(layers, &RULES);
+    settle(layers, &LOGIN);
     let mut gate = Gate::default();
     let Some(at) = layers.iter().rposition(|layer| has_rules(&layer)) else { return gate };
     let layer = &layers[at];
@@ -350,6 +356,13 @@ fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &m
     let kind = last(layers, "AuthType");
     let is_basic = kind.is_some_and(|kind| kind.arg(0).eq_ignore_ascii_case("basic"));
     let file = last(layers, "AuthUserFile").map(|file| (file, cx.path(file.arg(0))));
+    let is_other = |name: &String| !name.eq_ignore_ascii_case("file");
+    let provider = last(layers, "AuthBasicProvider").filter(|d| d.args.iter().any(is_other));
+    if let Some(provider) = provider {
+        let next = "users come from a file of htpasswd: see `basic_auth`";
+        gate.closed = Some(cx.note(provider, next));
+        return;
+    }
     match file {
         Some((_, path)) if is_basic && files::has_users(&path) => {
             let mut table = Table::default().with("file", path);

@@ -3,7 +3,7 @@
 
 use super::Cx;
 use super::narrow::narrowed;
-use super::sections::{Sections, is_below, url_of};
+use super::sections::{Sections, is_below, last, settle, url_of};
 use super::syntax::{Directive, is, line};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
@@ -48,7 +48,8 @@ pub fn below(path: &str) -> Matcher {
 pub fn bases<'a>(cx: &mut Cx<'_>, sections: &Sections<'a>) -> Vec<Base<'a>> {
     let levels: Vec<&'a [Directive]> = sections.levels.iter().rev().copied().collect();
     let all = || levels.iter().copied().flatten();
-    let root = all().find(|directive| is(directive, "DocumentRoot"));
+    let root = last(&sections.levels, "DocumentRoot");
+    settle(&levels, &["DocumentRoot", "Alias", "ScriptAlias", "ProxyPass", "ProxyPassMatch"]);
     let mut found = Vec::new();
     let mut aliases = Vec::new();
     for directive in all().filter(|d| ["Alias", "ScriptAlias"].iter().any(|name| is(d, name))) {
@@ -70,6 +71,7 @@ pub fn bases<'a>(cx: &mut Cx<'_>, sections: &Sections<'a>) -> Vec<Base<'a>> {
     }
     for section in &sections.locations {
         for directive in section.block.iter().filter(|d| is(d, "ProxyPass")) {
+            directive.settle();
             found.extend(proxy(directive, &section.path, directive.arg(0), &aliases));
         }
     }
@@ -183,6 +185,7 @@ fn redirect<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
         () if is(directive, "RedirectPermanent") => 301,
         () => return Vec::new(),
     };
+    directive.settle();
     if (is(directive, "Redirect") || is_match) && args.len() > 1 {
         let named = match args[0].to_ascii_lowercase().as_str() {
             "permanent" => Some(301),
@@ -291,6 +294,7 @@ pub fn urls_of(dir: &str, bases: &[Base<'_>]) -> Vec<String> {
 
 /// Returns the base for `AliasMatch` and `ScriptAliasMatch`.
 fn alias_match<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
+    directive.settle();
     let (text, target) = (directive.arg(0), directive.arg(1));
     let next = "write a route with `files` or `cgi` for these paths";
     let found = match found(cx, text, target, Use::Exact) {

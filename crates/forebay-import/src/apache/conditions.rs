@@ -2,6 +2,7 @@
 
 use super::Cx;
 use super::networks::network;
+use super::rewrites::Around;
 use super::syntax::Directive;
 use crate::matcher::Matcher;
 use crate::pattern::{self, Use, classify};
@@ -17,6 +18,11 @@ pub struct Conditions<'d> {
     pub alternatives: Vec<Matcher>,
     /// True if the rule applies only to missing files.
     pub is_missing: bool,
+    /// True if the rule applies only to existing files.
+    pub is_present: bool,
+    /// True if a line compares a path that Apache has not mapped to a file yet. The rule then also
+    /// applies to existing files.
+    pub is_unmapped: bool,
     /// A line without a translation.
     pub unknown: Option<&'d Directive>,
 }
@@ -26,6 +32,9 @@ enum Meaning {
     Always,
     Never,
     Missing,
+    Present,
+    /// True for all paths, because Apache has not mapped the path to a file yet.
+    Unmapped,
     /// The condition is true for requests that meet one of these.
     Requests(Vec<Matcher>),
     Unknown,
@@ -42,12 +51,12 @@ impl Meaning {
     }
 }
 
-/// Translates the lines of a rule. `scheme` is the scheme of the site.
-pub fn read<'d>(cx: &Cx<'_>, list: &[&'d Directive], scheme: Option<&str>) -> Conditions<'d> {
+/// Translates the lines of a rule. `around` is the context of the rule.
+pub fn read<'d>(cx: &Cx<'_>, list: &[&'d Directive], around: Around<'_>) -> Conditions<'d> {
     let mut found = Conditions { alternatives: vec![Matcher::default()], ..Conditions::default() };
     let mut group = Vec::new();
     for (at, condition) in list.iter().enumerate() {
-        group.push(meaning(cx, condition, scheme));
+        group.push(meaning(cx, condition, around));
         if has_flag(condition, ["OR", "ORNEXT"]) && at + 1 < list.len() {
             continue;
         }
@@ -56,21 +65,22 @@ pub fn read<'d>(cx: &Cx<'_>, list: &[&'d Directive], scheme: Option<&str>) -> Co
             found.unknown.get_or_insert(condition);
         }
     }
-    let has_when = found.alternatives.iter().any(|matcher| !matcher.when.is_empty());
-    if found.is_missing && has_when {
-        found.unknown = found.unknown.or(list.first().copied());
-    }
     found
 }
 
 /// Returns the meaning of several lines if one of them must hold.
 fn either(group: Vec<Meaning>) -> Meaning {
     let (mut all, mut is_missing, mut is_unknown) = (Vec::new(), false, false);
+    if group.iter().all(|one| matches!(one, Meaning::Present)) {
+        return Meaning::Present;
+    }
     for one in group {
         match one {
             Meaning::Always => return Meaning::Always,
+            Meaning::Unmapped => return Meaning::Unmapped,
             Meaning::Never => {}
             Meaning::Missing => is_missing = true,
+            Meaning::Present => is_unknown = true,
             Meaning::Requests(matchers) => all.extend(matchers),
             Meaning::Unknown => is_unknown = true,
         }
@@ -89,6 +99,8 @@ fn add(found: &mut Conditions<'_>, meaning: Meaning) -> bool {
         Meaning::Always => {}
         Meaning::Never => found.alternatives.clear(),
         Meaning::Missing => found.is_missing = true,
+        Meaning::Present => found.is_present = true,
+        Meaning::Unmapped => found.is_unmapped = true,
         Meaning::Unknown => return false,
         Meaning::Requests(matchers) => {
             let mut all = Vec::new();
@@ -153,13 +165,43 @@ fn has_flag(condition: &Directive, names: [&str; 2]) -> bool {
     flags.split(',').any(|flag| names.iter().any(|name| flag.trim().eq_ignore_ascii_case(name)))
 }
 
-fn meaning(cx: &Cx<'_>, condition: &Directive, scheme: Option<&str>) -> Meaning {
+/// Returns the meaning of a test for a file. In a virtual host, Apache evaluates `REQUEST_FILENAME`
+/// before it maps the path to a file, so that the variable has the path of the URL:
+/// <https://httpd.apache.org/docs/2.4/mod/mod_rewrite.html>. The root of the file system has no such
+/// file. Apache asks for `/` again as the path of its index file, so `!-d` is true for it, too.
+fn file_test(text: &str, test: &str, is_server: bool) -> Option<Meaning> {
+    let (is_not, kind) = test.strip_prefix('!').map_or((false, test), |kind| (true, kind));
+    if !["-f", "-d", "-l", "-e", "-s", "-F", "-L", "-h"].contains(&kind) {
+        return None;
+    }
+    let text = text.to_ascii_uppercase();
+    let is_name = matches!(&*text, "%{REQUEST_FILENAME}" | "%{SCRIPT_FILENAME}");
+    let below_root = text.strip_prefix("%{DOCUMENT_ROOT}").map(|rest| rest.trim_start_matches('/'));
+    let is_mapped = match below_root {
+        Some("%{REQUEST_URI}") => true,
+        Some("%{REQUEST_FILENAME}" | "%{SCRIPT_FILENAME}") => is_server,
+        _ => text == "%{LA-U:REQUEST_FILENAME}" || is_name && !is_server,
+    };
+    Some(match (is_mapped, is_name, is_not, kind) {
+        (true, _, true, _) => Meaning::Missing,
+        (true, _, false, _) => Meaning::Present,
+        (_, true, true, _) => Meaning::Unmapped,
+        (_, true, false, "-d" | "-e") => Meaning::Requests(vec![Matcher::path("/")]),
+        (_, true, false, _) => Meaning::Never,
+        _ => Meaning::Unknown,
+    })
+}
+
+fn meaning(cx: &Cx<'_>, condition: &Directive, around: Around<'_>) -> Meaning {
+    let scheme = around.scheme;
     let (test, pattern) = (condition.arg(0), condition.arg(1));
     let ignores_case = has_flag(condition, ["NC", "NOCASE"]);
     let name = test.strip_prefix("%{").and_then(|rest| rest.strip_suffix('}')).unwrap_or("");
     let name = name.to_ascii_uppercase();
+    if let Some(meaning) = file_test(test, pattern, around.url.is_none()) {
+        return meaning;
+    }
     match (name.as_str(), pattern) {
-        ("REQUEST_FILENAME", "!-f" | "!-d" | "!-l" | "!-e") => Meaning::Missing,
         ("HTTPS", "off" | "!on" | "!=on" | "=off" | "^off$" | "!^on$") => only(scheme, "http"),
         ("HTTPS", "on" | "!off" | "!=off" | "=on" | "^on$" | "!^off$") => only(scheme, "https"),
         ("SERVER_PORT", "80" | "^80$" | "!443" | "!^443$") => only(scheme, "http"),

@@ -23,6 +23,7 @@ pub fn expressions(
         let is_open = rules.is_open() && restriction(section.inside()).is_none();
         let unread = cx.note_unread(section.inside());
         if is_open && unread.is_empty() && section.inside().iter().all(|d| is(d, "Require")) {
+            section.settle_all();
             continue;
         }
         if is_open {
@@ -30,6 +31,8 @@ pub fn expressions(
             continue;
         }
         let is_condition = ["If", "ElseIf", "Else"].iter().any(|name| is(section, name));
+        // The section is closed, or it gets a note.
+        section.settle_all();
         let found = matchers(cx, section, place, bases);
         let is_refusal = rules.refuses_all() && !is_condition && found.is_ok();
         for matcher in found.unwrap_or_else(|superset| superset) {

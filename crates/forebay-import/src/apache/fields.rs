@@ -3,15 +3,34 @@
 use super::Cx;
 use super::includes::includes;
 use super::media::{self, is_type};
-use super::sections::{all, last};
+use super::sections::{all, last, settle};
 use super::syntax::{Directive, is};
 use crate::draft::DraftRoute;
 use crate::template::literal;
 use crate::units::duration;
 use crate::value::{Table, Value};
 
+/// The directives about the fields and the bodies of replies.
+const READ: [&str; 13] = [
+    "AddDefaultCharset",
+    "AddOutputFilter",
+    "AddOutputFilterByType",
+    "AddType",
+    "ExpiresActive",
+    "ExpiresByType",
+    "ExpiresDefault",
+    "ForceType",
+    "Header",
+    "LimitRequestBody",
+    "RequestHeader",
+    "SetOutputFilter",
+    "XBitHack",
+];
+
 /// Adds the keys for the directives of `layers`, the sections that apply to a route.
 pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute) {
+    // Each of these lines gets a key or a note below. Fixed replies need only some of them.
+    settle(layers, &READ);
     let is_fixed = ["respond", "redirect"].iter().any(|key| route.keys.get(key).is_some());
     for directive in all(layers, "Header") {
         header(cx, directive, route);
@@ -19,7 +38,10 @@ pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute
     for directive in all(layers, "RequestHeader").into_iter().filter(|_| !is_fixed) {
         request_header(cx, directive, route);
     }
-    if let Some(expires) = last(layers, "ExpiresDefault").filter(|_| !is_fixed) {
+    let active = last(layers, "ExpiresActive");
+    let is_active = active.is_some_and(|active| active.arg(0).eq_ignore_ascii_case("on"));
+    let has_expires = is_active && !is_fixed;
+    if let Some(expires) = last(layers, "ExpiresDefault").filter(|_| has_expires) {
         match access_plus(&expires.args.join(" ")) {
             Some(time) => route.keys.set("expires", time),
             None => {
@@ -27,7 +49,8 @@ pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute
                 route.comments.push(cx.note(expires, next));
             }
         }
-    } else if let Some(expires) = last(layers, "ExpiresByType").filter(|_| !is_fixed) {
+    }
+    for expires in all(layers, "ExpiresByType").into_iter().filter(|_| has_expires) {
         let next = "expiry has no types: write routes with `suffix` and `expires`";
         route.comments.push(cx.note(expires, next));
     }
@@ -53,8 +76,11 @@ pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute
         includes(cx, layers, route);
         media::decorate(cx, layers, route);
     }
-    let limit = last(layers, "LimitRequestBody").and_then(|limit| limit.arg(0).parse::<u64>().ok());
-    if let Some(limit) = limit.filter(|_| !is_fixed) {
+    if let Some(directive) = last(layers, "LimitRequestBody").filter(|_| !is_fixed) {
+        let Ok(limit) = directive.arg(0).parse::<u64>() else {
+            route.comments.push(cx.note(directive, "write the size in `max_body`"));
+            return;
+        };
         let limit = if limit == 0 { Value::from("unlimited") } else { Value::Number(limit) };
         route.keys.set("max_body", limit);
     }

@@ -3,7 +3,7 @@
 use super::Cx;
 use super::fields::runs_php;
 use super::regions::{has_option, of_name, whole_root};
-use super::sections::{Sections, all, is_below, last};
+use super::sections::{Sections, all, is_below, last, settle};
 use super::syntax::{Directive, is};
 use super::targets::{self, Target};
 use crate::draft::DraftRoute;
@@ -29,7 +29,11 @@ pub fn handlers(
     for (section, around) in &sections.files {
         let holds = around.as_deref().is_none_or(|around| is_below(dir, around));
         let block = [section.inside()];
+        if holds && runs_php(&block) {
+            settle(&block, &["SetHandler", "AddHandler", "AddType"]);
+        }
         let Some((target, _)) = targets::handler(&block).filter(|_| holds) else { continue };
+        settle(&block, &["SetHandler"]);
         let text = section.args.last().map_or("", String::as_str);
         let found = if is(section, "FilesMatch") {
             classify(text, false, cx.keys, Use::Scripts).ok().map(|found| found.matcher)
@@ -127,8 +131,9 @@ fn turned_off<'a>(layers: &[&'a [Directive]]) -> Option<&'a Directive> {
                 found = if is_other { Some(directive) } else { found };
             }
             "forcetype" if word(0).starts_with("text/") => found = Some(directive),
-            _ => {}
+            _ => continue,
         }
+        directive.settle();
     }
     found
 }

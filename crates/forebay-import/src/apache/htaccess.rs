@@ -5,6 +5,7 @@ use std::path::Path;
 use super::Cx;
 use super::sections::{Sections, all, find_access_files, last};
 use super::syntax::{self, Directive, is};
+use crate::directive::Settled;
 use crate::draft::SourceLine;
 
 /// Reads the access files below the directories of all hosts, if the hosts allow such files. Returns
@@ -70,7 +71,13 @@ fn add(
     let directive = match syntax::read(file) {
         Ok(block) => {
             let args = vec![path.clone()];
-            let directive = Directive { name: "Directory".into(), args, block: Some(block), place };
+            let directive = Directive {
+                name: "Directory".into(),
+                args,
+                block: Some(block),
+                place,
+                settled: Settled::default(),
+            };
             let unread = cx.note_unread(directive.inside());
             cx.draft.comments.extend(unread);
             directive
@@ -87,6 +94,18 @@ fn add(
 /// Returns a section that refuses all requests for a directory.
 fn closed(path: String, place: SourceLine) -> Directive {
     let args = vec!["all".into(), "denied".into()];
-    let rule = Directive { name: "Require".into(), args, block: None, place: place.clone() };
-    Directive { name: "Directory".into(), args: vec![path], block: Some(vec![rule]), place }
+    let rule = Directive {
+        name: "Require".into(),
+        args,
+        block: None,
+        place: place.clone(),
+        settled: Settled::default(),
+    };
+    Directive {
+        name: "Directory".into(),
+        args: vec![path],
+        block: Some(vec![rule]),
+        place,
+        settled: Settled::default(),
+    }
 }

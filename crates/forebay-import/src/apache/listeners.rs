@@ -67,6 +67,24 @@ pub fn listen(cx: &mut Cx<'_>, host: Option<&Directive>, tls: HostTls) -> Vec<St
     found
 }
 
+/// Adds a note on each `Listen` line that belongs to no virtual host.
+pub fn note_unused(cx: &mut Cx<'_>, hosts: &[&Directive]) {
+    let wanted: Vec<Endpoint> =
+        hosts.iter().flat_map(|host| &host.args).filter_map(|text| place(text)).collect();
+    for line in all(&[cx.main], "Listen") {
+        let is_used = place(line.arg(0)).is_some_and(|open| {
+            let shares = |want: &Endpoint| want.port.is_none() || want.port == open.port;
+            hosts.is_empty() || wanted.iter().any(shares)
+        });
+        if is_used {
+            line.settle();
+        } else {
+            let next = "the main server answers here: write a site with this address in `listen`";
+            cx.note(line, next);
+        }
+    }
+}
+
 /// Adds the listener in Forebay's form.
 fn add(found: &mut Vec<String>, place: Endpoint, tls: HostTls) {
     let usual_port = if tls == HostTls::Off { 80 } else { 443 };

@@ -25,8 +25,10 @@ pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) ->
         let is_dotted = text.starts_with("^\\.ht") && !text.contains('|');
         if is_dotted || text == ".htaccess" || text == ".ht*" {
             // Forebay never sends files whose names begin with a dot.
+            section.settle_all();
             continue;
         }
+        section.settle_all();
         let found = if is_regex { of_regex(cx, text) } else { of_text(cx, text) };
         let is_refusal = rules.refuses_all() && found.is_some();
         let regions = match around {

@@ -7,10 +7,11 @@ use super::bases::{Base, Content, redirects_within};
 use super::fields::decorate;
 use super::handlers::{handlers, whole_handler};
 use super::narrow::narrowed;
+use super::pages;
 use super::proxies;
 use super::regions::{guarded, has_option, region_matcher, regions, whole_root};
 use super::rewrites::{self, Around};
-use super::sections::{Sections, all, last};
+use super::sections::{Sections, all, last, settle};
 use super::syntax::{Directive, is, line};
 use super::targets;
 use crate::draft::DraftRoute;
@@ -63,6 +64,10 @@ fn is_same(region: &[DraftRoute], own: &[DraftRoute]) -> bool {
         && region.iter().zip(own).all(|(a, b)| keys(a) == keys(b) && a.place == b.place)
 }
 
+/// The directives about directories of files. They do not change replies of a backend.
+const FILES: [&str; 5] =
+    ["AddHandler", "DirectoryIndex", "FallbackResource", "Options", "SetHandler"];
+
 /// Returns the routes of one region of a base.
 fn answers(
     cx: &mut Cx<'_>,
@@ -82,6 +87,10 @@ fn answers(
         layers.splice(at..at, found.blocks);
     }
     let rules = gate(cx, &layers);
+    settle(&layers, &["ProxyPreserveHost", "ProxyTimeout"]);
+    if !matches!(base.content, Content::Files) {
+        settle(&layers, &FILES);
+    }
     let route = DraftRoute::new(&base.directive.place, line(base.directive), matcher);
     let region = route.matcher.clone();
     let mut routes = match &base.content {
@@ -129,6 +138,7 @@ fn answers(
     routes.splice(0..0, redirects_within(cx, inner, &region));
     for route in &mut routes {
         decorate(cx, &layers, route);
+        pages::decorate(cx, sections, &layers, route);
         *route = guarded(route.clone(), &rules);
         if let Some(directive) = untranslated {
             let comment =
@@ -168,7 +178,15 @@ fn directory(
     scheme: &str,
 ) -> Vec<DraftRoute> {
     let mut out = Vec::new();
+    settle(layers, &FILES);
     let mut fallback = last(layers, "FallbackResource").map(|to| to.arg(0).to_owned());
+    if let Some(to) = last(layers, "FallbackResource")
+        && !to.arg(0).starts_with('/')
+        && to.arg(0) != "disabled"
+    {
+        cx.note(to, "write a path that begins with a slash in `fallback_to`");
+    }
+    note_options(cx, layers);
     let mut own = sections.directories.iter().filter(|section| {
         let is_whole = super::sections::is_below(dir, &section.path);
         is_whole && section.block.iter().any(|d| is(d, "RewriteEngine"))
@@ -177,6 +195,16 @@ fn directory(
     // `RewriteOptions` says otherwise.
     let inherits = rewrites::inherits(&layers[sections.levels.len()..]);
     let mut nearest = None;
+    let mut fallbacks = Vec::new();
+    // The rules of a virtual host apply to files before those of directories.
+    let root = last(&sections.levels, "DocumentRoot").map(|root| cx.path(root.arg(0)));
+    if root.is_some() && whole_root(url, dir) == root {
+        for rules in rewrites::of_host(cx, sections, scheme) {
+            fallback = rules.fallback.or(fallback);
+            fallbacks.extend(rules.fallbacks);
+        }
+    }
+    own.clone().for_each(|section| settle(&[section.block], &rewrites::NAMES));
     while let Some(section) = own.next_back().filter(|_| inherits || nearest.is_none()) {
         let path = *nearest.get_or_insert(&section.path);
         let section_url = whole_root(dir.strip_prefix(path.as_str()).unwrap_or(""), url);
@@ -184,12 +212,14 @@ fn directory(
             url: Some(section_url.as_deref().unwrap_or(url)),
             scheme: Some(scheme),
             is_above: section_url.is_none(),
+            block: section.block,
         };
-        let rules = rewrites::rules(cx, section.block, around);
+        let rules = rewrites::rules(cx, around);
         out.extend(rules.routes.into_iter().filter_map(|rule| narrowed(cx, rule, &route.matcher)));
         fallback = rules.fallback.or(fallback);
+        fallbacks.extend(rules.fallbacks);
     }
-    let page = last(layers, "ErrorDocument").filter(|page| page.arg(0) == "404");
+    let page = all(layers, "ErrorDocument").into_iter().rfind(|page| page.arg(0) == "404");
     let page =
         page.map(|page| page.arg(1)).filter(|to| to.starts_with('/') && to.ends_with(".php"));
     let fallback = fallback.or(page.map(str::to_owned)).filter(|to| to != "disabled");
@@ -200,12 +230,60 @@ fn directory(
     out.extend(handlers(cx, sections, layers, (url, dir), &route));
     out.extend(slash_redirect((url, dir), &route));
     for (matcher, dir) in directories(cx, (url, dir), &route.matcher) {
+        for (some, to) in &fallbacks {
+            let Some(some) = whole_paths(cx, some) else {
+                let next = "write a route with `files` and `fallback_to` for some of these paths";
+                cx.draft.notes.add(&route.place, &route.source, next);
+                continue;
+            };
+            let part = DraftRoute { matcher: some, ..route.clone() };
+            let Some(mut part) = narrowed(cx, part, &matcher) else { continue };
+            if part.keys.get("respond").is_none() {
+                part.keys.set("fallback_to", to.as_str());
+                part = with_files(layers, &dir, part);
+            }
+            out.push(part);
+        }
         let mut files_route = route.clone();
         files_route.matcher = matcher;
         files_route.keys.set_some("fallback_to", fallback.clone().filter(|to| to.starts_with('/')));
         out.push(with_files(layers, &dir, files_route));
     }
     out
+}
+
+/// Returns a matcher for the same requests whose paths are looked up as a whole below the root. A
+/// prefix such as `/x/*` would be removed from the path. Returns `None` if one route cannot have
+/// these conditions.
+fn whole_paths(cx: &Cx<'_>, matcher: &Matcher) -> Option<Matcher> {
+    if !matcher.paths.iter().any(|path| path.ends_with('*') && path != "/*") {
+        return Some(matcher.clone());
+    }
+    let regex = matcher.paths.iter().map(|path| match path.strip_suffix('*') {
+        Some(start) => regex_syntax::escape(start),
+        None => format!("{}$", regex_syntax::escape(path)),
+    });
+    let regex = format!("^(?:{})", regex.collect::<Vec<_>>().join("|"));
+    let own = Matcher { paths: Vec::new(), ..matcher.clone() };
+    own.and(&as_regex(&regex, false, cx.keys)?.matcher)
+}
+
+/// Adds notes on the options and index files of a directory that have no translation.
+fn note_options(cx: &mut Cx<'_>, layers: &[&[Directive]]) {
+    if has_option(layers, "MultiViews") {
+        let is_it = |arg: &String| arg.trim_start_matches('+').eq_ignore_ascii_case("multiviews");
+        let options = all(layers, "Options").into_iter();
+        let mut options = options.filter(|options| options.args.iter().any(is_it));
+        if let Some(options) = options.next_back() {
+            cx.note(options, "Forebay looks for no other file names (MultiViews): use `rewrite`");
+        }
+    }
+    let Some(index) = last(layers, "DirectoryIndex") else { return };
+    if index.args.iter().any(|name| name.contains('/')) {
+        cx.note(index, "an index is a file of the directory: write `fallback_to` for the others");
+    } else if index.arg(0) == "disabled" {
+        cx.note(index, "write a name that no file has in `index` of `files`");
+    }
 }
 
 /// Returns the redirect that adds the final slash to the path of an `Alias`.

@@ -47,7 +47,9 @@ pub fn sections_of<'a>(
             ProxyShare::Some if access_without_translation(block).is_some() => {
                 found.partial = Some(section);
             }
-            ProxyShare::Some | ProxyShare::None => {}
+            // The section is about other backends.
+            ProxyShare::None => section.settle_all(),
+            ProxyShare::Some => {}
         }
     }
     found

@@ -4,7 +4,7 @@ use super::Cx;
 use super::conditions::{self, Conditions};
 use super::globs;
 use super::narrow::narrowed;
-use super::sections::{all, last};
+use super::sections::{Sections, all, last, settle};
 use super::syntax::{Directive, is, line};
 use super::targets;
 use crate::draft::DraftRoute;
@@ -20,6 +20,8 @@ pub struct Rules {
     pub routes: Vec<DraftRoute>,
     /// The path that answers for missing files.
     pub fallback: Option<String>,
+    /// Further such paths, each for some of the requests.
+    pub fallbacks: Vec<(Matcher, String)>,
 }
 
 /// The context of rewrite rules: the path of their directory, and the scheme of the site.
@@ -32,6 +34,8 @@ pub struct Around<'s> {
     /// True if the directory of the rules is above the directory of the path. Patterns then match a
     /// path that begins outside of the site.
     pub is_above: bool,
+    /// The block of the rules.
+    pub block: &'s [Directive],
 }
 
 /// Returns true if a block inherits the rewrite rules of the block around it, or passes its own
@@ -53,20 +57,47 @@ pub fn target(directive: &Directive) -> &str {
     directive.arg(1).split(['$', '%']).next().unwrap_or_default()
 }
 
+/// The directives of mod_rewrite.
+pub const NAMES: [&str; 5] =
+    ["RewriteEngine", "RewriteOptions", "RewriteBase", "RewriteCond", "RewriteRule"];
+
+/// Translates the rules of a host. A virtual host has the rules of the main server only if
+/// `RewriteOptions` says so.
+pub fn of_host(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<Rules> {
+    // Rules that are not inherited have no effect.
+    settle(&sections.levels, &NAMES);
+    let count = if inherits(&sections.levels) { sections.levels.len() } else { 1 };
+    let around = |block| Around { url: None, scheme: Some(scheme), is_above: false, block };
+    let levels = sections.levels.iter().rev().take(count);
+    levels.map(|level| rules(cx, around(level))).collect()
+}
+
 /// Translates the rules of a block.
-pub fn rules(cx: &mut Cx<'_>, block: &[Directive], around: Around<'_>) -> Rules {
+pub fn rules(cx: &mut Cx<'_>, around: Around<'_>) -> Rules {
+    let block = around.block;
     let mut found = Rules::default();
+    // Each rule below gets a route or a note. Without `RewriteEngine on`, rules have no effect.
+    settle(&[block], &NAMES);
     let engine = block.iter().rfind(|directive| is(directive, "RewriteEngine"));
     if !engine.is_some_and(|engine| engine.arg(0).eq_ignore_ascii_case("on")) {
         return found;
     }
     let base = last(&[block], "RewriteBase").map(|base| base.arg(0).to_owned());
-    let mut conditions = Vec::new();
-    for directive in block {
+    let (mut conditions, mut is_missing) = (Vec::new(), false);
+    for (at, directive) in block.iter().enumerate() {
         if is(directive, "RewriteCond") {
             conditions.push(directive);
         } else if is(directive, "RewriteRule") {
-            let read = conditions::read(cx, &conditions, around.scheme);
+            let mut read = conditions::read(cx, &conditions, around);
+            if read.is_present && !stops(directive) {
+                read.unknown = read.unknown.or(conditions.first().copied());
+            }
+            read.is_missing |= is_missing;
+            if stops(directive) {
+                is_missing |= is_for_files(directive, &read);
+                stop(cx, directive, &read, (around, &block[at + 1..]), &mut found);
+            }
+            note_flags(cx, directive);
             rule(cx, directive, read, (around, base.as_deref()), &mut found);
             conditions.clear();
         }
@@ -85,8 +116,90 @@ fn flag<'d>(directive: &'d Directive, name: &str) -> Option<&'d str> {
     })
 }
 
+/// Returns true for a rule that only ends the rules, or skips some of them.
+fn stops(directive: &Directive) -> bool {
+    let ends = ["L", "END", "S"].iter().any(|name| flag(directive, name).is_some());
+    directive.arg(1) == "-" && refusal(directive).is_none() && ends
+}
+
+/// Returns true if a stop applies to exactly the existing files, so that the rules below it apply to
+/// the missing ones.
+fn is_for_files(directive: &Directive, conditions: &Conditions<'_>) -> bool {
+    conditions.is_present
+        && conditions.unknown.is_none()
+        && takes_all(directive.arg(0))
+        && conditions.alternatives[..] == [Matcher::default()]
+        && flag(directive, "S").is_none()
+}
+
+/// Returns true for a pattern that matches all paths.
+fn takes_all(pattern: &str) -> bool {
+    let inner = pattern.trim_start_matches('^').trim_end_matches('$');
+    let inner = inner.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(inner);
+    let inner = inner.strip_prefix("/?").or_else(|| inner.strip_prefix('/')).unwrap_or(inner);
+    let inner = inner.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(inner);
+    matches!(inner, "" | "." | ".*" | ".+" | ".*?" | ".?") && pattern != "$" && pattern != "^$"
+}
+
+/// Reports a stop that changes the effect of the rules below it. If these pass requests to a
+/// backend, closes the paths of the stop, which would reach the backend otherwise.
+fn stop(
+    cx: &mut Cx<'_>,
+    directive: &Directive,
+    conditions: &Conditions<'_>,
+    (around, below): (Around<'_>, &[Directive]),
+    found: &mut Rules,
+) {
+    let pattern = directive.arg(0).trim_start_matches('^').trim_start_matches("/?");
+    let name = pattern.trim_start_matches('/').trim_end_matches('$').replace('\\', "");
+    let rules = || below.iter().filter(|d| is(d, "RewriteRule") && !stops(d) && d.arg(1) != "-");
+    let is_target = |rule: &Directive| {
+        let path = rule.arg(1).split(['?', '$']).next().unwrap_or_default().trim_end_matches('/');
+        !name.is_empty() && (path == name || path.ends_with(&format!("/{name}")))
+    };
+    let is_needless = conditions.alternatives.is_empty()
+        || is_for_files(directive, conditions)
+        || rules().all(is_target);
+    if is_needless {
+        return;
+    }
+    let next = "the rules below also apply to these paths: write routes for these paths first";
+    let comment = cx.note(directive, next);
+    if rules().any(|rule| flag(rule, "P").is_some()) {
+        let url = around.url.map(|url| url.trim_end_matches('/'));
+        let matcher = match pattern_of(cx, directive.arg(0), "", url, true) {
+            Ok(found) => found.matcher,
+            Err(matcher) => matcher,
+        };
+        let route = DraftRoute::new(&directive.place, line(directive), matcher);
+        found.routes.push(route.closed(comment));
+    }
+}
+
+/// Adds a note on flags without a translation.
+fn note_flags(cx: &mut Cx<'_>, directive: &Directive) {
+    let flags = ["CO", "C", "T", "H", "N"];
+    if let Some(name) = flags.into_iter().find(|name| flag(directive, name).is_some()) {
+        cx.note(directive, format!("the flag {name} has no translation: write routes by hand"));
+    }
+    let known = ["HTTP_AUTHORIZATION", "BASE", "no-gzip", "no-brotli", "dont-vary"];
+    let variable = flag(directive, "E").and_then(|value| value.split(':').next());
+    if let Some(name) = variable.filter(|name| !known.contains(name)) {
+        let next = format!("write {name} in `env` of the application, or in `params`");
+        cx.note(directive, next);
+    }
+}
+
 /// The long names of flags.
-const LONG_FLAGS: [(&str, &str); 7] = [
+const LONG_FLAGS: [(&str, &str); 15] = [
+    ("C", "chain"),
+    ("CO", "cookie"),
+    ("E", "env"),
+    ("H", "handler"),
+    ("L", "last"),
+    ("N", "next"),
+    ("S", "skip"),
+    ("T", "type"),
     ("F", "forbidden"),
     ("G", "gone"),
     ("R", "redirect"),
@@ -129,22 +242,32 @@ fn rule(
         // change replies.
         return;
     }
-    let is_plain = conditions.unknown.is_none()
-        && conditions.alternatives.iter().all(|matcher| matcher.when.is_empty());
-    if !is_plain && (target.starts_with("ws://") || target.starts_with("wss://")) {
+    let is_plain = conditions.unknown.is_none();
+    let has_when = conditions.alternatives.iter().any(|matcher| !matcher.when.is_empty());
+    if (!is_plain || has_when) && (target.starts_with("ws://") || target.starts_with("wss://")) {
         // Forebay passes WebSocket upgrades on to every backend, so the rule is not needed.
         return;
     }
     let url = around.url.map(|url| url.trim_end_matches('/'));
     // The rule names a front controller: one script answers for all missing files.
-    if conditions.is_missing && is_plain && refusal.is_none() && flag(directive, "R").is_none() {
-        match front_controller(cx, target, url, base) {
-            Some(target) => found.fallback = Some(target),
+    let is_redirect = flag(directive, "R").is_some() || target.contains("://");
+    if conditions.is_missing && is_plain && refusal.is_none() && !is_redirect {
+        match front_controller(cx, directive, url, base) {
+            Some(target) => fallback(cx, directive, (&conditions, url), target, found),
             None => drop(cx.note(directive, "name the script for missing files in `fallback_to`")),
         }
         return;
     }
-    let route = |matcher| DraftRoute::new(&directive.place, line(directive), matcher);
+    if conditions.is_missing && is_redirect {
+        cx.note(directive, "the route also applies to existing files: write `path` for others");
+    }
+    let route = |matcher| {
+        let mut route = DraftRoute::new(&directive.place, line(directive), matcher);
+        if conditions.is_unmapped {
+            route.comments.push(UNMAPPED.into());
+        }
+        route
+    };
     let conditional = match pattern_of(cx, pattern, target, url, flag(directive, "NC").is_some()) {
         Ok(found) if !around.is_above || refusal.is_none() => found,
         Ok(_) => {
@@ -179,7 +302,7 @@ fn rule(
             found.routes.push(narrow.respond(status));
             continue;
         }
-        let answered = answer(cx, directive, &conditional, (url, base), narrow.clone());
+        let answered = answer(cx, directive, &conditional, (around, base), narrow.clone());
         found.routes.push(match answered {
             Ok(route) => route,
             Err(why) => {
@@ -190,6 +313,47 @@ fn rule(
     }
 }
 
+/// The comment on a rule with `REQUEST_FILENAME` in a virtual host.
+const UNMAPPED: &str = "In a virtual host, Apache tests the path of the URL in place of the file, \
+    so the rule also applies to existing files. To send these: `fallback_to` in the route of files.";
+
+/// Adds the path that answers for missing files: for all of them, or for those that meet the
+/// conditions.
+fn fallback(
+    cx: &mut Cx<'_>,
+    directive: &Directive,
+    (conditions, url): (&Conditions<'_>, Option<&str>),
+    target: String,
+    found: &mut Rules,
+) {
+    let own = match pattern_of(cx, directive.arg(0), "", url, flag(directive, "NC").is_some()) {
+        _ if takes_all(directive.arg(0)) => Matcher::default(),
+        Ok(own) => own.matcher,
+        Err(_) => {
+            cx.note(directive, "name the script for these missing files in `fallback_to`");
+            return;
+        }
+    };
+    for alternative in &conditions.alternatives {
+        match own.and(alternative) {
+            Some(all) if all == Matcher::default() => {
+                // The first rule that applies to a request counts.
+                found.fallback.get_or_insert(target.clone());
+            }
+            // `{rest}` is not the text of the group if the route has other paths.
+            Some(_) if target.contains("{rest}") => {
+                cx.note(directive, "name the script for these missing files in `fallback_to`");
+            }
+            Some(some) if found.fallback.is_none() => found.fallbacks.push((some, target.clone())),
+            Some(_) => {}
+            None if own.conflicts_with(alternative) => {
+                cx.note(directive, "name the script for these missing files in `fallback_to`");
+            }
+            None => {}
+        }
+    }
+}
+
 /// The next step for a rule without a translation.
 const NEXT: &str = "write routes with `redirect`, `rewrite` or `proxy` for these paths";
 
@@ -197,11 +361,11 @@ const NEXT: &str = "write routes with `redirect`, `rewrite` or `proxy` for these
 /// `index.php?q=$1`.
 fn front_controller(
     cx: &Cx<'_>,
-    target: &str,
+    directive: &Directive,
     url: Option<&str>,
     base: Option<&str>,
 ) -> Option<String> {
-    let target = below(target, url, base);
+    let target = below(directive.arg(1), url, base);
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     let path = path.split_once('$').map_or(path, |(before, _)| before.trim_end_matches('/'));
     if path.len() < 2 || path.contains('%') || !is_rewrite_target(path) {
@@ -211,7 +375,10 @@ fn front_controller(
         return Some(path.to_owned());
     }
     // In a directory, the pattern matches the path without its first slash, as `{rest}` does.
-    let query = query.replace("$1", "{rest}").replace("$0", "{rest}");
+    // In a virtual host, the pattern matches the first slash, too.
+    let has_slash = url.is_none() && !directive.arg(0).starts_with("^/");
+    let rest = if has_slash { "{path}" } else { "{rest}" };
+    let query = query.replace("$1", rest).replace("$0", rest);
     let whole = format!("{path}?{query}");
     Some(if is_rewrite_target(&whole) && !whole.contains('$') { whole } else { path.to_owned() })
 }
@@ -256,9 +423,10 @@ fn answer(
     cx: &mut Cx<'_>,
     directive: &Directive,
     conditional: &PatternConditions,
-    (url, base): (Option<&str>, Option<&str>),
+    (around, base): (Around<'_>, Option<&str>),
     mut route: DraftRoute,
 ) -> Result<DraftRoute, String> {
+    let url = around.url.map(|url| url.trim_end_matches('/'));
     let target = below(directive.arg(1), url, base);
     let (target, drops_query) = match target.strip_suffix('?') {
         Some(rest) => (rest.to_owned(), true),
@@ -275,7 +443,7 @@ fn answer(
         }
         let prefix =
             conditional.matcher.paths.first().map_or("/", String::as_str).trim_end_matches('*');
-        targets::pass(cx, &[cx.main], directive, (prefix, &path), &mut route)?;
+        targets::pass(cx, &[cx.main, around.block], directive, (prefix, &path), &mut route)?;
         return Ok(route);
     }
     let filled = with_groups(&target, conditional, cx.keys).ok_or("a part has no placeholder")?;

@@ -143,6 +143,12 @@ pub fn all<'a>(layers: &[&'a [Directive]], name: &str) -> Vec<&'a Directive> {
     layers.iter().copied().flatten().filter(|directive| is(directive, name)).collect()
 }
 
+/// Marks the directives with these names as translated, with their blocks.
+pub fn settle(layers: &[&[Directive]], names: &[&str]) {
+    let is_named = |directive: &&Directive| names.iter().any(|name| is(directive, name));
+    layers.iter().copied().flatten().filter(is_named).for_each(Directive::settle_all);
+}
+
 /// The files with access rules below a directory.
 pub struct AccessFiles {
     pub found: Vec<PathBuf>,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 pub use crate::directive::Directive;
+use crate::directive::Settled;
 use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
@@ -190,7 +191,13 @@ impl Parser {
         match holds {
             Some(true) => found.extend(inner),
             Some(false) => {}
-            None => found.push(Directive { name, args, block: Some(inner), place }),
+            None => found.push(Directive {
+                name,
+                args,
+                block: Some(inner),
+                place,
+                settled: Settled::default(),
+            }),
         }
         Ok(())
     }
@@ -279,13 +286,25 @@ impl Parser {
             "undefine" => drop(self.defines.remove(&argument(0))),
             "loadmodule" => {
                 self.modules.push(argument(0));
-                found.push(Directive { name, args, block: None, place });
+                found.push(Directive {
+                    name,
+                    args,
+                    block: None,
+                    place,
+                    settled: Settled::default(),
+                });
             }
             "serverroot" => self.root = PathBuf::from(argument(0)),
             "include" | "includeoptional" => {
                 let Some(files) = self.locate(&argument(0)) else {
                     if name.eq_ignore_ascii_case("include") {
-                        found.push(Directive { name, args, block: None, place });
+                        found.push(Directive {
+                            name,
+                            args,
+                            block: None,
+                            place,
+                            settled: Settled::default(),
+                        });
                     }
                     return Ok(());
                 };
@@ -293,7 +312,13 @@ impl Parser {
                     self.file(path, Some(&place), found)?;
                 }
             }
-            _ => found.push(Directive { name, args, block: None, place }),
+            _ => found.push(Directive {
+                name,
+                args,
+                block: None,
+                place,
+                settled: Settled::default(),
+            }),
         }
         Ok(())
     }

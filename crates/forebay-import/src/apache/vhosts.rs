@@ -4,10 +4,10 @@ use super::bases::{Base, Content, bases};
 use super::expressions::expressions;
 use super::fields::decorate;
 use super::listeners::{self, HostTls};
-use super::rewrites::{self, Around};
-use super::sections::{Sections, last};
+use super::rewrites;
+use super::sections::{Sections, last, settle};
 use super::syntax::{Directive, is, line};
-use super::{Cx, htaccess, named_files, place};
+use super::{Cx, htaccess, named_files, pages, place, unread};
 use crate::draft::{DraftRoute, DraftSite};
 use crate::files;
 use crate::matcher::Matcher;
@@ -32,28 +32,41 @@ pub fn translate(cx: &mut Cx<'_>) {
     if hosts.is_empty() {
         site(cx, None, &htaccess);
     }
+    listeners::note_unused(cx, &hosts);
+    let unread = unread::report(cx, &htaccess);
+    cx.draft.comments.extend(unread);
 }
 
 fn process(cx: &mut Cx<'_>) {
     let main = [cx.main];
-    if let Some(user) = last(&main, "User").filter(|user| files::has_user(user.arg(0))) {
-        cx.draft.server.set("user", user.arg(0));
+    settle(&main, &["KeepAlive", "KeepAliveTimeout", "MaxKeepAliveRequests"]);
+    if let Some(user) = last(&main, "User") {
+        if files::has_user(user.arg(0)) {
+            user.settle();
+            cx.draft.server.set("user", user.arg(0));
+        } else {
+            let next = "there is no such user here: create it, and set `user` of [server]";
+            cx.note(user, next);
+        }
     }
-    let group = last(&main, "Group").map(|group| group.arg(0));
-    if let Some(group) = group.filter(|group| files::has_group(group))
-        && cx.draft.server.get("user").is_some_and(|user| *user != Value::from(group))
-    {
-        cx.draft.server.set("group", group);
+    if let Some(group) = last(&main, "Group") {
+        let user = cx.draft.server.get("user").cloned();
+        if user == Some(Value::from(group.arg(0))) {
+            group.settle();
+        } else if files::has_group(group.arg(0)) && user.is_some() {
+            group.settle();
+            cx.draft.server.set("group", group.arg(0));
+        } else {
+            let next =
+                "there is no such user or group here: create it, and set `group` of [server]";
+            cx.note(group, next);
+        }
     }
     let off = last(&main, "KeepAlive").is_some_and(|keep| keep.arg(0).eq_ignore_ascii_case("off"));
     let time = last(&main, "KeepAliveTimeout").and_then(|time| duration(time.arg(0)));
     cx.draft.timeouts.set_some("keep_alive", if off { Some("0s".into()) } else { time });
     let requests = last(&main, "MaxKeepAliveRequests").and_then(|n| n.arg(0).parse::<u64>().ok());
     cx.draft.limits.set_some("keepalive_requests", requests.filter(|n| *n > 0));
-    if let Some(log) = last(&main, "CustomLog") {
-        let next = "choose a file that Forebay may write: [log] with access = \"FILE\" and format = \"combined\"";
-        cx.note(log, next);
-    }
 }
 
 /// Adds the site of a virtual host, or of the main server if `host` is `None`.
@@ -66,6 +79,7 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
     let Some(place) = place else { return };
     site.comments.push(format!("{place}: {}", host.map_or("the main server".into(), line)));
     site.hosts = hosts(cx, &levels);
+    settle(&levels, &HOST);
     let is_tls =
         last(&levels, "SSLEngine").is_some_and(|ssl| ssl.arg(0).eq_ignore_ascii_case("on"));
     let tls = if is_tls { tls(cx, &levels, host) } else { None };
@@ -73,6 +87,7 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
     if site.listen.is_empty() {
         if let Some(host) = host {
             cx.note(host, "no Listen line has this address, so Apache sends it no requests");
+            host.settle_all();
         }
         return;
     }
@@ -89,18 +104,35 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
                 || site.hosts.iter().any(|host| other.hosts.contains(host)))
     };
     if cx.draft.sites.iter().any(is_taken) {
-        cx.draft.comments.push(format!("{place}: another host has the same names."));
+        if let Some(host) = host {
+            let next = "another host has the same names, so Apache sends it no requests";
+            let comment = cx.note(host, next);
+            cx.draft.comments.push(comment);
+            host.settle_all();
+        }
         return;
     }
     let mut sections = Sections::new(cx, levels);
     sections.add_htaccess(htaccess);
     let scheme = if is_tls { "https" } else { "http" };
     site.routes = routes(cx, &sections, scheme);
+    pages::check(cx, &mut site, &sections);
     if site.routes.is_empty() {
         site.routes.push(DraftRoute::new(&place, "no content", Matcher::path("/*")).respond(404));
     }
     cx.draft.sites.push(site);
 }
+
+/// The directives about the names and the TLS of a host.
+const HOST: [&str; 7] = [
+    "ServerName",
+    "ServerAlias",
+    "SSLEngine",
+    "SSLCertificateFile",
+    "SSLCertificateKeyFile",
+    "SSLVerifyClient",
+    "SSLCACertificateFile",
+];
 
 /// Returns the host names of the innermost block in `levels`. Adds a note for each name that
 /// Forebay does not accept.
@@ -190,6 +222,7 @@ fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<DraftRo
         out.push(route);
     }
     let bases = bases(cx, sections);
+    cx.dirs.extend(bases.iter().filter_map(|base| base.dir.clone()));
     out.extend(expressions(cx, sections, &bases));
     out.extend(named_files::of_files(cx, sections, &bases));
     // Add the host's fields to these routes with fixed replies. Other routes get the fields
@@ -213,22 +246,17 @@ fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<DraftRo
     out
 }
 
-/// Returns the routes of the rewrite rules of the host, each with its directive. A virtual host has
-/// the rules of the main server only if `RewriteOptions` says so.
+/// Returns the routes of the rewrite rules of the host, each with its directive.
 fn server_rules<'a>(
     cx: &mut Cx<'_>,
     sections: &Sections<'a>,
     scheme: &str,
 ) -> Vec<(&'a Directive, DraftRoute)> {
     let mut out = Vec::new();
-    let inherits = rewrites::inherits(&sections.levels);
-    for (at, level) in sections.levels.iter().rev().enumerate() {
-        if at > 0 && !inherits {
-            break;
-        }
-        let around = Around { url: None, scheme: Some(scheme), is_above: false };
-        for route in rewrites::rules(cx, level, around).routes {
-            let directive = level.iter().find(|directive| directive.place == route.place);
+    for rules in rewrites::of_host(cx, sections, scheme) {
+        for route in rules.routes {
+            let mut all = sections.levels.iter().copied().flatten();
+            let directive = all.find(|directive| directive.place == route.place);
             out.extend(directive.map(|directive| (directive, route)));
         }
     }

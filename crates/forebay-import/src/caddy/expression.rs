@@ -27,6 +27,7 @@ pub fn lines(directive: &Directive) -> Option<Vec<Directive>> {
             args: args.to_vec(),
             block: None,
             place: directive.place.clone(),
+            settled: directive.settled.clone(),
         })
     };
     terms(&text)?.into_iter().map(|term| line(of_term(term.trim())?)).collect()

@@ -40,6 +40,7 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
                 args: args.to_vec(),
                 block: None,
                 place: directive.place.clone(),
+                settled: directive.settled.clone(),
             };
             let mut route = DraftRoute::new(&directive.place, "", Matcher::default());
             header_up(cx, &inner, &mut Table::default(), &mut route);

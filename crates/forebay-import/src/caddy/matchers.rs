@@ -119,6 +119,7 @@ fn joined(line: &Directive) -> Vec<Directive> {
             args: args.to_vec(),
             block: line.block.clone(),
             place: line.place.clone(),
+            settled: line.settled.clone(),
         }],
         None => line.inside().to_vec(),
     };

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 pub use crate::directive::Directive;
+use crate::directive::Settled;
 use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
@@ -116,7 +117,13 @@ impl Parser {
             }
             let mut texts = line.into_iter().map(|word| word.text);
             let name = texts.next().unwrap_or_default();
-            found.push(Directive { name, args: texts.collect(), block, place });
+            found.push(Directive {
+                name,
+                args: texts.collect(),
+                block,
+                place,
+                settled: Settled::default(),
+            });
         }
         match opened {
             None => Ok(found),
@@ -235,6 +242,7 @@ fn copied(lines: &[Directive], args: &[String]) -> Vec<Directive> {
         args: line.args.iter().map(fill).collect(),
         block: line.block.as_ref().map(|block| copied(block, args)),
         place: line.place.clone(),
+        settled: line.settled.clone(),
     };
     lines.iter().map(copy).collect()
 }

@@ -1,0 +1,144 @@
+//! Lines of Apache that a translation could lose silently: error pages, front controllers in virtual
+//! hosts, and lines in sections. The answers were compared with those of Apache 2.4.
+
+use std::path::Path;
+
+use forebay_import::{Imported, Language, import};
+
+/// Returns the translation of a host with a directory of files, which Forebay must accept.
+fn host(lines: &str) -> Imported {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("www");
+    std::fs::create_dir_all(root.join("private")).unwrap();
+    for name in ["404.html", "front.html", "index.html", "private/500.html", ".hidden.html"] {
+        std::fs::write(root.join(name), name).unwrap();
+    }
+    let root = root.display();
+    let text = format!(
+        "Listen 8080\n<VirtualHost *:8080>\nServerName a.example\nDocumentRoot {root}\n{}\n\
+         </VirtualHost>\n",
+        lines.replace("{}", &root.to_string())
+    );
+    let file = dir.path().join("apache2.conf");
+    std::fs::write(&file, text).unwrap();
+    let found = import(Language::Apache, &file).unwrap();
+    if let Err(error) = forebay_conf::parse(&found.toml, "site.toml", Path::new("/")) {
+        panic!("{}\n{}", found.toml, error.plain());
+    }
+    let toml = found.toml.replace(&root.to_string(), "ROOT");
+    Imported { toml, ..found }
+}
+
+#[test]
+fn error_documents_become_error_pages_or_are_reported() {
+    for (lines, wanted) in [
+        ("ErrorDocument 404 /404.html", "error_pages = { 404 = \"ROOT/404.html\" }"),
+        (
+            "ErrorDocument 404 /404.html\nErrorDocument 500 /front.html",
+            "error_pages = { 404 = \"ROOT/404.html\", 500 = \"ROOT/front.html\" }",
+        ),
+        ("Alias /e {}\nErrorDocument 404 /e/404.html", "404 = \"ROOT/404.html\""),
+        (
+            "<Directory {}/private>\nErrorDocument 404 /404.html\n</Directory>",
+            "  error_pages = { 404 = \"ROOT/404.html\" }",
+        ),
+        (
+            "<Location /private>\nErrorDocument 403 /404.html\n</Location>",
+            "  error_pages = { 403 = \"ROOT/404.html\" }",
+        ),
+        ("ProxyPass /p http://127.0.0.1:9/\nProxyErrorOverride On", "intercept = true"),
+    ] {
+        let found = host(lines);
+        assert!(found.toml.contains(wanted), "{lines}:\n{}", found.toml);
+        assert_eq!(found.notes, [], "{lines}:\n{}", found.toml);
+    }
+    let private = "<Directory {}/private>\nRequire all denied\n</Directory>";
+    let files = "<FilesMatch 404>\nRequire all denied\n</FilesMatch>";
+    for lines in [
+        "ErrorDocument 403 \"Sorry\"",
+        "ErrorDocument 403 https://other.example/",
+        "ErrorDocument 404 /none.html",
+        "ErrorDocument 403 /404.php",
+        "ErrorDocument 404 /../404.html",
+        "ErrorDocument 404 /.hidden.html",
+        "ErrorDocument 404",
+        "ErrorDocument x /404.html",
+        // Clients must not get files that Apache refuses.
+        &format!("{private}\nErrorDocument 500 /private/500.html"),
+        &format!("{files}\nErrorDocument 500 /404.html"),
+        "<Directory {}/private>\nErrorDocument 403 \"Sorry\"\n</Directory>",
+        "<Files *.txt>\nErrorDocument 404 /404.html\n</Files>",
+    ] {
+        let found = host(lines);
+        assert!(!found.toml.contains("error_pages ="), "{lines}:\n{}", found.toml);
+        let is_named = found.notes.iter().any(|note| note.directive.starts_with("ErrorDocument"));
+        assert!(is_named, "{lines}:\n{}", found.toml);
+    }
+}
+
+#[test]
+fn front_controllers_of_a_virtual_host_answer_as_in_apache() {
+    let missing = "RewriteCond %{DOCUMENT_ROOT}%{REQUEST_URI} !-f\n\
+                   RewriteCond %{DOCUMENT_ROOT}%{REQUEST_URI} !-d";
+    let present = "RewriteCond %{DOCUMENT_ROOT}/%{REQUEST_FILENAME} -f [OR]\n\
+                   RewriteCond %{DOCUMENT_ROOT}/%{REQUEST_FILENAME} -d\nRewriteRule ^ - [L]";
+    let unmapped = "RewriteCond %{REQUEST_FILENAME} !-f\nRewriteCond %{REQUEST_FILENAME} !-d";
+    for (rules, wanted) in [
+        // In a virtual host, REQUEST_FILENAME has the path of the URL, which is no file.
+        (
+            "RewriteCond %{REQUEST_URI} ^/app\nRewriteCond %{REQUEST_FILENAME} !-f\n\
+             RewriteRule ^ /front.html [L]",
+            "path = \"/app*\"\n  rewrite = \"/front.html\"",
+        ),
+        (
+            &format!("{unmapped}\nRewriteRule ^.*$ /front.html [L]"),
+            "path = \"/*\"\n  rewrite = \"/front.html\"",
+        ),
+        (&format!("{missing}\nRewriteRule ^ /front.html [L]"), "fallback_to = \"/front.html\""),
+        (
+            &format!("{missing}\nRewriteRule ^/(.*)$ /front.html?q=$1 [L,QSA]"),
+            "fallback_to = \"/front.html?q={rest}\"",
+        ),
+        (
+            &format!("{missing}\nRewriteRule ^(.*)$ /front.html?q=$1 [L,QSA]"),
+            "fallback_to = \"/front.html?q={path}\"",
+        ),
+        (
+            &format!("{missing}\nRewriteRule ^/app/ /front.html [L]"),
+            "path_regex = \"^(?:/app/)\"\n  fallback_to = \"/front.html\"",
+        ),
+        (&format!("{present}\nRewriteRule ^.*$ /front.html [L]"), "fallback_to = \"/front.html\""),
+        (
+            &format!("RewriteRule ^/front\\.html$ - [L]\n{missing}\nRewriteRule . /front.html"),
+            "fallback_to = \"/front.html\"",
+        ),
+    ] {
+        let found = host(&format!("RewriteEngine On\n{rules}"));
+        assert!(found.toml.contains(wanted), "{rules}:\n{}", found.toml);
+        // The route of the front controller itself stays.
+        assert!(found.toml.contains("files = \"ROOT\""), "{rules}:\n{}", found.toml);
+        assert_eq!(found.notes, [], "{rules}:\n{}", found.toml);
+    }
+}
+
+#[test]
+fn rules_that_end_early_are_reported() {
+    for rules in [
+        "RewriteCond %{DOCUMENT_ROOT}%{REQUEST_URI} !-f\nRewriteRule ^/app/(.*) /front.html?q=$1",
+        "RewriteRule ^/api - [L]\nRewriteRule ^ /front.html [L]",
+        "RewriteCond %{HTTP_HOST} =b\nRewriteRule ^ - [S=1]\nRewriteRule ^ /front.html",
+        "RewriteRule ^/x$ /front.html [CO=a:b:c]",
+        "RewriteRule ^ - [E=OWN:1]",
+        "RewriteCond %{DOCUMENT_ROOT}%{REQUEST_URI} !-f\nRewriteRule ^ https://b.example/ [R]",
+    ] {
+        let found = host(&format!("RewriteEngine On\n{rules}"));
+        assert!(!found.notes.is_empty(), "{rules}:\n{}", found.toml);
+    }
+    // Without the stop, the backend would get requests that Apache keeps from it.
+    let found = host(
+        "RewriteEngine On\nRewriteRule ^/admin - [L]\nRewriteRule ^/(.*)$ http://127.0.0.1:9/$1 [P]",
+    );
+    let closed = found.toml.find("path_regex = \"~*^/admin\"\n  respond = { status = 403 }");
+    assert!(closed < found.toml.find("proxy ="), "{}", found.toml);
+    assert!(closed.is_some(), "{}", found.toml);
+}
