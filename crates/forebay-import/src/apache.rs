@@ -1,6 +1,7 @@
 //! Translates configurations of Apache httpd: <https://httpd.apache.org/docs/2.4/>.
 
 mod access;
+mod around;
 mod bases;
 mod conditions;
 mod expressions;

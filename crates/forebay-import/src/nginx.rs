@@ -69,14 +69,18 @@ impl Cx<'_> {
     }
 
     /// Adds notes on the directives that the translation does not read. Returns the notes as
-    /// comments.
-    fn note_unread(&mut self, block: &[Directive]) -> Vec<String> {
+    /// comments. `elsewhere` are directives that the translation reads only in other blocks.
+    fn note_unread(&mut self, block: &[Directive], elsewhere: &[&str]) -> Vec<String> {
         let is_unread = |directive: &&Directive| {
             let name = directive.name.as_str();
-            !names::READ.contains(&name) && !names::is_needless(name)
+            let is_here = names::READ.contains(&name) && !elsewhere.contains(&name);
+            !is_here && !names::is_needless(name)
         };
         let unread: Vec<&Directive> = block.iter().filter(is_unread).collect();
-        unread.iter().map(|found| self.note(found, names::next_step(&found.name))).collect()
+        let next = |name: &str| {
+            if elsewhere.contains(&name) { names::ELSEWHERE } else { names::next_step(name) }
+        };
+        unread.iter().map(|found| self.note(found, next(&found.name))).collect()
     }
 
     /// Returns true if the servers of an upstream look like php-fpm.

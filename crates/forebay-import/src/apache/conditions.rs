@@ -1,8 +1,8 @@
 //! Translates `RewriteCond`.
 
 use super::Cx;
+use super::around::Around;
 use super::networks::network;
-use super::rewrites::Around;
 use super::syntax::Directive;
 use crate::matcher::Matcher;
 use crate::pattern::{self, Use, classify};

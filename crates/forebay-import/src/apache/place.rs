@@ -3,6 +3,7 @@
 
 use super::Cx;
 use super::access::{access_without_translation, gate};
+use super::around::Around;
 use super::bases::{Base, Content, redirects_within};
 use super::fields::decorate;
 use super::handlers::{handlers, whole_handler};
@@ -10,7 +11,7 @@ use super::narrow::narrowed;
 use super::pages;
 use super::proxies;
 use super::regions::{guarded, has_option, region_matcher, regions, whole_root};
-use super::rewrites::{self, Around};
+use super::rewrites;
 use super::sections::{Sections, all, last, settle};
 use super::syntax::{Directive, is, line};
 use super::targets;

@@ -1,6 +1,7 @@
 //! Translates `RewriteRule` and `RewriteCond`.
 
 use super::Cx;
+use super::around::Around;
 use super::conditions::{self, Conditions};
 use super::globs;
 use super::narrow::narrowed;
@@ -22,20 +23,6 @@ pub struct Rules {
     pub fallback: Option<String>,
     /// Further such paths, each for some of the requests.
     pub fallbacks: Vec<(Matcher, String)>,
-}
-
-/// The context of rewrite rules: the path of their directory, and the scheme of the site.
-#[derive(Clone, Copy)]
-pub struct Around<'s> {
-    /// The path of the directory. Patterns match only the rest of the path. `None` for the rules of
-    /// a server.
-    pub url: Option<&'s str>,
-    pub scheme: Option<&'s str>,
-    /// True if the directory of the rules is above the directory of the path. Patterns then match a
-    /// path that begins outside of the site.
-    pub is_above: bool,
-    /// The block of the rules.
-    pub block: &'s [Directive],
 }
 
 /// Returns true if a block inherits the rewrite rules of the block around it, or passes its own

@@ -83,8 +83,7 @@ fn global(cx: &mut Cx<'_>, lines: &[Directive]) -> Global {
                 global.redirects &= option.arg(0) != "off" && option.arg(0) != "disable_redirects";
                 global.https &= option.arg(0) != "off";
             }
-            "admin" | "debug" | "grace_period" | "order" | "log" | "default_sni"
-            | "persist_config" => {}
+            "admin" | "debug" | "log" | "persist_config" => {}
             _ => {
                 let comment =
                     cx.note(option, "see the tables [server] and [site.tls] of the reference");

@@ -202,13 +202,26 @@ fn unknown<'a>(
     vec![here.route(server).closed(comment)]
 }
 
+/// Adds notes on the directives of a location that the translation does not read there.
+fn note_unread(cx: &mut Cx<'_>, here: &Here<'_, '_>) -> Vec<String> {
+    let elsewhere: &[&str] =
+        if here.location.directive.is_some() { &names::NOT_IN_LOCATIONS } else { &[] };
+    let own = here.location.scope.own();
+    let mut comments = cx.note_unread(own, elsewhere);
+    let is_log = |d: &&Directive| d.name == "access_log" && d.arg(0) != "off";
+    for log in own.iter().filter(is_log).filter(|_| !elsewhere.is_empty()) {
+        comments.push(cx.note(log, "write the file in `log` of the route"));
+    }
+    comments
+}
+
 /// Returns the routes of a location for the requests of `here`.
 pub fn of_here<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
 ) -> Vec<DraftRoute> {
-    let mut comments = cx.note_unread(here.location.scope.own());
+    let mut comments = note_unread(cx, here);
     let own = here.location.directive.map(Directive::inside).unwrap_or_default();
     for limit in own.iter().filter(|inner| inner.name == "limit_conn") {
         let next =

@@ -232,6 +232,11 @@ fn requests<'a>(
     let mut steps = Vec::new();
     run(cx, server, &narrow, block, &mut inner, &mut steps);
     let scope = here.location.scope.inside(block);
+    if !steps.iter().any(|step| matches!(step, EarlyStep::Route(_))) {
+        for field in block.iter().filter(|inner| inner.name == "add_header") {
+            cx.note(field, "write a route with this condition in `when`, and `set_headers`");
+        }
+    }
     for step in &mut steps {
         let EarlyStep::Route(route) = step else { continue };
         // Replies of a block with `add_header` have the block's fields, not those around it.

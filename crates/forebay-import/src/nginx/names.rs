@@ -157,6 +157,18 @@ pub const READ: &[&str] = &[
     "valid_referers",
 ];
 
+/// Directives that the translation reads only for the whole process.
+pub const NOT_IN_SERVERS: [&str; 4] =
+    ["client_header_timeout", "keepalive_requests", "keepalive_timeout", "stub_status"];
+
+/// Directives that the translation reads only for servers, or for the whole process.
+pub const NOT_IN_LOCATIONS: [&str; 4] =
+    ["keepalive_requests", "keepalive_timeout", "real_ip_header", "set_real_ip_from"];
+
+/// The next step for a directive that the translation reads only in other blocks.
+pub const ELSEWHERE: &str =
+    "Forebay has no such key for this block alone: set it for the site or in [server]";
+
 /// Directives that do not change replies, or that need no key in Forebay.
 const NEEDLESS: &[&str] = &[
     "proxy_cache_path",
@@ -430,3 +442,6 @@ pub fn next_step(name: &str) -> &'static str {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

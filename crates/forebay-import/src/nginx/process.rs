@@ -17,10 +17,10 @@ const TIMES: [(&str, &str); 4] = [
 /// Translates the settings of the whole process.
 pub fn settings(cx: &mut Cx<'_>, main: &[Directive], has_http: bool) {
     if has_http {
-        let comments = cx.note_unread(main);
+        let comments = cx.note_unread(main, &[]);
         cx.draft.comments.extend(comments);
     }
-    let comments = cx.note_unread(cx.http.own());
+    let comments = cx.note_unread(cx.http.own(), &["error_page"]);
     cx.draft.comments.extend(comments);
     needless(cx, main);
     if let Some(user) = main.iter().find(|directive| directive.name == "user") {

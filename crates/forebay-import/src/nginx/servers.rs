@@ -49,7 +49,7 @@ pub fn translate<'a>(cx: &mut Cx<'a>, servers: &[&'a Directive]) {
             cx.draft.comments.push(text);
             continue;
         }
-        let comments = cx.note_unread(servers[at].inside());
+        let comments = cx.note_unread(servers[at].inside(), &super::names::NOT_IN_SERVERS);
         let first = cx.draft.sites.len();
         site(cx, servers[at], part);
         if let Some(site) = cx.draft.sites.get_mut(first) {
