@@ -220,9 +220,9 @@ class Server:
         ends the child. The event loop's handler would report the signal to the worker instead,
         through a socket that both have, and the worker would stop."""
         self.is_child = True
+        signal.set_wakeup_fd(-1)
         for number, handler in self.handlers.items():
             if signal.getsignal(number) is handler:
-                signal.set_wakeup_fd(-1)
                 signal.signal(number, signal.SIG_DFL)
         self.forked()
         sockets = [] if self.listener is None else [one.fileno() for one in self.listener.sockets]

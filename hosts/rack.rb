@@ -35,13 +35,23 @@ module Forebay
       trap('INT', @stop)
       loop do
         ready, = IO.select([@server, @wakes], nil, nil, @crew.lacks_thread? ? Crew::RETRY : nil)
-        @crew.retry_start unless ready
+        retry_thread
         break if ready&.include?(@wakes) && @wakes.read_nonblock(64).include?('.')
         socket = accept
         @crew.add(Connection.new(self, @crew, socket)) if socket.is_a?(UNIXSocket)
       end
       @server.close
       @crew.stop
+    end
+
+    # Starts the thread that the system has refused, after a pause since the refusal.
+    def retry_thread
+      return @retry_at = nil unless @crew.lacks_thread?
+      now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+      @retry_at ||= now + Crew::RETRY
+      return if now < @retry_at
+      @retry_at = nil
+      @crew.retry_start
     end
 
     # Returns a handler that stops this process, and ends a child that the application has just forked.

@@ -49,11 +49,11 @@ impl Changes {
         std::mem::replace(&mut self.known, state) != state
     }
 
-    /// Returns a sentence for the log after a change. It names the file that was written last,
-    /// which is the changed one unless a file was removed.
+    /// Returns a sentence for the log after a change. It names the file that was written last. This
+    /// is usually the changed file, but not if a file was removed, or moved with its old time.
     pub(crate) fn in_words(&self) -> String {
         match &self.newest {
-            Some(newest) => format!("files have changed, the last one is {}", newest.display()),
+            Some(newest) => format!("files have changed, the newest is {}", newest.display()),
             None => "files have changed".to_owned(),
         }
     }
@@ -102,7 +102,8 @@ impl Scan {
         let entries = fs::read_dir(path).into_iter().flatten().flatten();
         let is_code = |entry: &fs::DirEntry| {
             let name = entry.file_name();
-            !is_by_the_way(&name) && !is_data(&name, entry.file_type().is_ok_and(|t| t.is_dir()))
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            !is_by_the_way(&name) && !is_data(&name, is_dir, depth)
         };
         let mut names: Vec<PathBuf> = entries.filter(is_code).map(|entry| entry.path()).collect();
         names.sort();
@@ -138,8 +139,9 @@ fn is_by_the_way(name: &OsStr) -> bool {
 
 /// Returns true if a directory entry has data that applications write while they run: logs,
 /// temporary files, process ids, sockets and databases. Otherwise, each request that writes would
-/// replace all processes.
-fn is_data(name: &OsStr, is_dir: bool) -> bool {
+/// replace all processes. `depth` is that of the directory. Deeper directories may have such names
+/// as parts of the code (`lib/log`).
+fn is_data(name: &OsStr, is_dir: bool, depth: usize) -> bool {
     const DIRECTORIES: [&[u8]; 4] = [b"log", b"logs", b"tmp", b"node_modules"];
     const ENDINGS: [&[u8]; 9] = [
         b".log",
@@ -154,7 +156,7 @@ fn is_data(name: &OsStr, is_dir: bool) -> bool {
     ];
     let name = name.as_encoded_bytes();
     if is_dir {
-        return DIRECTORIES.contains(&name);
+        return depth == 0 && DIRECTORIES.contains(&name);
     }
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
@@ -223,7 +225,7 @@ mod tests {
     #[test]
     fn data_that_an_application_writes_is_no_change() {
         let dir = tempfile::tempdir().unwrap();
-        for inner in ["log", "tmp/cache", "app/log"] {
+        for inner in ["log", "tmp/cache", "app"] {
             fs::create_dir_all(dir.path().join(inner)).unwrap();
         }
         let mut changes = Changes::of(&[dir.path().to_owned()]);
@@ -233,10 +235,13 @@ mod tests {
             fs::write(dir.path().join(name), "x").unwrap();
             assert!(!changes.look_once(), "{name}");
         }
-        // A file with the name of such a directory is code.
+        // A file with the name of such a directory is code, and so is a deeper directory.
         fs::write(dir.path().join("app/tmp"), "").unwrap();
         assert!(changes.look_once());
         assert!(changes.in_words().ends_with("app/tmp"), "{}", changes.in_words());
+        fs::create_dir(dir.path().join("app/log")).unwrap();
+        fs::write(dir.path().join("app/log/a.rb"), "").unwrap();
+        assert!(changes.look_once());
     }
 
     #[test]

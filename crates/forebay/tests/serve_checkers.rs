@@ -207,9 +207,9 @@ fn applications_in_uwsgi_pass_over_each_protocol() {
         forebay.stop();
         uwsgi.stop();
         if !has_plack_suite() {
-            return;
+            continue;
         }
-        let Some(uwsgi) = peer::uwsgi_tcp(speaks, UwsgiApp::Psgi(PLACK_SUITE)) else { return };
+        let Some(uwsgi) = peer::uwsgi_tcp(speaks, UwsgiApp::Psgi(PLACK_SUITE)) else { continue };
         let forebay = front_of(protocol, &uwsgi, keys);
         Front::of(forebay.address, protocol).pass_plack_suite();
         forebay.stop();

@@ -126,13 +126,14 @@ fn machines_share_a_directory() {
             })
         };
         assert!(eventually(|| file().is_some()));
-        let late = |bytes: &[u8]| {
-            let due = u64::from_be_bytes(bytes[8..16].try_into().unwrap());
-            [&bytes[..8], &(due + 100_000 * 3600 * 1_000_000).to_be_bytes()].concat()
-        };
-        let bytes = fs::read(file().unwrap()).unwrap();
-        assert_eq!(bytes.len(), 16);
-        fs::write(file().unwrap(), late(&bytes)).unwrap();
+        let mut bytes = fs::read(file().unwrap()).unwrap();
+        let records = bytes.chunks_exact_mut(16);
+        // The other records are numbers of batches. Their highest bit is set.
+        let mut due: Vec<_> = records.filter(|record| record[8] & 0x80 == 0).collect();
+        let [record] = &mut due[..] else { panic!("{due:?}") };
+        let time = u64::from_be_bytes(record[8..].try_into().unwrap());
+        record[8..].copy_from_slice(&(time + 100_000 * 3600 * 1_000_000).to_be_bytes());
+        fs::write(file().unwrap(), bytes).unwrap();
     };
     check(&format!("store = \"{}\"", root.path().display()), limit);
     let tickets = fs::metadata(root.path().join("entries/tls/tickets")).unwrap();

@@ -122,7 +122,7 @@ pub struct App {
     pub max_age: Option<Time>,
     /// Files and directories, relative to `dir`. If one changes, the workers are replaced one by
     /// one. Forebay checks once a second. In a directory, it leaves out what applications write:
-    /// directories named log, logs, tmp and node_modules, and files that end in .log, .pid, .sock,
+    /// its directories log, logs, tmp and node_modules, and files that end in .log, .pid, .sock,
     /// .db, .sqlite or .sqlite3. Default: none.
     pub watch: Option<At<OneOrMany<String>>>,
     /// The longest time from the request's head to the last byte of the reply. For rack, asgi and a

@@ -138,7 +138,10 @@ fn stolen() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks = text.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse().ok());
     let ticks: u64 = ticks.unwrap_or(0);
-    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    // The first line is the sum of all processors. Each has a line after it.
+    let processors = text.lines().skip(1).take_while(|line| line.starts_with("cpu")).count();
+    let ticks = ticks as f64 / processors.max(1) as f64;
+    Duration::from_secs_f64(ticks / rustix::param::clock_ticks_per_second() as f64)
 }
 
 #[cfg(test)]

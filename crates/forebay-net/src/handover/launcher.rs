@@ -41,7 +41,7 @@ pub struct Program {
 
 impl Program {
     /// Returns the program of this process. Its file may be replaced later. A successor receives
-    /// `note` (`Takeover::note`), which must not be empty.
+    /// `note` (`Takeover::note`).
     pub fn of_this_process(note: &str) -> io::Result<Self> {
         let mut arguments = env::args_os();
         let name = arguments.next().unwrap_or_default();

@@ -113,6 +113,7 @@ fn text(spec: &Spec, found: &Capacity, goals: &str, step: Duration) -> String {
 fn disturbed(found: &Capacity) -> String {
     match found.disturbed() {
         0 => String::new(),
+        1 => "! Other work on the machine disturbed a step that failed.\n".to_owned(),
         count => format!("! Other work on the machine disturbed {count} steps that failed.\n"),
     }
 }
