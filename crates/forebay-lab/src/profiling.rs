@@ -187,7 +187,8 @@ mod tests {
         let profile = Profile { frequency: 500, stacks, ..Profile::default() };
         let notes = |counted| note_unsampled(profile.clone(), counted).notes.join(", ");
         assert!(
-            notes(1.0).contains("of 50 % of the processor time") && notes(1.0).contains("2.0 ms")
+            notes(1.0).contains("cover 50 % of the processor time")
+                && notes(1.0).contains("2.0 ms")
         );
         assert_eq!((notes(0.6), notes(0.0)), (String::new(), String::new()));
     }
