@@ -1,8 +1,10 @@
 //! `cache`: URLs that Forebay rewrites, and purges by URL.
 
 use forebay_admin::{Purge, Purged};
+use tokio::task::spawn_local;
 
 use crate::application::{Application, reply};
+use crate::fastcgi::{Connection, end, stdout};
 use crate::world::{Message, World, in_memory};
 
 async fn get(world: &World, target: &str) -> Message {
@@ -13,6 +15,11 @@ async fn get(world: &World, target: &str) -> Message {
 async fn is_hit(world: &World, target: &str) -> bool {
     let reply = get(world, target).await;
     reply.field("cache-status").unwrap().starts_with("forebay; hit")
+}
+
+async fn post(world: &World, target: &str) {
+    let post = format!("POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(world.ask(&post).await.status(), 200, "{target}");
 }
 
 fn purge(world: &World, url: &str) -> usize {
@@ -49,8 +56,7 @@ fn a_rewritten_url_and_its_target_have_replies_of_their_own() {
             assert!(!is_hit(world, "/old/z").await, "{key}");
             assert!(is_hit(world, "/other/z").await, "{key}");
             // An unsafe request for the URL removes the reply, too.
-            let post = "POST /other/z HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n";
-            world.ask(post).await;
+            post(world, "/other/z").await;
             assert!(!is_hit(world, "/other/z").await, "{key}");
             assert!(is_hit(world, "/old/z").await, "{key}");
         });
@@ -89,13 +95,102 @@ fn a_purge_by_a_url_without_a_scheme_is_for_both() {
         assert_eq!(purge(world, "https://h/a?b"), 0);
         assert_eq!(purge(world, "//h/a?b"), 1);
         assert!(!is_hit(world, "/a?b").await);
-        let what = Purged::Prefix(b"//h/".to_vec());
-        assert_eq!(world.purge(&Purge { what, is_soft: false }), Some(1));
+        for prefix in ["//H/", "HTTP://H/a"] {
+            get(world, "/a?b").await;
+            for (prefix, count) in [("//h/A", 0), ("https://h/", 0), (prefix, 1)] {
+                let what = Purged::Prefix(prefix.into());
+                assert_eq!(world.purge(&Purge { what, is_soft: false }), Some(count), "{prefix}");
+            }
+        }
         // Bytes that no URL contains.
         for url in
             ["", "/", "//", "http://", "http://h/a\r\nHost: x\r\n\r\n", "http://h\0/a", "://"]
         {
             assert_eq!(purge(world, url), 0, "{url:?}");
         }
+    });
+}
+
+#[test]
+fn a_change_removes_replies_that_a_fallback_gave() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().display();
+    let routes = format!(
+        "[[site.route]]\nsuffix = \".php\"\nproxy = \"http://10.0.0.1:3000\"\ncache = true\n\
+         [[site.route]]\nfiles = \"{root}\"\nfallback_to = \"/index.php\"\n"
+    );
+    in_memory(&routes, async |world| {
+        let _application = Application::start(world, |request, number| {
+            let start = request.start.strip_prefix("POST /comment.php?");
+            match start.and_then(|rest| rest.split_once(' ')) {
+                Some((changed, _)) => reply(&format!("Location: {changed}\r\n"), ""),
+                None => reply("Cache-Control: max-age=60\r\n", &number.to_string()),
+            }
+        });
+        for target in ["/post-1/", "/post-1/?a=b", "/x/../post-1/"] {
+            for changed in [&format!("/comment.php?{target}"), target] {
+                assert!(!is_hit(world, target).await, "{target}");
+                assert!(is_hit(world, target).await, "{target}");
+                post(world, "/comment.php?/other").await;
+                assert!(is_hit(world, target).await, "{target}");
+                post(world, changed).await;
+            }
+            assert!(!is_hit(world, target).await, "{target}");
+        }
+    });
+}
+
+#[test]
+fn a_change_removes_replies_that_an_index_script_gave() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["index.php", "comment.php"] {
+        std::fs::write(folder.path().join(name), "").unwrap();
+    }
+    let root = folder.path().display();
+    let routes = format!(
+        "[[site.route]]\nsuffix = \".php\"\ncache = true\n\
+         fastcgi = {{ to = \"10.0.0.1:9000\", root = \"{root}\" }}\n\
+         [[site.route]]\nfiles = \"{root}\"\n"
+    );
+    in_memory(&routes, async |world| {
+        let mut scripts = world.backend("10.0.0.1:9000");
+        spawn_local(async move {
+            loop {
+                let mut connection = Connection::accept(&mut scripts).await;
+                while let Some(asked) = connection.asked().await {
+                    let text = "Cache-Control: max-age=60\nContent-Location: /?a\n\n";
+                    connection.send([stdout(asked.id, text), end(asked.id)].concat()).await;
+                }
+            }
+        });
+        for target in ["/?a", "/?b"] {
+            assert!(!is_hit(world, target).await, "{target}");
+            assert!(is_hit(world, target).await, "{target}");
+        }
+        post(world, "/comment.php").await;
+        assert!(!is_hit(world, "/?a").await);
+        assert!(is_hit(world, "/?b").await);
+    });
+}
+
+#[test]
+fn included_documents_have_urls_of_their_own() {
+    let routes = format!("{}ssi = true\n", route("true"));
+    in_memory(&routes, async |world| {
+        let _application = Application::start(world, |request, number| {
+            let fields = "Cache-Control: max-age=60\r\nContent-Type: text/html\r\n";
+            if request.start.contains("/part") {
+                return reply(fields, &number.to_string());
+            }
+            reply(fields, "<!--#include virtual=\"/part?x\" -->")
+        });
+        assert_eq!(get(world, "/page").await.text(), "2");
+        assert_eq!(get(world, "/page").await.text(), "2");
+        // Each page has its own copy.
+        assert_eq!(get(world, "/page?a").await.text(), "4");
+        assert_eq!(purge(world, "http://h/"), 0);
+        assert_eq!(get(world, "/page").await.text(), "2");
+        assert_eq!(purge(world, "http://h/part?x"), 2);
+        assert_eq!(get(world, "/page").await.text(), "5");
     });
 }

@@ -17,6 +17,7 @@ use super::store::{Key, Store};
 
 /// Fields of a reply that name resources which have also changed. The internal redirect of
 /// `X-Accel-Redirect` leads to a part of the answer, which must not be from before the change.
+/// Replies that other targets of clients got by this redirect stay.
 const REFERENCES: [&[u8]; 3] = [b"location", b"content-location", b"x-accel-redirect"];
 
 /// The stored replies of all routes of a site.

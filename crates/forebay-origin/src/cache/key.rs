@@ -260,24 +260,38 @@ impl KeyOf {
             get.forget_original();
             keys.push(self.of(&get));
         }
-        // Routes that rewrite may differ between the methods, so the client's own target counts, too.
-        keys.extend(self.of_target(request, request.original_target()));
+        // Routes that rewrite may differ between the methods, so the client's own target counts,
+        // too.
+        self.add_of_target(request, request.original_target(), &mut keys);
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
         for target in references {
             if let Some(path) = path_on(target, authority.unwrap_or_default()) {
-                keys.extend(self.of_target(request, path));
+                self.add_of_target(request, path, &mut keys);
             }
         }
+        keys.sort_unstable();
+        keys.dedup();
         keys
     }
 
-    /// Returns the key of a GET for another target.
-    fn of_target(&self, request: &Request, target: &[u8]) -> Option<Key> {
+    /// Adds the keys of a GET for another target.
+    fn add_of_target(&self, request: &Request, target: &[u8], keys: &mut Vec<Key>) {
         let mut get = request.clone();
         get.become_get(Some(target));
-        get.clean_path().ok()?;
+        let sent = get.head.path_and_query;
+        if get.clean_path().is_err() {
+            return;
+        }
+        let clean = get.head.path_and_query;
         get.forget_original();
-        Some(self.of(&get))
+        keys.push(self.of(&get));
+        // The GET has such a key if `fallback_to` or an index script replaces its path. The last
+        // key is that of an internal redirect, which keeps the target of `request`.
+        let own = request.original.unwrap_or(request.head.path_and_query);
+        for original in [clean, sent, own] {
+            get.original = Some(original);
+            keys.push(self.of(&get));
+        }
     }
 }
 

@@ -31,6 +31,10 @@ impl RouteKeys {
     /// Prepares a purge: computes the keys of its URL.
     pub fn prepare(&self, purge: &Purge) -> Purging {
         let (mut urls, mut keys) = (Vec::new(), Vec::new());
+        let mut purge = purge.clone();
+        if let Purged::Prefix(prefix) = &mut purge.what {
+            lower_host(prefix);
+        }
         if let Purged::Url(asked) = &purge.what {
             urls = spellings(asked);
             let routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,7 +46,7 @@ impl RouteKeys {
                 })
                 .collect();
         }
-        Purging { purge: purge.clone(), urls, keys }
+        Purging { purge, urls, keys }
     }
 }
 
@@ -98,14 +102,24 @@ fn spellings(url: &[u8]) -> Vec<Vec<u8>> {
 }
 
 fn normal(mut url: Vec<u8>) -> Vec<u8> {
-    let start = memchr::memmem::find(&url, b"://").map_or(0, |at| at + 3);
-    let end = url[start..].iter().position(|byte| b"/?".contains(byte));
-    let end = end.map_or(url.len(), |at| start + at);
-    url[..end].make_ascii_lowercase();
+    let end = lower_host(&mut url);
     if url.get(end) != Some(&b'/') {
         url.insert(end, b'/');
     }
     url
+}
+
+/// Changes scheme and host of a URL to lower case. Returns the position after the host.
+fn lower_host(url: &mut [u8]) -> usize {
+    let start = if url.starts_with(b"//") {
+        2
+    } else {
+        memchr::memmem::find(url, b"://").map_or(0, |at| at + 3)
+    };
+    let end = url[start..].iter().position(|byte| b"/?".contains(byte));
+    let end = end.map_or(url.len(), |at| start + at);
+    url[..end].make_ascii_lowercase();
+    end
 }
 
 /// Returns a GET request for a URL, without any fields except `Host`.

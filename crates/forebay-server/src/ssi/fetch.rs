@@ -167,8 +167,9 @@ impl Evaluation<'_> {
         request.user.clear();
         let encoded = self.routes.encoded_slashes();
         let outcome = request.rewrite(target, encoded);
-        // As in Apache and nginx, REQUEST_URI is the client's own target.
-        request.original = Some(original);
+        // As in Apache and nginx, REQUEST_URI is the client's own target. The requested URL is that
+        // of the document, not the `/` above.
+        (request.original, request.asked) = (Some(original), None);
         let shown = String::from_utf8_lossy(target);
         outcome.map_err(|error| format!("{shown} is malformed: {error}"))?;
         Ok(request)
