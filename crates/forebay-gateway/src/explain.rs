@@ -24,7 +24,9 @@ use forebay_net::head::Request;
 use forebay_net::request_fields::RequestFields;
 use forebay_origin::access::check_signed_url;
 use forebay_origin::rules::{instead, keeps_from, rules_above, rules_beside};
-use forebay_server::dispatch::{ambiguous_route, kept_from_scripts, only_internal};
+use forebay_server::dispatch::{
+    ambiguous_query, ambiguous_route, kept_from_scripts, only_internal,
+};
 use forebay_server::forwarded::find_client;
 use forebay_server::rewrite::{fallback_path, rewrite_request, target as rewritten_target};
 use forebay_server::route::{Instead, best_site, is_index_of};
@@ -192,6 +194,9 @@ fn routes(
         let is_again = route.action == Action::Rewrite;
         if kept_from.contains(&at) || is_again && taken.contains(&at) {
             continue;
+        }
+        if request.is_doubtful(&route.matcher) {
+            return Err(ambiguous_query());
         }
         text.item(
             "route",

@@ -21,6 +21,14 @@ impl Request {
         matcher.when.as_ref().is_none_or(|when| self.meets_all(when, Readings::of(when)))
     }
 
+    /// Returns true if the route takes the request only in some readings of its query, but may answer
+    /// it. The application may then read the request that a stricter route should take.
+    pub fn is_doubtful(&self, matcher: &Matcher) -> bool {
+        matcher.when.as_ref().is_some_and(|when| {
+            when.is_rule && !when.refuses && !self.meets_all(when, Readings::All)
+        })
+    }
+
     /// Sets `rest`, and `captures` if the route has a regular expression. Returns false if the
     /// request does not meet the conditions.
     pub fn take(&mut self, matcher: &Matcher) -> bool {
