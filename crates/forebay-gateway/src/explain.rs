@@ -71,6 +71,7 @@ pub(crate) fn explained(
     let authority = authority.unwrap_or_default();
     let at = best_site(sites.iter().map(|site| &site.hosts[..]), &authority).unwrap_or(0);
     let site = sites[if sites.len() == 1 { 0 } else { at }];
+    let removed = if site.underscores_in_headers { None } else { request.remove_marked() };
     let peer = request.peer;
     let resolved = find_client(&mut request, peer, &trust(site)).map_err(Fault::from);
     let mut text = Explanation::default();
@@ -86,6 +87,11 @@ pub(crate) fn explained(
     let file = site.file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
     text.item("site", format!("line {}{file}: {why}", site.line).as_bytes());
     text.inherited(&site.inherited);
+    if let Some(field) = removed {
+        let name = field.name.of(&request.bytes);
+        text.item("removed", &[b"fields with marks in their names, such as ", name].concat());
+        text.item("", b"`underscores_in_headers = true` of the site keeps them");
+    }
     match resolved.and_then(|()| routes(plan, site, &mut request, &mut text)) {
         Ok(()) => {}
         Err(fault) => {
