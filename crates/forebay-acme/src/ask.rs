@@ -94,14 +94,21 @@ impl AskConnection {
             }
             let mut bytes = Vec::with_capacity(4096);
             socket.read_buf(&mut bytes).await?;
-            // Without bytes, this notes the end of the connection.
-            session.read_tls(&mut &bytes[..])?;
-            if let Err(error) = session.process_new_packets() {
-                let mut alert = Vec::new();
-                // If the alert cannot be sent, the error is still the reason.
-                let _ = session.write_tls(&mut alert);
-                let _ = socket.write_all(&alert).await;
-                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            let mut rest = &bytes[..];
+            loop {
+                // The session may take only a part. Without bytes, it notes the end of the
+                // connection. After the peer has closed the session, it takes nothing.
+                let taken = session.read_tls(&mut rest)?;
+                if let Err(error) = session.process_new_packets() {
+                    let mut alert = Vec::new();
+                    // If the alert cannot be sent, the error is still the reason.
+                    let _ = session.write_tls(&mut alert);
+                    let _ = socket.write_all(&alert).await;
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+                }
+                if taken == 0 || rest.is_empty() {
+                    break;
+                }
             }
         }
     }

@@ -61,7 +61,8 @@ impl AskTls {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = tls;
     }
 
-    fn now(&self) -> Option<Arc<ClientTls>> {
+    /// Returns the settings for the next question.
+    pub fn now(&self) -> Option<Arc<ClientTls>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -24,7 +24,9 @@ use forebay_net::head::Request;
 use forebay_net::request_fields::RequestFields;
 use forebay_origin::access::check_signed_url;
 use forebay_origin::rules::{instead, keeps_from, rules_above, rules_beside};
-use forebay_server::dispatch::{ambiguous_route, kept_from_scripts, only_internal};
+use forebay_server::dispatch::{
+    ambiguous_query, ambiguous_route, kept_from_scripts, only_internal,
+};
 use forebay_server::forwarded::find_client;
 use forebay_server::rewrite::{fallback_path, rewrite_request, target as rewritten_target};
 use forebay_server::route::{Instead, best_site, is_index_of};
@@ -69,6 +71,7 @@ pub(crate) fn explained(
     let authority = authority.unwrap_or_default();
     let at = best_site(sites.iter().map(|site| &site.hosts[..]), &authority).unwrap_or(0);
     let site = sites[if sites.len() == 1 { 0 } else { at }];
+    let removed = if site.underscores_in_headers { None } else { request.remove_marked() };
     let peer = request.peer;
     let resolved = find_client(&mut request, peer, &trust(site)).map_err(Fault::from);
     let mut text = Explanation::default();
@@ -84,6 +87,11 @@ pub(crate) fn explained(
     let file = site.file.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
     text.item("site", format!("line {}{file}: {why}", site.line).as_bytes());
     text.inherited(&site.inherited);
+    if let Some(field) = removed {
+        let name = field.name.of(&request.bytes);
+        text.item("removed", &[b"fields with marks in their names, such as ", name].concat());
+        text.item("", b"`underscores_in_headers = true` of the site keeps them");
+    }
     match resolved.and_then(|()| routes(plan, site, &mut request, &mut text)) {
         Ok(()) => {}
         Err(fault) => {
@@ -192,6 +200,9 @@ fn routes(
         let is_again = route.action == Action::Rewrite;
         if kept_from.contains(&at) || is_again && taken.contains(&at) {
             continue;
+        }
+        if request.is_doubtful(&route.matcher) {
+            return Err(ambiguous_query());
         }
         text.item(
             "route",

@@ -74,15 +74,15 @@ impl SiteTls {
                 Err(error) => wrong.push(finding_in(key, error)),
             }
         }
+        if !wrong.is_empty() {
+            return Err(plan.refuse(&wrong));
+        }
+        // `previous` shares these settings, so a refused configuration must not change them.
         for demanded in &on_demand {
             let settings = demanded.settings.ask.tls.as_ref();
             demanded.tls.replace(settings.and_then(|tls| backends.get(tls).cloned()));
         }
-        if wrong.is_empty() {
-            Ok(Self { sites, relays, backends, tickets, acme, on_demand })
-        } else {
-            Err(plan.refuse(&wrong))
-        }
+        Ok(Self { sites, relays, backends, tickets, acme, on_demand })
     }
 
     /// Returns the keys of session tickets and of QUIC.

@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use forebay_conf::EncodedSlashes;
 use forebay_wire::http1::{
-    Claims, Field, KnownField, RequestFraming, RequestHead, TargetForm, Version, encode, list_has,
-    may_be_request_trailer,
+    Claims, Field, KnownField, RequestFraming, RequestHead, TargetForm, Version, encode, has_mark,
+    list_has, may_be_request_trailer,
 };
 use forebay_wire::path::{self, PathError, Slashes};
 use forebay_wire::{ClientAddress, Span};
@@ -134,6 +134,19 @@ impl Request {
             request_id: OnceCell::new(),
             spare_fields: Vec::new(),
         }
+    }
+
+    /// Removes the fields whose names contain a mark other than a hyphen. Returns the first one. Many
+    /// applications read `X_User` as `X-User`. With such a name, a client could therefore replace a
+    /// field that Forebay sets, removes or compares.
+    pub fn remove_marked(&mut self) -> Option<Field> {
+        self.head.has_marks = false;
+        let mut removed = self.head.fields.extract_if(.., |field| {
+            field.known == KnownField::Other && has_mark(field.name.of(&self.bytes))
+        });
+        let first = removed.next();
+        removed.for_each(drop);
+        first
     }
 
     /// Returns the CGI variables of the client's connection. They come from the TLS handshake, with

@@ -21,6 +21,14 @@ impl Request {
         matcher.when.as_ref().is_none_or(|when| self.meets_all(when, Readings::of(when)))
     }
 
+    /// Returns true if the route takes the request only in some readings of its query, but may answer
+    /// it. The application may then read the request that a stricter route should take.
+    pub fn is_doubtful(&self, matcher: &Matcher) -> bool {
+        matcher.when.as_ref().is_some_and(|when| {
+            when.is_rule && !when.refuses && !self.meets_all(when, Readings::All)
+        })
+    }
+
     /// Sets `rest`, and `captures` if the route has a regular expression. Returns false if the
     /// request does not meet the conditions.
     pub fn take(&mut self, matcher: &Matcher) -> bool {
@@ -98,20 +106,22 @@ impl Request {
         let is_exact = |pair: &Pair<'_>| forms::decode(pair.name)[..] == *name.as_bytes();
         let mut exact = forms::pairs(query, Dialect::Whatwg).filter(is_exact);
         let mut possible = aliases::parameters(query, name.as_bytes());
+        // Some applications ignore the last parameters, so a parameter may be missing for them.
+        let is_complete = || !aliases::has_too_many(query);
         let is_met = |pair: Pair<'_>| test.holds([forms::decode(pair.value)]);
         match (test, readings) {
             (ValueTest::Present, Readings::Any) => {
                 exact.next().is_some() || possible.next().is_some()
             }
-            (ValueTest::Present, Readings::All) => exact.next().is_some(),
-            (ValueTest::Absent, Readings::Any) => exact.next().is_none(),
+            (ValueTest::Present, Readings::All) => exact.next().is_some() && is_complete(),
+            (ValueTest::Absent, Readings::Any) => exact.next().is_none() || !is_complete(),
             (ValueTest::Absent, Readings::All) => {
                 exact.next().is_none() && possible.next().is_none()
             }
             (ValueTest::OneOf(_), Readings::Any) => exact.chain(possible).any(is_met),
             (ValueTest::OneOf(_), Readings::All) => {
                 let first = exact.next();
-                first.is_some_and(&is_met) && exact.chain(possible).all(is_met)
+                first.is_some_and(&is_met) && exact.chain(possible).all(is_met) && is_complete()
             }
         }
     }

@@ -272,13 +272,22 @@ impl Thread {
     /// Logs a message that clients can cause at will. The thread logs at most one such message per
     /// second.
     pub fn log_limited(&self, level: Level, line: &str) {
-        if !self.errors.is_logged(level) {
-            return;
-        }
-        let now = self.second();
-        if self.last_warning.replace(now) != now {
+        if self.may_log_limited(level) {
             self.errors.log(level, line);
         }
+    }
+
+    /// Like [`Thread::log_limited`], but builds the message only if it is logged.
+    pub fn log_limited_with(&self, level: Level, line: impl FnOnce() -> String) {
+        if self.may_log_limited(level) {
+            self.errors.log(level, &line());
+        }
+    }
+
+    /// Returns true if a limited message may be logged now. The next one must then wait.
+    fn may_log_limited(&self, level: Level) -> bool {
+        let now = self.second();
+        self.errors.is_logged(level) && self.last_warning.replace(now) != now
     }
 
     /// Returns the current time as the start time of a request, if durations are measured.

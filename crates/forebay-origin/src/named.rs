@@ -13,9 +13,6 @@ use forebay_wire::aliases::{self, Ambiguous};
 use forebay_wire::cookies::{Cookie, cookies};
 use forebay_wire::forms;
 
-/// Maximum number of parameters of an unambiguous query. Some applications ignore further ones.
-const MOST_PARAMETERS: usize = 100;
-
 /// A value that a request has by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamedValue {
@@ -121,14 +118,13 @@ pub fn is_personal(request: &Request, private: &[CookieName]) -> bool {
 }
 
 fn only_parameter<'q>(query: &'q [u8], name: &'q str) -> Result<Option<Only<'q>>, Ambiguous> {
-    let count = memchr::memchr2_iter(b'&', b';', query).count();
     let Some(pair) = aliases::only_parameter(query, name.as_bytes())? else {
         // The query does not contain the parameter, so the number of others does not matter.
         return Ok(None);
     };
     // Some applications distinguish `?page` from `?page=`.
     let has_equals = !query.split(|&byte| byte == b'&').any(|part| part == pair.name);
-    if count >= MOST_PARAMETERS || !has_equals {
+    if aliases::has_too_many(query) || !has_equals {
         return Err(Ambiguous);
     }
     Ok(Some(Only { name: pair.name, value: pair.value }))

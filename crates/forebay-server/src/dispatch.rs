@@ -39,6 +39,9 @@ pub async fn try_routes<'s>(
         if !request.unmasked.is_empty() && site.is_ambiguous(request, from, at) {
             return Err(ambiguous_route());
         }
+        if request.is_doubtful(&route.matcher) {
+            return Err(ambiguous_query());
+        }
         // Check this before a rewrite of this route, because a rewrite makes the request internal.
         if route.internal && !exchange.request.is_internal {
             return Err(only_internal());
@@ -218,6 +221,12 @@ pub fn ambiguous_route() -> Fault {
         404,
         "an encoded or repeated slash or a backslash in the path decides about the route",
     )
+}
+
+/// Returns the fault for a query that meets the conditions of a route with access rules only in some
+/// readings. A client could otherwise choose between the rules of two routes.
+pub fn ambiguous_query() -> Fault {
+    Fault::client(404, "applications read a parameter that decides about the route differently")
 }
 
 /// Returns the fault for a client's own request to a route with `internal`.

@@ -10,7 +10,7 @@ use forebay_net::fault::{Fault, Side};
 use forebay_net::head::Request;
 use forebay_net::log::LogEntry;
 use forebay_net::timing::Steps;
-use forebay_wire::http1::{Field, KnownField, RequestFraming, TargetForm, Version, has_mark};
+use forebay_wire::http1::{Field, KnownField, RequestFraming, TargetForm, Version};
 use forebay_wire::path::PathError;
 
 use crate::context::FrontContext;
@@ -117,32 +117,22 @@ fn http3_port(site: &Site, stream: &Stream) -> Option<u16> {
     (is_told && accepted.tls.is_some()).then_some(accepted.local.port())
 }
 
-/// Removes the fields whose names contain a mark other than a hyphen, unless the site passes them.
-/// Many applications read `X_User` as `X-User`. With such a name, a client could therefore replace a
-/// field that Forebay sets, removes or compares.
+/// Removes the fields with marks in their names, unless the site passes them. Logs the first one.
 fn remove_marked(stream: &Stream, site: Option<&Site>, request: &mut Request) {
     if site.is_some_and(|site| site.passes_marks) {
         return;
     }
-    let head = &mut request.head;
-    head.has_marks = false;
-    let mut removed = head.fields.extract_if(.., |field| {
-        field.known == KnownField::Other && has_mark(field.name.of(&request.bytes))
-    });
-    let first = removed.next();
-    removed.for_each(drop);
-    if let Some(first) = first {
-        let name = first.name.of(&request.bytes);
-        let name = String::from_utf8_lossy(&name[..name.len().min(LONGEST_LOGGED)]);
-        stream.thread().log_limited(
-            Level::Info,
-            &format!(
+    if let Some(first) = request.remove_marked() {
+        stream.thread().log_limited_with(Level::Info, || {
+            let name = first.name.of(&request.bytes);
+            let name = String::from_utf8_lossy(&name[..name.len().min(LONGEST_LOGGED)]);
+            format!(
                 "a request header was removed, because many applications read its name as another \
                  one: {name}, from {}; if an application needs such headers, set \
                  underscores_in_headers = true for its site",
                 stream.peer()
-            ),
-        );
+            )
+        });
     }
 }
 

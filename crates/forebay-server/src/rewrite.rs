@@ -12,6 +12,7 @@ use forebay_net::head::Request;
 use forebay_net::template::{Escape, append_escaped};
 use forebay_wire::path;
 
+use crate::dispatch::ambiguous_query;
 use crate::exchange::Exchange;
 use crate::route::{Route, Site};
 
@@ -75,6 +76,9 @@ pub fn rewrite_here(
     if !request.unmasked.is_empty() && site.routes.iter().position(takes_unmasked) != reached {
         let why = "an encoded slash or a backslash in the rewritten path decides about its rules";
         return Err(Fault::client(404, why));
+    }
+    if reached.is_some_and(|number| request.is_doubtful(&site.routes[number].matcher)) {
+        return Err(ambiguous_query());
     }
     let is_rule =
         |&number: &usize| number < at || number > at && site.routes[number].gate.is_some();

@@ -15,6 +15,14 @@ use std::borrow::Cow;
 
 use crate::forms::{self, Dialect, Pair};
 
+/// Maximum number of parameters that all applications read. Some applications ignore further ones.
+const MOST_PARAMETERS: usize = 100;
+
+/// Returns true if some applications may ignore the last parameters of the query.
+pub fn has_too_many(query: &[u8]) -> bool {
+    memchr::memchr2_iter(b'&', b';', query).count() >= MOST_PARAMETERS
+}
+
 /// Returns true if an application may read the encoded name `given` as `wanted`.
 pub fn may_be(given: &[u8], wanted: &[u8]) -> bool {
     if given == wanted {

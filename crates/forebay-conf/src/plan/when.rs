@@ -27,6 +27,8 @@ pub struct When {
     /// True if the route restricts access. Its conditions on parameters then apply to every request
     /// that an application may read in this way.
     pub is_rule: bool,
+    /// True if the route refuses every request that it takes.
+    pub refuses: bool,
 }
 
 /// A value that is computed as for nginx's variable. A missing value is empty.

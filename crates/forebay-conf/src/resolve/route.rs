@@ -55,7 +55,8 @@ pub(super) fn route(
     let access = access(context, file, typed, known)?;
     let mut matcher = Matcher { allows_path_info: runs_scripts(file, &action), ..matcher };
     if let Some(when) = &mut matcher.when {
-        when.is_rule = is_rule(&action, &access);
+        when.refuses = matches!(&action, Action::Respond(respond) if respond.status >= 400);
+        when.is_rule = when.refuses || access != Access::default();
     }
     let mut request_headers = request_headers(&typed.request_headers, known)?;
     Ok(Route {
@@ -101,12 +102,6 @@ pub(super) fn route(
         line: context.line(typed.span.start),
         inherited: Vec::new(),
     })
-}
-
-/// Returns true if the route refuses requests, or some of them.
-fn is_rule(action: &Action, access: &Access) -> bool {
-    let refuses = matches!(action, Action::Respond(respond) if respond.status >= 400);
-    refuses || *access != Access::default()
 }
 
 /// Returns the name of the route. The name is one word, so that a test in `expect` can contain it.

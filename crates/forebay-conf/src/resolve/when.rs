@@ -74,6 +74,7 @@ fn conditions(typed: &At<Table<file::When>>, may_negate: bool) -> Resolution<Whe
         not,
         // The other keys of the route decide.
         is_rule: false,
+        refuses: false,
     };
     if when == When::default() {
         return Err(Problem::new(&typed.span, "there is no condition here")

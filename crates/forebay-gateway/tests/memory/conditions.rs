@@ -110,7 +110,10 @@ fn no_spelling_of_a_parameter_avoids_a_rule() {
         for path in ["value", "present", "gate", "not", "not-absent"] {
             for query in SPELLINGS.into_iter().chain(["page=2", "p%61ge=%32"]) {
                 let reply = world.ask(&with(&format!("/{path}?{query}"), "")).await;
-                assert_eq!(reply.status(), 403, "{path} {query}");
+                // The gate may admit a request, so no gate is asked if the readings differ.
+                let is_doubtful = path == "gate" && SPELLINGS.contains(&query);
+                let status = if is_doubtful { 404 } else { 403 };
+                assert_eq!(reply.status(), status, "{path} {query}");
             }
             let other = if path == "not" { "page=1" } else { "pages=2&x=page" };
             assert_eq!(
@@ -148,6 +151,88 @@ fn no_spelling_of_a_parameter_leads_to_a_route_that_it_may_not_mean() {
         ] {
             assert_eq!(asked(world, &with(target, "")).await, answer, "{target}");
         }
+    });
+}
+
+#[test]
+fn no_spelling_of_a_parameter_selects_the_weaker_of_two_rules() {
+    for weak in [
+        "allow_methods = \"GET\"",
+        "rate_limit = { rate = \"1000/s\" }",
+        "allow = \"192.0.2.0/24\"",
+    ] {
+        let site = format!(
+            "[[site.route]]\nwhen = {{ query.view = \"public\" }}\n{weak}\nrespond = \"public\"\n\
+             [[site.route]]\nallow = [\"10.0.0.0/8\"]\nrespond = \"private\"\n"
+        );
+        in_memory(&site, async |world| {
+            for (query, status) in [
+                ("view=public", 200),
+                ("x=1&view=public", 200),
+                ("view=private", 403),
+                ("", 403),
+                ("View=public&view=private", 404),
+                ("view=public&view=private", 404),
+                ("view=private&view=public", 404),
+                ("view[]=public", 404),
+            ] {
+                let reply = world.ask(&with(&format!("/?{query}"), "")).await;
+                assert_eq!(reply.status(), status, "{weak} {query}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_rewritten_query_selects_no_weaker_rule() {
+    let site = "[[site.route]]\npath = \"/a\"\nrewrite = \"/b\"\nproxy = \"http://10.0.0.1:3000\"\n\
+                [[site.route]]\npath = \"/b\"\nwhen = { query.view = \"public\" }\n\
+                allow = \"192.0.2.0/24\"\nrespond = \"public\"\n\
+                [[site.route]]\npath = \"/b\"\nallow = [\"10.0.0.0/8\"]\nrespond = \"private\"\n";
+    in_memory(site, async |world| {
+        // No backend listens.
+        for (query, status) in
+            [("view=public", 502), ("view=private", 403), ("View=public&view=private", 404)]
+        {
+            let reply = world.ask(&with(&format!("/a?{query}"), "")).await;
+            assert_eq!(reply.status(), status, "{query}");
+        }
+    });
+}
+
+#[test]
+fn an_application_may_ignore_the_last_of_many_parameters() {
+    let site = [
+        routes(&[
+            ("value", "{ query.page = \"2\" }"),
+            ("present", "{ query.page = true }"),
+            ("absent", "{ query.page = false }"),
+            ("not-absent", "{ not = { query.page = false } }"),
+        ])
+        .replace("[[site.route]]\nrespond = \"no\"\n", ""),
+        "[[site.route]]\npath = \"/rule\"\nwhen = { query.page = false }\nrespond = { status = 403 }\n\
+         [[site.route]]\nrespond = \"no\"\n"
+            .into(),
+    ];
+    in_memory(&site.concat(), async |world| {
+        for (path, others, status, answer) in [
+            ("value", 99, 200, "yes"),
+            ("value", 100, 200, "no"),
+            ("present", 99, 200, "yes"),
+            ("present", 100, 200, "no"),
+            ("not-absent", 99, 200, "yes"),
+            ("not-absent", 100, 200, "no"),
+            ("absent", 100, 200, "no"),
+            ("rule", 99, 200, "no"),
+            ("rule", 100, 403, ""),
+        ] {
+            let target = format!("/{path}?{}page=2", "x=1&".repeat(others));
+            let reply = world.ask(&with(&target, "")).await;
+            assert_eq!(reply.status(), status, "{path} {others}");
+            assert!(reply.text().starts_with(answer), "{path} {others}");
+        }
+        let many = format!("/absent?{}", "x=1&".repeat(200));
+        assert_eq!(asked(world, &with(&many, "")).await, "yes");
     });
 }
 

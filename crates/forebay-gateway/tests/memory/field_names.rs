@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use forebay_gateway::{Question, explain};
+
 use crate::application::{Application, reply};
 use crate::http2_backend::{ADDRESS, Http2Backend};
 use crate::http2_client::Http2Client;
@@ -148,5 +150,21 @@ fn applications_get_such_names_as_variables_only_if_the_site_passes_them() {
                 assert_eq!(text.contains(name), !site.is_empty(), "{protocol}: {text:?}");
             });
         }
+    }
+}
+
+#[test]
+fn explain_removes_such_names_as_the_server_does() {
+    let route = "[[site.route]]\nwhen = { header.X_A = \"1\" }\nrespond = { status = 403 }\n\
+                 [[site.route]]\nrespond = \"open\"\n";
+    let removing = PASSING.replace("true", "false");
+    for (site, line, is_removed) in [(&*removing, "line 7", true), (PASSING, "line 4", false)] {
+        let text = format!("{site}{route}");
+        let plan = forebay_conf::parse(&text, "test.toml", std::path::Path::new("/")).unwrap();
+        let fields = ["X_A: 1".to_owned()];
+        let question = Question { url: "/", method: "GET", fields: &fields, body: None };
+        let answer = explain(&plan, &question).unwrap();
+        assert!(answer.contains(&format!("route     {line}")), "{answer}");
+        assert_eq!(answer.contains("such as X_A"), is_removed, "{answer}");
     }
 }

@@ -61,6 +61,7 @@ mod media_types;
 mod methods;
 mod mirrors;
 mod mounts;
+mod on_demand;
 mod proxied;
 mod proxied_fields;
 mod rate_limits;
