@@ -142,3 +142,12 @@ fn rules_that_end_early_are_reported() {
     assert!(closed < found.toml.find("proxy ="), "{}", found.toml);
     assert!(closed.is_some(), "{}", found.toml);
 }
+
+#[test]
+fn a_note_on_a_host_does_not_hide_its_lines() {
+    // The note on the host is about its certificate.
+    let found = host("SSLEngine on\nKeepAliveTimeout 9");
+    let names = |name: &str| found.notes.iter().any(|note| note.directive.starts_with(name));
+    assert!(names("<VirtualHost") || names("VirtualHost"), "{:?}", found.notes);
+    assert!(names("KeepAliveTimeout"), "{:?}", found.notes);
+}
