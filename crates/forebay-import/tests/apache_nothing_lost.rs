@@ -151,3 +151,40 @@ fn a_note_on_a_host_does_not_hide_its_lines() {
     assert!(names("<VirtualHost") || names("VirtualHost"), "{:?}", found.notes);
     assert!(names("KeepAliveTimeout"), "{:?}", found.notes);
 }
+
+#[test]
+fn only_tests_for_files_make_a_fallback() {
+    let of = |lines: &str| {
+        let lines = lines.replace('@', "RewriteCond %{REQUEST_FILENAME}");
+        host(&format!("<Directory {{}}>\nRewriteEngine On\n{lines}\n</Directory>"))
+    };
+    let rule = "RewriteRule ^ front.html [L]";
+    for lines in [
+        "@ -d\nRewriteRule ^ - [L]",
+        "@ -d [OR]\n@ -l\nRewriteRule ^ - [L]",
+        "@ -h\nRewriteRule ^ - [L]",
+        "@ !-d",
+        "@ !-l",
+        "@ !-d [OR]\n@ !-l",
+        "@ !-f [OR]\n@ !-l",
+    ] {
+        let found = of(&format!("{lines}\n{rule}"));
+        assert!(!found.toml.contains("fallback_to"), "{lines}:\n{}", found.toml);
+        assert!(!found.notes.is_empty(), "{lines}:\n{}", found.toml);
+    }
+    // Each path is no file or no directory.
+    let found = of(&format!("@ !-f [OR]\n@ !-d\n{rule}"));
+    assert!(found.toml.contains("rewrite = \"/front.html\""), "{}", found.toml);
+    assert!(!found.toml.contains("fallback_to"), "{}", found.toml);
+    for lines in [
+        "@ -s [OR]\n@ -l [OR]\n@ -d\nRewriteRule ^.*$ - [L]",
+        "@ -d [OR]\n@ -f\nRewriteRule ^ - [L]",
+        "@ !-d\n@ !-f",
+        "@ !-l\n@ !-d\n@ !-e",
+        "@ !-f [OR]\n@ !-s",
+    ] {
+        let found = of(&format!("{lines}\n{rule}"));
+        assert!(found.toml.contains("fallback_to = \"/front.html\""), "{lines}:\n{}", found.toml);
+        assert_eq!(found.notes, [], "{lines}:\n{}", found.toml);
+    }
+}
