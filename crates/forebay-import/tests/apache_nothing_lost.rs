@@ -188,3 +188,23 @@ fn only_tests_for_files_make_a_fallback() {
         assert_eq!(found.notes, [], "{lines}:\n{}", found.toml);
     }
 }
+
+#[test]
+fn a_stop_for_some_paths_makes_no_fallback() {
+    let of = |pattern: &str| {
+        let test = "RewriteCond %{DOCUMENT_ROOT}%{REQUEST_URI} -f";
+        format!("RewriteEngine On\n{test}\nRewriteRule {pattern} - [L]\nRewriteRule ^ /front.html")
+    };
+    let in_directory = |pattern| format!("<Directory {{}}>\n{}\n</Directory>", of(pattern));
+    let lines = ["^/$", "^/?$", "^.$", "^.?$", "/$", "^(/)$"].map(of).into_iter();
+    for lines in lines.chain(["^/", "^/.*", "^/(.*)$", "/"].map(in_directory)) {
+        let found = host(&lines);
+        assert!(!found.toml.contains("fallback_to"), "{lines}:\n{}", found.toml);
+        assert!(!found.notes.is_empty(), "{lines}:\n{}", found.toml);
+    }
+    let lines = ["^", ".", "^/", "^/?", "^/(.*)$", "(.*)", "^.*$"].map(of).into_iter();
+    for lines in lines.chain(["^", ".", "^/?", "^/?(.*)$", "^(.*)$"].map(in_directory)) {
+        let found = host(&lines);
+        assert!(found.toml.contains("fallback_to = \"/front.html\""), "{lines}:\n{}", found.toml);
+    }
+}
