@@ -208,3 +208,20 @@ fn a_stop_for_some_paths_makes_no_fallback() {
         assert!(found.toml.contains("fallback_to = \"/front.html\""), "{lines}:\n{}", found.toml);
     }
 }
+
+#[test]
+fn a_section_without_the_page_of_the_site_is_reported() {
+    let section = "<Directory {}/private>\nErrorDocument 404 default\n</Directory>";
+    let found = host(&format!("ErrorDocument 404 /404.html\n{section}"));
+    let notes = found.notes.iter().map(|note| &*note.directive).collect::<Vec<_>>();
+    assert_eq!(notes, ["ErrorDocument 404 default"], "{}", found.toml);
+    // Without a page of the site, the line has no effect.
+    assert_eq!(host(section).notes, []);
+}
+
+#[test]
+fn a_group_is_replaced_by_its_members() {
+    let found = host("<Location /private>\nRequire group staff\n</Location>");
+    let next = "name the members of the group in `users`";
+    assert!(found.notes.iter().any(|note| note.next.starts_with(next)), "{:?}", found.notes);
+}
