@@ -225,3 +225,56 @@ fn a_group_is_replaced_by_its_members() {
     let next = "name the members of the group in `users`";
     assert!(found.notes.iter().any(|note| note.next.starts_with(next)), "{:?}", found.notes);
 }
+
+#[test]
+fn each_backend_keeps_its_proxy_section() {
+    let section =
+        |port| format!("<Proxy http://127.0.0.1:{port}/>\nProxySet timeout={port}\n</Proxy>\n");
+    let found = host(&format!(
+        "ProxyPass /a http://127.0.0.1:1/\nProxyPass /b http://127.0.0.1:2/\n{}{}{}",
+        section(1),
+        section(2),
+        section(3)
+    ));
+    let mut notes = found.notes.iter().map(|note| &*note.directive).collect::<Vec<_>>();
+    notes.sort_unstable();
+    // No backend has the third section.
+    assert_eq!(notes, ["ProxySet timeout=1", "ProxySet timeout=2"], "{}", found.toml);
+}
+
+#[test]
+fn a_host_keeps_the_names_that_no_other_host_has() {
+    let next = "</VirtualHost>\n<VirtualHost *:8080>\nProxyPass / http://127.0.0.1:9/\n";
+    let found = host(&format!("{next}ServerName b.example\nServerAlias a.example"));
+    let hosts = found.toml.lines().filter(|line| line.starts_with("hosts =")).collect::<Vec<_>>();
+    assert_eq!(hosts, ["hosts = [\"a.example\"]", "hosts = [\"b.example\"]"], "{}", found.toml);
+    let is_named = found.notes.iter().any(|note| note.next.ends_with(": a.example"));
+    assert!(is_named, "{:?}", found.notes);
+    let found = host(&format!("{next}ServerName a.example"));
+    assert!(!found.toml.contains("127.0.0.1:9"), "{}", found.toml);
+}
+
+#[test]
+fn certificates_that_are_not_used_are_reported() {
+    let found = host(
+        "SSLEngine on\nSSLCertificateFile {}/front.html\nSSLCertificateFile {}/404.html\n\
+         SSLCertificateKeyFile {}/index.html",
+    );
+    assert!(found.toml.contains("certificate = \"ROOT/404.html\""), "{}", found.toml);
+    let notes = found.notes.iter().map(|note| &*note.directive).collect::<Vec<_>>();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].starts_with("SSLCertificateFile") && notes[0].contains("front"), "{notes:?}");
+}
+
+#[test]
+fn unreadable_keep_alive_lines_are_reported() {
+    let of = |lines: &str| {
+        let next = "<VirtualHost *:8080>\nServerName b.example";
+        let found = host(&format!("</VirtualHost>\n{lines}\n{next}"));
+        found.notes.into_iter().map(|note| note.directive).collect::<Vec<_>>()
+    };
+    assert_eq!(of("KeepAliveTimeout 9\nMaxKeepAliveRequests 9"), [""; 0]);
+    let lines = "KeepAliveTimeout long\nMaxKeepAliveRequests many";
+    assert_eq!(of(lines), ["KeepAliveTimeout long", "MaxKeepAliveRequests many"]);
+    assert_eq!(of(&format!("KeepAlive Off\n{lines}")), [""; 0]);
+}
