@@ -278,3 +278,14 @@ fn unreadable_keep_alive_lines_are_reported() {
     assert_eq!(of(lines), ["KeepAliveTimeout long", "MaxKeepAliveRequests many"]);
     assert_eq!(of(&format!("KeepAlive Off\n{lines}")), [""; 0]);
 }
+
+#[test]
+fn the_fallback_of_a_host_precedes_that_of_a_directory() {
+    let found = host(
+        "RewriteEngine On\nRewriteCond %{DOCUMENT_ROOT}%{REQUEST_URI} !-f\n\
+         RewriteRule ^ /front.html [L]\n<Directory {}>\nRewriteEngine On\n\
+         RewriteCond %{REQUEST_FILENAME} !-f\nRewriteRule ^ index.html [L]\n</Directory>",
+    );
+    assert!(found.toml.contains("fallback_to = \"/front.html\""), "{}", found.toml);
+    assert!(!found.toml.contains("fallback_to = \"/index.html\""), "{}", found.toml);
+}
