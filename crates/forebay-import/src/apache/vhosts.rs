@@ -110,9 +110,10 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
     let others: Vec<&DraftSite> = cx.draft.sites.iter().filter(shares).collect();
     let is_taken = |host: &String| others.iter().any(|other| other.hosts.contains(host));
     let (taken, free): (Vec<String>, Vec<String>) = site.hosts.iter().cloned().partition(is_taken);
-    let is_hidden = match site.hosts.is_empty() {
-        true => others.iter().any(|other| other.hosts.is_empty()),
-        false => free.is_empty(),
+    let is_hidden = if site.hosts.is_empty() {
+        others.iter().any(|other| other.hosts.is_empty())
+    } else {
+        free.is_empty()
     };
     if is_hidden {
         if let Some(host) = host {
