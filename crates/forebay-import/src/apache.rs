@@ -44,6 +44,8 @@ struct Cx<'a> {
     draft: Draft,
     /// The directories that the sites serve.
     dirs: Vec<String>,
+    /// The `Proxy` sections that were compared with a backend. True if one is about a backend.
+    proxies: Vec<(Directive, bool)>,
 }
 
 impl Cx<'_> {
@@ -87,8 +89,14 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
     let main = syntax::read(file)?;
     let root = main.iter().find(|directive| is(directive, "ServerRoot"));
     let root = root.map_or("/etc/apache2", |root| root.arg(0));
-    let mut cx =
-        Cx { keys, main: &main, root: root.into(), draft: Draft::default(), dirs: Vec::new() };
+    let mut cx = Cx {
+        keys,
+        main: &main,
+        root: root.into(),
+        draft: Draft::default(),
+        dirs: Vec::new(),
+        proxies: Vec::new(),
+    };
     if main.is_empty() {
         let message = format!("{} has no directives", file.display());
         return Err(ImportError::new(

@@ -33,6 +33,13 @@ impl Directive {
         self.inside().iter().for_each(Self::settle_all);
     }
 
+    /// Returns a copy that does not share its mark, or those of its block.
+    pub fn with_own_mark(&self) -> Self {
+        let block = self.block.as_ref();
+        let block = block.map(|block| block.iter().map(Self::with_own_mark).collect());
+        Self { block, settled: Settled::default(), ..self.clone() }
+    }
+
     pub fn is_settled(&self) -> bool {
         self.settled.0.get()
     }

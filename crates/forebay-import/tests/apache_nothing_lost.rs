@@ -142,3 +142,150 @@ fn rules_that_end_early_are_reported() {
     assert!(closed < found.toml.find("proxy ="), "{}", found.toml);
     assert!(closed.is_some(), "{}", found.toml);
 }
+
+#[test]
+fn a_note_on_a_host_does_not_hide_its_lines() {
+    // The note on the host is about its certificate.
+    let found = host("SSLEngine on\nKeepAliveTimeout 9");
+    let names = |name: &str| found.notes.iter().any(|note| note.directive.starts_with(name));
+    assert!(names("<VirtualHost") || names("VirtualHost"), "{:?}", found.notes);
+    assert!(names("KeepAliveTimeout"), "{:?}", found.notes);
+}
+
+#[test]
+fn only_tests_for_files_make_a_fallback() {
+    let of = |lines: &str| {
+        let lines = lines.replace('@', "RewriteCond %{REQUEST_FILENAME}");
+        host(&format!("<Directory {{}}>\nRewriteEngine On\n{lines}\n</Directory>"))
+    };
+    let rule = "RewriteRule ^ front.html [L]";
+    for lines in [
+        "@ -d\nRewriteRule ^ - [L]",
+        "@ -d [OR]\n@ -l\nRewriteRule ^ - [L]",
+        "@ -h\nRewriteRule ^ - [L]",
+        "@ !-d",
+        "@ !-l",
+        "@ !-d [OR]\n@ !-l",
+        "@ !-f [OR]\n@ !-l",
+    ] {
+        let found = of(&format!("{lines}\n{rule}"));
+        assert!(!found.toml.contains("fallback_to"), "{lines}:\n{}", found.toml);
+        assert!(!found.notes.is_empty(), "{lines}:\n{}", found.toml);
+    }
+    // Each path is no file or no directory.
+    let found = of(&format!("@ !-f [OR]\n@ !-d\n{rule}"));
+    assert!(found.toml.contains("rewrite = \"/front.html\""), "{}", found.toml);
+    assert!(!found.toml.contains("fallback_to"), "{}", found.toml);
+    for lines in [
+        "@ -s [OR]\n@ -l [OR]\n@ -d\nRewriteRule ^.*$ - [L]",
+        "@ -d [OR]\n@ -f\nRewriteRule ^ - [L]",
+        "@ !-d\n@ !-f",
+        "@ !-l\n@ !-d\n@ !-e",
+        "@ !-f [OR]\n@ !-s",
+    ] {
+        let found = of(&format!("{lines}\n{rule}"));
+        assert!(found.toml.contains("fallback_to = \"/front.html\""), "{lines}:\n{}", found.toml);
+        assert_eq!(found.notes, [], "{lines}:\n{}", found.toml);
+    }
+}
+
+#[test]
+fn a_stop_for_some_paths_makes_no_fallback() {
+    let of = |pattern: &str| {
+        let test = "RewriteCond %{DOCUMENT_ROOT}%{REQUEST_URI} -f";
+        format!("RewriteEngine On\n{test}\nRewriteRule {pattern} - [L]\nRewriteRule ^ /front.html")
+    };
+    let in_directory = |pattern| format!("<Directory {{}}>\n{}\n</Directory>", of(pattern));
+    let lines = ["^/$", "^/?$", "^.$", "^.?$", "/$", "^(/)$"].map(of).into_iter();
+    for lines in lines.chain(["^/", "^/.*", "^/(.*)$", "/"].map(in_directory)) {
+        let found = host(&lines);
+        assert!(!found.toml.contains("fallback_to"), "{lines}:\n{}", found.toml);
+        assert!(!found.notes.is_empty(), "{lines}:\n{}", found.toml);
+    }
+    let lines = ["^", ".", "^/", "^/?", "^/(.*)$", "(.*)", "^.*$"].map(of).into_iter();
+    for lines in lines.chain(["^", ".", "^/?", "^/?(.*)$", "^(.*)$"].map(in_directory)) {
+        let found = host(&lines);
+        assert!(found.toml.contains("fallback_to = \"/front.html\""), "{lines}:\n{}", found.toml);
+    }
+}
+
+#[test]
+fn a_section_without_the_page_of_the_site_is_reported() {
+    let section = "<Directory {}/private>\nErrorDocument 404 default\n</Directory>";
+    let found = host(&format!("ErrorDocument 404 /404.html\n{section}"));
+    let notes = found.notes.iter().map(|note| &*note.directive).collect::<Vec<_>>();
+    assert_eq!(notes, ["ErrorDocument 404 default"], "{}", found.toml);
+    // Without a page of the site, the line has no effect.
+    assert_eq!(host(section).notes, []);
+}
+
+#[test]
+fn a_group_is_replaced_by_its_members() {
+    let found = host("<Location /private>\nRequire group staff\n</Location>");
+    let next = "name the members of the group in `users`";
+    assert!(found.notes.iter().any(|note| note.next.starts_with(next)), "{:?}", found.notes);
+}
+
+#[test]
+fn each_backend_keeps_its_proxy_section() {
+    let section =
+        |port| format!("<Proxy http://127.0.0.1:{port}/>\nProxySet timeout={port}\n</Proxy>\n");
+    let found = host(&format!(
+        "ProxyPass /a http://127.0.0.1:1/\nProxyPass /b http://127.0.0.1:2/\n{}{}{}",
+        section(1),
+        section(2),
+        section(3)
+    ));
+    let mut notes = found.notes.iter().map(|note| &*note.directive).collect::<Vec<_>>();
+    notes.sort_unstable();
+    // No backend has the third section.
+    assert_eq!(notes, ["ProxySet timeout=1", "ProxySet timeout=2"], "{}", found.toml);
+}
+
+#[test]
+fn a_host_keeps_the_names_that_no_other_host_has() {
+    let next = "</VirtualHost>\n<VirtualHost *:8080>\nProxyPass / http://127.0.0.1:9/\n";
+    let found = host(&format!("{next}ServerName b.example\nServerAlias a.example"));
+    let hosts = found.toml.lines().filter(|line| line.starts_with("hosts =")).collect::<Vec<_>>();
+    assert_eq!(hosts, ["hosts = [\"a.example\"]", "hosts = [\"b.example\"]"], "{}", found.toml);
+    let is_named = found.notes.iter().any(|note| note.next.ends_with(": a.example"));
+    assert!(is_named, "{:?}", found.notes);
+    let found = host(&format!("{next}ServerName a.example"));
+    assert!(!found.toml.contains("127.0.0.1:9"), "{}", found.toml);
+}
+
+#[test]
+fn certificates_that_are_not_used_are_reported() {
+    let found = host(
+        "SSLEngine on\nSSLCertificateFile {}/front.html\nSSLCertificateFile {}/404.html\n\
+         SSLCertificateKeyFile {}/index.html",
+    );
+    assert!(found.toml.contains("certificate = \"ROOT/404.html\""), "{}", found.toml);
+    let notes = found.notes.iter().map(|note| &*note.directive).collect::<Vec<_>>();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].starts_with("SSLCertificateFile") && notes[0].contains("front"), "{notes:?}");
+}
+
+#[test]
+fn unreadable_keep_alive_lines_are_reported() {
+    let of = |lines: &str| {
+        let next = "<VirtualHost *:8080>\nServerName b.example";
+        let found = host(&format!("</VirtualHost>\n{lines}\n{next}"));
+        found.notes.into_iter().map(|note| note.directive).collect::<Vec<_>>()
+    };
+    assert_eq!(of("KeepAliveTimeout 9\nMaxKeepAliveRequests 9"), [""; 0]);
+    let lines = "KeepAliveTimeout long\nMaxKeepAliveRequests many";
+    assert_eq!(of(lines), ["KeepAliveTimeout long", "MaxKeepAliveRequests many"]);
+    assert_eq!(of(&format!("KeepAlive Off\n{lines}")), [""; 0]);
+}
+
+#[test]
+fn the_fallback_of_a_host_precedes_that_of_a_directory() {
+    let found = host(
+        "RewriteEngine On\nRewriteCond %{DOCUMENT_ROOT}%{REQUEST_URI} !-f\n\
+         RewriteRule ^ /front.html [L]\n<Directory {}>\nRewriteEngine On\n\
+         RewriteCond %{REQUEST_FILENAME} !-f\nRewriteRule ^ index.html [L]\n</Directory>",
+    );
+    assert!(found.toml.contains("fallback_to = \"/front.html\""), "{}", found.toml);
+    assert!(!found.toml.contains("fallback_to = \"/index.html\""), "{}", found.toml);
+}

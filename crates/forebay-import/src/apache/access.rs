@@ -150,6 +150,22 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     gate
 }
 
+/// Returns true if the access rules of a part of a site admit all clients. Adds no notes, and
+/// settles no lines.
+pub fn is_open_to_all(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> bool {
+    let is_read =
+        |directive: &&Directive| RULES.iter().chain(&LOGIN).any(|name| is(directive, name));
+    let copy = |layer: &&[Directive]| -> Vec<Directive> {
+        layer.iter().filter(is_read).map(Directive::with_own_mark).collect()
+    };
+    let copies: Vec<Vec<Directive>> = layers.iter().map(copy).collect();
+    let copies: Vec<&[Directive]> = copies.iter().map(Vec::as_slice).collect();
+    let count = cx.draft.notes.0.len();
+    let is_open = gate(cx, &copies).is_open();
+    cx.draft.notes.0.truncate(count);
+    is_open
+}
+
 /// Returns true for a directive of mod_access_compat.
 fn is_old(directive: &Directive) -> bool {
     ["Order", "Allow", "Deny"].iter().any(|name| is(directive, name))
@@ -322,7 +338,11 @@ fn require(
             rules.needs_user = true;
             rules.users.extend(rest.iter().cloned());
         }
-        "user" | "group" if !is_not => {
+        "group" if !is_not => {
+            let next = "name the members of the group in `users` of `basic_auth`";
+            gate.closed = Some(cx.note(directive, next));
+        }
+        "user" if !is_not => {
             let next = "name these users in `users` of `basic_auth`";
             gate.closed = Some(cx.note(directive, next));
         }
@@ -435,7 +455,33 @@ pub fn restriction(block: &[Directive]) -> Option<&Directive> {
 
 #[cfg(test)]
 mod tests {
+    use super::is_open_to_all;
+    use crate::apache::{Cx, syntax};
+    use crate::draft::Draft;
+    use crate::keys::Keys;
     use crate::{Language, import};
+
+    #[test]
+    fn a_question_settles_no_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("apache2.conf");
+        let text = "AuthName a\nRequire group staff\n<RequireAny>\nRequire host b\n</RequireAny>\n";
+        std::fs::write(&file, text).unwrap();
+        let main = syntax::read(&file).unwrap();
+        let mut cx = Cx {
+            keys: Keys::shared(),
+            main: &main,
+            root: dir.path().into(),
+            draft: Draft::default(),
+            dirs: Vec::new(),
+            proxies: Vec::new(),
+        };
+        assert!(!is_open_to_all(&mut cx, &[&main]));
+        assert_eq!(cx.draft.notes.0, []);
+        assert!(main.iter().all(|line| !line.is_settled()));
+        assert!(main.iter().flat_map(|line| line.inside()).all(|line| !line.is_settled()));
+        assert!(is_open_to_all(&mut cx, &[]));
+    }
 
     #[test]
     fn rules_are_never_weaker_than_those_of_apache() {

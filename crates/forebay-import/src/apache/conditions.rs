@@ -31,13 +31,44 @@ pub struct Conditions<'d> {
 enum Meaning {
     Always,
     Never,
-    Missing,
-    Present,
+    /// A test for a missing file.
+    Missing(FileKind),
+    /// A test for an existing file.
+    Present(FileKind),
     /// True for all paths, because Apache has not mapped the path to a file yet.
     Unmapped,
     /// The condition is true for requests that meet one of these.
     Requests(Vec<Matcher>),
     Unknown,
+}
+
+/// The kind of file that a test is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FileKind {
+    /// Regular files: `-f`, `-s` and `-F`.
+    Regular,
+    /// Files and directories: `-e`.
+    Any,
+    Directory,
+    Link,
+}
+
+impl FileKind {
+    /// Returns the kind of a test such as `-f`.
+    fn of(test: &str) -> Option<Self> {
+        match test {
+            "-f" | "-s" | "-F" => Some(Self::Regular),
+            "-e" => Some(Self::Any),
+            "-d" => Some(Self::Directory),
+            "-l" | "-L" | "-h" => Some(Self::Link),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the kind includes all regular files, which the key `files` sends.
+    fn has_files(self) -> bool {
+        matches!(self, Self::Regular | Self::Any)
+    }
 }
 
 impl Meaning {
@@ -55,42 +86,75 @@ impl Meaning {
 pub fn read<'d>(cx: &Cx<'_>, list: &[&'d Directive], around: Around<'_>) -> Conditions<'d> {
     let mut found = Conditions { alternatives: vec![Matcher::default()], ..Conditions::default() };
     let mut group = Vec::new();
+    let mut other = None;
     for (at, condition) in list.iter().enumerate() {
         group.push(meaning(cx, condition, around));
         if has_flag(condition, ["OR", "ORNEXT"]) && at + 1 < list.len() {
             continue;
         }
-        let is_known = add(&mut found, either(std::mem::take(&mut group)));
+        let meaning = either(std::mem::take(&mut group));
+        if matches!(meaning, Meaning::Missing(kind) if !kind.has_files()) {
+            other.get_or_insert(*condition);
+            continue;
+        }
+        let is_known = add(&mut found, meaning);
         if !is_known {
             found.unknown.get_or_insert(condition);
         }
     }
+    // `!-d` alone holds for existing files, too.
+    if !found.is_missing {
+        found.unknown = found.unknown.or(other);
+    }
     found
 }
 
+/// Returns the meaning of several tests for existing files if one of them must hold. Returns `None`
+/// if one of the lines is no such test.
+fn either_present(group: &[Meaning]) -> Option<Meaning> {
+    let kind = |one: &Meaning| if let Meaning::Present(kind) = one { Some(*kind) } else { None };
+    let kinds = group.iter().map(kind).collect::<Option<Vec<_>>>()?;
+    let files = kinds.iter().find(|kind| kind.has_files());
+    // The key `files` cannot tell existing directories or links from missing ones.
+    Some(files.map_or(Meaning::Unknown, |kind| Meaning::Present(*kind)))
+}
+
+/// Returns the meaning of several tests for missing files if one of them must hold. Returns `None`
+/// if one of the lines is no such test.
+fn either_missing(group: &[Meaning]) -> Option<Meaning> {
+    let kind = |one: &Meaning| if let Meaning::Missing(kind) = one { Some(*kind) } else { None };
+    let kinds = group.iter().map(kind).collect::<Option<Vec<_>>>()?;
+    let first = *kinds.first()?;
+    let has = |wanted| kinds.contains(&wanted);
+    Some(match () {
+        // No path is both a regular file and a directory.
+        () if has(FileKind::Regular) && has(FileKind::Directory) => Meaning::Always,
+        () if kinds.iter().all(|kind| *kind == first) => Meaning::Missing(first),
+        () if kinds.iter().all(|kind| kind.has_files()) => Meaning::Missing(FileKind::Regular),
+        () => Meaning::Unknown,
+    })
+}
+
 /// Returns the meaning of several lines if one of them must hold.
-fn either(group: Vec<Meaning>) -> Meaning {
-    let (mut all, mut is_missing, mut is_unknown) = (Vec::new(), false, false);
-    if group.iter().all(|one| matches!(one, Meaning::Present)) {
-        return Meaning::Present;
+fn either(mut group: Vec<Meaning>) -> Meaning {
+    group.retain(|one| !matches!(one, Meaning::Never));
+    if group.is_empty() {
+        return Meaning::Never;
     }
+    if let Some(meaning) = either_present(&group).or_else(|| either_missing(&group)) {
+        return meaning;
+    }
+    let (mut all, mut is_unknown) = (Vec::new(), false);
     for one in group {
         match one {
             Meaning::Always => return Meaning::Always,
             Meaning::Unmapped => return Meaning::Unmapped,
-            Meaning::Never => {}
-            Meaning::Missing => is_missing = true,
-            Meaning::Present => is_unknown = true,
             Meaning::Requests(matchers) => all.extend(matchers),
-            Meaning::Unknown => is_unknown = true,
+            Meaning::Never => {}
+            Meaning::Missing(_) | Meaning::Present(_) | Meaning::Unknown => is_unknown = true,
         }
     }
-    match (is_unknown, is_missing, all.is_empty()) {
-        (true, ..) | (_, true, false) => Meaning::Unknown,
-        (_, true, true) => Meaning::Missing,
-        (_, false, true) => Meaning::Never,
-        _ => Meaning::Requests(all),
-    }
+    if is_unknown { Meaning::Unknown } else { Meaning::Requests(all) }
 }
 
 /// Adds a condition that must hold, too. Returns false if it has no translation.
@@ -98,8 +162,8 @@ fn add(found: &mut Conditions<'_>, meaning: Meaning) -> bool {
     match meaning {
         Meaning::Always => {}
         Meaning::Never => found.alternatives.clear(),
-        Meaning::Missing => found.is_missing = true,
-        Meaning::Present => found.is_present = true,
+        Meaning::Missing(_) => found.is_missing = true,
+        Meaning::Present(_) => found.is_present = true,
         Meaning::Unmapped => found.is_unmapped = true,
         Meaning::Unknown => return false,
         Meaning::Requests(matchers) => {
@@ -171,9 +235,7 @@ fn has_flag(condition: &Directive, names: [&str; 2]) -> bool {
 /// file. Apache asks for `/` again as the path of its index file, so `!-d` is true for it, too.
 fn file_test(text: &str, test: &str, is_server: bool) -> Option<Meaning> {
     let (is_not, kind) = test.strip_prefix('!').map_or((false, test), |kind| (true, kind));
-    if !["-f", "-d", "-l", "-e", "-s", "-F", "-L", "-h"].contains(&kind) {
-        return None;
-    }
+    let file = FileKind::of(kind)?;
     let text = text.to_ascii_uppercase();
     let is_name = matches!(&*text, "%{REQUEST_FILENAME}" | "%{SCRIPT_FILENAME}");
     let below_root = text.strip_prefix("%{DOCUMENT_ROOT}").map(|rest| rest.trim_start_matches('/'));
@@ -183,8 +245,8 @@ fn file_test(text: &str, test: &str, is_server: bool) -> Option<Meaning> {
         _ => text == "%{LA-U:REQUEST_FILENAME}" || is_name && !is_server,
     };
     Some(match (is_mapped, is_name, is_not, kind) {
-        (true, _, true, _) => Meaning::Missing,
-        (true, _, false, _) => Meaning::Present,
+        (true, _, true, _) => Meaning::Missing(file),
+        (true, _, false, _) => Meaning::Present(file),
         (_, true, true, _) => Meaning::Unmapped,
         (_, true, false, "-d" | "-e") => Meaning::Requests(vec![Matcher::path("/")]),
         (_, true, false, _) => Meaning::Never,

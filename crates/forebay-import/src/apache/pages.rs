@@ -1,7 +1,7 @@
 //! Translates `ErrorDocument` to the key `error_pages`.
 
 use super::Cx;
-use super::access::{access_without_translation, gate};
+use super::access::{access_without_translation, is_open_to_all};
 use super::sections::{Sections, all, is_below, last, settle};
 use super::syntax::Directive;
 use crate::draft::{DraftRoute, DraftSite};
@@ -10,10 +10,12 @@ use crate::value::Table;
 
 const NAME: &str = "ErrorDocument";
 
-/// Returns the error pages of these blocks, for a site or a route. `routes` are its routes.
+/// Returns the error pages of these blocks, for a site or a route. `routes` are its routes. `outer`
+/// are the blocks of the site, if the pages are for a route.
 fn pages(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,
+    outer: &[&[Directive]],
     layers: &[&[Directive]],
     routes: &[DraftRoute],
 ) -> Table {
@@ -24,7 +26,13 @@ fn pages(
         table.remove(code);
         let is_fallback = code == "404"
             && routes.iter().any(|route| route.keys.get("fallback_to") == Some(&to.into()));
-        if is_fallback || to.eq_ignore_ascii_case("default") {
+        let is_default = to.eq_ignore_ascii_case("default");
+        if is_default && all(outer, NAME).iter().any(|page| page.arg(0) == code) {
+            let next = "the page of the site stays here: name another page in `error_pages`";
+            cx.note(page, next);
+            continue;
+        }
+        if is_fallback || is_default {
             page.settle();
             continue;
         }
@@ -75,16 +83,14 @@ fn file(cx: &mut Cx<'_>, sections: &Sections<'_>, path: &str) -> Option<String> 
     let place = file.rsplit_once('/').map(|(dir, _)| dir.to_owned());
     let layers = sections.layers(path, place.as_deref());
     // The page must not show a file that Apache would refuse.
-    let count = cx.draft.notes.0.len();
-    let is_open = gate(cx, &layers).is_open();
-    cx.draft.notes.0.truncate(count);
+    let is_open = is_open_to_all(cx, &layers);
     let restricts = layers.iter().any(|layer| access_without_translation(layer).is_some());
     (is_open && !restricts && files::is_readable(&file)).then_some(file)
 }
 
 /// Adds the error pages of the whole site. Removes pages whose paths a route of the site refuses.
 pub fn check(cx: &mut Cx<'_>, site: &mut DraftSite, sections: &Sections<'_>) {
-    let table = pages(cx, sections, &sections.levels, &site.routes);
+    let table = pages(cx, sections, &[], &sections.levels, &site.routes);
     if !table.is_empty() {
         site.keys.set("error_pages", table);
     }
@@ -144,7 +150,7 @@ pub fn decorate(
     route: &mut DraftRoute,
 ) {
     let inner = &layers[sections.levels.len()..];
-    let table = pages(cx, sections, inner, std::slice::from_ref(route));
+    let table = pages(cx, sections, &sections.levels, inner, std::slice::from_ref(route));
     if !table.is_empty() {
         route.keys.set("error_pages", table);
     }

@@ -180,7 +180,7 @@ fn directory(
 ) -> Vec<DraftRoute> {
     let mut out = Vec::new();
     settle(layers, &FILES);
-    let mut fallback = last(layers, "FallbackResource").map(|to| to.arg(0).to_owned());
+    let fallback = last(layers, "FallbackResource").map(|to| to.arg(0).to_owned());
     if let Some(to) = last(layers, "FallbackResource")
         && !to.arg(0).starts_with('/')
         && to.arg(0) != "disabled"
@@ -196,13 +196,19 @@ fn directory(
     // `RewriteOptions` says otherwise.
     let inherits = rewrites::inherits(&layers[sections.levels.len()..]);
     let mut nearest = None;
-    let mut fallbacks = Vec::new();
+    let (mut of_rules, mut fallbacks) = (None, Vec::new());
+    // The first rule that applies to a request counts.
+    let mut add_fallbacks = |all: Option<String>, some: Vec<(Matcher, String)>| {
+        if of_rules.is_none() {
+            fallbacks.extend(some);
+            of_rules = all;
+        }
+    };
     // The rules of a virtual host apply to files before those of directories.
     let root = last(&sections.levels, "DocumentRoot").map(|root| cx.path(root.arg(0)));
     if root.is_some() && whole_root(url, dir) == root {
         for rules in rewrites::of_host(cx, sections, scheme) {
-            fallback = rules.fallback.or(fallback);
-            fallbacks.extend(rules.fallbacks);
+            add_fallbacks(rules.fallback, rules.fallbacks);
         }
     }
     own.clone().for_each(|section| settle(&[section.block], &rewrites::NAMES));
@@ -217,13 +223,12 @@ fn directory(
         };
         let rules = rewrites::rules(cx, around);
         out.extend(rules.routes.into_iter().filter_map(|rule| narrowed(cx, rule, &route.matcher)));
-        fallback = rules.fallback.or(fallback);
-        fallbacks.extend(rules.fallbacks);
+        add_fallbacks(rules.fallback, rules.fallbacks);
     }
     let page = all(layers, "ErrorDocument").into_iter().rfind(|page| page.arg(0) == "404");
     let page =
         page.map(|page| page.arg(1)).filter(|to| to.starts_with('/') && to.ends_with(".php"));
-    let fallback = fallback.or(page.map(str::to_owned)).filter(|to| to != "disabled");
+    let fallback = of_rules.or(fallback).or(page.map(str::to_owned)).filter(|to| to != "disabled");
     if let Some(whole) = whole_handler(cx, layers, dir, &route) {
         out.push(whole);
         return out;

@@ -40,6 +40,11 @@ pub fn sections_of<'a>(
             (true, text) => by_text(text, &target),
             (false, text) => by_expression(text, &target),
         };
+        let is_used = part != ProxyShare::None;
+        match cx.proxies.iter_mut().find(|(other, _)| other.place == section.place) {
+            Some((_, used)) => *used |= is_used,
+            None => cx.proxies.push((section.clone(), is_used)),
+        }
         let block = section.inside();
         match part {
             ProxyShare::All => found.blocks.push(block),
@@ -47,12 +52,16 @@ pub fn sections_of<'a>(
             ProxyShare::Some if access_without_translation(block).is_some() => {
                 found.partial = Some(section);
             }
-            // The section is about other backends.
-            ProxyShare::None => section.settle_all(),
-            ProxyShare::Some => {}
+            ProxyShare::Some | ProxyShare::None => {}
         }
     }
     found
+}
+
+/// Marks the sections that are about none of the backends.
+pub fn settle_unused(cx: &Cx<'_>) {
+    let unused = cx.proxies.iter().filter(|(_, is_used)| !is_used);
+    unused.for_each(|(section, _)| section.settle_all());
 }
 
 /// Compares the text of a `Proxy` section, which may have wildcards, with a target.

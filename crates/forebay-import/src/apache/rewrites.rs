@@ -81,7 +81,7 @@ pub fn rules(cx: &mut Cx<'_>, around: Around<'_>) -> Rules {
             }
             read.is_missing |= is_missing;
             if stops(directive) {
-                is_missing |= is_for_files(directive, &read);
+                is_missing |= is_for_files(directive, &read, around);
                 stop(cx, directive, &read, (around, &block[at + 1..]), &mut found);
             }
             note_flags(cx, directive);
@@ -111,21 +111,23 @@ fn stops(directive: &Directive) -> bool {
 
 /// Returns true if a stop applies to exactly the existing files, so that the rules below it apply to
 /// the missing ones.
-fn is_for_files(directive: &Directive, conditions: &Conditions<'_>) -> bool {
+fn is_for_files(directive: &Directive, conditions: &Conditions<'_>, around: Around<'_>) -> bool {
     conditions.is_present
         && conditions.unknown.is_none()
-        && takes_all(directive.arg(0))
+        && takes_all(directive.arg(0), around.url.is_some())
         && conditions.alternatives[..] == [Matcher::default()]
         && flag(directive, "S").is_none()
 }
 
-/// Returns true for a pattern that matches all paths.
-fn takes_all(pattern: &str) -> bool {
-    let inner = pattern.trim_start_matches('^').trim_end_matches('$');
+/// Returns true for a pattern that matches all paths. In a directory, paths have no first slash.
+fn takes_all(pattern: &str, is_directory: bool) -> bool {
+    let inner = pattern.trim_start_matches('^');
+    let (inner, is_closed) = inner.strip_suffix('$').map_or((inner, false), |rest| (rest, true));
     let inner = inner.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(inner);
-    let inner = inner.strip_prefix("/?").or_else(|| inner.strip_prefix('/')).unwrap_or(inner);
+    let inner = inner.strip_prefix("/?").unwrap_or(inner);
+    let inner = inner.strip_prefix('/').filter(|_| !is_directory).unwrap_or(inner);
     let inner = inner.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(inner);
-    matches!(inner, "" | "." | ".*" | ".+" | ".*?" | ".?") && pattern != "$" && pattern != "^$"
+    matches!(inner, ".*" | ".+" | ".*?") || !is_closed && matches!(inner, "" | "." | ".?")
 }
 
 /// Reports a stop that changes the effect of the rules below it. If these pass requests to a
@@ -145,7 +147,7 @@ fn stop(
         !name.is_empty() && (path == name || path.ends_with(&format!("/{name}")))
     };
     let is_needless = conditions.alternatives.is_empty()
-        || is_for_files(directive, conditions)
+        || is_for_files(directive, conditions, around)
         || rules().all(is_target);
     if is_needless {
         return;
@@ -314,7 +316,7 @@ fn fallback(
     found: &mut Rules,
 ) {
     let own = match pattern_of(cx, directive.arg(0), "", url, flag(directive, "NC").is_some()) {
-        _ if takes_all(directive.arg(0)) => Matcher::default(),
+        _ if takes_all(directive.arg(0), url.is_some()) => Matcher::default(),
         Ok(own) => own.matcher,
         Err(_) => {
             cx.note(directive, "name the script for these missing files in `fallback_to`");

@@ -22,12 +22,15 @@ pub fn report(cx: &mut Cx<'_>, htaccess: &[(String, Directive)]) -> Vec<String> 
 
 fn within(cx: &mut Cx<'_>, block: &[Directive], comments: &mut Vec<String>) {
     for directive in block {
+        if is(directive, "VirtualHost") {
+            // A note on the host is not about its lines.
+            within(cx, directive.inside(), comments);
+            continue;
+        }
         if directive.is_settled() || is_unused(cx, directive) {
             continue;
         }
-        if is(directive, "VirtualHost") {
-            within(cx, directive.inside(), comments);
-        } else if has_note(cx, directive) || has_no_effect(directive) {
+        if has_note(cx, directive) || has_no_effect(directive) {
             // The note on a section is about all of its lines.
         } else if directive.block.is_some() {
             within(cx, directive.inside(), comments);

@@ -5,9 +5,9 @@ use super::expressions::expressions;
 use super::fields::decorate;
 use super::listeners::{self, HostTls};
 use super::rewrites;
-use super::sections::{Sections, last, settle};
+use super::sections::{Sections, all, last, settle};
 use super::syntax::{Directive, is, line};
-use super::{Cx, htaccess, named_files, pages, place, unread};
+use super::{Cx, htaccess, named_files, pages, place, proxies, unread};
 use crate::draft::{DraftRoute, DraftSite};
 use crate::files;
 use crate::matcher::Matcher;
@@ -33,6 +33,7 @@ pub fn translate(cx: &mut Cx<'_>) {
         site(cx, None, &htaccess);
     }
     listeners::note_unused(cx, &hosts);
+    proxies::settle_unused(cx);
     let unread = unread::report(cx, &htaccess);
     cx.draft.comments.extend(unread);
 }
@@ -64,9 +65,16 @@ fn process(cx: &mut Cx<'_>) {
     }
     let off = last(&main, "KeepAlive").is_some_and(|keep| keep.arg(0).eq_ignore_ascii_case("off"));
     let time = last(&main, "KeepAliveTimeout").and_then(|time| duration(time.arg(0)));
+    if let Some(line) = last(&main, "KeepAliveTimeout").filter(|_| time.is_none() && !off) {
+        cx.note(line, "set `keep_alive` of [server.timeouts]");
+    }
     cx.draft.timeouts.set_some("keep_alive", if off { Some("0s".into()) } else { time });
     let requests = last(&main, "MaxKeepAliveRequests").and_then(|n| n.arg(0).parse::<u64>().ok());
-    cx.draft.limits.set_some("keepalive_requests", requests.filter(|n| *n > 0));
+    let requests = requests.filter(|n| *n > 0);
+    if let Some(line) = last(&main, "MaxKeepAliveRequests").filter(|_| requests.is_none() && !off) {
+        cx.note(line, "set `keepalive_requests` of [server.limits]");
+    }
+    cx.draft.limits.set_some("keepalive_requests", requests);
 }
 
 /// Adds the site of a virtual host, or of the main server if `host` is `None`.
@@ -97,13 +105,17 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
         );
     }
     site.keys.set_some("tls", tls);
-    let is_taken = |other: &DraftSite| {
-        let shares = other.listen.iter().any(|listen| site.listen.contains(listen));
-        shares
-            && (site.hosts.is_empty() && other.hosts.is_empty()
-                || site.hosts.iter().any(|host| other.hosts.contains(host)))
+    let shares =
+        |other: &&DraftSite| other.listen.iter().any(|listen| site.listen.contains(listen));
+    let others: Vec<&DraftSite> = cx.draft.sites.iter().filter(shares).collect();
+    let is_taken = |host: &String| others.iter().any(|other| other.hosts.contains(host));
+    let (taken, free): (Vec<String>, Vec<String>) = site.hosts.iter().cloned().partition(is_taken);
+    let is_hidden = if site.hosts.is_empty() {
+        others.iter().any(|other| other.hosts.is_empty())
+    } else {
+        free.is_empty()
     };
-    if cx.draft.sites.iter().any(is_taken) {
+    if is_hidden {
         if let Some(host) = host {
             let next = "another host has the same names, so Apache sends it no requests";
             let comment = cx.note(host, next);
@@ -111,6 +123,13 @@ fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directiv
             host.settle_all();
         }
         return;
+    }
+    if let Some(host) = host.filter(|_| !taken.is_empty()) {
+        let names = taken.join(", ");
+        let next =
+            format!("another host has these names, so Apache sends it their requests: {names}");
+        site.comments.push(cx.note(host, next));
+        site.hosts = free;
     }
     let mut sections = Sections::new(cx, levels);
     sections.add_htaccess(htaccess);
@@ -167,9 +186,22 @@ fn tls_of(is_tls: bool, has_certificate: bool) -> HostTls {
     }
 }
 
+/// Adds notes on all but the last of the certificates and keys of a host.
+fn note_other_certificates(cx: &mut Cx<'_>, levels: &[&[Directive]]) {
+    for name in ["SSLCertificateFile", "SSLCertificateKeyFile"] {
+        let lines = levels.iter().rev().map(|level| all(&[level], name));
+        let lines = lines.into_iter().find(|lines| !lines.is_empty()).unwrap_or_default();
+        let others = lines.split_last().map_or(&[][..], |(_, others)| others);
+        for line in others {
+            cx.note(line, "a site has one certificate and its key: see `tls`");
+        }
+    }
+}
+
 fn tls(cx: &mut Cx<'_>, levels: &[&[Directive]], host: Option<&Directive>) -> Option<Table> {
     let mut tls = Table::default();
     let certificate = last(levels, "SSLCertificateFile");
+    note_other_certificates(cx, levels);
     let Some(certificate) = certificate else {
         if let Some(host) = host {
             cx.note(host, "the host has no certificate: set tls = { certificate, key }");

@@ -207,7 +207,9 @@ fn note_unread(cx: &mut Cx<'_>, here: &Here<'_, '_>) -> Vec<String> {
     let elsewhere: &[&str] =
         if here.location.directive.is_some() { &names::NOT_IN_LOCATIONS } else { &[] };
     let own = here.location.scope.own();
-    let mut comments = cx.note_unread(own, elsewhere);
+    // Without trusted proxies, `real_ip_header` has no effect.
+    let trusts_proxies = !here.location.scope.all("set_real_ip_from").is_empty();
+    let mut comments = cx.note_unread(own, if trusts_proxies { elsewhere } else { &[] });
     let is_log = |d: &&Directive| d.name == "access_log" && d.arg(0) != "off";
     for log in own.iter().filter(is_log).filter(|_| !elsewhere.is_empty()) {
         comments.push(cx.note(log, "write the file in `log` of the route"));

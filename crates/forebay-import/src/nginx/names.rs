@@ -158,12 +158,10 @@ pub const READ: &[&str] = &[
 ];
 
 /// Directives that the translation reads only for the whole process.
-pub const NOT_IN_SERVERS: [&str; 4] =
-    ["client_header_timeout", "keepalive_requests", "keepalive_timeout", "stub_status"];
+pub const NOT_IN_SERVERS: [&str; 2] = ["client_header_timeout", "stub_status"];
 
 /// Directives that the translation reads only for servers, or for the whole process.
-pub const NOT_IN_LOCATIONS: [&str; 4] =
-    ["keepalive_requests", "keepalive_timeout", "real_ip_header", "set_real_ip_from"];
+pub const NOT_IN_LOCATIONS: [&str; 2] = ["set_real_ip_from", "real_ip_header"];
 
 /// The next step for a directive that the translation reads only in other blocks.
 pub const ELSEWHERE: &str =

@@ -113,6 +113,25 @@ fn each_line_changes_the_configuration_or_is_reported() {
     assert!(names.filter(|name| READ.contains(name)).count() > 50);
 }
 
+#[test]
+fn lines_that_change_no_reply_are_not_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |line: &str| {
+        let file = dir.path().join("nginx.conf");
+        let text = format!(
+            "http {{ server {{ listen 8080; keepalive_timeout 5; {line}\nlocation / {{ return 204; \
+             keepalive_requests 7; real_ip_header X-Real-IP; }} }} }}"
+        );
+        std::fs::write(&file, text).unwrap();
+        let notes = translate(&file, Keys::shared()).unwrap().notes.0;
+        notes.into_iter().map(|note| note.directive).collect::<Vec<_>>()
+    };
+    assert_eq!(of("keepalive_requests 9;"), [""; 0]);
+    // With a trusted proxy, the field has an effect.
+    let found = of("real_ip_header X-Forwarded-For; set_real_ip_from 10.0.0.0/8;");
+    assert_eq!(found, ["real_ip_header X-Real-IP;"]);
+}
+
 /// Returns true for a line that nginx refuses in the context, or that has no effect there.
 fn has_no_effect(context: &str, line: &str) -> bool {
     let name = line.split([' ', ';']).next().unwrap();
@@ -127,6 +146,8 @@ fn has_no_effect(context: &str, line: &str) -> bool {
         name if name.ends_with("_pass") => is_http || is_server,
         "limit_except" => is_server,
         "server_name" | "root" => is_http || name != "root" && !is_server,
+        // These lines do not change replies.
+        "keepalive_requests" | "keepalive_timeout" => !is_http,
         "client_header_timeout" => !is_http && !is_server,
         // These lines only change others: rules, merged paths, and redirects.
         "allow" | "satisfy" | "valid_referers" | "real_ip_header" | "absolute_redirect" => true,
