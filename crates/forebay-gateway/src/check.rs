@@ -7,6 +7,7 @@
 
 mod cache;
 mod clients;
+mod fields;
 mod htaccess;
 mod rules;
 mod store;
@@ -66,7 +67,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
         doubtful.chain(sources(plan)).chain(absent_roots(plan)).chain(unused_upstreams(plan));
     let doubtful = doubtful.chain(clients::doubts(plan)).chain(cache::doubts(plan));
     let doubtful = doubtful.chain(htaccess::doubts(plan)).chain(store::doubts(plan));
-    let doubtful = doubtful.chain(texts::doubts(plan));
+    let doubtful = doubtful.chain(texts::doubts(plan)).chain(fields::doubts(plan));
     let doubtful: Vec<_> = doubtful
         .chain(odd_users)
         .chain(odd_digests)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_gateway::{Question, explain};
+use forebay_gateway::{Question, check, explain};
 
 use crate::application::{Application, reply};
 use crate::http2_backend::{ADDRESS, Http2Backend};
@@ -166,5 +166,29 @@ fn explain_removes_such_names_as_the_server_does() {
         let answer = explain(&plan, &question).unwrap();
         assert!(answer.contains(&format!("route     {line}")), "{answer}");
         assert_eq!(answer.contains("such as X_A"), is_removed, "{answer}");
+    }
+}
+
+#[test]
+fn check_warns_of_names_that_the_site_removes() {
+    let removing = PASSING.replace("true", "false");
+    for (keys, name) in [
+        ("when = { header.X_A = \"1\" }", Some("X-A")),
+        ("when = { not = { header.\"x.a\" = true } }", Some("x-a")),
+        ("set_headers = { X-B = \"{header.X_A}\" }", Some("X-A")),
+        ("when = { header.X-A = \"1\" }", None),
+    ] {
+        for (site, name) in [(&*removing, name), (PASSING, None)] {
+            let text = format!("{site}[[site.route]]\n{keys}\nrespond = \"x\"\n");
+            let plan = forebay_conf::parse(&text, "test.toml", std::path::Path::new("/")).unwrap();
+            let warnings = check(&plan).unwrap().map(|found| found.to_string());
+            let warnings = warnings.unwrap_or_default();
+            assert_eq!(
+                warnings.contains("the site removes the field"),
+                name.is_some(),
+                "{warnings}"
+            );
+            assert!(warnings.contains(name.unwrap_or_default()), "{warnings}");
+        }
     }
 }
