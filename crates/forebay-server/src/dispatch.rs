@@ -10,6 +10,7 @@ use forebay_net::timing::Step;
 use crate::body::Body;
 use crate::exchange::{Exchange, Gate};
 use crate::reply::{Reply, is_preflight};
+pub use crate::rewrite::ambiguous_query;
 use crate::rewrite::{fall_back, rewrite_here};
 use crate::route::{Instead, Route, Site, is_index_of};
 use crate::stream::Stream;
@@ -221,12 +222,6 @@ pub fn ambiguous_route() -> Fault {
         404,
         "an encoded or repeated slash or a backslash in the path decides about the route",
     )
-}
-
-/// Returns the fault for a query that meets the conditions of a route with access rules only in some
-/// readings. A client could otherwise choose between the rules of two routes.
-pub fn ambiguous_query() -> Fault {
-    Fault::client(404, "applications read a parameter that decides about the route differently")
 }
 
 /// Returns the fault for a client's own request to a route with `internal`.

@@ -12,7 +12,6 @@ use forebay_net::head::Request;
 use forebay_net::template::{Escape, append_escaped};
 use forebay_wire::path;
 
-use crate::dispatch::ambiguous_query;
 use crate::exchange::Exchange;
 use crate::route::{Route, Site};
 
@@ -91,6 +90,12 @@ pub fn rewrite_here(
     }
     rules.extend(site.rules_above(at, request, second)?);
     Ok(rules)
+}
+
+/// Returns the fault for a query that meets the conditions of a route with access rules only in some
+/// readings. A client could otherwise choose between the rules of two routes.
+pub fn ambiguous_query() -> Fault {
+    Fault::client(404, "applications read a parameter that decides about the route differently")
 }
 
 /// Replaces the target of the request by `target`.
