@@ -80,7 +80,7 @@ impl AddressCounts {
         self.is_default.store(limit.is_default, Ordering::Relaxed);
     }
 
-    /// Returns true if the configuration has no limit of its own.
+    /// Returns true if the configuration sets no limit, so that the default applies.
     pub fn is_default(&self) -> bool {
         self.is_default.load(Ordering::Relaxed)
     }
@@ -137,7 +137,7 @@ impl AddressCounts {
         ))
     }
 
-    /// Returns the limit for an address.
+    /// Returns the limit for an address, or `None` if the address has no limit.
     fn most_of(&self, address: IpAddr) -> Option<usize> {
         let most = self.most.load(Ordering::Relaxed);
         (most > 0 && !(self.is_default() && is_local(address))).then_some(most)

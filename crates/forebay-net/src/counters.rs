@@ -49,7 +49,8 @@ impl Histogram {
 }
 
 impl Counters {
-    /// Counts one reply. `took` is `None` if durations are not measured.
+    /// Counts one finished request. `status` is the status of its reply, or 0 without a reply.
+    /// `body_bytes` are those of the reply. `took` is `None` if durations are not measured.
     pub fn count_request(&self, status: u16, body_bytes: u64, took: Option<Duration>) {
         let class = usize::from(status / 100).min(5);
         add(&self.classes[class], 1);

@@ -40,8 +40,8 @@ use crate::sys::datagrams::Routing;
 
 pub mod launcher;
 
-/// Variable of a process that receives sockets on standard input. Its value is the note of the old
-/// process ([`Takeover::note`]).
+/// Environment variable of a process that receives sockets on standard input. Its value describes
+/// the old process ([`Takeover::note`]).
 pub const VARIABLE: &str = "FOREBAY_UPGRADE";
 
 /// First message. The number changes when an older version would not understand the messages.
@@ -191,8 +191,8 @@ pub struct Heritage {
     pub keys: String,
 }
 
-/// The old process's end of the socket. [`Takeover::wait_for_end`] waits as long as this value
-/// exists.
+/// The old process's end of the socket. In the new process, [`Takeover::wait_for_end`] waits as
+/// long as this value exists.
 #[derive(Debug)]
 pub struct Handover(OwnedFd);
 
@@ -289,8 +289,8 @@ impl Takeover {
             return Ok(None);
         }
         let take = || {
-            // Unblock signals: this process inherits the signal mask of the process that stays
-            // root.
+            // Unblock signals: this process may have inherited blocked ones from the process that
+            // stays root.
             SigSet::empty().thread_set_mask()?;
             let socket = io::stdin().as_fd().try_clone_to_owned()?;
             rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;

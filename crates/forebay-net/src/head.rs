@@ -212,7 +212,8 @@ impl Request {
         or_root(self.original.unwrap_or(self.head.path_and_query).of(&self.bytes))
     }
 
-    /// Returns path and query of the requested URL: the target before a rewrite.
+    /// Returns path and query of the requested URL: those before a rewrite, if a route has
+    /// rewritten the target.
     pub fn requested_target(&self) -> &[u8] {
         or_root(self.asked.unwrap_or(self.head.path_and_query).of(&self.bytes))
     }
@@ -223,7 +224,7 @@ impl Request {
         (self.original.is_some() || self.is_rerouted).then(|| self.original_target())
     }
 
-    /// Makes the current target the client's own one.
+    /// Treats the current target as the one that the client sent.
     pub fn forget_original(&mut self) {
         (self.original, self.asked, self.is_rerouted) = (None, None, false);
     }

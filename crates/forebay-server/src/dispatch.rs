@@ -148,8 +148,8 @@ async fn apply_rules<'s>(
         prepare(exchange, rule);
         if let Some(gate) = &rule.gate {
             note_gate(exchange.reply.stream(), gate.as_ref());
-            // A directory's index file is reached by an internal redirect, so a gate with
-            // `internal` must admit the request.
+            // The index file of a directory is reached by an internal redirect. So the request
+            // counts as internal for the gate of this file.
             let was_internal = exchange.request.is_internal;
             exchange.request.is_internal |= is_index_of(&exchange.request.path, &path);
             let outcome = gate.admit(exchange).await;

@@ -185,8 +185,8 @@ impl Stream {
         }
     }
 
-    /// Returns true if frames of the protocol mark the end of a body, for every HTTP version of the
-    /// client.
+    /// Returns true if the protocol itself marks the end of a body, so that the client's HTTP
+    /// version does not matter.
     pub fn frames_bodies(&self) -> bool {
         !matches!(self, Self::Http1(_))
     }

@@ -56,7 +56,8 @@ impl Default for RouteCounters {
 }
 
 impl RouteCounters {
-    /// Counts one reply. `took` is `None` if durations are not measured.
+    /// Counts one finished request, as [`Counters::count_request`](super::Counters::count_request)
+    /// does.
     pub fn count(&self, method: &[u8], status: u16, body_bytes: u64, took: Option<Duration>) {
         let known = METHODS.iter().position(|name| name.as_bytes() == method);
         let requests = &self.requests[known.unwrap_or(METHODS.len())];

@@ -285,7 +285,7 @@ impl LogThread {
         let _ = io::stderr().write_all(&marked.unwrap_or(line));
     }
 
-    /// Compresses an old file of the log on another thread, if one waits.
+    /// If an old file of the log waits for its compression, compresses it on another thread.
     fn compress_old(&mut self, target: &mut Target) {
         // Compress one file of a path at a time: otherwise, `end_compression` could end another
         // compression.
