@@ -43,10 +43,10 @@ pub enum Verdict {
     Same,
 }
 
-/// Default of [`Ratio::level`]: the intervals have a confidence of 95 %.
+/// Ratios that count as equal: a difference of up to 2 % has no practical relevance.
 const INDIFFERENT: [f64; 2] = [0.98, 1.02];
 
-/// Default probability that an interval does not contain the true ratio: the default level is 95 %.
+/// Default of [`Ratio::level`]: the intervals have a confidence of 95 %.
 const ALPHA: f64 = 0.05;
 
 /// Minimum number of slices for an interval from a single round.
@@ -58,7 +58,6 @@ pub fn ratio_ci(pairs: &[(f64, f64)]) -> Ratio {
     ratio_of_rounds(&rounds)
 }
 
-/// Computes the ratio of `(candidate, baseline)` pairs of slices, grouped by round.
 /// Computes the ratio of `(candidate, baseline)` pairs of slices, grouped by round.
 ///
 /// The figure of a round is the 20 % trimmed mean of the logarithms of its ratios. The estimate is
@@ -74,9 +73,10 @@ pub fn ratio_ci(pairs: &[(f64, f64)]) -> Ratio {
 /// Kalibera and Jones, "Quantifying Performance Changes with Effect Size Confidence Intervals",
 /// explain why an experiment must repeat the part whose results vary. Here, this part is the start
 /// of the servers.
-/// A single round gets Yuen's interval over its slices ([`Estimate`]). This interval does not
+///
 /// A single round gets Yuen's interval over its slices ([`Estimate`]), or no interval if it has
-/// fewer than five slices. This interval does not include the variation between server starts.
+/// fewer than five slices. Yuen's interval does not include the variation between server starts.
+///
 /// Pairs with a value that is not positive and finite have no logarithm and are skipped.
 pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
     let usable = |x: f64| x.is_finite() && x > 0.0;
@@ -116,13 +116,13 @@ pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
 /// Computes the ratio of a candidate to a baseline from slices of two separate runs, such as one
 /// slice per second. The slices are not paired.
 ///
-/// Each side is the 20 % trimmed mean of its slices' logarithms, with the two-sample interval of
-/// Each run has the 20 % trimmed mean of its slices' logarithms as its figure. The interval of
-/// their difference is the two-sample interval of Yuen ("The two-sample trimmed t for unequal
-/// population variances", Biometrika 61, 1974), with the degrees of freedom of Welch. Neighbouring
-/// slices of a run resemble each other. The standard error of a run is therefore multiplied by the
-/// square root of (1 + r) / (1 - r), where r is the correlation of neighbouring slices (first-order
-/// autoregression).
+/// Each run has the 20 % trimmed mean of its slices' logarithms as its figure. The interval of the
+/// difference of both figures is the two-sample interval of Yuen ("The two-sample trimmed t for
+/// unequal population variances", Biometrika 61, 1974), with the degrees of freedom of Welch.
+/// Neighbouring slices of a run resemble each other. The standard error of a run is therefore
+/// multiplied by the square root of (1 + r) / (1 - r), where r is the correlation of neighbouring
+/// slices (first-order autoregression).
+///
 /// The interval covers only the variation within the two runs. It does not cover the variation
 /// between runs, such as that of restarts, which can be larger.
 ///
