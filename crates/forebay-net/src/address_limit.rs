@@ -3,7 +3,8 @@
 //! The addresses of one IPv6 network (/64) count together, because one subscriber has a whole network.
 //!
 //! The default limit does not apply to loopback and private addresses. All clients of a load
-//! balancer or of a container's network may share such an address, and load tests use one.
+//! balancer or of a container's network may share such an address. Load tests use such an address,
+//! too.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -30,8 +31,8 @@ pub struct AddressLimit {
 }
 
 impl AddressLimit {
-    /// Returns the limit for a configured value. `connections` is the limit on all connections; 0
-    /// means no limit.
+    /// Returns the limit for a configured value, or the default limit if none is configured. The
+    /// default depends on `connections`, the limit on all connections (0 for no limit).
     pub fn of(configured: Option<usize>, connections: usize) -> Self {
         let default =
             if connections == 0 { GREATEST } else { (connections / SHARE).clamp(LEAST, GREATEST) };

@@ -176,18 +176,17 @@ impl Deadlines {
         }
     }
 
-    /// While the server stops, lets an idle connection carry one more request: it stays open for 2
-    /// s.
+    /// While the server stops, keeps idle connections open for 2 s, for one more request.
     // A client may send a request at the moment at which its connection closes. After an upgrade
     // there is time to answer it, with `Connection: close` or GOAWAY.
     pub fn set_patient(&self) {
         self.is_patient.set(true);
     }
 
-    /// Closes every connection that has no request in progress and no unread input. But a
-    /// connection that has not carried a request stays open for 1 s. After [`Self::set_patient`], a
-    /// connection closes when it has been idle for 2 s. Tunnels close after 3 s without data. Call
-    /// this repeatedly while the server stops.
+    /// Closes every idle connection without unread input. But a connection that has not carried a
+    /// request stays open for 1 s. After [`Self::set_patient`], a connection closes when it has
+    /// been idle for 2 s. Tunnels close after 3 s without data. Call this repeatedly while the
+    /// server stops.
     pub fn close_idle(&self) {
         let quiet = self.tunnel_quiet();
         for (_, socket) in self.sockets.borrow().iter() {

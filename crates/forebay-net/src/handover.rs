@@ -11,11 +11,12 @@
 //!
 //! The new process starts its applications before it sends `ready`, and accepts no connection
 //! before it has received `go`. Until then the old process can continue as if nothing had happened.
-//! Later the old process only finishes its requests. When it ends, its end of the socket closes,
-//! which the new process notices.
+//! After `go`, the old process only finishes its requests. When it ends, its end of the socket
+//! closes, and the new process notices this.
 //!
-//! All sockets but those for QUIC are shared, so that no waiting connection is lost. QUIC
-//! connections belong to one process, so the new one opens further sockets on the same address.
+//! Both processes share all sockets except those for QUIC, so that no waiting connection is lost. A
+//! QUIC connection belongs to one process, so the new process opens further QUIC sockets on the
+//! same address.
 
 use std::env;
 use std::fmt;
@@ -185,7 +186,8 @@ impl From<io::Error> for HandoverError {
 /// Settings and keys that a process passes to its successor.
 #[derive(Clone, Default)]
 pub struct Heritage {
-    /// The soft limit on descriptors that this process found at its start. `None`: the hard limit.
+    /// The soft limit on descriptors that this process found at its start. `None` stands for the
+    /// hard limit.
     pub descriptors: Option<u64>,
     /// Keys of TLS tickets and of QUIC, as text without spaces. May be empty.
     pub keys: String,

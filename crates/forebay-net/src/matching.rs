@@ -23,7 +23,8 @@ impl Request {
 
     /// Returns true if the route restricts access and takes the request in some readings of its
     /// query, but not in all. The caller then refuses the request, because the application may read
-    /// it as one for a stricter route. A route that refuses all its requests is not doubtful.
+    /// it as one for a stricter route. Returns false for a route that refuses all requests that it
+    /// takes.
     pub fn is_doubtful(&self, matcher: &Matcher) -> bool {
         matcher.when.as_ref().is_some_and(|when| {
             when.is_rule && !when.refuses && !self.meets_all(when, Readings::All)

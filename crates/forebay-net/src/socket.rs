@@ -7,7 +7,7 @@
 //! Reading has priority over writing. Small output is queued and sent after all ready tasks have
 //! run (`write_soon`). Before a task writes more, it lets all ready tasks run (`yield_to_readers`).
 //! The event loop reports at most 64 sockets at a time, so that their data stays in the CPU cache.
-//! The head of a proxied reply waits for the first bytes of its body, so that both need one write.
+//! The head of a proxied reply waits for the first bytes of its body, so that one write sends both.
 //!
 //! The disconnect of a client is detected after the next tick (100 ms). Most requests end before
 //! this tick, and need no check.

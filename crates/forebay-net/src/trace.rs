@@ -132,8 +132,8 @@ impl Tracer {
         &self.0.traces
     }
 
-    /// Decides if the request is recorded. Removes the fields of a trace that is not accepted, and
-    /// sets those for the backend.
+    /// Decides if the request is recorded. If the client's trace is not accepted, removes the
+    /// fields of this trace. Sets the trace fields for the backend.
     pub fn begin(&self, request: &mut Request) -> Option<Box<RequestTrace>> {
         let is_accepted = match self.0.traces.accept {
             TraceClients::All => true,

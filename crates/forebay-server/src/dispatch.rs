@@ -149,7 +149,7 @@ async fn apply_rules<'s>(
         if let Some(gate) = &rule.gate {
             note_gate(exchange.reply.stream(), gate.as_ref());
             // The index file of a directory is reached by an internal redirect. So the request
-            // counts as internal for the gate of this file.
+            // counts as internal for the gate that protects this file.
             let was_internal = exchange.request.is_internal;
             exchange.request.is_internal |= is_index_of(&exchange.request.path, &path);
             let outcome = gate.admit(exchange).await;

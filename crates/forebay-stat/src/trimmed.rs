@@ -57,7 +57,8 @@ impl Estimate {
     }
 
     /// Returns the 20 % trimmed mean of `samples`, which must be in the order of their time. The
-    /// error takes into account that neighbouring samples resemble each other.
+    /// error takes into account that neighbouring samples resemble each other. Returns `None` for
+    /// fewer than two samples.
     pub(crate) fn correlated(samples: &[f64]) -> Option<Self> {
         let estimate = Self::trimmed(samples)?;
         let mean = samples.iter().sum::<f64>() / samples.len() as f64;

@@ -72,7 +72,8 @@ impl Directory {
         }
     }
 
-    /// Returns the content of an entry or a lock whose life has not ended.
+    /// Returns the content of an entry or a lock. Returns `None` if there is none, or if its life
+    /// has ended.
     fn read(&self, kind: &str, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(bytes) = read(&self.path(kind, name), LARGEST_ENTRY + 32)? else {
             return Ok(None);
@@ -267,7 +268,8 @@ fn create_directory(path: &Path) -> Result<(), StoreError> {
     created.map_err(|error| away(path, &error))
 }
 
-/// Reads a regular file of at most `limit` bytes. Refuses a link, a pipe or a device.
+/// Reads a regular file of at most `limit` bytes. Returns `None` if no file exists. Refuses a link,
+/// a pipe or a device.
 fn read(path: &Path, limit: usize) -> Result<Option<Vec<u8>>, StoreError> {
     let unusable = |why: &str| StoreError::Content(format!("{} {why}", path.display()));
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;

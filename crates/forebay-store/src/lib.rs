@@ -146,7 +146,7 @@ impl Store {
         }
     }
 
-    /// Returns the entry of this name.
+    /// Returns the entry of this name. Returns `None` if there is none, or if its life has ended.
     pub fn get(&self, name: &str) -> Result<Option<StoreEntry>, StoreError> {
         let stored = self.0.backend.get(name::checked(name)?)?;
         let Some(stored) = stored else { return Ok(None) };

@@ -97,7 +97,7 @@ pub struct RouteTotals {
     pub body_bytes: u64,
 }
 
-/// The counters of all routes. A reload keeps those of routes with the same labels.
+/// The counters of all routes. A reload keeps the counters of routes whose labels stay the same.
 #[derive(Debug, Default)]
 pub struct RouteRegistry(Mutex<BTreeMap<RouteLabels, Vec<Arc<RouteCounters>>>>);
 

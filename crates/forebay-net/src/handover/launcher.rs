@@ -1,9 +1,10 @@
 //! Starts the new process of an upgrade.
 //!
 //! A server that has given up root cannot start its successor as root. Before it gives up root, it
-//! therefore starts a small process that stays root (`forebay __upgrade`). Program, arguments,
-//! environment and directory of the successor are those of the server's own start. An attacker who
-//! controls the server can only restart Forebay with them, and pass it sockets.
+//! therefore starts a small process that stays root (`forebay __upgrade`). This process starts
+//! every successor with the program, arguments, environment and directory of the server's own
+//! start. An attacker who controls the server can therefore only restart Forebay, and pass sockets
+//! to it.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

@@ -112,7 +112,7 @@ struct Troubles {
     lost: u64,
     /// True if a warning says that the service does not take lines now.
     is_warned: bool,
-    /// Time of the last such warning.
+    /// Time of the last warning that the service does not take lines.
     warned: Option<Instant>,
 }
 

@@ -67,8 +67,8 @@ pub struct FileTarget {
     is_read_only: bool,
     /// True if an old file may wait for its compression.
     has_old: bool,
-    /// The log whose old file is being compressed, or `Some(None)` if `opener` has opened this
-    /// file. `None` if no file is being compressed.
+    /// The log whose old file is being compressed. `Some(None)` if the process of `opener` replaces
+    /// the old file afterwards. `None` if no file is being compressed.
     compressing: Option<Option<RotatedLog>>,
 }
 

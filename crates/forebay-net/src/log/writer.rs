@@ -164,8 +164,9 @@ impl Targets {
         Ok(Self { access, former: Vec::new(), errors, services })
     }
 
-    /// Returns the destination of lines for the log with this number. After a reload,
-    /// another log may have the number.
+    /// Returns the destination of lines that were collected for the log with this number and
+    /// configuration `to`. After a reload, the number may belong to another log. Returns `None` if
+    /// no log has this configuration any longer.
     fn find(&mut self, number: usize, to: &conf::AccessLog) -> Option<&mut LogDestination> {
         if self.access.get(number).is_some_and(|found| found.to == *to) {
             return self.access.get_mut(number);

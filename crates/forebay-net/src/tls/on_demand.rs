@@ -116,7 +116,8 @@ impl DemandCertificates {
         state.orders = Some(orders);
     }
 
-    /// Returns the certificate of a name. If a renewal is due, orders it.
+    /// Returns the certificate of a name, if it is in memory. If its renewal is due, orders the
+    /// renewal.
     fn certificate(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         let mut state = self.state();
         let now = SystemTime::now();

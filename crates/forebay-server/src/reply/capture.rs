@@ -183,7 +183,8 @@ impl Reply {
         }));
     }
 
-    /// Takes the recorded reply. If it was not sent to the client, another reply can begin.
+    /// Takes the recorded reply; `None` if nothing was recorded. If the reply was not sent to the
+    /// client, another reply can begin.
     pub fn take_captured(&mut self) -> Option<Captured> {
         let mut capture = self.capture.take()?;
         capture.keep?;
