@@ -177,8 +177,8 @@ impl Deadlines {
     }
 
     /// While the server stops, keeps idle connections open for 2 s, for one more request.
-    // A client may send a request at the moment at which its connection closes. After an upgrade
-    // there is time to answer it, with `Connection: close` or GOAWAY.
+    // A client may send a request at the moment at which its connection closes. After an upgrade,
+    // the old process has time to answer such a request, with `Connection: close` or GOAWAY.
     pub fn set_patient(&self) {
         self.is_patient.set(true);
     }

@@ -137,8 +137,8 @@ impl Request {
     }
 
     /// Removes the fields whose names contain a mark other than a hyphen, such as `X_User`. Returns
-    /// the first removed field. Many applications read `X_User` as `X-User`. A client could
-    /// therefore replace a field that Forebay sets, removes or compares.
+    /// the first removed field. Many applications read `X_User` as `X-User`. With `X_User`, a
+    /// client could therefore replace a field `X-User` that Forebay sets, removes or compares.
     pub fn remove_marked(&mut self) -> Option<Field> {
         self.head.has_marks = false;
         let mut removed = self.head.fields.extract_if(.., |field| {

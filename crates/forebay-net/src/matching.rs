@@ -140,8 +140,9 @@ enum Readings {
 }
 
 impl Readings {
-    /// Returns the readings that count for the route of `when`. A client must neither avoid a rule
-    /// nor reach a route with a query that the application reads in another way.
+    /// Returns the readings that count for the route of `when`. A route that restricts access takes
+    /// a request if any reading of its query meets the conditions. Another route takes a request
+    /// only if all readings meet them.
     fn of(when: &When) -> Self {
         if when.is_rule { Self::Any } else { Self::All }
     }
