@@ -186,8 +186,8 @@ impl From<io::Error> for HandoverError {
 /// Settings and keys that a process passes to its successor.
 #[derive(Clone, Default)]
 pub struct Heritage {
-    /// The soft limit on descriptors that this process found at its start. `None` stands for the
-    /// hard limit.
+    /// The soft limit on descriptors that this process found at its start. `None` means the hard
+    /// limit.
     pub descriptors: Option<u64>,
     /// Keys of TLS tickets and of QUIC, as text without spaces. May be empty.
     pub keys: String,

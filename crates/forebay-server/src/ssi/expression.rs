@@ -23,8 +23,8 @@ enum Token {
     Operator(&'static str),
 }
 
-/// The operators, in the order in which [`tokens`] tries them. An operator that begins with another
-/// one comes before it: `==` before `=`.
+/// The operators. [`tokens`] tries them in this order. An operator that begins with another one
+/// comes before it: `==` before `=`.
 const OPERATORS: [&str; 13] =
     ["&&", "||", "!=", "!~", "=~", "==", "<=", ">=", "=", "<", ">", "(", ")"];
 
