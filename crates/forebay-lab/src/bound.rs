@@ -6,8 +6,8 @@ use crate::experiment::{Configuration, Load};
 use crate::number;
 use crate::watch::Series;
 
-/// Share of the usable cores above which a server counts as busy. Also the share of the highest
-/// rate that the clients' pauses allow, above which the pauses count as the limit.
+/// A server counts as busy if it uses more than this share of its usable cores. The clients' pauses
+/// count as the limit if the rate exceeds this share of the highest rate that the pauses allow.
 const BUSY: f64 = 0.9;
 
 /// Returns why the trial is void if the load generator, not the server, limited the rate.

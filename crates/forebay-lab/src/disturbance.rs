@@ -22,9 +22,9 @@ pub enum Disturbance {
 /// Minimum stolen processor time that makes a slice disturbed. It is the sum over all processors,
 /// as a share of the slice's duration.
 const STEAL: f64 = 0.1;
-/// A slice is disturbed if its run-queue delay is too high for its duration: more than
-/// `USUAL_RUN_DELAY` times the configuration's median share, plus `RUN_DELAY`. The median is not
-/// zero: in every slice, the server's threads compete with each other and with the client.
+/// A slice is disturbed if its run-queue delay, as a share of its duration, exceeds this limit: the
+/// configuration's median share times `USUAL_RUN_DELAY`, plus `RUN_DELAY`. The median is not zero:
+/// in every slice, the server's threads compete with each other and with the client.
 const RUN_DELAY: f64 = 0.25;
 const USUAL_RUN_DELAY: f64 = 1.5;
 /// Minimum ratio of the calibration loop's time in a disturbed slice to its median in the

@@ -1,6 +1,6 @@
 //! Keeper: a process that starts and ends the server of one trial (one measurement of one server),
-//! and removes the server's temporary directory. A [guardian](forebay_process::Guardian) in it
-//! follows all descendants of the server.
+//! and removes the server's temporary directory. The keeper contains a
+//! [guardian](forebay_process::Guardian), which follows all descendants of the server.
 //!
 //! `forebay compare` starts a keeper (the same program, as `forebay __keeper`) for every trial, and
 //! holds a pipe to the keeper's standard input. The keeper

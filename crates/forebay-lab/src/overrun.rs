@@ -26,9 +26,9 @@ pub struct Overrun {
 }
 
 impl Overrun {
-    /// Adds a slice. If `amount` is a duration, the slice is expected to last as long. If `amount`
-    /// is a number of requests, the expected duration comes from their median latency, with every
-    /// connection busy.
+    /// Adds a slice. If `amount` is a duration, this is the expected duration of the slice. If
+    /// `amount` is a number of requests, the expected duration is computed from their median
+    /// latency, as if every connection were busy all the time.
     pub fn add(&mut self, amount: Amount, outcome: &Outcome) {
         let expected = match amount {
             Amount::Duration(duration) => duration,

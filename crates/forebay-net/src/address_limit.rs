@@ -3,7 +3,8 @@
 //! The addresses of one IPv6 network (/64) count together, because one subscriber has a whole network.
 //!
 //! The default limit does not apply to loopback and private addresses. All clients of a load
-//! balancer or of a container's network may share such an address, and load tests use one.
+//! balancer or of a container's network may share such an address. Load tests use such an address,
+//! too.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -30,8 +31,8 @@ pub struct AddressLimit {
 }
 
 impl AddressLimit {
-    /// Returns the limit for a configured value. `connections` is the limit on all connections; 0
-    /// means no limit.
+    /// Returns the limit for a configured value, or the default limit if none is configured. The
+    /// default depends on `connections`, the limit on all connections (0 for no limit).
     pub fn of(configured: Option<usize>, connections: usize) -> Self {
         let default =
             if connections == 0 { GREATEST } else { (connections / SHARE).clamp(LEAST, GREATEST) };
@@ -80,7 +81,7 @@ impl AddressCounts {
         self.is_default.store(limit.is_default, Ordering::Relaxed);
     }
 
-    /// Returns true if the configuration has no limit of its own.
+    /// Returns true if the configuration sets no limit, so that the default applies.
     pub fn is_default(&self) -> bool {
         self.is_default.load(Ordering::Relaxed)
     }
@@ -137,7 +138,7 @@ impl AddressCounts {
         ))
     }
 
-    /// Returns the limit for an address.
+    /// Returns the limit for an address, or `None` if the address has no limit.
     fn most_of(&self, address: IpAddr) -> Option<usize> {
         let most = self.most.load(Ordering::Relaxed);
         (most > 0 && !(self.is_default() && is_local(address))).then_some(most)

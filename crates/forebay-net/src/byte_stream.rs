@@ -110,8 +110,8 @@ impl Io {
         });
     }
 
-    /// Calls `action`, unless the event loop knows that `action` would block. Clears the recorded
-    /// readiness if `action` returns `WouldBlock`.
+    /// Calls `action`. But if the event loop knows that `action` would block, returns `WouldBlock`
+    /// instead. Clears the recorded readiness if `action` returns `WouldBlock`.
     pub fn try_io<R>(
         &self,
         interest: Interest,

@@ -32,7 +32,7 @@ pub struct Counters {
     accepted: AtomicU64,
 }
 
-/// A histogram of durations. The bucket after those of [`BUCKETS`] counts longer durations.
+/// A histogram of durations. The last bucket counts durations above all bounds in [`BUCKETS`].
 #[derive(Debug, Default)]
 struct Histogram {
     buckets: [AtomicU64; BUCKETS.len() + 1],
@@ -49,7 +49,8 @@ impl Histogram {
 }
 
 impl Counters {
-    /// Counts one reply. `took` is `None` if durations are not measured.
+    /// Counts one finished request. `status` and `body_bytes` are those of the reply; `status` is 0
+    /// without a reply. `took` is `None` if durations are not measured.
     pub fn count_request(&self, status: u16, body_bytes: u64, took: Option<Duration>) {
         let class = usize::from(status / 100).min(5);
         add(&self.classes[class], 1);

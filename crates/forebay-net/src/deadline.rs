@@ -51,7 +51,7 @@ pub struct Deadlines {
     now: Cell<Ticks>,
     pub clock: Clock,
     is_resting: Cell<bool>,
-    /// True if an idle connection closes only after a time without requests.
+    /// True after [`Deadlines::set_patient`].
     is_patient: Cell<bool>,
     /// Notified when ticks resume after a rest.
     resumed: Notify,
@@ -149,7 +149,7 @@ impl Deadlines {
         self.outgoing.shrink();
     }
 
-    /// Returns true if a tick could neither shut down a socket nor wake a task.
+    /// Returns true if no socket and no task needs a tick.
     pub fn is_empty(&self) -> bool {
         self.sockets.borrow().is_empty() && self.waits.borrow().is_empty()
     }
@@ -176,16 +176,17 @@ impl Deadlines {
         }
     }
 
-    /// Lets idle connections carry one more request before they close, while the server stops.
-    // A client may send a request at the moment at which its connection closes. After an upgrade
-    // there is time to answer it, with `Connection: close` or GOAWAY.
+    /// While the server stops, keeps idle connections open for 2 s, for one more request.
+    // A client may send a request at the moment at which its connection closes. After an upgrade,
+    // the old process has time to answer such a request, with `Connection: close` or GOAWAY.
     pub fn set_patient(&self) {
         self.is_patient.set(true);
     }
 
-    /// Closes every connection that has no request in progress and no unread input. A new
-    /// connection has 1 s for its first request. After [`Self::set_patient`], an idle connection
-    /// closes after 2 s. Lets quiet tunnels expire. Call this repeatedly while the server stops.
+    /// Closes every idle connection without unread input. But a connection that has not carried a
+    /// request stays open for 1 s. After [`Self::set_patient`], a connection closes when it has
+    /// been idle for 2 s. Tunnels close after 3 s without data. Call this repeatedly while the
+    /// server stops.
     pub fn close_idle(&self) {
         let quiet = self.tunnel_quiet();
         for (_, socket) in self.sockets.borrow().iter() {

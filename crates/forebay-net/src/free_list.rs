@@ -83,8 +83,7 @@ impl FreeLists {
         self.lists.borrow().iter().filter_map(Weak::upgrade).all(|list| list.is_empty())
     }
 
-    /// Counts a tick. Trims all lists every ten seconds, and then returns the number of freed
-    /// objects.
+    /// Counts a tick. Every ten seconds, trims all lists and returns the number of freed objects.
     pub fn tick(&self) -> Option<usize> {
         self.ticks.set(self.ticks.get() + 1);
         if self.ticks.get() < TRIM_EVERY {

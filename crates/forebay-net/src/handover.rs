@@ -11,11 +11,12 @@
 //!
 //! The new process starts its applications before it sends `ready`, and accepts no connection
 //! before it has received `go`. Until then the old process can continue as if nothing had happened.
-//! Later the old process only finishes its requests. When it ends, its end of the socket closes,
-//! which the new process notices.
+//! After `go`, the old process only finishes its requests. When it ends, its end of the socket
+//! closes, and the new process notices this.
 //!
-//! All sockets but those for QUIC are shared, so that no waiting connection is lost. QUIC
-//! connections belong to one process, so the new one opens further sockets on the same address.
+//! Both processes share all sockets except those for QUIC, so that no waiting connection is lost. A
+//! QUIC connection belongs to one process, so the new process opens further QUIC sockets on the
+//! same address.
 
 use std::env;
 use std::fmt;
@@ -40,8 +41,8 @@ use crate::sys::datagrams::Routing;
 
 pub mod launcher;
 
-/// Variable of a process that receives sockets on standard input. Its value is the note of the old
-/// process ([`Takeover::note`]).
+/// Environment variable of a process that receives sockets on standard input. Its value describes
+/// the old process ([`Takeover::note`]).
 pub const VARIABLE: &str = "FOREBAY_UPGRADE";
 
 /// First message. The number changes when an older version would not understand the messages.
@@ -185,14 +186,15 @@ impl From<io::Error> for HandoverError {
 /// Settings and keys that a process passes to its successor.
 #[derive(Clone, Default)]
 pub struct Heritage {
-    /// The soft limit on descriptors that this process found at its start. `None`: the hard limit.
+    /// The soft limit on descriptors that this process found at its start. `None` means the hard
+    /// limit.
     pub descriptors: Option<u64>,
     /// Keys of TLS tickets and of QUIC, as text without spaces. May be empty.
     pub keys: String,
 }
 
-/// The old process's end of the socket. [`Takeover::wait_for_end`] waits as long as this value
-/// exists.
+/// The old process's end of the socket. In the new process, [`Takeover::wait_for_end`] waits as
+/// long as this value exists.
 #[derive(Debug)]
 pub struct Handover(OwnedFd);
 
@@ -289,8 +291,8 @@ impl Takeover {
             return Ok(None);
         }
         let take = || {
-            // Unblock signals: this process inherits the signal mask of the process that stays
-            // root.
+            // Unblock signals: this process may have inherited blocked ones from the process that
+            // stays root.
             SigSet::empty().thread_set_mask()?;
             let socket = io::stdin().as_fd().try_clone_to_owned()?;
             rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;

@@ -30,7 +30,7 @@ pub struct Request {
     /// The path in the form that a server sees if it decodes `%2F`, treats backslashes as slashes
     /// and merges slashes. Empty if the target has none of these.
     pub unmasked: Vec<u8>,
-    /// Path and query as the client sent them, if those of `head` differ.
+    /// Path and query as the client sent them. `None` if those of `head` are still unchanged.
     pub original: Option<Span>,
     /// Treatment of repeated slashes, as configured for the site.
     slashes: Slashes,
@@ -136,9 +136,9 @@ impl Request {
         }
     }
 
-    /// Removes the fields whose names contain a mark other than a hyphen. Returns the first one. Many
-    /// applications read `X_User` as `X-User`. With such a name, a client could therefore replace a
-    /// field that Forebay sets, removes or compares.
+    /// Removes the fields whose names contain a mark other than a hyphen, such as `X_User`. Returns
+    /// the first removed field. Many applications read `X_User` as `X-User`. With `X_User`, a
+    /// client could therefore replace a field `X-User` that Forebay sets, removes or compares.
     pub fn remove_marked(&mut self) -> Option<Field> {
         self.head.has_marks = false;
         let mut removed = self.head.fields.extract_if(.., |field| {
@@ -212,7 +212,8 @@ impl Request {
         or_root(self.original.unwrap_or(self.head.path_and_query).of(&self.bytes))
     }
 
-    /// Returns path and query of the requested URL: the target before a rewrite.
+    /// Returns path and query of the requested URL: those before a rewrite, if a route has
+    /// rewritten the target.
     pub fn requested_target(&self) -> &[u8] {
         or_root(self.asked.unwrap_or(self.head.path_and_query).of(&self.bytes))
     }
@@ -223,7 +224,7 @@ impl Request {
         (self.original.is_some() || self.is_rerouted).then(|| self.original_target())
     }
 
-    /// Makes the current target the client's own one.
+    /// Treats the current target as the one that the client sent.
     pub fn forget_original(&mut self) {
         (self.original, self.asked, self.is_rerouted) = (None, None, false);
     }

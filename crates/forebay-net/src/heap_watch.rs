@@ -13,8 +13,7 @@ const BURST: usize = 64;
 pub struct HeapWatch {
     /// Maximum number of connections since memory was returned.
     peak: AtomicUsize,
-    /// True if a connection was opened since the last time that memory was returned without any
-    /// open connection.
+    /// True from the opening of a connection until memory is returned while no connection is open.
     was_used: AtomicBool,
 }
 
@@ -29,8 +28,8 @@ impl HeapWatch {
         }
     }
 
-    /// Returns true if a connection was opened since the last time that memory was returned without
-    /// any open connection.
+    /// Returns true from the opening of a connection until memory is returned while no connection
+    /// is open.
     pub fn was_used(&self) -> bool {
         self.was_used.load(Ordering::Relaxed)
     }

@@ -110,8 +110,8 @@ pub struct DatagramSocket {
 }
 
 /// All UDP sockets of an address.
-// The sockets stay open while any thread has connections there. The kernel selects sockets by
-// position, and moves the last one to the position of a closed one.
+// The sockets stay open while any thread has connections on the address. The kernel selects sockets
+// by position, and moves the last socket to the position of a closed one.
 pub struct SocketGroup {
     _sockets: Vec<Socket>,
 }

@@ -204,7 +204,8 @@ impl ErrorLog {
     }
 }
 
-/// Lines of the error log, and lines of the access logs, each with the number of its log.
+/// Lines that a [`Kept`] has received but not returned: first the lines of the error log, then the
+/// lines of the access logs, each with the number of its access log.
 #[cfg(any(test, feature = "memory"))]
 type Taken = (Vec<String>, Vec<(usize, String)>);
 

@@ -304,8 +304,8 @@ impl Log {
     }
 }
 
-/// Returns an error with a number, because the socket transports only numbers. A refusal becomes
-/// EPERM.
+/// Returns an error that has an errno, because the socket transports only this number. An error
+/// without errno is a refusal, and becomes EPERM.
 fn refusal(error: io::Error) -> io::Error {
     if error.raw_os_error().is_none() { Errno::PERM.into() } else { error }
 }

@@ -5,8 +5,8 @@
 //! only files whose names have the form of old logs: `access.log.20261127T073000Z`, with `.gz` if
 //! it is compressed.
 //!
-//! Several processes may write one log during an upgrade. A process holds an exclusive `flock` of
-//! the file while it renames the file, so that only one process does. Afterwards the old file has
+//! Several processes may write one log during an upgrade. A process that renames the file holds an
+//! exclusive `flock` of it, so that no other process renames it again. Afterwards the old file has
 //! no write permission. The other processes notice this, and open the new file.
 
 use std::ffi::{OsStr, OsString};

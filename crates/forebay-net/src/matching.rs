@@ -21,8 +21,10 @@ impl Request {
         matcher.when.as_ref().is_none_or(|when| self.meets_all(when, Readings::of(when)))
     }
 
-    /// Returns true if the route takes the request only in some readings of its query, but may answer
-    /// it. The application may then read the request that a stricter route should take.
+    /// Returns true if the route restricts access and takes the request in some readings of its
+    /// query, but not in all. The caller then refuses the request, because the application may read
+    /// it as one for a stricter route. Returns false for a route that refuses all requests that it
+    /// takes.
     pub fn is_doubtful(&self, matcher: &Matcher) -> bool {
         matcher.when.as_ref().is_some_and(|when| {
             when.is_rule && !when.refuses && !self.meets_all(when, Readings::All)
@@ -99,8 +101,9 @@ impl Request {
         test.holds(named.map(forebay_wire::cookies::Cookie::unquoted))
     }
 
-    /// Returns true if the parameters of this name meet the condition. The query may have several,
-    /// and others that some applications take for this one.
+    /// Returns true if the parameters of this name meet the condition. The query may have several
+    /// of them, and also parameters that only some applications read as this name: PHP reads `a.b`
+    /// as `a_b`.
     fn meets_parameter(&self, name: &str, test: &ValueTest, readings: Readings) -> bool {
         let query = self.query().unwrap_or_default();
         let is_exact = |pair: &Pair<'_>| forms::decode(pair.name)[..] == *name.as_bytes();
@@ -137,8 +140,9 @@ enum Readings {
 }
 
 impl Readings {
-    /// Returns the readings that count for the route of `when`. A client must neither avoid a rule
-    /// nor reach a route with a query that the application reads in another way.
+    /// Returns the readings that count for the route of `when`. A route that restricts access takes
+    /// a request if any reading of its query meets the conditions. Another route takes a request
+    /// only if all readings meet them.
     fn of(when: &When) -> Self {
         if when.is_rule { Self::Any } else { Self::All }
     }

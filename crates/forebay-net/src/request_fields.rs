@@ -4,9 +4,9 @@
 //! these changes. When the origin has returned, the client's fields are restored for the log and
 //! for other routes.
 //!
-//! The client's own fields of these names are removed. Letter case is ignored, and any punctuation
-//! counts as `-`, because CGI does not distinguish them. A client cannot remove a rule's field by
-//! naming it in `Connection`.
+//! The client's fields with the name of a changed field are removed. Names are compared without
+//! letter case, and any punctuation counts as `-`, because CGI does not distinguish them. If a
+//! client names a field in `Connection`, Forebay still sends the field that the route has set.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -129,7 +129,7 @@ impl RequestFields {
         request.changed = former.changed;
     }
 
-    /// Removes the client's fields that a rule replaces. If a rule adds a line to a field, the
+    /// Removes the client's fields that a change replaces. If a change adds a line to a field, the
     /// client's lines of this field get the same `KnownField` as the added line. CGI then joins all
     /// lines.
     fn remove_clients(&self, request: &mut Request) {

@@ -7,7 +7,7 @@ use forebay_wire::trace_context::{TraceParent, append_hex};
 pub struct RequestTrace {
     /// The trace and the server's span. `is_sampled` is false if the span is not recorded.
     pub(crate) own: TraceParent,
-    /// The span of the client.
+    /// Identifier of the client's span, if the client has sent one.
     pub(crate) parent: Option<[u8; 8]>,
 }
 

@@ -140,8 +140,7 @@ impl<S: SharedStream> SharedStreams<S> {
         self.list.borrow_mut().shrink_to_fit();
     }
 
-    /// Gives the turn to send to the next stream that waits for it, unless another stream has the
-    /// turn.
+    /// If no stream has the turn to send, gives it to the next stream that waits for it.
     pub fn give_turn(&self, codec: &RefCell<http2::Connection>) {
         while self.turn.get() == 0 {
             let Some(id) = codec.borrow_mut().poll_writable() else { return };
@@ -161,9 +160,9 @@ impl<S: SharedStream> SharedStreams<S> {
         }
     }
 
-    /// Returns the time that the peer may take to accept bytes. The result is `limit`, but at least
-    /// the shortest and at most the longest limit of a stream. A tunnel has its idle limit, if this
-    /// is longer than `limit`.
+    /// Returns the time that the peer may take to accept bytes. This is `limit`, raised to the
+    /// shortest limit of a stream or lowered to the longest. The limit of a tunnel is its idle
+    /// limit, but at least `limit`. A stream without a limit of its own counts with `limit`.
     pub fn write_limit(&self, limit: Duration) -> Duration {
         let list = self.list.borrow();
         let of_stream = |waits: &StreamWakers| match waits.tunnel_idle.get() {
@@ -177,8 +176,8 @@ impl<S: SharedStream> SharedStreams<S> {
         }
     }
 
-    /// Resets the streams whose window the peer has kept closed for `write_limit`, or for the limit
-    /// of the stream. For a tunnel, its idle limit applies instead. Call this at each tick.
+    /// Resets the streams whose window the peer has kept closed for too long. The limit is the idle
+    /// limit of a tunnel, else the stream's own limit, else `write_limit`. Call this at each tick.
     pub fn end_stalled(
         &self,
         codec: &RefCell<http2::Connection>,

@@ -7,7 +7,7 @@
 //! Reading has priority over writing. Small output is queued and sent after all ready tasks have
 //! run (`write_soon`). Before a task writes more, it lets all ready tasks run (`yield_to_readers`).
 //! The event loop reports at most 64 sockets at a time, so that their data stays in the CPU cache.
-//! The head of a proxied reply waits for the first bytes of its body, so that both need one write.
+//! The head of a proxied reply waits for the first bytes of its body, so that one write sends both.
 //!
 //! The disconnect of a client is detected after the next tick (100 ms). Most requests end before
 //! this tick, and need no check.
@@ -146,13 +146,14 @@ impl Socket {
         self.shared.write_limit.set(pause);
     }
 
-    /// Marks the connection as idle or busy. An idle connection may be closed at any time.
+    /// Marks the connection as idle or busy. While the connection is idle, Forebay may close it
+    /// when the server stops, or to admit another connection.
     pub fn set_idle(&self, idle: bool) {
         self.set_activity(if idle { Activity::Idle } else { Activity::Busy });
     }
 
-    /// Sets the activity. The activity decides if the connection may be closed at any time, or only
-    /// to admit another connection.
+    /// Sets the activity, which decides if Forebay may close the connection when the server stops,
+    /// or to admit another connection.
     pub fn set_activity(&self, activity: Activity) {
         self.shared.occupancy.set(activity, &self.deadlines);
     }
@@ -163,8 +164,8 @@ impl Socket {
         self.shared.occupancy.set_used();
     }
 
-    /// Counts the connection against the limit on client connections. Unless it is busy, Forebay
-    /// may then close it to admit another connection.
+    /// Counts the connection against the limit on client connections. Forebay may then close the
+    /// connection to admit another one, but not while a request is in progress.
     pub fn set_counted(&self) {
         self.shared.occupancy.set_counted();
     }

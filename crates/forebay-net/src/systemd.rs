@@ -174,7 +174,8 @@ impl Inherited {
         })
     }
 
-    /// Returns the UDP sockets of a former process, which still serves connections there.
+    /// Returns the UDP sockets of a former process, which still serves its connections on these
+    /// sockets.
     pub fn take_formers(&mut self) -> Vec<FormerDatagrams> {
         std::mem::take(&mut self.formers)
     }

@@ -55,7 +55,7 @@ pub struct Steps {
     marks: Option<Vec<(Step, Instant)>>,
 }
 
-/// Maximum number of recorded starts of steps. The last one then includes the later steps.
+/// Maximum number of recorded starts of steps. The last recorded step includes all later steps.
 const MOST_MARKS: usize = 32;
 
 impl Steps {

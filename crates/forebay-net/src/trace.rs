@@ -132,8 +132,9 @@ impl Tracer {
         &self.0.traces
     }
 
-    /// Decides if the request is recorded. Removes the fields of a trace that is not accepted, and
-    /// sets those for the backend.
+    /// Begins the trace of a request. If the client's trace is accepted but not recorded, its
+    /// fields stay unchanged. Otherwise, removes the trace fields of the client, and adds new ones
+    /// for the backend if the request is recorded. Returns `None` for a request without a trace.
     pub fn begin(&self, request: &mut Request) -> Option<Box<RequestTrace>> {
         let is_accepted = match self.0.traces.accept {
             TraceClients::All => true,

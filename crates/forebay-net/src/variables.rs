@@ -28,7 +28,7 @@ impl Request {
     }
 
     /// Returns the values of a field, which nginx joins since version 1.23. Backends may mistake
-    /// other marks for a hyphen, so such names count, too.
+    /// other marks for a hyphen, so the values of fields with such names are included.
     fn joined(&self, name: &str) -> Cow<'_, [u8]> {
         if name.eq_ignore_ascii_case("host") {
             return self.head.authority.map_or(&b""[..], |span| span.of(&self.bytes)).into();

@@ -262,8 +262,8 @@ impl Body {
         self.is_discarded = true;
     }
 
-    /// Replaces the sizes of the connection's previous request with those of a request whose head
-    /// is refused after `received` bytes.
+    /// Sets the sizes of this request, whose head is refused after `received` bytes. Otherwise, the
+    /// log would have the sizes of the connection's previous request.
     pub(crate) fn forget(&mut self, received: usize) {
         (self.head_len, self.read) = (received, 0);
     }

@@ -98,8 +98,8 @@ pub async fn try_routes<'s>(
             Err(fault) if fault.is_declined() && !is_rule && !exchange.reply.has_begun() => fault,
             outcome => return outcome.map(|()| route),
         };
-        // A route may have matched a suffix within the path (`/x.php/y`). If no script ends with
-        // this suffix, later routes may answer.
+        // A route may have matched a suffix within the path: `.php` in `/x.php/y`. If the script
+        // `/x.php` does not exist, later routes may answer.
         let is_by_segment = route.matcher.is_by_segment(&exchange.request.path);
         let is_for_below = fault.decline == Decline::Always || route.fallback || is_by_segment;
         let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
@@ -135,9 +135,9 @@ enum Ruling<'s> {
 
 /// Applies `rules` to a request that route `at` is to answer. Each rule has the number of its route
 /// and another path of the requested resource.
-// Only the futures of gates are awaited in two functions: here and in `admit`. All other futures
-// are awaited once, in `try_routes`, so the compiler inlines them. This saves 200 instructions per
-// request.
+// The futures of gates are awaited in two functions, here and in `admit`, so the compiler does not
+// inline them. All other futures are awaited once, in `try_routes`, and are inlined. This saves 200
+// instructions per request.
 async fn apply_rules<'s>(
     exchange: &mut Exchange,
     (site, at): (&'s Site, usize),
@@ -148,8 +148,8 @@ async fn apply_rules<'s>(
         prepare(exchange, rule);
         if let Some(gate) = &rule.gate {
             note_gate(exchange.reply.stream(), gate.as_ref());
-            // A directory's index file is reached by an internal redirect, so a gate with
-            // `internal` must admit the request.
+            // The index file of a directory is reached by an internal redirect. So the request
+            // counts as internal for the gate that protects this file.
             let was_internal = exchange.request.is_internal;
             exchange.request.is_internal |= is_index_of(&exchange.request.path, &path);
             let outcome = gate.admit(exchange).await;

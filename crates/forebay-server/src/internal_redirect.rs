@@ -144,8 +144,8 @@ async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault
 }
 
 /// Converts the request to a GET for the target in `X-Accel-Redirect`. Only a route with `internal`
-/// may answer, so that a reply cannot lead around the rules of other routes. The answer gets those
-/// fields of the redirecting reply that it does not have itself.
+/// may answer, so that a reply cannot lead around the rules of other routes. The answer also gets
+/// the fields of the redirecting reply, except fields that the answer has itself.
 async fn prepare_internal(
     exchange: &mut Exchange,
     (site, route): (&Site, &Route),

@@ -407,8 +407,8 @@ impl Reply {
         let rules = self.rules.take();
         let sends_files = rules.as_ref().is_some_and(|rules| rules.sends_files);
         if !sends_files && self.may_name_files {
-            // Strip before the rules add the route's own fields, because those may be meant for a
-            // gateway in front of Forebay.
+            // Strip before the rules add the route's own fields: the route's own fields may be
+            // meant for another gateway, between Forebay and the client.
             sendfile::strip(&mut self.out, self.fields);
         }
         if let Some(rules) = rules {

@@ -117,7 +117,8 @@ fn http3_port(site: &Site, stream: &Stream) -> Option<u16> {
     (is_told && accepted.tls.is_some()).then_some(accepted.local.port())
 }
 
-/// Removes the fields with marks in their names, unless the site passes them. Logs the first one.
+/// Removes the fields with marks in their names, and logs the first of them. Does nothing if the
+/// site passes such fields.
 fn remove_marked(stream: &Stream, site: Option<&Site>, request: &mut Request) {
     if site.is_some_and(|site| site.passes_marks) {
         return;

@@ -51,7 +51,7 @@ pub enum Stream {
 
 impl Stream {
     /// Creates a stream without a client, for requests that Forebay itself makes. Nothing can be
-    /// read from it, and several such requests may share it.
+    /// read from the stream, and several requests may share it.
     pub(crate) fn without_client(thread: &Rc<Thread>) -> io::Result<Self> {
         // The other end closes at once.
         let (socket, _) = UnixStream::pair()?;
@@ -185,8 +185,8 @@ impl Stream {
         }
     }
 
-    /// Returns true if frames of the protocol mark the end of a body, for every HTTP version of the
-    /// client.
+    /// Returns true if the protocol itself marks the end of a body, so that the client's HTTP
+    /// version does not matter.
     pub fn frames_bodies(&self) -> bool {
         !matches!(self, Self::Http1(_))
     }

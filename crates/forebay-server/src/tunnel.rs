@@ -211,8 +211,9 @@ impl<'a> Bridge<'a> {
         let down = async {
             downwards.carry(to_client).await?;
             if downwards.is_lost.get() {
-                // A backend that waits until its bytes are taken reads nothing. Take them, so that
-                // it reads what the client sent before it left.
+                // A backend that waits until its own bytes are accepted may read nothing. Accept
+                // and drop them, so that the backend reads the bytes that the client sent before it
+                // left.
                 tokio::select! {
                     ended = downwards.discard() => ended?,
                     () = is_over.notified() => {}

@@ -17,7 +17,8 @@ pub struct Growth {
 /// pause.
 pub const FEWEST_BURSTS: usize = 6;
 
-/// Growth in bytes per request that counts as noise of page allocation and measurement.
+/// Growth of at most this many bytes per request counts as noise of page allocation and
+/// measurement.
 const LEAST: f64 = 1.0;
 
 /// Smallest ratio of the late slope to the whole slope that counts as a leak. A cache that fills
@@ -55,8 +56,8 @@ pub fn growth(bursts: &[(f64, f64)]) -> Option<Growth> {
 }
 
 impl Growth {
-    /// Returns true if memory leaks: it grows by more than one byte per request, and the growth
-    /// does not level off.
+    /// Returns true if memory leaks: the whole interval of the growth is above one byte per
+    /// request, and the growth does not level off in the second half of the bursts.
     pub fn is_leak(&self) -> bool {
         self.ci95[0] > LEAST && self.late_slope > PLATEAU * self.slope
     }

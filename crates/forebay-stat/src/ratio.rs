@@ -1,5 +1,6 @@
-//! Ratio of a candidate to a baseline. Measurements are paired by round and, within a round, by
-//! slice.
+//! Ratio of a candidate to a baseline. An experiment has rounds, and the servers restart before
+//! each round. Within a round, candidate and baseline are loaded in turns, one slice of load each.
+//! Their slices with the same number are a pair.
 
 use crate::student::t_quantile;
 use crate::trimmed::Estimate;
@@ -7,15 +8,15 @@ use crate::trimmed::Estimate;
 /// Ratio of a candidate to a baseline over paired rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
-    /// Geometric mean of the paired ratios, trimmed within rounds; NaN if no pair is usable.
+    /// Estimated ratio: a geometric mean that leaves out extreme slices; NaN if no slice is usable.
     pub mean: f64,
-    /// Confidence interval of the mean, `[low, high]`; `[0, infinity]` if too few pairs exist. By
-    /// default, its level is 95 % for this comparison alone. [`set_level`](Self::set_level) changes
-    /// the level, for example so that all comparisons together hold with 95 %.
+    /// Confidence interval of the ratio, `[low, high]`; `[0, infinity]` if too few slices exist. By
+    /// default, its confidence is 95 %, for this comparison alone. [`set_level`](Self::set_level)
+    /// changes this, for example so that all intervals of a report hold together with 95 %.
     pub ci95: [f64; 2],
     /// Probability that `ci95` does not contain the true ratio, such as 0.05.
     pub level: f64,
-    /// Number of comparisons that the level of `ci95` takes into account.
+    /// Number of comparisons that `level` takes into account.
     pub comparisons: usize,
     /// Number of rounds with at least one usable pair.
     pub pairs: usize,
@@ -45,7 +46,7 @@ pub enum Verdict {
 /// Ratios that count as equal: a difference of up to 2 % has no practical relevance.
 const INDIFFERENT: [f64; 2] = [0.98, 1.02];
 
-/// Default probability that an interval does not contain the true ratio: the default level is 95 %.
+/// Default of [`Ratio::level`]: the intervals have a confidence of 95 %.
 const ALPHA: f64 = 0.05;
 
 /// Minimum number of slices for an interval from a single round.
@@ -59,18 +60,22 @@ pub fn ratio_ci(pairs: &[(f64, f64)]) -> Ratio {
 
 /// Computes the ratio of `(candidate, baseline)` pairs of slices, grouped by round.
 ///
-/// The figure of a round is the 20 % trimmed mean of the logarithms of its ratios. The model is a
-/// one-way mixed model. Rounds are random, because the servers restart before each round. Slices
-/// are nested in rounds. If all rounds have the same number of slices, the mean's variance is the
-/// variance of the figures divided by the number of rounds. The interval is therefore Student's t
-/// over the rounds' figures with rounds - 1 degrees of freedom.
+/// The figure of a round is the 20 % trimmed mean of the logarithms of its ratios. The estimate is
+/// the mean of the figures. Its interval is Student's t over the figures, with rounds - 1 degrees
+/// of freedom.
 ///
-/// Sources: Searle, Casella and McCulloch, "Variance Components", chapter 3. Kalibera and Jones,
-/// "Quantifying Performance Changes with Effect Size Confidence Intervals", explain why an
-/// experiment must repeat the level that varies. Here, this level is the start of the servers.
+/// The rounds are a random sample of all possible starts of the servers, and the slices are nested
+/// in rounds. This is a one-way mixed model (Searle, Casella and McCulloch, "Variance Components",
+/// chapter 3). If all rounds have the same number of slices, the variance of the estimate is the
+/// variance of the figures divided by the number of rounds. With different numbers of slices, this
+/// formula is an approximation.
 ///
-/// A single round gets Yuen's interval over its slices ([`Estimate`]). This interval does not
-/// include the variation between server starts.
+/// Kalibera and Jones, "Quantifying Performance Changes with Effect Size Confidence Intervals",
+/// explain why an experiment must repeat the part whose results vary. Here, this part is the start
+/// of the servers.
+///
+/// A single round gets Yuen's interval over its slices ([`Estimate`]), or no interval if it has
+/// fewer than five slices. Yuen's interval does not include the variation between server starts.
 ///
 /// Pairs with a value that is not positive and finite have no logarithm and are skipped.
 pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
@@ -111,10 +116,12 @@ pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
 /// Computes the ratio of a candidate to a baseline from slices of two separate runs, such as one
 /// slice per second. The slices are not paired.
 ///
-/// Each side is the 20 % trimmed mean of its slices' logarithms, with the two-sample interval of
-/// Yuen ("The two-sample trimmed t for unequal population variances", Biometrika 61, 1974) and the
-/// degrees of freedom of Welch. Neighbouring slices resemble each other, so each error is multiplied
-/// by the square root of (1 + r) / (1 - r) for their correlation r (first-order autoregression).
+/// Each run has the 20 % trimmed mean of its slices' logarithms as its figure. The interval of the
+/// difference of both figures is the two-sample interval of Yuen ("The two-sample trimmed t for
+/// unequal population variances", Biometrika 61, 1974), with the degrees of freedom of Welch.
+/// Neighbouring slices of a run resemble each other. The standard error of a run is therefore
+/// multiplied by the square root of (1 + r) / (1 - r), where r is the correlation of neighbouring
+/// slices (first-order autoregression).
 ///
 /// The interval covers only the variation within the two runs. It does not cover the variation
 /// between runs, such as that of restarts, which can be larger.
@@ -169,9 +176,9 @@ impl Ratio {
         low >= INDIFFERENT[0] && high <= INDIFFERENT[1]
     }
 
-    /// Replaces the interval and the p-value by those for level `alpha` instead of 0.05. Callers
-    /// use this for a look at the data during a run, because each further look makes a false result
-    /// more likely.
+    /// Replaces the interval by one with level `alpha`, and scales the p-value, so that it is below
+    /// 0.05 if and only if it was below `alpha`. Callers use this for a look at the data during a
+    /// run, because each further look makes a false result more likely.
     pub fn widen(&mut self, alpha: f64) {
         if let Some(log) = &self.log {
             self.p = (log.p() * ALPHA / alpha).min(1.0);

@@ -5,8 +5,8 @@ use crate::student::{t_quantile, t_two_sided};
 /// Share of the samples that the trimmed mean leaves out at each end.
 const TRIM: f64 = 0.2;
 
-/// Highest correlation of neighbouring samples that is assumed. With more, the samples say almost
-/// nothing about the mean.
+/// Upper bound of the estimated correlation of neighbouring samples. At a higher correlation, the
+/// samples say almost nothing about the mean.
 const HIGHEST_R: f64 = 0.9;
 
 /// Trimmed or plain mean with its standard error.
@@ -56,8 +56,9 @@ impl Estimate {
         Some(Self { mean: summary.mean, error, degrees: n as u32 - 1 })
     }
 
-    /// Returns the 20 % trimmed mean of `samples` in the order of their time. The error takes into
-    /// account that neighbouring samples resemble each other.
+    /// Returns the 20 % trimmed mean of `samples`, which must be in the order of their time. The
+    /// error takes into account that neighbouring samples resemble each other. Returns `None` for
+    /// fewer than two samples.
     pub(crate) fn correlated(samples: &[f64]) -> Option<Self> {
         let estimate = Self::trimmed(samples)?;
         let mean = samples.iter().sum::<f64>() / samples.len() as f64;

@@ -17,8 +17,9 @@ pub trait StoreBackend: Send + Sync {
 
     fn unlock(&self, name: &str, owner: &str) -> Result<(), StoreError>;
 
-    /// Adds the counts of a batch to a limit. Changes nothing if the store already has this batch,
-    /// or a later one of the same owner.
+    /// Adds the counts of a batch to the rate limit named `limit`. If the store already has this
+    /// batch, or a later batch of the same owner, adds nothing. In both cases, returns for each
+    /// count the time from now until the due time of its key.
     fn advance(&self, limit: &str, batch: &Batch<'_>) -> Result<Vec<Duration>, StoreError>;
 
     fn publish(&self, channel: &str, message: &[u8]) -> Result<(), StoreError>;
@@ -47,7 +48,7 @@ pub enum Expected<'a> {
     Content(&'a [u8]),
 }
 
-/// Counts that a machine adds to a limit together.
+/// Counts that one process adds to a rate limit in one operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// The process that has counted.
@@ -63,15 +64,15 @@ pub struct Batch<'a> {
 pub struct Count {
     /// Hash of the key.
     pub key: u64,
-    /// The number of admitted requests, multiplied by the time from one request to the next at the
-    /// rate.
+    /// Number of admitted requests, multiplied by the interval of the rate limit. At a limit of 10
+    /// requests per second, 3 requests are 300 ms.
     pub step: Duration,
-    /// Maximum time by which the key's due time may be ahead of the current time.
+    /// Maximum time from now until the key's due time. The store reduces a later due time.
     pub most: Duration,
 }
 
-/// Place of a reader in a channel: the last message in Redis, all read messages in a directory.
-/// `None` before the first read.
+/// Position of a reader in a channel. With Redis, it is the ID of the last message that was read.
+/// With a directory, it is the names of all messages that were read. `None` before the first read.
 #[derive(Clone, Debug, Default)]
 pub struct Cursor(pub(crate) Option<Vec<String>>);
 

@@ -3,7 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | `entries/NAME` | end of the life in milliseconds since 1970, or 0; a line break; the content |
-//! | `locks/NAME` | the same, with the owner as the content |
+//! | `locks/NAME` | as in `entries/NAME`, with the owner of the lock as the content |
 //! | `rates/LIMIT` | the last batch of each process, and the due time of each key (`rates.rs`) |
 //! | `messages/CHANNEL/TIME-RANDOM` | a message |
 //! | `.lock` | locked (`flock`) during each change |
@@ -27,7 +27,7 @@ mod rates;
 
 /// The longest wait for `.lock`. A change takes only milliseconds.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Pause between attempts to lock, and between checks for a message.
+/// Pause between attempts to lock. The pause between checks for a message is 20 times as long.
 const LOOK: Duration = Duration::from_millis(10);
 /// Life of a message.
 const MESSAGE_LIFE: Duration = Duration::from_secs(3600);
@@ -49,7 +49,8 @@ impl Directory {
         self.root.join(kind).join(name)
     }
 
-    /// Waits for the lock of all changes. The lock ends when the file is dropped.
+    /// Locks `.lock`, which every change needs, and returns the file. The lock ends when the file
+    /// is dropped.
     fn change(&self) -> Result<File, StoreError> {
         let path = self.root.join(".lock");
         create_directory(&self.root)?;
@@ -71,7 +72,8 @@ impl Directory {
         }
     }
 
-    /// Returns the content of an entry or a lock whose life has not ended.
+    /// Returns the content of an entry or a lock. Returns `None` if there is none, or if its life
+    /// has ended.
     fn read(&self, kind: &str, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(bytes) = read(&self.path(kind, name), LARGEST_ENTRY + 32)? else {
             return Ok(None);
@@ -113,7 +115,7 @@ impl Directory {
         }
     }
 
-    /// Returns the names of the messages of a channel in order, and removes old ones.
+    /// Returns the names of the messages of a channel in order, and removes expired messages.
     fn message_names(&self, channel: &str) -> Result<Vec<String>, StoreError> {
         let directory = self.path("messages", channel);
         let entries = match fs::read_dir(&directory) {
@@ -266,7 +268,8 @@ fn create_directory(path: &Path) -> Result<(), StoreError> {
     created.map_err(|error| away(path, &error))
 }
 
-/// Reads a regular file of at most `limit` bytes. Refuses a link, a pipe or a device.
+/// Reads a regular file of at most `limit` bytes. Returns `None` if no file exists. Refuses a link,
+/// a pipe or a device.
 fn read(path: &Path, limit: usize) -> Result<Option<Vec<u8>>, StoreError> {
     let unusable = |why: &str| StoreError::Content(format!("{} {why}", path.display()));
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
@@ -290,7 +293,7 @@ fn read(path: &Path, limit: usize) -> Result<Option<Vec<u8>>, StoreError> {
     Ok(Some(bytes))
 }
 
-/// Place that a content must have reached when `write` returns.
+/// Storage that the content has reached when `write` returns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Durability {
     Memory,

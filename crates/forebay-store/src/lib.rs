@@ -75,11 +75,10 @@ struct Inner {
     backend: Box<dyn StoreBackend>,
     seal: Option<Seal>,
     place: String,
-    /// Name of this process as an owner of locks.
+    /// Name of this process as the owner of locks and of batches.
     owner: String,
     /// Number of the last batch of counts.
     batches: AtomicU64,
-    /// Outcomes that are in the log already.
     noticed: Mutex<Noticed>,
 }
 
@@ -147,7 +146,7 @@ impl Store {
         }
     }
 
-    /// Returns the entry of this name.
+    /// Returns the entry of this name. Returns `None` if there is none, or if its life has ended.
     pub fn get(&self, name: &str) -> Result<Option<StoreEntry>, StoreError> {
         let stored = self.0.backend.get(name::checked(name)?)?;
         let Some(stored) = stored else { return Ok(None) };
@@ -192,9 +191,9 @@ impl Store {
         self.0.backend.remove(name::checked(name)?)
     }
 
-    /// Takes the lock, or extends it if this process has it. Returns false if another process has
-    /// it. The lock ends after `lease` unless it is extended, so a lock whose owner has died
-    /// becomes free.
+    /// Takes the lock `name`, or extends it if this process has the lock already. Returns false if
+    /// another process has the lock. The lock ends `lease` after the last call, so the lock of a
+    /// dead process becomes free.
     pub fn lock(&self, name: &str, lease: Duration) -> Result<bool, StoreError> {
         self.0.backend.lock(name::checked(name)?, &self.0.owner, lease)
     }
@@ -210,9 +209,10 @@ impl Store {
         self.0.batches.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Adds counts to at most [`LARGEST_BATCH`] keys of a rate limit. Each key has a due time, as
-    /// in GCRA. Each admitted request moves the due time by the time from one request to the next
-    /// at the rate. For each key, returns the time from now until the new due time.
+    /// Adds `counts`, at most [`LARGEST_BATCH`], to the rate limit `limit`. The store has a due
+    /// time for each key, as in GCRA: each admitted request moves the due time by the interval
+    /// between two requests at the limit's rate. Returns for each key the time from now until the
+    /// new due time.
     ///
     /// After an error other than [`StoreError::Refused`], the store may have added the counts. The
     /// caller then sends the batch again with the same number, before later batches. The store adds

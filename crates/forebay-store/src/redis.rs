@@ -22,7 +22,8 @@ use connection::{ConnectionError, Connector, RedisConnection};
 
 /// Time limit for one operation, with the connection and its handshake.
 const LIMIT: Duration = Duration::from_secs(2);
-/// After a failure, all operations fail at once for this time, so that no thread waits repeatedly.
+/// After a failure, all operations fail immediately for this time, so that no thread waits
+/// repeatedly.
 const PAUSE: Duration = Duration::from_millis(250);
 /// Life of the number of a process's last batch of counts, in milliseconds: a day.
 const BATCH_LIFE: &[u8] = b"86400000";
@@ -43,14 +44,14 @@ const LOCK: &str = "if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) 
 const UNLOCK: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end \
     return 1";
 
-/// Adds each count to the due time of its key, in microseconds of the server's clock. The clocks of
-/// the machines therefore need not agree. A key without a number counts as due now. A NaN does,
-/// too: comparisons with a NaN are false, so each condition is negated.
+/// Adds each count to the due time of its key. Due times are in microseconds of the server's clock,
+/// so the clocks of the machines need not agree. If a key has no number, its due time is now. A due
+/// time of NaN becomes now, too: comparisons with a NaN are false, so each condition is negated.
 ///
 /// The first key has the number of the owner's last batch. If the number of this batch is not
 /// larger, the server has already added the batch, and the script only reads. Forebay never writes
-/// a number from 2^53 on, so such a number counts as 0. The script writes the number first: a
-/// server without free memory refuses the first write of a script, so nothing has changed then.
+/// a number from 2^53 on, so such a number counts as 0. The script writes the number before the due
+/// times. A server without free memory refuses this first write, so nothing has changed then.
 const ADVANCE: &str = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] local out = {} \
     local last = redis.pcall('GET', KEYS[1]) last = type(last) == 'string' and tonumber(last) or 0 \
     if not (last < 9007199254740992) then last = 0 end \
@@ -83,7 +84,7 @@ pub struct Redis {
     reader: Mutex<Slot>,
 }
 
-/// Place of a connection that is opened when it is needed.
+/// A connection that is opened when it is needed, and the last failure.
 #[derive(Default)]
 struct Slot {
     connection: Option<RedisConnection>,
@@ -100,9 +101,10 @@ impl Redis {
         self.call_on(&self.commands, arguments, LIMIT).map_err(|error| self.convert(error))
     }
 
-    /// Sends a command and returns the reply. If an idle connection is broken, tries once more with
-    /// a new one: the server may have closed it. A server that does not answer in time may have run
-    /// the command, so the command is not sent again.
+    /// Sends a command and returns the reply. If the kept connection is broken, sends the command
+    /// once more over a new connection, because the server may have closed an idle one. But if the
+    /// server does not answer in time, it may have run the command, so the command is not sent
+    /// again.
     fn call_on(
         &self,
         slot: &Mutex<Slot>,

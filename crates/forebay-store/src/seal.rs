@@ -16,7 +16,8 @@ pub struct Seal {
     derivation: Derivation,
 }
 
-/// Derives keys from the configured key. All machines with this key derive the same.
+/// Derives keys from the configured key. All machines with the same configured key derive the same
+/// keys.
 #[derive(Clone, Debug)]
 pub struct Derivation(hmac::Key);
 

@@ -49,7 +49,8 @@ pub fn may_begin_with(given: &[u8], prefix: &[u8]) -> bool {
 }
 
 /// Returns the pairs of a query that an application may read as the parameter `name`. If the query
-/// contains semicolons, a pair may occur twice: with and without the text after a semicolon.
+/// contains semicolons, it is also split at them, so a pair may occur twice: in `a=1;b=2`, the
+/// parameter `a` has the values `1;b=2` and `1`.
 pub fn parameters<'q>(query: &'q [u8], name: &'q [u8]) -> impl Iterator<Item = Pair<'q>> {
     let parts = memchr::memchr(b';', query).map(|_| named(query, name, b"&;"));
     named(query, name, b"&").chain(parts.into_iter().flatten())

@@ -20,8 +20,8 @@ impl Plan {
     /// Adds configurations of `earlier` as references. For each current configuration, the earlier
     /// configuration with the same name becomes the reference, and gets `label` in its name.
     ///
-    /// Returns the names of configurations that start in the same way in both revisions. Their
-    /// earlier form is not added.
+    /// Returns the names of the configurations whose earlier form was not added, because it starts
+    /// in the same way.
     ///
     /// # Errors
     /// Fails if no configuration has the same name in `earlier`.

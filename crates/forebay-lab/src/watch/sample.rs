@@ -131,7 +131,7 @@ impl Series {
     }
 }
 
-/// Returns the sample with the least memory of a few samples. At the first one, the process that
+/// Returns the sample with the least memory of a few samples. At the first sample, the process that
 /// answered the previous check may still be running.
 fn quiet_before(tree: &Tree) -> Glance {
     let mut quiet = tree.glance();

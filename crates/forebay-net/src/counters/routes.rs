@@ -56,7 +56,8 @@ impl Default for RouteCounters {
 }
 
 impl RouteCounters {
-    /// Counts one reply. `took` is `None` if durations are not measured.
+    /// Counts one finished request, as [`Counters::count_request`](super::Counters::count_request)
+    /// does.
     pub fn count(&self, method: &[u8], status: u16, body_bytes: u64, took: Option<Duration>) {
         let known = METHODS.iter().position(|name| name.as_bytes() == method);
         let requests = &self.requests[known.unwrap_or(METHODS.len())];
@@ -96,7 +97,7 @@ pub struct RouteTotals {
     pub body_bytes: u64,
 }
 
-/// The counters of all routes. A reload keeps those of routes with the same labels.
+/// The counters of all routes. A reload keeps the counters of routes whose labels stay the same.
 #[derive(Debug, Default)]
 pub struct RouteRegistry(Mutex<BTreeMap<RouteLabels, Vec<Arc<RouteCounters>>>>);
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::{Deadlines, Ticks};
 
-/// Age of a connection's current activity, in ticks (1 s). Connections whose activity is younger
+/// Age in ticks at which an activity is no longer young (1 s). Connections whose activity is young
 /// are closed only after all others.
 // A new client needs several round trips before its first request. During this time, connections
 // with partial heads must not displace the new client.
@@ -43,8 +43,8 @@ pub struct Since {
     tick: Ticks,
 }
 
-/// Start of the count of [`Since::nanoseconds`], the same for all threads. The first connection of
-/// a process sets it.
+/// Time zero of [`Since::nanoseconds`], the same for all threads. The first connection of a process
+/// sets it.
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Since {
@@ -97,8 +97,8 @@ impl Occupancy {
         self.is_used.set(true);
     }
 
-    /// Returns true if the connection is idle and its client expects its close: after a request, or
-    /// after 1 s without one. With `is_patient`, it must have been idle for 2 s.
+    /// Returns true if the connection is idle and may close. It must have carried a request or have
+    /// been idle for 1 s. With `is_patient`, it must have been idle for 2 s.
     // A client that has just connected is about to send a request, and may not send it again if the
     // connection closes.
     pub fn may_close(&self, now: Ticks, is_patient: bool) -> bool {

@@ -1,9 +1,10 @@
 //! Starts the new process of an upgrade.
 //!
 //! A server that has given up root cannot start its successor as root. Before it gives up root, it
-//! therefore starts a small process that stays root (`forebay __upgrade`). Program, arguments,
-//! environment and directory of the successor are those of the server's own start. An attacker who
-//! controls the server can only restart Forebay with them, and pass it sockets.
+//! therefore starts a small process that stays root (`forebay __upgrade`). This process starts
+//! every successor with the program, arguments, environment and directory of the server's own
+//! start. An attacker who controls the server can therefore only restart Forebay, and pass sockets
+//! to it.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -40,8 +41,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Returns the program of this process. Its file may be replaced later. A successor receives
-    /// `note` (`Takeover::note`).
+    /// Returns the program of this process, by its path: a successor runs the file that has this
+    /// path then. The successor receives `note` (`Takeover::note`).
     pub fn of_this_process(note: &str) -> io::Result<Self> {
         let mut arguments = env::args_os();
         let name = arguments.next().unwrap_or_default();

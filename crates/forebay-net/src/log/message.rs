@@ -2,8 +2,8 @@
 //!
 //! - RFC 5424 over UDP and TCP. Over TCP, each message begins with its length (octet
 //!   counting, RFC 6587 section 3.4.1).
-//! - The local form of `/dev/log`, as `syslog(3)` of the C library writes it. Journald and older
-//!   servers parse no other form there.
+//! - The local form of `/dev/log`, as `syslog(3)` of the C library writes it. On this socket,
+//!   journald and older servers parse no other form.
 //! - The native protocol of the journal: a datagram of fields
 //!   (<https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>).
 

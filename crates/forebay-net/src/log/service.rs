@@ -23,7 +23,7 @@ use super::message::{LineKind, Messages};
 const QUEUED: usize = 4 << 20;
 /// Time limit for one datagram, and for each read or write over TCP.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Time without attempts after a failure that took time, such as a failed connection.
+/// Pause before the next attempt after a failure, unless the service refused at once.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Shortest time between two warnings about one service.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
@@ -112,7 +112,7 @@ struct Troubles {
     lost: u64,
     /// True if a warning says that the service does not take lines now.
     is_warned: bool,
-    /// Time of the last such warning.
+    /// Time of the last warning that the service does not take lines.
     warned: Option<Instant>,
 }
 

@@ -67,8 +67,8 @@ pub struct FileTarget {
     is_read_only: bool,
     /// True if an old file may wait for its compression.
     has_old: bool,
-    /// The log whose old file is being compressed, or `Some(None)` if `opener` has opened this
-    /// file. `None` if no file is being compressed.
+    /// The log whose old file is being compressed. `Some(None)` if the process of `opener` replaces
+    /// the old file afterwards. `None` if no file is being compressed.
     compressing: Option<Option<RotatedLog>>,
 }
 
@@ -101,8 +101,9 @@ impl FileTarget {
         outcome
     }
 
-    /// Makes `file` the current file with room for `more` bytes, and takes a shared lock of it. The
-    /// lock is missing if another process does not release its own.
+    /// Prepares a write of `more` bytes. Opens the log again if another process has rotated it, and
+    /// rotates it if a rotation is due. Takes a shared lock of `file`, but continues without it if
+    /// another process does not release an exclusive lock.
     fn prepare(&mut self, rotation: &Rotation, more: u64, mut opener: Option<&mut Opener>) {
         self.lock();
         let Ok(found) = self.file.metadata() else { return };

@@ -164,8 +164,9 @@ impl Targets {
         Ok(Self { access, former: Vec::new(), errors, services })
     }
 
-    /// Returns the destination of lines for the log with this number. After a reload,
-    /// another log may have the number.
+    /// Returns the destination of lines that were collected for the log with this number and
+    /// configuration `to`. After a reload, the number may belong to another log. Returns `None` if
+    /// no log has this configuration any longer.
     fn find(&mut self, number: usize, to: &conf::AccessLog) -> Option<&mut LogDestination> {
         if self.access.get(number).is_some_and(|found| found.to == *to) {
             return self.access.get_mut(number);
@@ -285,7 +286,7 @@ impl LogThread {
         let _ = io::stderr().write_all(&marked.unwrap_or(line));
     }
 
-    /// Compresses an old file of the log on another thread, if one waits.
+    /// If an old file of the log waits for its compression, compresses it on another thread.
     fn compress_old(&mut self, target: &mut Target) {
         // Compress one file of a path at a time: otherwise, `end_compression` could end another
         // compression.

@@ -27,9 +27,9 @@ pub struct Routing {
 /// even if the client's address changes. Without a filter, the kernel selects by a hash of both
 /// addresses.
 ///
-/// If `former` is given, the first sockets belong to a process that only finishes its connections.
-/// That process gets all packets with another tag. A client chooses the ID in its first packets, so
-/// all packets of the types Initial and 0-RTT go to this process.
+/// If `former` is given, the first sockets belong to the former process, which only finishes its
+/// connections. The former process gets all packets with a tag other than `own.tag`. But packets of
+/// the types Initial and 0-RTT go to the new process, because the client has chosen their IDs.
 ///
 /// Call this for one of the sockets after all sockets are bound.
 pub fn attach_reuseport_filter(

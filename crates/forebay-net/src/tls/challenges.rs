@@ -82,7 +82,8 @@ impl Challenges {
         (Self { questions: Some(questions), ..Self::default() }, receiver)
     }
 
-    /// Asks the store for the answer to a request for `path`.
+    /// Asks the store for the answer to a request for `path`. Returns `None` if the store has no
+    /// answer, or does not reply in time.
     pub async fn ask_for_reply(&self, path: &[u8]) -> Option<String> {
         let token = token(path).filter(|token| is_plain(token))?;
         match self.ask(Challenge::Token(token.to_owned())).await? {

@@ -116,7 +116,8 @@ impl DemandCertificates {
         state.orders = Some(orders);
     }
 
-    /// Returns the certificate of a name. If a renewal is due, orders it.
+    /// Returns the certificate of a name, if it is in memory. If its renewal is due, orders the
+    /// renewal.
     fn certificate(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         let mut state = self.state();
         let now = SystemTime::now();
@@ -301,8 +302,9 @@ impl SiteDemand {
         Arc::ptr_eq(&self.certificates, &other.certificates) && self.names == other.names
     }
 
-    /// Returns the server name in lower case, if the site may have a certificate for it. Tests the
-    /// name again, because the first site of a listener also gets handshakes for unknown names.
+    /// Returns the server name in lower case, if the site may have a certificate for it. Compares
+    /// the name with the site's names, because the first site of a listener also gets handshakes
+    /// for unknown names.
     fn name(&self, server_name: Option<&str>) -> Option<String> {
         let name = server_name?.to_ascii_lowercase();
         let is_own = self.names.is_empty() || self.names.iter().any(|own| own.matches(&name));

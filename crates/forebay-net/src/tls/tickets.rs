@@ -1,8 +1,8 @@
 //! Keys that encrypt session tickets, and keys of QUIC.
 //!
 //! A process makes its keys itself and replaces the ticket key every six hours. An upgrade in place
-//! passes the keys to the new process. Machines that share a store have the same keys: one of them
-//! makes the next key some minutes before all begin to use it.
+//! passes the keys to the new process. Machines that share a store have the same keys: one of the
+//! machines makes the next key some minutes before all machines begin to use it.
 //!
 //! A ticket is the name of its key (16 bytes), a random salt (24 bytes), and the output of AES-256-GCM.
 //! Each ticket has its own key, HMAC-SHA256 of the salt, because many machines would otherwise use up

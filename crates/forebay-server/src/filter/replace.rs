@@ -147,8 +147,9 @@ impl Replacer {
         self.done.get(number).is_some_and(|done| *done)
     }
 
-    /// Returns the first text from `at` on that must be replaced: its start, its end and its
-    /// number. Of several texts at one place, returns the longest.
+    /// Finds the first text, from position `at` on, that must be replaced. Returns its start and
+    /// end in `bytes`, and its index in the list of texts. If several texts begin at one position,
+    /// finds the longest.
     fn find(&self, bytes: &[u8], mut at: usize) -> Option<(usize, usize, usize)> {
         if !self.done.is_empty() && self.done.iter().all(|done| *done) {
             return None;

@@ -27,8 +27,9 @@ enum Collected {
 }
 
 impl Reply {
-    /// Buffers a complete reply with these field lines. The server finishes the reply. Returns
-    /// false, and does nothing, if the reply is too large or may need compression.
+    /// Buffers a complete reply with these field lines. The caller must not finish the reply,
+    /// because the server does. Returns false, and does nothing, if the reply is too large, if the
+    /// route changes bodies with a filter, or if the reply may need compression.
     pub fn buffer_reply(&mut self, status: u16, lines: &[u8], body: &[u8]) -> bool {
         self.buffer_lines(status, lines, (body, false), |_| {})
     }

@@ -27,8 +27,8 @@ pub trait Recorder {
         false
     }
 
-    /// Reports that the origin has answered, but that the site's answer for `target` replaces its
-    /// reply. The recorder sees no head and no body.
+    /// Reports that the origin has answered, but that the site's answer for `target` replaces the
+    /// origin's reply. The recorder sees no head and no body.
     fn redirected(&self, _target: &[u8]) {}
 
     /// Reports that the body can no longer be recorded.
@@ -183,7 +183,8 @@ impl Reply {
         }));
     }
 
-    /// Takes the recorded reply. If it was not sent to the client, another reply can begin.
+    /// Takes the recorded reply; `None` if nothing was recorded. If the reply was not sent to the
+    /// client, another reply can begin.
     pub fn take_captured(&mut self) -> Option<Captured> {
         let mut capture = self.capture.take()?;
         capture.keep?;

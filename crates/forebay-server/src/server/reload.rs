@@ -7,8 +7,8 @@
 //!
 //! A request keeps its site, and each site holds a token of its configuration. When nothing holds
 //! the old token any longer, the applications of the old configuration are stopped. An application
-//! with an unchanged definition keeps its processes. A group of backends with the same name or
-//! backends keeps its state.
+//! with an unchanged definition keeps its processes. A group of backends keeps its state if its
+//! name or its backends are unchanged.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;

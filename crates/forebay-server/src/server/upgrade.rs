@@ -31,7 +31,8 @@ const STOPPING: Duration = Duration::from_secs(1);
 
 /// Predecessor and successor of this process.
 pub(super) struct Succession {
-    /// Starts successors. `None` while one is started, or if none can be started.
+    /// Starts successors. `None` during the start of a successor, or if this process cannot start
+    /// one.
     launcher: Option<Launcher>,
     program: Option<Program>,
     /// The predecessor, until it lets this process serve.

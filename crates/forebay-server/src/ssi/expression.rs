@@ -23,7 +23,8 @@ enum Token {
     Operator(&'static str),
 }
 
-/// The operators. A longer operator precedes those that are its beginning.
+/// The operators. [`tokens`] tries them in this order. An operator that begins with another one
+/// comes before it: `==` before `=`.
 const OPERATORS: [&str; 13] =
     ["&&", "||", "!=", "!~", "=~", "==", "<=", ">=", "=", "<", ">", "(", ")"];
 

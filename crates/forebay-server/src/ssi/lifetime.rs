@@ -11,8 +11,8 @@ use crate::filter::{fields, is, is_targeted};
 const EXTENDING: [&[u8]; 5] =
     [b"max-age", b"s-maxage", b"stale-while-revalidate", b"stale-if-error", b"immutable"];
 
-/// Returns the remaining lifetime of a reply in seconds. A reply that states none, and has no
-/// `Last-Modified`, has the lifetime 0.
+/// Returns the remaining lifetime of a reply in seconds. A reply without a stated lifetime and
+/// without `Last-Modified` has the lifetime 0.
 pub fn of(lines: &[u8], status: u16) -> u64 {
     let control = ReplyControl::of_lines(lines);
     let freshness = freshness(&control, lines, status);

@@ -25,7 +25,7 @@ const NUMBER_BITS: u32 = 43;
 const MOST_BATCHES: u64 = (1 << NUMBER_BITS) - 1;
 /// Life of the number of a process's last batch, in hours, as in Redis.
 const BATCH_LIFE: u64 = 24;
-/// Maximum number of processes whose last batches are kept. The latest ones are kept.
+/// Maximum number of processes in the file. The processes with the latest batches are kept.
 const MOST_PROCESSES: usize = 1000;
 
 /// The last batch of a process, and the hour of its addition.
@@ -82,7 +82,7 @@ impl RateFile {
 
 /// Adds the counts of a batch to the content of a file. Returns the new content, and the time from
 /// `now` to the new due time of each key. If the file already has this batch, or a later one of the
-/// same process, returns no content, and the times that the file has.
+/// same process, the content is `None`, and the due times are those of the file.
 pub fn advance(
     before: &[u8],
     batch: &Batch<'_>,

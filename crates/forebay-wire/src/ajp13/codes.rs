@@ -73,8 +73,8 @@ pub(super) const REPLY_FIELDS: &[&[u8]] = &[
     b"WWW-Authenticate",
 ];
 
-/// Upper byte of all field codes. A name must be shorter than [`FIRST_FIELD`], because its length
-/// is in the same position as a code.
+/// Upper byte of all field codes. A field begins with a code or with the length of its name. The
+/// length must be less than [`FIRST_FIELD`], so that it differs from all codes.
 const FIELD_PAGE: u16 = 0xA000;
 /// Smallest length of a name, in bytes, that a reader would mistake for the code of a field.
 pub(super) const FIRST_FIELD: usize = FIELD_PAGE as usize;

@@ -72,9 +72,11 @@ pub struct Request<'a> {
 
 /// Passes the variables of `request` to `sink`.
 ///
-/// A name with `_` or `.` becomes `HTTP_*`, unless the application could mistake it for another
-/// field of the request (see [`is_disguised`]). `Proxy` is never passed (httpoxy). `X-Forwarded-*` and similar fields are skipped if the client may have forged them.
-/// Fields with equal names are joined with `", "`, but cookies with `"; "`.
+/// A field becomes a variable `HTTP_NAME`, also if its name has `_` or `.`. But such a field is
+/// skipped if the application could mistake it for another field of the request (see
+/// [`is_disguised`]). `Proxy` is never passed (httpoxy). `X-Forwarded-*` and similar fields are
+/// skipped if the client may have forged them. Fields with equal names are joined with `", "`, but
+/// cookies with `"; "`.
 pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     let Request { head, bytes, .. } = *request;
     let target = head.path_and_query.of(bytes);
