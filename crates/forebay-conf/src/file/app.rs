@@ -132,8 +132,8 @@ pub struct App {
     pub queue: Option<At<usize>>,
     /// The longest time that a request may wait for a worker. Default: "10s".
     pub queue_timeout: Option<Time>,
-    /// Variables added to the workers' environment. They replace variables of the request with the
-    /// same name.
+    /// Variables added to the workers' environment. They also replace CGI variables of the request
+    /// that have the same name, such as REMOTE_USER and DOCUMENT_ROOT, except HTTP_PROXY.
     pub env: BTreeMap<String, At<String>>,
     /// perl-cgi, python-cgi, cgi-bin, psgi, wsgi, asgi, rack: directories where Perl (@INC), Python
     /// (sys.path) and Ruby ($LOAD_PATH) look for modules first. Default: none.
