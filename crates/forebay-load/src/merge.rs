@@ -56,7 +56,7 @@ const LONGEST_S: f64 = 366.0 * 86_400.0;
 const WIDEST_S: f64 = 86_400.0;
 /// Minimum share of the time during which all machines load the server together.
 const TOGETHER: f64 = 0.95;
-/// A start counts as late if its delay exceeds both this time and this share of the duration.
+/// A start counts as late if its delay exceeds both `LATE` and this share of the duration.
 const LATE: Duration = Duration::from_millis(100);
 const LATE_SHARE: f64 = 0.05;
 

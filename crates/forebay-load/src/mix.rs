@@ -37,7 +37,7 @@ impl Mix {
             0 | 1 => Arc::default(),
             _ => order(&weights).into(),
         };
-        // A message may have any effect, so it is never sent again.
+        // A message over WebSocket, gRPC or `tcp` may have any effect, so it is never sent again.
         let protocol = spec.url.protocol();
         let has_messages =
             protocol.is_websocket() || protocol.is_grpc() || protocol == Protocol::Tcp;

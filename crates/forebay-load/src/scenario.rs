@@ -25,7 +25,8 @@ pub struct ScenarioPlan {
 /// Steps that a virtual user performs in each iteration.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Name for the report.
+    /// Sends Authorization fields and cookies to all of `hosts`. The host of the run and `hosts`
+    /// then share all cookies.
     pub name: String,
     /// Weight relative to the other scenarios.
     pub weight: u32,

@@ -19,7 +19,7 @@ pub(crate) struct Schedule {
     start: Instant,
     /// Delay of the request that this thread took last.
     late: Duration,
-    /// True in the only thread that counts the requests that no thread took.
+    /// True in exactly one thread. This thread counts the requests that no thread took.
     counts_rest: bool,
 }
 

@@ -51,8 +51,8 @@ const PAUSE: Duration = Duration::from_millis(30);
 const INTERVAL: Duration = Duration::from_millis(5);
 /// Delays up to this value are usual on an idle machine.
 const USUAL: Duration = Duration::from_millis(1);
-/// A step is disturbed if its delays are too long for its duration: a share of more than
-/// `USUAL_LATE` times the closed loop's share, plus `LATE`.
+/// A step is disturbed if its delays, as a share of its duration, exceed this limit: `USUAL_LATE`
+/// times the share in the closed loop, plus `LATE`.
 const LATE: f64 = 0.01;
 const USUAL_LATE: f64 = 1.5;
 

@@ -175,7 +175,8 @@ impl Backend {
         }
     }
 
-    /// Returns true if the backend's addresses have changed since `seen`, and updates `seen`.
+    /// Returns true if the number of changes of the backend's addresses is no longer `seen`. Stores
+    /// the present number in `seen`.
     pub fn has_moved(&self, seen: &Cell<u64>) -> bool {
         let now = self.current_generation();
         seen.replace(now) != now
