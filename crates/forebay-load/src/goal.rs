@@ -79,7 +79,7 @@ impl Goal {
         if holds { Judgement::True(text) } else { Judgement::False(text) }
     }
 
-    /// Returns the minimum number of requests with which [`judge`](Self::judge) can decide.
+    /// Returns the minimum number of requests that [`judge`](Self::judge) needs for a decision.
     pub fn samples(&self) -> u64 {
         match self.metric {
             Metric::Percentile(percent) => (BEYOND * 100.0 / (100.0 - percent)).ceil() as u64,

@@ -106,8 +106,8 @@ impl RateLimiter {
         }
     }
 
-    /// Counts requests to hosts that are not among these names of the site together. Otherwise a
-    /// client could use a new counter for each invented host.
+    /// Counts all requests to hosts other than these names of the site together. Otherwise a client
+    /// could use a new counter for each invented host.
     pub fn of_site(self, hosts: &[HostPattern]) -> Self {
         Self { hosts: hosts.to_vec(), ..self }
     }
@@ -117,7 +117,8 @@ impl RateLimiter {
         self.hosts == hosts
     }
 
-    /// Returns true if the limit shares its counts under these keys, or shares none for `None`.
+    /// Returns true if the limit shares its counts under these keys. With `None`, returns true if
+    /// the limit shares none.
     pub fn is_shared_by(&self, keys: Option<&SharedKeys>) -> bool {
         // The hashes of two secrets differ, for any text.
         let sample = |keys: &SharedKeys| keys.hash(b"");
