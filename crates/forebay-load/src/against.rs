@@ -13,7 +13,8 @@ use crate::{Outcome, Second};
 /// Comparison of a run with an earlier one.
 #[derive(Clone, Debug)]
 pub struct RunComparison {
-    /// Compared metrics. The run counts as fine only if the first one shows that it is not worse.
+    /// Compared metrics. The run counts as fine only if the first metric shows that the run is not
+    /// worse.
     pub metrics: Vec<MetricRatio>,
     /// Change that counts as worse, such as 0.05.
     pub threshold: f64,

@@ -75,8 +75,8 @@ const LONGEST_STEP: Duration = Duration::from_secs(60);
 /// Maximum duration of the closed loop before the first step.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
-/// Maximum share of the planned rate that a passed step may miss.
-// If a server is overloaded by 2 %, the step misses 2 %.
+/// Largest share of the planned rate that a step may miss and still pass.
+// If a server is overloaded by 2 %, the step misses 2 % of the rate.
 const SHORTFALL: f64 = 0.02;
 
 /// Searches for the highest rate. `spec` describes the load without its rate and its end. `report`

@@ -31,8 +31,8 @@ impl Mix {
             None => spec.parts.iter().map(|part| part.weight).collect(),
         };
         let order: Arc<[u32]> = match weights.len() {
-            // Without an order, all requests are equal. A single request whose values change needs
-            // an order.
+            // An empty order means that all requests are equal. A single request with placeholders
+            // or cookies differs each time, so it needs an order.
             0 | 1 if spec.has_values() => [0].into(),
             0 | 1 => Arc::default(),
             _ => order(&weights).into(),

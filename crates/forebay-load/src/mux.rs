@@ -82,7 +82,7 @@ enum Phase {
 impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, T> {
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         self.streams.all.iter_mut().for_each(|stream| stream.begun = false);
-        // A new turn has dropped all wake-ups of the previous one.
+        // The wake-ups of the previous turn were dropped when this turn began.
         self.wake = None;
         if self.transport.is_some() {
             // First handle input that arrived between the turns, such as a GOAWAY or the end of the

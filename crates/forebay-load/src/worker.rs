@@ -90,7 +90,8 @@ pub(crate) struct ThreadState {
     pub tally: Tally,
     pub budget: RequestBudget,
     pub pacer: Pacer,
-    /// Times at which connections have requests; `None` if they always have.
+    /// Times at which each connection is active, in a closed loop whose number of connections
+    /// changes in stages. `None` if all connections are always active.
     pub active_times: Option<Box<ActiveTimes>>,
     pub alarm: Alarm,
     /// Index of the connection whose reply has just arrived, and the time of the reply. The

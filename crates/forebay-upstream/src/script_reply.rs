@@ -1,7 +1,7 @@
 //! Converts a script's output into a reply while the output arrives.
 //!
 //! Forebay holds the first output until the script ends, prints nothing for 1 ms, or has printed
-//! more than 32 KiB. A short reply so gets a `Content-Length`, and needs only one write. With the
+//! more than 32 KiB. So a short reply gets a `Content-Length`, and needs only one write. With the
 //! length, an HTTP/1.0 client can keep its connection. Forebay streams all other output.
 
 use std::time::Duration;

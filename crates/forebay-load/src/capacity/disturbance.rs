@@ -6,7 +6,8 @@
 //! - During a step, a thread sleeps for a few milliseconds at a time, and adds up the delays of its
 //!   wake-ups. A pause of the whole machine delays this thread, but a busy server hardly does: the
 //!   scheduler prefers a thread that sleeps most of the time. The closed loop before the first step
-//!   loads the server fully, so its delays are the usual ones.
+//!   loads the server fully. So the delays during this loop are the usual ones without a
+//!   disturbance.
 //! - The kernel counts the time that a hypervisor gave to other machines.
 
 use std::fmt;

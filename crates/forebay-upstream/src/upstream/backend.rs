@@ -539,8 +539,8 @@ impl Backend {
         }
     }
 
-    /// Returns `fault`. If the backend is a process of Forebay that crashed, returns a fault
-    /// without a retry. The request might also crash the next process.
+    /// Returns `fault`. Exception: if the backend is a process of Forebay that crashed, returns a
+    /// fault without a retry, because the request might also crash the next process.
     pub async fn classify_failure(&self, fault: Fault) -> Fault {
         let Some(life) = self.life.as_ref().filter(|_| fault.retry == Retry::IfReused) else {
             return fault;
