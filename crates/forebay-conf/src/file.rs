@@ -191,7 +191,7 @@ pub struct Server {
     /// of its own (DNS rebinding). Default: none.
     pub admin_hosts: Option<At<OneOrMany<String>>>,
     /// The secret that a client sends to change anything through `admin`, at least 16 characters. A
-    /// client of a Unix socket needs no secret. Default: `admin` changes nothing over TCP.
+    /// client of a Unix socket needs no secret. Default: clients cannot change anything over TCP.
     pub admin_token: Option<At<String>>,
     /// The user that Forebay switches to after it has opened sockets and logs. Needs root. Default:
     /// the user that starts Forebay.

@@ -2,7 +2,7 @@
 //!
 //! The algorithm is the generic cell rate algorithm (GCRA, ITU-T I.371). Each key has the time at
 //! which its next request is due, and each admitted request moves this time by the interval of the
-//! rate. A request is refused if the time is more than a burst ahead of the clock.
+//! rate. A request is refused if this time is further ahead of the clock than the burst allows.
 //!
 //! All threads share the table of a limit: 64 Ki buckets of eight keys, 8 MiB. If a bucket is full,
 //! a new key replaces the key with the earliest time, which is the least limited.
