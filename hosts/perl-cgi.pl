@@ -9,8 +9,8 @@
 # protocol on the sockets.
 package Forebay::Host;
 
-# Compiles a script. This sub comes first in the file, so that the script sees none of the host's
-# lexicals and pragmas.
+# Compiles a script. This sub precedes `use strict` and the host's `my` variables, so that they do
+# not apply to the script.
 sub evaluate { eval $_[0] }
 
 use strict;
@@ -61,7 +61,7 @@ my @CGI_PRAGMAS = map { "CGI::$_" } qw(APPEND_QUERY_STRING CLOSE_UPLOAD_FILES DE
 my %PRCTL = (x86_64 => 157, aarch64 => 167, riscv64 => 167, i386 => 172, i486 => 172, i586 => 172,
     i686 => 172, arm => 172, s390x => 172, powerpc64le => 171);
 # The numbers of fstat, fstatat, getresuid, getresgid and getgroups. Perl's stat, $< and $( return
-# lists and strings for the same facts, and take three to ten times the instructions.
+# lists and strings for the same facts, and need three to ten times as many instructions.
 my %CALLS = (x86_64 => [5, 262, 118, 120, 115],
     map { $_ => [80, 79, 148, 150, 158] } qw(aarch64 riscv64));
 my ($FSTAT, $FSTATAT, $GETRESUID, $GETRESGID, $GETGROUPS);
@@ -84,8 +84,8 @@ my $EINTR = 4;
 my %IS_WANT = map { ($_ => 1) } 12, 23, 24;
 
 BEGIN {
-    # Fractions of a second distinguish two edits within one second. perl-base alone has no
-    # Time::HiRes.
+    # With Time::HiRes, times have fractions of a second, which distinguish two edits within one
+    # second. Debian's package perl-base alone has no Time::HiRes.
     *file_status = eval { require Time::HiRes; \&Time::HiRes::stat } || sub { stat $_[0] };
     no warnings 'once';
     *CORE::GLOBAL::exit = sub (;$) { leave_script(@_ ? $_[0] : 0) };
@@ -335,8 +335,8 @@ sub log_error {
 # ---- the request ends ----
 
 # Resets the interpreter, flushes all output and sends the end marker to Forebay. Returns true if
-# this worker has to end. Nothing after the search for children may run code of the script, and
-# nothing after the end marker may write.
+# this worker has to end. After the search for children, no code of the script may run, because it
+# could start another child. After the end marker, nothing may write to the output.
 sub finish {
     my ($status) = @_;
     my $ends = 0;
@@ -374,7 +374,7 @@ sub finish {
 # Returns true if the standard handles have the descriptors that they had at the start.
 sub has_own_descriptors {
     no warnings;
-    # `tell` makes $. the line count of STDIN. Only closing STDIN resets a count.
+    # After `tell STDIN`, $. is the line count of STDIN. Only a close of STDIN resets this count.
     return tell(STDIN) >= 0 && !$. && $FSTAT
         && fileno STDIN == 0 && fileno STDOUT == 1 && fileno STDERR == 2
         && !syscall($FSTAT, 0, $stat) && ($stat eq $null_stat || is_same($null_stat))
@@ -404,8 +404,8 @@ sub close_handles {
     }
 }
 
-# Returns true if $stat and the argument describe the same file. Then stores $stat in the argument,
-# because each line changes the times of the log's file.
+# Returns true if $stat and the argument describe the same file. Then also stores $stat in the
+# argument, because each new line in the log changes the times of the log's file.
 sub is_same {
     return 0 if substr($stat, 0, 16) ne substr $_[0], 0, 16;
     $_[0] = $stat;
@@ -432,8 +432,8 @@ sub restore_descriptors {
     return $sound;
 }
 
-# Returns true if the script has changed the user or group of this process. Changing it back would
-# not be enough: the kernel then has already dropped PR_SET_PDEATHSIG.
+# Returns true if the script has changed the user or group of this process. To change it back would
+# not be enough, because the kernel drops PR_SET_PDEATHSIG at the first change.
 sub is_another {
     if ($GETRESUID) {
         return syscall($GETRESUID, $real, $effective, $saved)
@@ -476,8 +476,8 @@ sub reset_interpreter {
     $? = 0;
     $^W = 0;
     @ARGV = () if @ARGV;
-    # If the script's text has no "SIG", only a module may have set a handler, and only of a few
-    # signals. A look at one handler costs 0.1 us, and there are 68.
+    # If the script's text does not contain "SIG", only a module can have set a handler. Modules set
+    # handlers of few signals. The check of one handler costs 0.1 us, and Perl has 68 of them.
     if ($script && $script->{quiet}
         ? defined($SIG{ALRM} // $SIG{CHLD} // $SIG{PIPE} // $SIG{INT} // $SIG{TERM}
             // $SIG{__DIE__} // $SIG{__WARN__})

@@ -16,8 +16,9 @@ sub adopt_databases {
 }
 
 # Ends the transactions that the script has left open, as the end of a CGI process would. Drops
-# handles whose connection is lost. Returns false if something else than a variable of a package
-# holds such a handle. Then this process has to end, because no script could connect again.
+# handles whose connection is lost. Returns false if anything other than a package variable keeps
+# such a handle. Then this process has to end, because code that keeps the handle would not connect
+# again.
 sub settle_databases {
     my (@lost, @kept);
     adopt_databases();    # a script may load Apache::DBI when it runs
@@ -48,7 +49,7 @@ sub child_handles {
 }
 
 # Returns the descriptor of the handle's connection: negative if the connection is closed, undef if
-# the driver does not say.
+# the descriptor is not known.
 sub descriptor_of {
     my ($handle) = @_;
     my $socket = $SOCKET{ $handle->{Driver}{Name} } or return undef;
@@ -96,7 +97,8 @@ sub drop_handles {
         if ($array && !tied @$array) { $is_lost->($_) and undef $_ for @$array }
         if ($hash && !tied %$hash) { delete @$hash{ grep { $is_lost->($hash->{$_}) } keys %$hash } }
     }
-    # Apache::DBI keeps a handle until the next connect, which replaces it. `@_` is another reference.
+    # `@_` holds one reference to each handle. Apache::DBI holds another one, until the next connect
+    # replaces the handle.
     return !grep { Internals::SvREFCNT(%$_) > (ref eq 'Apache::DBI::db' ? 2 : 1) } @_;
 }
 

@@ -6,8 +6,8 @@ my $changes = 0;                               # descriptors and processes lost 
 my $flushes = 0;                               # number of requests, for drop_layers
 my @nothing;
 
-# Cancels the timers that count processor time, whose signals end the process. (`alarm 0` cancels the
-# third.)
+# Cancels the two timers that count processor time, because their signals end the process. The third
+# timer is cancelled by `alarm 0`.
 sub stop_timers {
     defined &set_timer && set_timer($_, 0) for 1, 2;    # ITIMER_VIRTUAL, ITIMER_PROF
     $timed = 0;
@@ -91,12 +91,12 @@ sub state_of {
 # Writes the text that Perl's handles and their layers hold, and drops the layers that scripts have
 # added. Returns false if this worker has to end.
 sub flush_all {
-    # Handles that scripts keep may hold text for this client. An exec without a program only does
-    # what precedes every exec: Perl flushes all its handles.
+    # Handles that scripts keep may hold text for this client. Before `exec` starts a program, Perl
+    # flushes all its handles. Without a program, `exec` does nothing else.
     no warnings 'exec';
     CORE::exec @nothing;
-    # A layer written in Perl prints its text to the layer below. Only close writes this text. Other
-    # handles may have such layers, too, so the worker ends.
+    # A layer written in Perl prints its text to the layer below, but only when the handle is
+    # closed. Other handles may have such layers, too, so the worker ends.
     if ($INC{'PerlIO/via.pm'}) {
         close STDOUT;
         return 0;
@@ -111,9 +111,9 @@ sub flush_all {
     return 1;
 }
 
-# Drops all layers of the standard handles except unix and perlio, which binmode alone does not do.
-# A check takes 17,000 instructions. So flush_all() checks after scripts whose text names a layer.
-# It also checks after every 16th request, because modules may add layers, too.
+# Drops all layers of the standard handles except unix and perlio; binmode alone leaves others. A
+# check takes 17,000 instructions. So flush_all() checks only after scripts whose text names a
+# layer, and after every 16th request, because modules may add layers, too.
 sub drop_layers {
     for my $handle (\*STDIN, \*STDOUT, \*STDERR) {
         my $count = () = PerlIO::get_layers($handle, output => $handle != \*STDIN);

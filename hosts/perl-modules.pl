@@ -82,7 +82,7 @@ sub handle_compile_error {
 }
 
 # Resets `tell STDOUT` to 0, as in a new process: CGI::Carp uses it to see if a header was printed.
-# After a reply, `tell` returns 0 if the handle does not count bytes, or if the script itself has
+# If `tell` returns 0 after a reply, the handle does not count bytes, or the script itself has
 # printed nothing.
 sub count_output_anew {
     uncouple_output() if tell(STDOUT) <= 0;
@@ -91,8 +91,8 @@ sub count_output_anew {
     tell STDIN;    # selects STDIN for $.
 }
 
-# Opens STDOUT on a pipe, and then puts the socket on its descriptor. A handle opened on a socket
-# also reads, and `tell` reports the read position.
+# Opens STDOUT on a pipe, and then replaces the pipe with the socket, on the same descriptor. If the
+# handle were opened on the socket, it would also read, and `tell` would return the read position.
 sub uncouple_output {
     return if !$DUP3 || !pipe my $reader, my $writer;
     open STDOUT, '>&', $writer;
@@ -101,9 +101,9 @@ sub uncouple_output {
 
 # ---- FCGI ----
 
-# Limits a loop of FCGI's Accept to one iteration per request. As a CGI program, a script gets one
-# request per process from Accept, and then its loop ends. The limit does not apply to a script that
-# listens by itself.
+# Limits a loop of FCGI's Accept to one iteration per request. For a CGI program, Accept returns one
+# request per process, and then the loop ends. The limit does not apply to a script that listens by
+# itself.
 sub adopt_fcgi {
     return if $accept || !defined &FCGI::Accept;
     $accept = \&FCGI::Accept;

@@ -38,8 +38,8 @@ sub serve_processes {
     CORE::exit(0);
 }
 
-# Runs one request. Returns the HTTP status of a failure, or 0, and true if this worker has to end.
-# Returns nothing if the control socket has closed.
+# Runs one request. Returns two values: the HTTP status of a failure, or 0; and true if this worker
+# has to end. Returns nothing if the control socket has closed.
 sub run_process {
     my ($mode, $request) = @_;
     my $file = $request->{file} = $request->{environment}{SCRIPT_FILENAME} // '';

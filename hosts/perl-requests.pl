@@ -39,8 +39,9 @@ sub receive {
 # least the environment. Returns nothing after Forebay has closed the socket.
 sub await_message {
     $was_prefetched = 0;
-    # Output does not wake Forebay, but this message does, once for the replies to several requests.
-    # The flags are MSG_NOSIGNAL and MSG_DONTWAIT: other calls detect that Forebay has ended.
+    # Output does not wake Forebay. This message does, so that Forebay wakes once for the replies to
+    # several requests. The flags are MSG_NOSIGNAL and MSG_DONTWAIT. Errors are ignored, because
+    # other calls detect that Forebay has ended.
     send $control, "W\0\0\0", 0x4040 if $message ne '';
     my $got;
     while (!$got) {

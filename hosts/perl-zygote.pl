@@ -7,7 +7,7 @@ package Forebay::Zygote;
 use strict;
 
 # Descriptors of this file, of the link to the worker, control and output; process id of the worker;
-# numbers of prctl and dup3.
+# system call numbers of prctl and dup3.
 our @given;
 my ($code, $link_number, $control_number, $output_number, $own, $prctl, $dup3) = @given;
 my %inherited = %ENV;
@@ -101,7 +101,7 @@ sub become {
     body($part, $length) if $length;
     close $control;
     close $link;
-    # Keeps the handle if possible: `tell` has counted the text that BEGIN blocks printed.
+    # Keeps the handle if possible, because its `tell` includes the text that BEGIN blocks printed.
     if (!$dup3 || (fileno(STDOUT) // -1) != 1 || syscall($dup3, fileno $output, 1, 0) < 0) {
         reopen(\*STDOUT, '>&', $output);
     }

@@ -386,8 +386,9 @@ sub send_handle {
     return close $body;
 }
 
-# Returns the number of bytes that can be read from a handle after its buffer. Returns undef unless
-# the handle reads a plain file, and sysread would return the same as getline.
+# Returns the number of bytes that sysread can read from a handle, and moves the file to the
+# handle's position, because bytes in the buffer were already read from the file. Returns undef
+# unless the handle reads a plain file, and sysread would return the same bytes as getline.
 sub bytes_in_file {
     my ($handle) = @_;
     return undef if !UNIVERSAL::isa($handle, 'GLOB') || tied *$handle;

@@ -167,8 +167,8 @@ class Host:
     # ---- mode fresh ----
 
     def run(self, script, has_body):
-        """Runs the script in this process. Returns its HTTP status (0: it ended by itself), and
-        true if it left something that only the end of this process ends."""
+        """Runs the script in this process. Returns two values: its HTTP status, 0 if it ended by
+        itself; and true if it left something that stays until this process ends."""
         self.modules.enter(script)
         self.streams.renew(script, has_body)
         code, failed = self.execute(script)
@@ -271,8 +271,8 @@ class Host:
     # ---- mode fork ----
 
     def fork(self, script, has_body):
-        """Runs the script in a fork, which ends as any Python process does. In the fork, the
-        process id differs and the second value is the exit code."""
+        """Runs the script in a fork, which ends as any Python process does. Also returns in the
+        fork, with another process id. There, the second value is the exit code."""
         self.modules.hide_shadowed(script)
         reader, writer = os.pipe()
         for end in reader, writer:

@@ -44,7 +44,8 @@ module Forebay
       @crew.stop
     end
 
-    # Starts the thread that the system has refused, after a pause since the refusal.
+    # Tries again to start a thread that the system has refused, Crew::RETRY seconds after the
+    # refusal.
     def retry_thread
       return @retry_at = nil unless @crew.lacks_thread?
       now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
@@ -54,7 +55,8 @@ module Forebay
       @crew.retry_start
     end
 
-    # Returns a handler that stops this process, and ends a child that the application has just forked.
+    # Returns a handler for signals. It stops this process, or ends a child that the application has
+    # just forked.
     def stop_handler(own)
       proc do |signal|
         if Process.pid == own

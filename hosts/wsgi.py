@@ -129,7 +129,7 @@ def log_error(text):
 
 
 def fork_flag():
-    """Returns bytes. The first byte is 1 in this process, and 0 in each child that it forks, also if
+    """Returns bytes. The first byte is 1 in this process, and 0 in each child that it forks, even if
     C code forks. Unlike os.getpid(), a look at this byte costs no system call."""
     import mmap
     page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -272,7 +272,7 @@ def run(application, environ, reply):
     if environ['REQUEST_METHOD'] == 'HEAD':
         reply.has_body = False
     result = application(environ, reply.start)
-    # Holding back a reply is possible for a plain list: it has no close(), which could take long.
+    # Only a plain list can be held back. Other results may have a close(), which could take long.
     if type(result) is list and len(result) == 1 and reply.hold(result[0]):
         return
     try:
@@ -326,8 +326,8 @@ class Reply:
     unsaid = 0              # bytes written; after MUCH bytes Forebay watches the socket
     is_begun = False
     is_over = False         # later output would go to the next client
-    # True after `write` was called, perhaps by another thread. Without a GIL, threads may see stores
-    # in another order, so `close` always takes the lock.
+    # True after `write` was called, perhaps by another thread. Without a GIL, this is always true,
+    # because threads may see stores in another order. `close` then takes the lock each time.
     is_written = not getattr(sys, '_is_gil_enabled', lambda: True)()
     has_body = True
     is_bare = False         # the status has no body

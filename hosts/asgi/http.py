@@ -16,8 +16,9 @@ LONGEST_KEPT = 2048
 # Number of messages to a disconnected client that are dropped. The next message raises an
 # exception, so that an endless stream ends.
 MOST_DROPPED = 100
-# After this many messages of a connection, `send` lets other requests run. If the gateway reads
-# fast, an endless reply never waits, and other requests of this process would not run.
+# After this many messages of a connection, `send` lets other requests run. Otherwise, an endless
+# reply that the gateway reads fast would never wait, and no other request of this process would
+# run.
 MOST_AT_ONCE = 64
 STATUS_LINES = {status.value: b'HTTP/1.1 %d %s' % (status.value, status.phrase.encode())
                 for status in http.HTTPStatus}

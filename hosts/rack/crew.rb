@@ -1,15 +1,15 @@
 # The threads of rack.rb, which run the requests.
 module Forebay
-  # At most one thread leads: it waits for all connections, and reads the requests that have arrived.
-  # Then it runs them, one after the other. So Ruby's global lock does not change hands while
-  # requests only compute.
+  # At most one thread leads: it waits for all connections, and reads the requests that have
+  # arrived. Then it runs them, one after the other. So Ruby's global lock does not change hands
+  # while requests only compute.
   #
-  # A request may block. Another thread then runs the remaining requests, or leads. While requests
-  # only compute, one resting thread (the watcher) wakes every 5 ms, and then needs the global lock.
-  # If it gets the lock while a request runs, this request has given the lock up: it blocks, or has
-  # run for a time slice of Ruby (100 ms). After a request that blocks, each request wakes a resting
-  # thread at once, until many requests have not blocked. So a request that blocks delays others by
-  # at most 5 ms, and only after many that did not block.
+  # A request may block. Another thread then has to run the remaining requests, or to lead. To see
+  # this, one resting thread (the watcher) wakes every 5 ms, and then needs the global lock. If it
+  # gets the lock while a request runs, this request has given the lock up: it blocks, or has run
+  # for a time slice of Ruby (100 ms). After a request that blocks, each request wakes a resting
+  # thread at once, until MANY requests in a row have not blocked. So a request that blocks delays
+  # others by at most 5 ms, and only if the MANY requests before it did not block.
   class Crew
     # Seconds between two looks of the watcher.
     PAUSE = 0.005
@@ -19,7 +19,8 @@ module Forebay
     MANY = 256
     # Seconds between two attempts to start a thread, after one that failed.
     RETRY = 1
-    # After so many reads from connections that were just answered, the leader selects from all.
+    # Under load, the leader reads at most so many times from only the connections that were just
+    # answered. Then it selects from all connections.
     MOST_TRIES = 16
 
     # `failed` is called after a thread could not be started. The caller then calls `retry_start`
@@ -146,7 +147,8 @@ module Forebay
       end
     end
 
-    # `is_sliced`: this thread got the global lock after a time slice, so no request has blocked.
+    # `is_sliced`: this thread waited for the global lock for a time slice. So the running request
+    # computes, and has not blocked.
     def begin_request(is_sliced)
       if @running.positive? && !is_sliced
         @alert = MANY
@@ -221,8 +223,8 @@ module Forebay
       start_failed(error)
     end
 
-    # Waits until this thread may be needed. Returns true if it then had to wait for the global lock
-    # for a time slice.
+    # Waits until this thread may be needed. Returns true if the thread then waited for the global
+    # lock for a time slice or longer.
     def rest
       watches = !@is_watched && @alert.zero? && @taken != @seen
       @is_watched, @seen = true, @taken if watches

@@ -5,7 +5,8 @@ module Forebay
   class Environments
     MOST_KEPT = 256
     LONGEST_KEPT = 2048
-    # After this many kept environments of which few were used again, keep none for a while.
+    # If the kept environments were used again fewer than MOST_KEPT times, so many of the next ones
+    # are not kept.
     PAUSE = 16 * MOST_KEPT
 
     def initialize(is_threaded)

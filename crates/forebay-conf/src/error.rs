@@ -186,7 +186,7 @@ impl Problem {
         self
     }
 
-    /// Marks the position as one in `text`, which `Sources` does not contain.
+    /// Moves the position to `text`, a text with the name `name` that is not in `Sources`.
     pub fn in_other(mut self, name: &str, text: &str) -> Self {
         self.0.span = on_one_line(text, &self.0.span);
         self.0.source = Some(Arc::new(Excerpt::new(text, name)));

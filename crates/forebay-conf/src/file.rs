@@ -139,10 +139,10 @@ pub struct File {
     pub log: Table<Log>,
     /// Traces of requests, sent to an OpenTelemetry collector.
     pub traces: Table<Traces>,
-    /// Keys for every route and site that does not have the key itself. Tables are merged key by
-    /// key. A route with `false` for a key does not get the key. A table such as `files` only adds
-    /// options to routes that have `files` themselves. Keys of sites, such as `listen` and `tls`,
-    /// apply to every site that does not have the key itself.
+    /// Keys that routes and sites get if they do not have these keys themselves. Tables are merged
+    /// key by key. A route leaves a key out by setting it to `false`. A table such as `files` only
+    /// adds options to routes that have `files` themselves. Keys of sites, such as `listen` and
+    /// `tls`, are possible, too.
     pub defaults: Table<Defaults>,
     /// Sets of route keys. You choose the name of each. A route gets the keys of a set if its `use`
     /// names the set.
@@ -191,7 +191,7 @@ pub struct Server {
     /// of its own (DNS rebinding). Default: none.
     pub admin_hosts: Option<At<OneOrMany<String>>>,
     /// The secret that a client sends to change anything through `admin`, at least 16 characters. A
-    /// client of a Unix socket needs no secret. Default: `admin` changes nothing over TCP.
+    /// client of a Unix socket needs no secret. Default: clients cannot change anything over TCP.
     pub admin_token: Option<At<String>>,
     /// The user that Forebay switches to after it has opened sockets and logs. Needs root. Default:
     /// the user that starts Forebay.
@@ -224,8 +224,8 @@ pub struct Server {
     /// all machines. Required for Redis, because the store contains private keys. Default: a
     /// directory is not encrypted.
     pub store_key: Option<At<String>>,
-    /// A PEM file with the certificates of the authorities that verify the server of a rediss://
-    /// store. Default: those that this machine trusts.
+    /// A PEM file with the certificates of the authorities that issue the certificate of a
+    /// rediss:// server. Default: those that this machine trusts.
     pub store_ca: Option<At<String>>,
     /// The time that open requests get to finish after a signal to stop. Default: "30s".
     pub grace: Option<Time>,

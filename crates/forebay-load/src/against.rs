@@ -1,8 +1,9 @@
 //! Comparison of a run with an earlier one.
 //!
-//! The interval of the ratio covers the variation between the seconds of a run. Two runs may also
-//! differ as a whole, for example after a restart of the server. No interval from two runs covers
-//! that, so an experiment of several rounds shows more.
+//! The result is the ratio of each metric to its earlier value, with a confidence interval. The
+//! interval covers the variation between the seconds of a run. But two runs may also differ as a
+//! whole, for example because the server was restarted between them. No interval from two runs
+//! covers such a difference. An experiment of several rounds does (`forebay compare`).
 
 use forebay_stat::{Ratio, ratio_of_runs};
 use serde_json::{Value, json};
@@ -12,7 +13,8 @@ use crate::{Outcome, Second};
 /// Comparison of a run with an earlier one.
 #[derive(Clone, Debug)]
 pub struct RunComparison {
-    /// Metrics. Only the first one can show that the run is fine.
+    /// Compared metrics. The run counts as fine only if the first metric shows that the run is not
+    /// worse.
     pub metrics: Vec<MetricRatio>,
     /// Change that counts as worse, such as 0.05.
     pub threshold: f64,
@@ -44,7 +46,7 @@ pub enum RunDecision {
     Undecided(String),
 }
 
-/// Percentiles that are compared, each with the minimum number of requests in a second.
+/// Compared percentiles. A second is used only if it has at least this number of requests.
 const PERCENTILES: [(&str, f64, u64); 3] =
     [("p50", 50.0, 20), ("p90", 90.0, 100), ("p99", 99.0, 1000)];
 
@@ -167,8 +169,8 @@ impl RunComparison {
 }
 
 impl MetricRatio {
-    /// Returns the ratio with its interval, inverted if a smaller value is better. Below 1, the run
-    /// is worse.
+    /// Returns the ratio with its interval, so that values below 1 mean a worse run. If a smaller
+    /// value of the metric is better, the ratio is inverted.
     fn goodness(&self) -> (f64, [f64; 2]) {
         let (mean, [low, high]) = (self.ratio.mean, self.ratio.ci95);
         if self.more_is_better {

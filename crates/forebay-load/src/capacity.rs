@@ -6,9 +6,9 @@
 //!
 //! This search keeps a probability for each possible limit instead. The next rate is the median of
 //! these probabilities. The search ends when an interval with 95 % of the probability is narrow.
-//! A step that fails while other work disturbs the machine says little about the server
-//! (`disturbance`). The search then does more steps, and its result is not sure without steps that
-//! were not disturbed.
+//! Other work on the machine may disturb a step (`disturbance`). If a disturbed step fails, this
+//! says little about the server, so the search does more steps. Its result counts as sure only if
+//! the other steps alone give a narrow interval, too.
 //!
 //! Sources: Horstein, "Sequential Transmission Using Noiseless Feedback", IEEE Transactions on
 //! Information Theory 9, 1963; Waeber, Frazier and Henderson, "Bisection Search with Noisy
@@ -75,8 +75,8 @@ const LONGEST_STEP: Duration = Duration::from_secs(60);
 /// Maximum duration of the closed loop before the first step.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
-/// Maximum share of the planned rate that a passed step may miss.
-// If a server is overloaded by 2 %, the step misses 2 %.
+/// Largest share of the planned rate that a step may miss and still pass.
+// If a server is overloaded by 2 %, the step misses 2 % of the rate.
 const SHORTFALL: f64 = 0.02;
 
 /// Searches for the highest rate. `spec` describes the load without its rate and its end. `report`

@@ -39,8 +39,8 @@ const PAUSE_LIMIT: Duration = Duration::from_secs(1);
 /// Pause before the next attempt while the backlog of a Unix socket is full.
 pub(crate) const BACKLOG_PAUSE: Duration = Duration::from_millis(1);
 
-/// Number of failed attempts in a row, after which a connection gives up if no connection ever
-/// reached the server.
+/// If no connection has ever reached the server, a connection gives up after this many failed
+/// attempts in a row.
 const FIRST_ATTEMPTS: u32 = 3;
 
 /// Events which report that the server has closed the connection, or that the connection is broken.

@@ -53,7 +53,8 @@ pub enum Judgement {
     Unknown(String),
 }
 
-/// Minimum number of requests above a percentile. With fewer, the percentile depends on chance.
+/// Minimum number of requests that must be slower than a percentile. With fewer, the percentile
+/// depends on chance.
 const BEYOND: f64 = 10.0;
 
 const UNITS: [(&str, f64); 4] = [("us", 1.0), ("ms", 1e3), ("s", 1e6), ("m", 60e6)];
@@ -78,7 +79,7 @@ impl Goal {
         if holds { Judgement::True(text) } else { Judgement::False(text) }
     }
 
-    /// Returns the number of requests that a decision needs.
+    /// Returns the minimum number of requests that [`judge`](Self::judge) needs for a decision.
     pub fn samples(&self) -> u64 {
         match self.metric {
             Metric::Percentile(percent) => (BEYOND * 100.0 / (100.0 - percent)).ceil() as u64,

@@ -116,7 +116,8 @@ pub(crate) fn append_messages(message: &[u8], count: usize, out: &mut Vec<u8>) {
 /// Reader of a gRPC reply.
 #[derive(Debug, Default)]
 pub(crate) struct GrpcReply {
-    /// Status in the head, which counts only if the reply has neither messages nor trailers.
+    /// Status in the head. It counts only if the reply has no messages and no trailers with a
+    /// status.
     of_head: Option<Result<GrpcStatus, BadReply>>,
     of_trailers: Option<Result<GrpcStatus, BadReply>>,
     /// Beginning of the field `grpc-message`.

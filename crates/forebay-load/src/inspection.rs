@@ -11,8 +11,8 @@ use crate::search::Search;
 #[derive(Debug, Default)]
 pub(crate) struct Inspection {
     length: u64,
-    /// Inspection of the content. `None` for most loads, so that each part of a reply costs one
-    /// test instead of one for each kind of inspection.
+    /// Inspection of the content, or `None` if the load needs none. So most loads test only this
+    /// field for each part of a reply.
     content: Option<Box<ContentInspection>>,
 }
 
@@ -54,7 +54,7 @@ const QUOTED: usize = 60;
 /// Reason why a complete, well-formed reply does not pass the check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mismatch {
-    /// The status is not this expected one.
+    /// The status differs from this expected one.
     Status(u16),
     /// The body does not contain the expected text.
     Body,

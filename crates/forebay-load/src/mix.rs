@@ -31,13 +31,13 @@ impl Mix {
             None => spec.parts.iter().map(|part| part.weight).collect(),
         };
         let order: Arc<[u32]> = match weights.len() {
-            // Without an order, all requests are equal. A single request whose values change needs
-            // an order.
+            // An empty order means that all requests are equal. A single request with placeholders
+            // or cookies differs each time, so it needs an order.
             0 | 1 if spec.has_values() => [0].into(),
             0 | 1 => Arc::default(),
             _ => order(&weights).into(),
         };
-        // A message may have any effect, so it is never sent again.
+        // A message over WebSocket, gRPC or `tcp` may have any effect, so it is never sent again.
         let protocol = spec.url.protocol();
         let has_messages =
             protocol.is_websocket() || protocol.is_grpc() || protocol == Protocol::Tcp;

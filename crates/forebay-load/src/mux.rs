@@ -44,8 +44,8 @@ pub(crate) struct MuxConnection<C: MuxSession, T: Transport> {
     transport: Option<T>,
     /// True if the current socket has carried a reply.
     used: bool,
-    /// Number of reads that returned bytes. Each request stores this number at its start, so an
-    /// equal number means that nothing was received since.
+    /// Number of reads that returned bytes. Each request stores this number when it starts. If the
+    /// number is unchanged later, no bytes have arrived since the start.
     reads: u64,
     write_error: Option<Errno>,
     /// True if input is left unread because the session has too much output.
@@ -75,14 +75,14 @@ enum Phase {
     /// socket.
     Connecting,
     Open,
-    /// Has no more requests in this turn. The socket may still be open.
+    /// The connection sends no more requests in this turn. The socket may still be open.
     Done,
 }
 
 impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, T> {
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         self.streams.all.iter_mut().for_each(|stream| stream.begun = false);
-        // A new turn has dropped all wake-ups of the previous one.
+        // The wake-ups of the previous turn were dropped when this turn began.
         self.wake = None;
         if self.transport.is_some() {
             // First handle input that arrived between the turns, such as a GOAWAY or the end of the
@@ -333,7 +333,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Returns true if a stage of a ramp has ended the use of this connection.
+    /// Returns true if this connection must not send requests now, because a ramp of connections
+    /// needs fewer. A connection with active requests or an unfinished iteration still counts as
+    /// active.
     fn is_inactive(&self, now: Instant, state: &ThreadState) -> bool {
         let Streams { waiting, under_way, .. } = &self.streams;
         let times = state.active_times.as_ref().filter(|_| waiting.is_empty() && *under_way == 0);
@@ -527,8 +529,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                     if let Err(malformed) = self.receive(n, now, state) {
                         return self.broken(&malformed, now, state);
                     }
-                    // After the answer to FCGI_GET_VALUES, FastCGI needs another connection. The
-                    // server may have closed this one.
+                    // This connection may have served only FCGI_GET_VALUES. Requests then use a new
+                    // connection, because the server may have closed this one.
                     let is_answered = self.phase == Phase::Connecting && self.session.is_finished();
                     if emptied || is_answered {
                         break;
@@ -666,10 +668,12 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
 
     /// Returns true if the server closed the connection while it was idle, so that the requests can
     /// be sent on another one. All active requests must have started after the server's last bytes,
-    /// and must be safe to resend. The server's kernel must have refused them.
+    /// and must be safe to resend. The server's kernel must have refused the bytes of these
+    /// requests.
     fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
-        // If the session itself has noticed the end, its last read was the end, so do not count it.
+        // If the session has noticed the end itself, the last counted read was the end. It is no
+        // sign that the server still handled requests, so do not count it.
         let (reads, is_orderly) = match self.session.end() {
             Some(end) => (self.reads.saturating_sub(1), Some(end.is_orderly)),
             None => (self.reads, None),

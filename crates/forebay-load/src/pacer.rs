@@ -83,7 +83,7 @@ impl Pacer {
     }
 
     /// Returns the due time of the next iteration of a virtual user who pauses until `rest`. In an
-    /// open loop, the plan alone determines it.
+    /// open loop, the plan determines the due time, and `rest` is ignored.
     pub fn next_iteration(&mut self, now: Instant, rest: Instant) -> Instant {
         match self {
             Self::Closed { think } => now.max(rest) + *think,
@@ -91,11 +91,12 @@ impl Pacer {
         }
     }
 
-    /// Returns the share of the planned rate that was missed since `start`; 0 in a closed loop.
+    /// Returns the share of the planned rate that was missed since `start`; 0 in a closed loop. The
+    /// share is the delay of the plan, divided by the duration.
     ///
-    /// With an `end`, the delay is the time between `end` and the first planned instant that no
-    /// connection took. Without an `end`, the turn had a number of requests, and the delay is that
-    /// of the last request.
+    /// If the turn ended at a planned time, `end` is this time. The delay is then the time from the
+    /// first planned instant that no connection took to `end`. If the turn ended after a number of
+    /// requests, `end` is `None`, and the delay is that of the last request.
     pub fn shortfall(&self, start: Instant, end: Option<Instant>) -> f64 {
         let Self::Open { next, late, .. } = self else { return 0.0 };
         let share =

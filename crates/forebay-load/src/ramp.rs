@@ -253,7 +253,7 @@ mod tests {
             let count =
                 |from: f64, to: f64| times.iter().filter(|t| **t >= from && **t < to).count();
             assert_eq!(times.len(), 250);
-            // A half of the time of a rise has a quarter of its requests, 12.5 of 50.
+            // In the first half of a rise from 0, a quarter of its requests are due: 12.5 of 50.
             assert_eq!([count(0.0, 1.0), count(1.0, 2.0), count(2.0, 2.5)], [50, 100, 0]);
             assert_eq!((count(0.0, 0.5), count(2.5, 3.5)), (12, 50));
         }

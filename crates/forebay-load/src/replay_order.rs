@@ -8,8 +8,8 @@ use std::time::Duration;
 pub struct Replay {
     /// Requests in the order of their times, each with its index and the time since the first one.
     pub entries: Vec<(u32, Duration)>,
-    /// Numbers of lines or entries that cannot be sent, by reason, with the number of the first
-    /// one.
+    /// Lines or entries that cannot be sent, by reason. The first number counts them, and the
+    /// second one is the position of the first of them in the file.
     pub skipped: BTreeMap<&'static str, (u64, u64)>,
     /// Factor of the log's pace; `None` sends requests as fast as replies arrive, or at the rate of
     /// the run.
@@ -28,7 +28,7 @@ pub struct ReplayRun {
 }
 
 impl Replay {
-    /// Returns the numbers of requests and of lines that cannot be sent.
+    /// Returns the number of requests that can be sent, and the number of lines that cannot.
     pub fn summary(&self) -> ReplayRun {
         let skipped = self.skipped.values().map(|(count, _)| count).sum();
         ReplayRun { requests: self.entries.len() as u64, skipped, speed: self.speed }

@@ -77,8 +77,9 @@ impl Requests {
                 let names = Names { table: spec.values.as_deref(), extracted, fixed };
                 let template = Template::of(&http, &message, names).map_err(Error::Invalid)?;
                 let [http, message] = template.render_longest(names);
-                // Requests over HTTP/1.1 are not converted. This conversion to FastCGI checks their
-                // limits.
+                // For HTTP/1.1, `convert` does not parse the request. This call parses it for every
+                // protocol, and so refuses a malformed or too large head. The FastCGI request
+                // itself is dropped.
                 forebay_client::fastcgi_request(&http, &spec.gateway, true).map_err(malformed)?;
                 converter.convert(http, message, false)?;
                 templates.push(template);

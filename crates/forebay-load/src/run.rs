@@ -306,8 +306,8 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
                 Some(source) if spec.url.protocol().is_tls() && source.raw_os_error().is_none() => {
                     Error::Handshake { endpoint, source }
                 }
-                // For FastCGI, such an error comes from FCGI_GET_VALUES, which asks for
-                // multiplexing.
+                // For FastCGI, an error without an OS error code comes from the question
+                // FCGI_GET_VALUES, which asks if the application can multiplex requests.
                 Some(source)
                     if spec.url.protocol() == Protocol::Fastcgi
                         && source.raw_os_error().is_none() =>

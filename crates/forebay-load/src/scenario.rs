@@ -18,7 +18,8 @@ pub struct ScenarioPlan {
     pub variables: Vec<String>,
     /// Other names of the server, as `host` or `host:port`. Redirects may lead to them.
     pub hosts: Vec<String>,
-    /// Sends Authorization fields and cookies to all of `hosts`, and keeps their cookies together.
+    /// Sends Authorization fields and cookies to all of `hosts`. The host of the run and `hosts`
+    /// then share all cookies.
     pub shares_credentials: bool,
 }
 

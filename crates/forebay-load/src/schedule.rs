@@ -19,7 +19,7 @@ pub(crate) struct Schedule {
     start: Instant,
     /// Delay of the request that this thread took last.
     late: Duration,
-    /// True in the only thread that counts the requests that no thread took.
+    /// True in exactly one thread. This thread counts the requests that no thread took.
     counts_rest: bool,
 }
 
@@ -104,8 +104,8 @@ impl Schedule {
         }
     }
 
-    /// Counts the requests that were due before `end` and that no thread took. All threads but one
-    /// return 0.
+    /// Counts the requests that were due before `end` and that no thread took. Only the thread with
+    /// `counts_rest` counts them. All other threads return 0.
     pub fn left(&self, end: Instant) -> u64 {
         let is_due = |number: u64| self.at(number).due.is_some_and(|due| due < end);
         let from = self.taken.load(Ordering::Relaxed);

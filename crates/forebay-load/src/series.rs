@@ -23,7 +23,8 @@ pub(crate) struct Series {
     failed: u64,
     /// Latencies of the run that were already taken from the tally.
     whole: Latency,
-    /// Latencies of the current second that the end of a stage has taken from the tally.
+    /// The end of a stage takes the latencies from the tally. This histogram keeps those that
+    /// belong to the current second.
     coarse: Latency,
     /// Stages of a ramp.
     stages: Option<Box<StageSeries>>,

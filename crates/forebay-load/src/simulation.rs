@@ -64,7 +64,7 @@ struct Script {
     shape: Shape,
     random: fastrand::Rng,
     begin: Instant,
-    /// True if request number n is due n gaps after the beginning.
+    /// True for an open loop: request number n is due n gaps after the beginning.
     is_open: bool,
     arrived: u32,
     unanswered: u64,

@@ -21,9 +21,9 @@ pub struct SlowPeers {
 pub struct SlowCounts {
     /// Pace of the connections.
     pub peers: SlowPeers,
-    /// Times from the start of a request until the server ended it, before request and reply were
-    /// complete. A reply to an incomplete request counts as such an end, and so does a reply with
-    /// the status 408.
+    /// Times from the start of a request until the server ended the request early, before the
+    /// request and the reply were complete. A reply to an incomplete request also ends it early,
+    /// and so does a reply with the status 408.
     pub closed: Latency,
 }
 

@@ -149,7 +149,7 @@ impl Files {
     }
 
     /// Returns the file or directory at `path`, or its variant in the language that the client
-    /// prefers. `path` is then the path of the variant.
+    /// prefers. If it returns a variant, changes `path` to the path of the variant.
     fn find(&self, request: &Request, path: &mut Vec<u8>) -> Result<PathEntry, Fault> {
         let second = self.thread.second();
         let plain = self.cache.find(path, second);

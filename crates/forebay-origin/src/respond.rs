@@ -26,8 +26,9 @@ impl FixedReply {
         Self { respond, content_type }
     }
 
-    /// Returns true if the reply is generated as an error. A gRPC client gets a gRPC status. Other
-    /// clients get the error page, if one exists and the route has no text.
+    /// Returns true if the reply becomes an error reply. A gRPC client then gets a gRPC status.
+    /// Another client gets the error page for the status, if there is one and the route has no
+    /// text.
     fn is_error(&self, exchange: &Exchange) -> bool {
         self.respond.status >= 400
             && (exchange.reply.is_to_grpc()

@@ -46,8 +46,8 @@ pub fn instead(route: &conf::Route) -> Instead {
 
 /// Returns, for each route of `site`, the numbers of the later script routes that must not run its
 /// files. Only files routes have such script routes, and their key `scripts` selects them. With
-/// `Covered`, a script route is exempt if the files route matches all requests of the script route,
-/// because `fallback` exists for that case.
+/// `Covered`, a script route may run the files if the files route matches all requests of the
+/// script route, because the script route would otherwise never run.
 pub fn kept_scripts(site: &Site, plan: &Plan) -> Vec<Vec<usize>> {
     let run: Vec<_> = site.routes.iter().map(|route| runs_scripts(route, plan)).collect();
     let kept_from = |(at, route): (usize, &conf::Route)| {

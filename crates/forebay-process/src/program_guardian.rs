@@ -2,9 +2,9 @@
 //!
 //! - 0: a socket. Forebay sends orders of one byte: `t` asks the program to end (SIGTERM), and `k`
 //!   kills it immediately. `s` gives the program's socket to the group of the program's directory.
-//!   The end of the socket, for example when Forebay ends, means `t` and a moment later `k`. The
-//!   guardian sends reports as lines: `pid N` after the start of the program, `exit N` or `signal
-//!   N` after its end.
+//!   If Forebay closes descriptor 0, for example because Forebay ends, this means `t` and a moment
+//!   later `k`. The guardian sends reports as lines: `pid N` after the start of the program, `exit
+//!   N` or `signal N` after its end.
 //! - 1: the listening socket that the program inherits as its descriptor 0, or /dev/null.
 //! - 2: the log, for the program's standard output and error.
 //!

@@ -331,8 +331,8 @@ enum RequestConnection {
 }
 
 impl ConnectionSource<'_> {
-    /// Returns a connection for one request. If `fresh` is true, opens a new connection: the caller
-    /// sets this after another connection has failed.
+    /// Returns a connection for one request. If `fresh` is true, opens a new connection. The caller
+    /// sets `fresh` after a failure on another connection.
     async fn take(&self, fresh: bool) -> Result<RequestConnection, Fault> {
         if !fresh
             && let Some(pool) = self.pool

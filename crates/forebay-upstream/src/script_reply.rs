@@ -1,8 +1,8 @@
 //! Converts a script's output into a reply while the output arrives.
 //!
-//! Forebay holds the first output (up to 32 KiB, or until the script prints nothing for 1 ms). So a
-//! short reply gets a `Content-Length`, HTTP/1.0 clients keep their connection, and one write is
-//! enough. Forebay streams output that is slow or longer.
+//! Forebay holds the first output until the script ends, prints nothing for 1 ms, or has printed
+//! more than 32 KiB. So a short reply gets a `Content-Length`, and needs only one write. With the
+//! length, an HTTP/1.0 client can keep its connection. Forebay streams all other output.
 
 use std::time::Duration;
 
@@ -90,8 +90,8 @@ enum Stage {
 }
 
 impl ScriptReply {
-    /// Creates an empty reply. For malformed output, the fault names the same side as for output
-    /// beyond `limit`.
+    /// Creates an empty reply. The fault of malformed output names the side that `limit` blames for
+    /// too much output.
     pub fn new(limit: OutputLimit) -> Self {
         Self {
             heads: ReplyReader::new(ReplyParser::new(Http1Limits::default())),

@@ -29,7 +29,7 @@ pub use tunnel::Tunnelled;
 
 /// An error message shows at most this many bytes of an invalid message.
 const SHOWN: usize = 16;
-/// [`Lease::read`] returns this many bytes of output without waiting for more.
+/// [`Lease::read`] returns at once when it has this many bytes of output.
 const ENOUGH: usize = 64 * 1024;
 /// Time for which a script may continue after no client waits for its reply any more.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
@@ -48,9 +48,9 @@ pub enum LeaseEvent {
 pub enum EndKind {
     /// The script ended by itself.
     Ok,
-    /// The script could not be run, or died. Contains the HTTP status for a reply without output;
-    /// the log has the reason. If the script has printed a complete CGI header before, send that
-    /// reply, as CGI and mod_perl do.
+    /// The script could not be run, or died. Contains the HTTP status; the log has the reason.
+    /// Exception: if the script had already printed a complete CGI header, the client should get
+    /// the printed reply, as with CGI and mod_perl.
     Status(u16),
     /// The script failed in the middle of a reply, so the reply must not be treated as complete.
     Aborted,

@@ -83,10 +83,10 @@ pub(crate) enum Hurried {
 
 impl Pool {
     /// Returns an idle worker, or a place in the queue, which holds at most `limit` requests. If
-    /// enough workers run (see [`Pace`](pace::Pace)), the request waits even if another worker is
-    /// idle, in a worker's prefetch queue if possible. Prefers workers that are registered with
-    /// `thread`'s runtime. `message` builds the bytes that the worker reads; `mark` identifies the
-    /// request.
+    /// enough workers run (see [`Pace`](pace::Pace)), the request has to wait even if another
+    /// worker is idle. In this case, it waits in a worker's prefetch queue if possible. Prefers
+    /// workers that are registered with `thread`'s runtime. `message` builds the bytes that the
+    /// worker reads. `mark` identifies the request.
     pub(crate) fn take(
         &self,
         thread: ThreadId,
@@ -142,9 +142,9 @@ impl Pool {
         if place.is_some() && waited < MOMENT {
             return Hurried::Held(MOMENT - waited);
         }
-        // One more worker would only evict the caches of the running ones. With 64 clients and ten
-        // workers, a request waits for 6 ms. When each waiting request got another worker after 5
-        // ms, each request took twice the CPU time.
+        // One more worker would only evict the data of the running ones from the CPU caches. With
+        // 64 clients and ten workers, a request waits for 6 ms. When each waiting request got
+        // another worker after 5 ms, each request took twice the CPU time.
         if let Some(place) = place
             && state.pace.holds(&state.all, Instant::now())
         {

@@ -120,7 +120,7 @@ fn of_head(head: &RequestHead, bytes: &[u8], peer: Peer) -> Option<AdminRequest>
         bearer: other(b"authorization").and_then(token).unwrap_or_default(),
         form_token: String::new(),
         content_type: content_type.split(';').next()?.trim().to_ascii_lowercase(),
-        // No configuration has this number, so that an invalid tag never matches.
+        // An invalid tag becomes 0. No configuration has this number, so the tag never matches.
         generation: generation.map(|number| number.unwrap_or(0)),
         is_cross_site: is_cross_site(other(b"origin"), other(b"sec-fetch-site"), authority),
         peer,

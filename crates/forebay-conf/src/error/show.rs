@@ -77,7 +77,7 @@ impl Excerpt {
         start..end
     }
 
-    /// Returns the part around the span of one overlong line.
+    /// Returns the part of an overlong line that surrounds the span.
     fn window(&self, span: &SourceSpan, context: bool) -> Result<Range<usize>, MietteError> {
         let line = self.lines(span, 0, 0);
         let around = if context { LONGEST_LINE / 4 } else { 0 };

@@ -29,7 +29,7 @@ pub struct Ajp {
     /// "{client}".
     pub hash_key: Option<At<String>>,
     /// Sends a client to the same container each time, with a cookie. Default: the cookie
-    /// JSESSIONID if each entry of `to` has a `route` (Tomcat's jvmRoute), else no.
+    /// JSESSIONID if each entry of `to` has a `route` (Tomcat's jvmRoute), else no cookie.
     pub sticky: Option<At<Table<Sticky>>>,
     /// The number of failures within `fail_timeout` after which a container gets no requests for
     /// `recover_time`, unless it is the only container. 0: failures have no effect. Default: 1.

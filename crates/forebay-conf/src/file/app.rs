@@ -121,9 +121,9 @@ pub struct App {
     /// subtracted. Default: no limit.
     pub max_age: Option<Time>,
     /// Files and directories, relative to `dir`. If one changes, the workers are replaced one by
-    /// one. Forebay checks once a second. In a directory, it leaves out what applications write:
-    /// its directories log, logs, tmp and node_modules, and files that end in .log, .pid, .sock,
-    /// .db, .sqlite or .sqlite3. Default: none.
+    /// one. Forebay checks once a second. In a directory, Forebay ignores data that applications
+    /// write: its own subdirectories log, logs, tmp and node_modules, and all files that end in
+    /// .log, .pid, .sock, .db, .sqlite or .sqlite3. Default: none.
     pub watch: Option<At<OneOrMany<String>>>,
     /// The longest time from the request's head to the last byte of the reply. For rack, asgi and a
     /// command, the longest time without data during a request. Default: "60s".

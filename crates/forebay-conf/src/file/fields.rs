@@ -18,8 +18,9 @@ pub type ReplyFields = BTreeMap<String, At<TextOr<ReplyField>>>;
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["value"]))]
 pub struct RequestField {
-    /// The value, with placeholders. An empty value removes the client's field. With `add`, an empty
-    /// text is an error, and a text whose placeholders leave it empty adds nothing.
+    /// The value, with placeholders. An empty value removes the client's field. With `add`, the
+    /// text must not be empty. If it is empty after the placeholders are replaced, nothing is
+    /// added.
     pub value: Option<At<String>>,
     /// Adds the field to the client's fields of this name. With false, the field replaces them.
     /// Default: false.

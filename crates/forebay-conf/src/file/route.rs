@@ -133,8 +133,8 @@ pub struct Route {
     /// this. Default: no signature is needed.
     pub signed_url: Option<At<Table<SignedUrl>>>,
     /// The methods that the route permits, such as ["GET", "POST"] ("GET" includes HEAD). Requests
-    /// with another method get 405 with `Allow`. The key `methods` instead leaves such requests to
-    /// later routes. Default: all methods.
+    /// with another method get 405 with `Allow`. In contrast, a route with `methods` leaves
+    /// requests with other methods to later routes. Default: all methods.
     pub allow_methods: Option<At<OneOrMany<String>>>,
     /// Methods that need no permission, such as "GET" (which includes HEAD): `allow`, `deny`,
     /// passwords, `jwt` and `forward_auth` of the route apply only to all other methods. Default:

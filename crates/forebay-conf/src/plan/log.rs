@@ -114,7 +114,8 @@ pub enum TraceClients {
 pub enum LogValue {
     /// `upstream`: the last backend to which the request was sent.
     Upstream,
-    /// `upstream_us`: time from the wait for a connection to the head of the origin's reply.
+    /// `upstream_us`: time from the start of the wait for a connection to the head of the origin's
+    /// reply.
     UpstreamTime,
     /// `cache`: the result of the cache lookup.
     Cache,

@@ -24,8 +24,9 @@ pub struct When {
     pub variables: Vec<(Variable, ValueTest)>,
     /// Conditions. The request must fail at least one of them.
     pub not: Option<Box<When>>,
-    /// True if the route restricts access. Its conditions on parameters then apply to every request
-    /// that an application may read in this way.
+    /// True if the route restricts access. If applications may read a query in different ways
+    /// (`forebay_wire::aliases`), the conditions on parameters then hold if one reading meets them.
+    /// For other routes, all readings must meet them.
     pub is_rule: bool,
     /// True if the route refuses every request that it takes.
     pub refuses: bool,

@@ -260,8 +260,8 @@ const PERL_MODES: [(&str, PerlMode); 5] = [
     ("cgi", PerlMode::Cgi),
 ];
 
-/// Returns the Perl files, as absolute paths, and the modules that workers load first. `mode` is
-/// checked elsewhere.
+/// Returns the Perl files, as absolute paths, and the modules that workers load first. Refuses
+/// `preload` in the modes that run each script in a separate process.
 fn preload(
     context: &Context<'_>,
     typed: &file::App,

@@ -1,5 +1,5 @@
-//! Refuses keys without effect: keys of another kind, and keys that another key disables. Without
-//! an error, the user would assume that these keys work.
+//! Refuses keys without effect: keys for another kind of application, and keys that another key
+//! disables. Without an error, the user would assume that these keys work.
 
 use std::ops::Range;
 

@@ -61,7 +61,8 @@ pub(super) fn filters(
         remove("Accept-Encoding");
     }
     if filters.ssi.is_some() && !matches!(action, Action::Files(_)) {
-        // A part of a page cannot be evaluated. For files, the media type decides.
+        // A range would be only a part of the page, which cannot be evaluated. A files route itself
+        // ignores ranges of pages that are evaluated.
         remove("Range");
         remove("If-Range");
     }

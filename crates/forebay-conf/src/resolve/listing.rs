@@ -126,7 +126,7 @@ struct ListingParser {
     text: String,
     before: Option<Vec<ListingPart>>,
     entry: Option<Vec<ListingPart>>,
-    /// The place of `{entries}`, and the position in the HTML there.
+    /// The offset of `{entries}` in the template, and its position in the HTML.
     begin: Option<(usize, HtmlPosition)>,
 }
 
@@ -175,7 +175,8 @@ impl ListingParser {
         }
         self.end_text();
         self.parts.push(ListingPart::Value(*value));
-        // A value is text that contains no markup.
+        // For the position in the HTML, any value counts as a letter, because values contain no
+        // markup.
         self.position.push(b'x');
         Ok(true)
     }

@@ -237,7 +237,8 @@ fn routes(
 fn hands_on(route: &Route) -> bool {
     let runs_below = |files: &Files| files.scripts == ScriptsBelow::All;
     route.passes_on()
-        // A route rewrites a request only once. With its new path, the request passes the route.
+        // A route rewrites a request only once. If the route also matches the new path, later
+        // routes get the request.
         || matches!(&route.action, Action::Moved(_) | Action::Rewrite)
         || matches!(&route.action, Action::Files(files) if runs_below(files))
 }

@@ -365,9 +365,9 @@ pub(super) struct Pools {
     http2: Http2Pools,
 }
 
-/// Returns true if a listener selects the site by name. An HTTP/3 listener selects from all sites
-/// of the TLS listener on its address, so that both select the same site. A site without HTTP/3
-/// then refuses the request.
+/// Returns true if the listener at `address` may select this site. An HTTP/3 listener selects from
+/// all sites of the TLS listener on its address, so that both select the same site. If that site
+/// does not offer HTTP/3, it refuses the request.
 fn is_found_at(site: &forebay_conf::Site, address: &Listen) -> bool {
     let is_beside = |listen: &Listen| listen.beside_for_http3().as_ref() == Some(address);
     site.listen.contains(address) || site.listen.iter().any(is_beside)

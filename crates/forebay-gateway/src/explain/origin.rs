@@ -150,7 +150,8 @@ fn kept(plan: &Plan, site: &Site, route: &Route, request: &Request, fault: Fault
     }
 }
 
-/// Returns the route that runs the file at the path or at a beginning of the path.
+/// Returns the route that runs the file at the path, or at a beginning of the path, as for
+/// `/x.php/a`.
 fn script_route(settings: &Files, scripts: &ScriptRoutes, request: &Request) -> Option<RouteId> {
     let rest = request.rest();
     let itself = || {

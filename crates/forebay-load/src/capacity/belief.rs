@@ -3,8 +3,8 @@
 /// Minimum and maximum number of steps of a search.
 pub(super) const FEWEST_STEPS: usize = 5;
 pub(super) const MOST_STEPS: usize = 30;
-/// Maximum number of disturbed steps that missed the goals. Then the machine is not quiet enough
-/// for a sure result.
+/// Maximum number of disturbed steps that missed the goals. The search then ends without a sure
+/// result.
 const MOST_DISTURBED: usize = 10;
 /// The search ends when the ratio of the interval's ends is at most this value.
 const NARROW: f64 = 1.05;
@@ -66,7 +66,7 @@ impl Searching {
         }
     }
 
-    /// Returns true if the steps without a disturbance are enough for a narrow interval.
+    /// Returns true if the interval is narrow, with and without the disturbed steps.
     pub fn is_sure(&self) -> bool {
         let is_narrow = |[low, high]: [f64; 2]| high <= low * NARROW;
         self.steps >= FEWEST_STEPS
@@ -117,7 +117,8 @@ impl Belief {
         self.weights.iter_mut().for_each(|weight| *weight /= sum);
     }
 
-    /// Returns the rate `r` for which the limit is below `r` with the probability `p`.
+    /// Returns the quantile `p` of the limit: with the probability `p`, the limit is below this
+    /// rate.
     fn quantile(&self, p: f64) -> f64 {
         let mut sum = 0.0;
         for (limit, weight) in self.limits.iter().zip(&self.weights) {
@@ -183,8 +184,10 @@ mod tests {
         assert!(steps / 200 < 20, "{} steps", steps / 200);
     }
 
-    /// Searches on a machine with pauses: in 2 of 5 steps on average, several in a row, rates from
-    /// 80 % of the limit on fail. Returns the numbers of sure results, and of those that are wrong.
+    /// Simulates 200 searches on a machine with pauses, which last for several steps and affect 2
+    /// of 5 steps on average. During a pause, steps at more than 80 % of the limit fail. `detected`
+    /// is the share of such steps that count as disturbed. Returns the number of sure results, and
+    /// the number of sure results that are wrong.
     fn with_pauses(detected: f64) -> (usize, usize) {
         let mut random = fastrand::Rng::with_seed(11);
         let (mut sure, mut wrong) = (0, 0);

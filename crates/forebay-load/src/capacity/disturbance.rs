@@ -6,7 +6,8 @@
 //! - During a step, a thread sleeps for a few milliseconds at a time, and adds up the delays of its
 //!   wake-ups. A pause of the whole machine delays this thread, but a busy server hardly does: the
 //!   scheduler prefers a thread that sleeps most of the time. The closed loop before the first step
-//!   loads the server fully, so its delays are the usual ones.
+//!   loads the server fully. So the delays during this loop are the usual ones without a
+//!   disturbance.
 //! - The kernel counts the time that a hypervisor gave to other machines.
 
 use std::fmt;
@@ -51,8 +52,8 @@ const PAUSE: Duration = Duration::from_millis(30);
 const INTERVAL: Duration = Duration::from_millis(5);
 /// Delays up to this value are usual on an idle machine.
 const USUAL: Duration = Duration::from_millis(1);
-/// A step is disturbed if its delays are too long for its duration: a share of more than
-/// `USUAL_LATE` times the closed loop's share, plus `LATE`.
+/// A step is disturbed if its delays, as a share of its duration, exceed this limit: `USUAL_LATE`
+/// times the share in the closed loop, plus `LATE`.
 const LATE: f64 = 0.01;
 const USUAL_LATE: f64 = 1.5;
 

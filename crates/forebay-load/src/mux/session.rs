@@ -43,8 +43,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Orders a wake-up for the session, unless an earlier one is ordered. The session postpones
-    /// most of its time limits before they expire.
+    /// Orders a wake-up at the session's next time limit, unless an earlier wake-up is ordered. If
+    /// the session has postponed the time limit by then, the wake-up does nothing.
     pub(super) fn set_wake(&mut self, state: &mut ThreadState) {
         if let Some(at) = self.session.timeout()
             && self.wake.is_none_or(|wake| at < wake)

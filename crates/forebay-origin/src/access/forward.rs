@@ -35,8 +35,8 @@ const REMOVED: [&str; 10] = [
     "Upgrade",
 ];
 
-/// Fields that describe the request to the server. The server decides by them, so it must not get
-/// the client's own.
+/// Fields that describe the request to the server. The server decides by these fields, so it must
+/// not get those that the client has sent.
 const DESCRIPTIONS: [&str; 11] = [
     "X-Auth-Request-Redirect",
     "X-Host",
@@ -55,7 +55,7 @@ const DESCRIPTIONS: [&str; 11] = [
 const CREDENTIALS: [&str; 2] = ["Authorization", "Cookie"];
 
 /// Beginnings of the names of fields that login services and proxies use for the user. The server
-/// decides who the user is, so it must not get the client's own.
+/// decides who the user is, so it must not get such fields from the client.
 const IDENTITIES: [&str; 5] =
     ["Remote-", "X-Auth-Request-", "X-Authentik-", "X-Remote-", "X-WebAuth-"];
 

@@ -19,7 +19,7 @@ const LIFETIME: Duration = Duration::from_secs(300);
 /// Maximum number of nonces whose counts are kept, about 1 MiB.
 const MOST: usize = 10_000;
 
-/// Bytes of time and random bits, then of the signature.
+/// Lengths of the two parts of a nonce in bytes: time and random bits, then the signature.
 const ID: usize = 16;
 const TAG: usize = 16;
 

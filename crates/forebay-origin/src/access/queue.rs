@@ -1,8 +1,9 @@
 //! Queue of passwords that wait for hashing.
 //!
 //! Client addresses take turns. So a client that sends many passwords delays mainly its own
-//! requests. The next password of another client waits for one hash of each waiting address. An
-//! IPv6 client is identified by its /64 network, because one subscriber has a whole network.
+//! requests. The next password of another client waits only for one hash of each address with
+//! waiting passwords. An IPv6 client is identified by its /64 network, because one subscriber has a
+//! whole network.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -14,10 +15,10 @@ use tokio::time::timeout;
 
 /// Maximum time in the queue.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum of waiting passwords for one address.
+/// Maximum number of waiting passwords for one address.
 // About as many bcrypt hashes of cost 10 as one processor computes in five seconds.
 const MOST_OF_ADDRESS: usize = 64;
-/// Maximum of waiting passwords in all. If it is reached, the address with the most waiting
+/// Maximum number of waiting passwords in all. If it is reached, the address with the most waiting
 /// passwords loses its newest one.
 const MOST: usize = 1024;
 

@@ -2,7 +2,7 @@
 //!
 //! The algorithm is the generic cell rate algorithm (GCRA, ITU-T I.371). Each key has the time at
 //! which its next request is due, and each admitted request moves this time by the interval of the
-//! rate. A request is refused if the time is more than a burst ahead of the clock.
+//! rate. A request is refused if this time is further ahead of the clock than the burst allows.
 //!
 //! All threads share the table of a limit: 64 Ki buckets of eight keys, 8 MiB. If a bucket is full,
 //! a new key replaces the key with the earliest time, which is the least limited.
@@ -106,8 +106,8 @@ impl RateLimiter {
         }
     }
 
-    /// Counts requests to hosts that are not among these names of the site together. Otherwise a
-    /// client could use a new counter for each invented host.
+    /// Counts all requests to hosts other than these names of the site together. Otherwise a client
+    /// could use a new counter for each invented host.
     pub fn of_site(self, hosts: &[HostPattern]) -> Self {
         Self { hosts: hosts.to_vec(), ..self }
     }
@@ -117,7 +117,8 @@ impl RateLimiter {
         self.hosts == hosts
     }
 
-    /// Returns true if the limit shares its counts under these keys, or shares none for `None`.
+    /// Returns true if the limit shares its counts under these keys. With `None`, returns true if
+    /// the limit shares none.
     pub fn is_shared_by(&self, keys: Option<&SharedKeys>) -> bool {
         // The hashes of two secrets differ, for any text.
         let sample = |keys: &SharedKeys| keys.hash(b"");

@@ -1,5 +1,5 @@
-//! The helper process, which has only one thread. A child gets the parent death signal when the
-//! thread that started the child ends, not when the process ends.
+//! The helper process. It has only one thread: a child gets the parent death signal when the thread
+//! that started the child ends, not when the process ends.
 
 use super::child::{GROUP, STARTED};
 use super::message::{

@@ -76,8 +76,8 @@ pub fn append_head_for(
     if let Some(activation) = activation {
         attributes.request_attribute(b"JK_LB_ACTIVATION", activation);
     }
-    // Report a fault of the client, because its fields are usually the reason. Only a
-    // misconfigured `secret` could also be that long.
+    // The head does not fit. Report a fault of the client, because usually the client's fields are
+    // too long. Only a misconfigured `secret` could be as long.
     attributes.finish(settings.packet_size).map_err(|error| {
         Fault::client(431, format!("the request does not fit one packet of AJP: {error}"))
     })

@@ -72,8 +72,8 @@ impl Script {
 
     /// Finds the script of a path: splits the path after the first segment that [`script_end`]
     /// accepts. If the root is a directory on this machine, refuses a missing script, because PHP
-    /// would look for other scripts. Refuses a file without a script's ending, because PHP would
-    /// run it.
+    /// may then run a file at the beginning of the path (`cgi.fix_pathinfo`). Refuses a file whose
+    /// name has no ending in `scripts`, because PHP would run it.
     pub fn find(
         request: &Request,
         settings: &conf::Fastcgi,
@@ -178,8 +178,9 @@ impl Script {
         });
     }
 
-    /// Adds empty variables, as nginx does, and `HTTP_*` names for the length and type of the body.
-    /// CGI does not define these variables, but scripts may rely on them.
+    /// Adds the variables that nginx also sends but CGI does not define, because scripts may rely
+    /// on them: PATH_INFO, CONTENT_LENGTH and CONTENT_TYPE even if they are empty, and
+    /// HTTP_CONTENT_LENGTH and HTTP_CONTENT_TYPE.
     fn append_as_nginx(
         &self,
         request: &Request,

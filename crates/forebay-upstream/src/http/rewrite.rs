@@ -197,7 +197,8 @@ impl Context<'_> {
     }
 }
 
-/// Returns the scheme with its colon, and the text after the slashes; `None` without an authority.
+/// Splits a URL: `http://host/path` becomes `http:` and `host/path`, and `//host/path` becomes an
+/// empty scheme and `host/path`. For a reference without an authority, the second value is `None`.
 pub fn split_scheme(url: &[u8]) -> (&[u8], Option<&[u8]>) {
     let schemes: [&[u8]; 3] = [b"http://", b"https://", b"//"];
     let found = schemes.into_iter().find(|scheme| {

@@ -14,7 +14,7 @@ const OUTPUT: usize = 128 * 1024;
 /// Bytes that the receive windows of all streams may have together, in addition to 1 MB for each
 /// stream. Data in transit to a client does not count.
 // With this limit, one large reply may use as much memory as the kernel's buffer of a socket.
-// Tomcat then waits for windows less often, and uses 0.83 of the CPU time.
+// Tomcat then waits for window updates less often, and needs 17 % less CPU time.
 const SHARED_WINDOW_LIMIT: u32 = 16 * 1024 * 1024;
 
 /// Largest window that the protocol allows.

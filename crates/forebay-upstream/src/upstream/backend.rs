@@ -175,7 +175,8 @@ impl Backend {
         }
     }
 
-    /// Returns true if the backend's addresses have changed since `seen`, and updates `seen`.
+    /// Returns true if the number of changes of the backend's addresses is no longer `seen`. Stores
+    /// the present number in `seen`.
     pub fn has_moved(&self, seen: &Cell<u64>) -> bool {
         let now = self.current_generation();
         seen.replace(now) != now
@@ -538,8 +539,8 @@ impl Backend {
         }
     }
 
-    /// Returns `fault`. If the backend is a process of Forebay that crashed, returns a fault
-    /// without a retry. The request might also crash the next process.
+    /// Returns `fault`. Exception: if the backend is a process of Forebay that crashed, returns a
+    /// fault without a retry, because the request might also crash the next process.
     pub async fn classify_failure(&self, fault: Fault) -> Fault {
         let Some(life) = self.life.as_ref().filter(|_| fault.retry == Retry::IfReused) else {
             return fault;

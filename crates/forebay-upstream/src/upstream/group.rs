@@ -137,7 +137,8 @@ impl Group {
         let redirects = to.iter().filter_map(|rank| rank.redirect);
         let standby = redirects.clone().next();
         let replacements = redirects.fold(0, |set, index| set | bit(index)) & disabled;
-        // A backend without replacement is never excluded, so its failures are not counted.
+        // If only one backend could take requests, it is never excluded, so its failures are not
+        // counted.
         let is_replaceable = (taking_all | replacements).count_ones() > 1;
         let now = millis(started.elapsed());
         let slow_start = balancing.slow_start.filter(|_| is_replaceable);
@@ -230,8 +231,8 @@ impl Group {
         bits(set & !tried).max_by(|&a, &b| score_of(a).total_cmp(&score_of(b)))
     }
 
-    /// Returns backend `index` or its replacement, if one of them may be used. Either may be
-    /// disabled for new sessions.
+    /// Returns backend `index` or its replacement, if one of them may be used. Both may be used
+    /// even if they are disabled for new sessions.
     fn it_or_redirect(&self, index: usize, up: Set, tried: Set, now: &Now) -> Option<usize> {
         [Some(index), self.members[index].redirect].into_iter().flatten().find(|&index| {
             bit(index) & self.all & !tried != 0

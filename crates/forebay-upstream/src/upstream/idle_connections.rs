@@ -30,7 +30,8 @@ pub struct IdleConnections {
     pool: Pool<Option<ConnectionPermit>>,
     deadlines: Rc<Deadlines>,
     holder: HolderId,
-    /// Connections that were granted to waiting requests, whose tasks have not yet taken them.
+    /// Connections that were granted to waiting requests. The tasks of these requests have not
+    /// taken the connections yet.
     ready: RefCell<VecDeque<(Socket, ConnectionPermit)>>,
     /// New connections to the backend that have not received a reply yet.
     pending: Option<Arc<PendingConnections>>,

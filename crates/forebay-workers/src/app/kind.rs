@@ -87,8 +87,8 @@ impl ProcessKind for WorkerKind {
         })?;
         let Process { child, at_end, control, output, prefetch, stderr } = process;
         let pid = child.pid();
-        // The helper starts processes as other users. Only the helper's own reaper may kill those,
-        // so this reaper gets only children of the gateway.
+        // The helper starts processes as other users, and only the helper's own reaper may kill
+        // them. So this reaper gets only children of the gateway.
         if let (Some(reaper), Child::Own(pid)) = (&mut self.group_reaper, &child) {
             reaper.watch(*pid);
         }

@@ -12,12 +12,12 @@ use std::thread::ThreadId;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum number of requests in a prefetch queue. If only one could follow, a worker would often
-/// finish before the next arrives. With 64 clients, there were 0.50 context switches of the gateway
-/// per request with a limit of four, and 0.28 with 16.
+/// Maximum number of requests in a prefetch queue. If a queue held only one request, a worker would
+/// often finish before the next request arrives. With 64 clients, there were 0.50 context switches
+/// of the gateway per request with a limit of four, and 0.28 with 16.
 const DEPTH: usize = 16;
-/// A request that takes this much CPU time counts as long. For comparison: a request of 90 us takes
-/// 0.5 ms with cold caches.
+/// A request that takes this much CPU time counts as long. For comparison: a request that takes 90
+/// us with warm caches takes 0.5 ms with cold caches.
 const LONG: Duration = Duration::from_millis(2);
 
 /// A worker that has a request.

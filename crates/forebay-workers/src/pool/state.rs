@@ -17,11 +17,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A request that has waited this long gets the next free worker of any thread, unless its own
-/// thread has a running worker. Without the condition about the running worker, all requests of 128
-/// clients waited this long, and workers changed threads with each request.
+/// thread has a running worker. With 128 clients, all requests wait this long. Without the
+/// condition about the running worker, their workers would change threads with each request.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// Time without prefetching after a request had to be taken back. Some requests of the application
-/// then take long, or have long replies.
+/// Time without prefetching after a request had to be taken back, because the request before it
+/// took long or had a long reply. Further requests of the application may be like that one.
 const RESPITE: Duration = Duration::from_millis(100);
 /// Number of requests at the front of the queue that the pool searches for one of the worker's own
 /// thread.

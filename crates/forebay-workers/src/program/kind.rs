@@ -160,8 +160,8 @@ impl ProcessKind for InstanceKind {
         process.instance.life.ended(InstanceEnd::of(exit, was_stopped));
     }
 
-    /// Returns false: unless the supervisor has stopped the program, the end of its guardian is a
-    /// crash.
+    /// Returns false: if the supervisor has not stopped the program, the end of the program's
+    /// guardian is a crash.
     fn may_end(&self, _: &Process, _: Exit) -> bool {
         false
     }

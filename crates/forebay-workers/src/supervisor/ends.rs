@@ -38,8 +38,8 @@ impl<K: ProcessKind> Supervisor<K> {
         self.kind.rules().drain_timeout.map(|limit| Instant::now() + limit)
     }
 
-    /// Replaces a process that does not answer. Gives it time to finish other requests, because it
-    /// may be slow with only one request.
+    /// Replaces a process that does not answer. Gives the process time to finish other requests,
+    /// because it may be slow only with the request that timed out.
     pub(super) fn end_hung(&mut self, id: u64, has_others: bool) {
         let limit = self.drain_end();
         let Some(entry) = self.entries.get_mut(&id) else { return };

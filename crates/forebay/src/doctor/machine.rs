@@ -54,7 +54,7 @@ impl Machine {
         self.read(path)?.parse().ok()
     }
 
-    /// Returns the range of ports that the kernel gives to connections of this machine's clients.
+    /// Returns the range of ports that the kernel chooses from for outgoing connections.
     pub fn client_ports(&self) -> Option<(u64, u64)> {
         let text = self.read("/proc/sys/net/ipv4/ip_local_port_range")?;
         let mut numbers = text.split_whitespace().map(|number| number.parse().ok());

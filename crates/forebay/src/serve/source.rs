@@ -35,8 +35,8 @@ impl SourceKind {
     }
 }
 
-/// Checks that `source` still has the kind that it had at the start of Forebay; `None` if that kind
-/// is unknown. A source that cannot be found or read gets its error later, from its reader.
+/// Checks that `source` still has the kind `at_start`, which is `None` if that kind is unknown. A
+/// source that cannot be found or read gets its error later, from its reader.
 pub(super) fn check(source: &Path, at_start: Option<SourceKind>) -> Result<(), String> {
     let Ok(found) = std::fs::metadata(source) else { return Ok(()) };
     let refuse = |why: &str| Err(format!("{} {why}", source.display()));

@@ -17,7 +17,8 @@ use rustix::process::{Signal, getpid, kill_process};
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// If files have changed between this many looks in a row, the configuration is read anyway.
+/// If this many looks in a row found a change, the configuration is read although the files may
+/// still change.
 const RESTLESS: u32 = 10;
 
 /// Device, inode, size, and time of the last change of a file.
@@ -129,8 +130,9 @@ impl Watched {
     }
 }
 
-/// Returns the state of a file. Returns `None` if this process may not look at the file. Returns
-/// `None` for a pipe or a device, too, because a reload could wait without end for its contents.
+/// Returns the state of a file; the inner `None` means that there is no such file. Returns `None`
+/// if this process may not look at the file. Returns `None` for a pipe or a device, too, because a
+/// reload could wait without end for its contents.
 fn stamp(path: &Path) -> Option<Option<Stamp>> {
     match metadata(path) {
         Ok(found) if found.is_file() || found.is_dir() => {

@@ -46,8 +46,9 @@ impl KeyPart {
         }
     }
 
-    /// Returns true if the part always differs between clients. A table must contain the client in
-    /// all values. If it is the whole key, an empty value sets no limit, so it does not matter.
+    /// Returns true if the part always differs between clients. A table always differs if all its
+    /// values contain the client. If the table is the whole key, an empty value sets no limit, and
+    /// need not contain the client.
     fn is_by_client(&self, is_whole: bool) -> bool {
         let has_client = |text: &Template| {
             let is_unlimited = is_whole && text.parts().is_empty();

@@ -85,7 +85,7 @@ impl Group {
     /// Takes a retry from the budget. The request has been sent to the backends in `tried`.
     pub fn takes_retry(&self, status: u16, method: &[u8], tried: Set) -> bool {
         let Some(retries) = &self.retries else { return false };
-        // A backend that is down would answer with a worse error.
+        // Do not count backends that are down, because they would answer with a worse error.
         let others = self.tiers.iter().fold(0, |all, tier| all | tier) & self.up() & !tried;
         retries.are_for(status, method, tried.count_ones())
             && others != 0

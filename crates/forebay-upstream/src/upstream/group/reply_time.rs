@@ -66,7 +66,7 @@ impl Group {
     /// Records a reply to a request that was sent at `begun`.
     pub fn record_time(&self, index: usize, begun: NonZeroU32) {
         let now = self.micros();
-        // The counter of 32 bits overflows every 71 minutes.
+        // The counter of 32 bits overflows every 71 minutes, so the subtraction must wrap.
         let taken = (now as u64 as u32 | 1).wrapping_sub(begun.get());
         self.members[index].record.reply_time.record(now, f64::from(taken));
     }

@@ -27,7 +27,8 @@ const LEAVE: &[u8] = b"\x1b[m\x1b[?25h\x1b[?1049l";
 
 /// Size of a terminal that does not report its size.
 const DEFAULT_SIZE: (u16, u16) = (80, 24);
-/// Largest size that is drawn. A size comes from the terminal, and a buffer has memory for each cell.
+/// Largest size that is drawn. A terminal may report any size, and a buffer has memory for each
+/// cell.
 const LARGEST: (u16, u16) = (500, 200);
 
 /// Terminal that a view has taken, with its earlier modes. `None` while no view is shown. A panic

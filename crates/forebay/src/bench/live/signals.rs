@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::low_level::{emulate_default_handler, pipe};
 use signal_hook::{SigId, flag, low_level::unregister};
 
-/// Signals that end the run. `Interrupt` ends it, and the view only restores the terminal.
+/// Signals that end the run. `Interrupt` ends the run, and the view only restores the terminal.
 const ENDS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// Signals whose default action follows after the terminal is restored: Ctrl-Z and Ctrl-\.
@@ -81,7 +81,8 @@ impl Notices {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Returns the signal that stops or ends the program after the terminal is restored, once.
+    /// Returns the signal that must stop or end the program after the terminal is restored. Returns
+    /// each signal only once.
     pub fn take_stop(&self) -> Option<i32> {
         let arrived = |is_set: &Arc<AtomicBool>| is_set.swap(false, Ordering::Relaxed);
         STOPS.into_iter().zip(&self.stopped).find(|(_, is_set)| arrived(is_set)).map(|(s, _)| s)

@@ -20,7 +20,7 @@ const MOST_ROWS: usize = 12;
 /// Columns that a row of the distribution needs besides its bar.
 const BESIDE_BAR: u16 = 32;
 
-/// Fewest latencies above a percentile that is shown.
+/// Minimum number of latencies above a percentile. With fewer, the percentile is not shown.
 const SAMPLES_BEYOND: u64 = 10;
 
 /// Draws the view, without colours if the environment has NO_COLOR (no-color.org).
