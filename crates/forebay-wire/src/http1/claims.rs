@@ -1,7 +1,7 @@
 //! Request fields that are valid only from a trusted proxy, and field names that servers mistake
 //! for others.
 
-use super::chars::are_all;
+use super::chars::{has_mark, is_plain};
 use super::{Field, KnownField, may_be_trailer};
 
 /// Fields about the client and the requested URL that a trusted proxy has set.
@@ -67,11 +67,6 @@ pub fn is_disguised(field: &Field, fields: &[Field], bytes: &[u8]) -> bool {
         || fields.iter().any(is_alike)
 }
 
-/// Returns true if `name` contains a mark other than a hyphen.
-pub fn has_mark(name: &[u8]) -> bool {
-    !are_all(name, is_plain)
-}
-
 /// Fields of W3C Trace Context. The head of a request names the trace, and a trailer must not name
 /// another one.
 const TRACE: [&[u8]; 2] = [b"traceparent", b"tracestate"];
@@ -88,10 +83,6 @@ pub fn may_be_request_trailer(name: &[u8]) -> bool {
 /// successors read names in this way.
 fn meant(name: &[u8]) -> Vec<u8> {
     name.iter().map(|&byte| if is_plain(byte) { byte } else { b'-' }).collect()
-}
-
-fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() | (byte == b'-')
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use memchr::memchr;
 
 use crate::Span;
 
-use super::chars::{CLASSES, MARK, is_field_value};
+use super::chars::{is_field_value, is_tchar, plain_len};
 use super::{HeadError, Progress};
 
 /// Limits of a message head.
@@ -231,16 +231,11 @@ pub(super) struct Lines {
     pub start: usize,
     /// No LF is between `start` and this offset.
     searched: usize,
-    /// Classes of the bytes in the names of all fields so far.
-    classes: u8,
+    /// True if the name of a field contains a mark other than a hyphen, such as `_`.
+    pub has_marks: bool,
 }
 
 impl Lines {
-    /// Returns true if the name of a field contains a mark other than a hyphen, such as `_`.
-    pub fn has_marks(&self) -> bool {
-        self.classes & MARK != 0
-    }
-
     /// Returns the next line with its CRLF, or `None` if its end has not arrived.
     pub fn next(&mut self, bytes: &[u8], limit: usize) -> Result<Option<Span>, HeadError> {
         let from = self.searched.max(self.start);
@@ -273,7 +268,7 @@ pub(super) fn parse(
         if fields.len() == limits.fields {
             return Err(HeadError::TooLarge);
         }
-        fields.push(parse_classified(bytes, line, &mut lines.classes)?);
+        fields.push(parse_and_note(bytes, line, &mut lines.has_marks)?);
     }
     Ok(Progress::Partial)
 }
@@ -281,22 +276,22 @@ pub(super) fn parse(
 /// Parses a field line, which ends with CRLF. White space around the value is removed.
 #[inline(always)]
 pub(super) fn parse_line(bytes: &[u8], line: Span) -> Result<Field, HeadError> {
-    parse_classified(bytes, line, &mut 0)
+    parse_and_note(bytes, line, &mut false)
 }
 
-/// Parses a field line as [`parse_line`] does. Adds the classes of the bytes in its name to
-/// `classes`.
+/// Parses a field line as [`parse_line`] does. Sets `has_marks` to true if the name contains a mark
+/// other than a hyphen.
 #[inline(always)]
-fn parse_classified(bytes: &[u8], line: Span, classes: &mut u8) -> Result<Field, HeadError> {
+fn parse_and_note(bytes: &[u8], line: Span, has_marks: &mut bool) -> Result<Field, HeadError> {
     let text = &line.of(bytes)[..line.len() - 2];
-    let mut found = 0;
-    let is_end = |&byte: &u8| {
-        let class = CLASSES[usize::from(byte)];
-        found |= class;
-        class == 0
-    };
-    let colon = text.iter().position(is_end).ok_or(HeadError::FieldName)?;
-    *classes |= found;
+    let mut colon = plain_len(text);
+    if text.get(colon).is_some_and(|&byte| is_tchar(byte)) {
+        *has_marks = true;
+        colon += text[colon..].iter().take_while(|&&byte| is_tchar(byte)).count();
+    }
+    if colon == text.len() {
+        return Err(HeadError::FieldName);
+    }
     if text[colon] != b':' || colon == 0 {
         let folded = colon == 0 && (text[0] == b' ' || text[0] == b'\t');
         return Err(if folded { HeadError::ObsFold } else { HeadError::FieldName });

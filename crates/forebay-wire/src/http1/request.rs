@@ -112,7 +112,7 @@ impl RequestParser {
         let progress = fields::parse(&mut self.lines, bytes, &self.limits, &mut head.fields)?;
         if let Progress::Complete(len) = progress {
             head.len = len;
-            head.has_marks = self.lines.has_marks();
+            head.has_marks = self.lines.has_marks;
             finish(bytes, head)?;
             let is_get = matches!(head.method.of(bytes), b"GET" | b"HEAD");
             if is_get && head.framing != RequestFraming::None && !self.limits.get_body {
