@@ -4,6 +4,7 @@
 python3 examples/load-generators/speed.py FOREBAY [--rounds 10] [--turn 2] [--out speed.md]
 
 Each round runs every tool for a turn (in seconds), in a random order. nginx runs on core 0, and the tools on core 1.
+If `cc` is installed, the bare client (`bare.c`) also has turns. Its ratio is a lower bound for the tools.
 Prints the table and writes it to a file. Exit code 1 if Forebay takes more CPU time than the ratios below.
 """
 
@@ -181,7 +182,7 @@ def table(turns):
         head = ["tool", "requests/s", "client CPU, µs a request", f"ratio to {shape.base}"]
         head += ["p50", "p99", "requests in its report"]
         lines += [f"{shape.name}:", "", f"| {' | '.join(head)} |", "|---|---:|---:|---:|---:|---:|---:|"]
-        order = [tool.name for tool in tools.TOOLS if tool.name in of_shape]
+        order = [tool.name for tool in [*tools.TOOLS, tools.BARE] if tool.name in of_shape]
         lines += [row(tool, of_shape[tool], base) for tool in order]
         mean = ratio(of_shape["forebay"], base)[0]
         holds = holds and mean <= shape.most
@@ -202,7 +203,9 @@ def main():
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, most) if most > 0 else 8192, most))
     server = subprocess.run(["nginx", "-v"], stderr=subprocess.PIPE, text=True).stderr.strip()
-    lines, holds = table(measure(there, options.rounds, options.turn))
+    with tempfile.TemporaryDirectory() as folder:
+        measured = there + ([tools.BARE] if tools.build_bare(folder) else [])
+        lines, holds = table(measure(measured, options.rounds, options.turn))
     lines += [f"{options.rounds} rounds of {options.turn:g} s. {tools.missing_in_words(missing)}".strip()]
     lines += [f"{', '.join(tools.versions(there))}; {server}; Linux {platform.release()}."]
     text = "\n".join(lines) + "\n"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import urllib.parse
 from dataclasses import dataclass, field
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -239,6 +240,18 @@ def read_hey(text):
     )
 
 
+def bare(load):
+    url = urllib.parse.urlsplit(load.url)
+    return [url.port, url.path, load.connections, load.streams or 0, load.seconds]
+
+
+def read_bare(text):
+    return Report(
+        good=number(r"replies: (\d+)", text, default=0),
+        rate=number(r"rate: ([\d.]+)", text, float),
+    )
+
+
 TOOLS = [
     Tool("forebay", "forebay", forebay, read_forebay, http2=True),
     Tool("wrk", "wrk", wrk, read_wrk, version=["-v"], counts_requests=False),
@@ -248,6 +261,8 @@ TOOLS = [
     Tool("oha", "oha", oha, read_oha, http2=True),
     Tool("hey", "hey", hey, read_hey, version=[]),
 ]
+# A lower bound and no tool: it measures nothing. `build_bare` sets the path of the program.
+BARE = Tool("bare client", "", bare, read_bare, version=[], http2=True)
 
 
 def installed(forebay_path):
@@ -255,6 +270,15 @@ def installed(forebay_path):
     TOOLS[0].program = os.path.abspath(forebay_path)
     there = [tool for tool in TOOLS if shutil.which(tool.program)]
     return there, [tool.name for tool in TOOLS if tool not in there]
+
+
+def build_bare(folder):
+    """Compiles the bare client in `folder`. Returns false without a C compiler."""
+    if not shutil.which("cc"):
+        return False
+    BARE.program = os.path.join(folder, "bare")
+    subprocess.run(["cc", "-O2", "-o", BARE.program, os.path.join(HERE, "bare.c")], check=True)
+    return True
 
 
 def run(arguments, core=None, patience=PATIENCE_S, home=None):
