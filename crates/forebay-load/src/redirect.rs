@@ -98,7 +98,8 @@ fn split_authority(text: &str) -> Option<(Option<&str>, &str, &str)> {
     Some((scheme, &rest[..end], &rest[end..]))
 }
 
-/// Returns the Host for a listed name of the server; `None` for the host of the run.
+/// Returns the value of `Host` for a redirect to `authority`: `None` for the host of `url`, or a
+/// name of `hosts`. Each other authority is an error.
 fn same_server(
     authority: &str,
     scheme: &str,

@@ -105,8 +105,8 @@ impl Scripts {
         &self.dir
     }
 
-    /// Returns the script that `path` names: its longest prefix that is a file. `path` has no dot
-    /// segments. `second` is the current time in seconds since any fixed moment.
+    /// Returns the script that `path` names: the first prefix of `path` that is a file. `path` has
+    /// no dot segments. `second` is the current time in seconds since any fixed moment.
     pub fn find(&self, path: &[u8], second: u64) -> Result<Rc<Script>, NoScript> {
         let mut known = self.known.borrow_mut();
         if let Some((at, script)) = known.get(path)
@@ -170,7 +170,7 @@ pub fn scripts_of(dir: &Path, route: &Route) -> Scripts {
     Scripts::new(dir.to_owned()).only_scripts(skips_non_scripts(route)).ending_in(ends)
 }
 
-/// Returns the script that `path` names below `dir`: its longest prefix that is a file.
+/// Returns the script that `path` names below `dir`: the first prefix of `path` that is a file.
 pub fn find(dir: &Path, path: &[u8]) -> Result<Script, NoScript> {
     let path = path.strip_prefix(b"/").unwrap_or(path);
     let mut file = dir.to_path_buf();

@@ -168,8 +168,8 @@ impl<'a> Writer<'a> {
         self.out.extend_from_slice(&int.to_be_bytes());
     }
 
-    /// Appends a string. If its length does not fit into the length field, [`Self::finish`] rejects
-    /// the packet.
+    /// Appends a string. [`Self::finish`] rejects the packet if the string has 65,535 bytes or more:
+    /// AJP13 uses the length 65,535 for null.
     pub fn text(&mut self, text: &[u8]) {
         self.has_long |= text.len() >= usize::from(u16::MAX);
         self.int(text.len() as u16);
