@@ -198,7 +198,9 @@ def interrupted(forebay, seed):
     for number in [signal.SIGINT, signal.SIGTERM]:
         with server("none") as url:
             command = [forebay, "bench", "--quiet", "--json", "-", url, "-d", "60"]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            # A script that runs in the background ignores Ctrl-C, and its children would too.
+            heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=heed)
             time.sleep(0.3)
             process.send_signal(number)
             output, _ = process.communicate(timeout=PATIENCE_S)
