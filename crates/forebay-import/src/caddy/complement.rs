@@ -8,7 +8,7 @@ const LONGEST: usize = 120;
 
 /// Returns an expression, in lower case, for the paths that match a pattern of `included` and no
 /// pattern of `excluded`. A pattern such as `/a/*` begins with a slash, and may end with `*`. An
-/// empty list `included` stands for all paths. Returns `None` if the patterns are too long or not
+/// empty list `included` means all paths. Returns `None` if the patterns are too long or not
 /// ASCII, or if no path remains.
 pub fn without(included: &[String], excluded: &[String]) -> Option<String> {
     let all = || included.iter().chain(excluded);

@@ -180,7 +180,7 @@ fn launch(argv: &[&str]) -> Launch {
     }
 }
 
-/// Returns the name with which option `-G` of perf selects the control group at `path`: the path
+/// Returns the name of the control group at `path` for the option `-G` of perf: the path
 /// relative to the mount point of cgroup v2. Returns `None` if the group is below none of `mounts`.
 fn name_of_group(path: &Path) -> Option<String> {
     let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
