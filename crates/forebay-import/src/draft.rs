@@ -69,7 +69,7 @@ pub struct Draft {
 pub struct Notes(pub Vec<Note>);
 
 impl Notes {
-    /// Adds a note, and returns it as a comment.
+    /// Adds a note unless an equal one exists. Returns the note as a comment.
     pub fn add(&mut self, place: &SourceLine, directive: &str, next: impl Into<String>) -> String {
         let note = Note {
             file: place.file.to_string(),

@@ -295,7 +295,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Does everything that is possible now: takes requests, starts those that wait, writes.
+    /// Advances the connection as far as possible now: takes requests, connects, starts waiting
+    /// requests and writes. Closes the connection if it can carry no more requests, or if a stage
+    /// has ended its use. Without requests, ends the connection's turn (`Phase::Done`).
     fn advance(&mut self, now: Instant, state: &mut ThreadState) {
         while self.phase != Phase::Done {
             let is_given_up = self.is_silent && self.streams.under_way == 0;

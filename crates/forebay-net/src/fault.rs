@@ -46,7 +46,9 @@ pub enum Retry {
 pub enum Decline {
     /// No route. Forebay sends the error reply of the fault.
     No,
-    /// The routes after the origin's route, if this route has `fallback = true`.
+    /// The routes after the origin's route, if this route has `fallback = true`, or has matched a
+    /// suffix within the path (`.php` in `/x.php/y`). Otherwise, if this route has `fallback_to`,
+    /// all routes, for the path in `fallback_to`.
     IfFallback,
     /// The routes after the origin's route, with or without `fallback`.
     Always,

@@ -27,8 +27,8 @@ pub struct Request {
     pub head: RequestHead,
     /// Decoded path without dot segments.
     pub path: Vec<u8>,
-    /// The path in the form that a server sees if it decodes `%2F`, treats backslashes as slashes
-    /// and merges slashes. Empty if the target has none of these.
+    /// The path in the form that a server sees if it reads `%2F`, `%5C` and `\` as slashes, and
+    /// merges repeated slashes. Empty if the target has none of these.
     pub unmasked: Vec<u8>,
     /// Path and query as the client sent them. `None` if those of `head` are still unchanged.
     pub original: Option<Span>,

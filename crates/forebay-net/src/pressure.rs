@@ -30,6 +30,7 @@ pub enum Oldest {
 
 /// State of the limit on connections, shared by all threads.
 pub struct Pressure {
+    /// Time of creation. The method `now` counts from this time.
     started: Instant,
     /// Number of new connections that wait for another connection to end.
     waiting: AtomicUsize,
@@ -65,7 +66,6 @@ impl WaitingConnection<'_> {
 impl Pressure {
     pub fn new(threads: usize) -> Self {
         Self {
-            // The zero point of `now`.
             started: Instant::now(),
             waiting: AtomicUsize::new(0),
             changed: Notify::new(),
@@ -76,6 +76,7 @@ impl Pressure {
         }
     }
 
+    /// Returns the milliseconds since `started`.
     fn now(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }

@@ -506,10 +506,12 @@ impl Reply {
         self.framing == Framing::Open && !self.to_http10
     }
 
-    /// Replaces this reply by the site's answer for `target`, as if the client had requested
-    /// `target` (RFC 3875 section 6.2.2). Further output of the origin is dropped.
+    /// Replaces this reply by the site's answer to a GET for `target` (RFC 3875 section 6.2.2). A
+    /// HEAD request remains HEAD. Further output of the origin is dropped.
     ///
-    /// The answer also gets the field lines `carried`, except fields that it already has.
+    /// The answer also gets the field lines `carried`, without the fields that a rule of this route
+    /// removes. A Set-Cookie line is always added. Each other line is added only if the answer has
+    /// no field of the same name.
     pub fn redirect_internally(&mut self, target: &[u8], carried: &[u8]) {
         debug_assert!(self.phase == ReplyPhase::Waiting, "one reply has one head");
         let start = self.carried.len();

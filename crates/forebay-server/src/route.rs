@@ -430,9 +430,10 @@ impl Site {
         Ok(found)
     }
 
-    /// Returns true if `request` would select another route than `at` after two changes: encoded
-    /// slashes and backslashes become slashes, and repeated slashes become one. Considers only
-    /// routes from number `from` on. Returns false if `Request::unmasked` is empty.
+    /// Returns true if `request` would select another route than `at` with the path
+    /// `Request::unmasked`. In this path, `%2F`, `%5C` and `\` have become slashes, and repeated
+    /// slashes one slash. Considers only routes from number `from` on. Returns false if `unmasked`
+    /// is empty.
     pub fn is_ambiguous(&self, request: &Request, from: usize, at: usize) -> bool {
         let method = request.head.method.of(&request.bytes);
         let mut routes = self.routes[from..=at].iter();

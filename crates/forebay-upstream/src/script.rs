@@ -148,7 +148,8 @@ pub fn is_script(file: &Path) -> bool {
     read.is_err() || looks_like_script(file.as_os_str().as_bytes(), &start)
 }
 
-/// Returns true if a script route leaves files that are not scripts to later routes. If the route
+/// Returns true if the script route `route` leaves files that are not scripts to other routes: with
+/// `fallback` to later routes, with `fallback_to` to all routes, for that path. If the route
 /// requires endings, all files with such an ending count as scripts.
 fn skips_non_scripts(route: &Route) -> bool {
     route.passes_on() && route.matcher.suffixes.is_empty()

@@ -66,7 +66,7 @@ pub struct App {
     /// command: the protocol of the program; h2c is HTTP/2 without TLS (prior knowledge).
     pub speaks: Option<At<AppProtocol>>,
     /// command: the process that opens the socket, and the kind of socket. Default: the program
-    /// opens the {socket} or {port} in `run`.
+    /// opens the {socket} or {port} in `run` or `env`.
     pub listen: Option<At<Listening>>,
     /// command that speaks ajp: the secret that the program requires, as `secret` of Tomcat's
     /// connector. Default: none.

@@ -64,8 +64,8 @@ pub struct Route {
     pub path: Option<At<OneOrMany<String>>>,
     /// Several paths. The route matches if one of them does.
     pub paths: Option<At<OneOrMany<String>>>,
-    /// Ends of paths, such as ".php". The route matches if the path ends in one of them. For
-    /// answers that run scripts, path info may follow: "/a.php/b".
+    /// Ends of paths, such as ".php". The route matches if the path ends in one of them. If the
+    /// route runs scripts, path info may follow the path of an existing script: "/a.php/b".
     pub suffix: Option<At<OneOrMany<String>>>,
     /// Compares `suffix` without the case of ASCII letters: ".php" also matches "/x.PHP". If this
     /// route runs scripts, no `files` route then sends the source of x.PHP. Default: false.

@@ -129,8 +129,9 @@ fn admits_nobody(place: &Place, access: &Access) -> Option<Finding> {
     })
 }
 
-/// Returns a warning about access rules that apply only to some methods, if other methods reach a
-/// later route without these rules.
+/// Returns a warning if the access rules of `route` apply only to some methods, and other methods
+/// reach a later route with different access rules. Routes that answer with an error status
+/// (`respond`, 400 or more) give no warning.
 fn gate_of_methods(place: &Place, site: &Site, route: &Route) -> Option<Finding> {
     if route.access == Access::default() || route.matcher.methods.is_empty() {
         return None;

@@ -6,9 +6,10 @@ type Rest<'p> = (&'p [u8], bool);
 /// Maximum total length of the patterns. The expression is a few times as long.
 const LONGEST: usize = 120;
 
-/// Returns an expression for the paths that one of `included` matches and none of `excluded`, in
-/// lower case. The patterns begin with a slash and may end with `*`. An empty list `included` stands for all
-/// paths. Returns `None` if the patterns are too long or not ASCII, or if no path remains.
+/// Returns an expression, in lower case, for the paths that match a pattern of `included` and no
+/// pattern of `excluded`. A pattern such as `/a/*` begins with a slash, and may end with `*`. An
+/// empty list `included` means all paths. Returns `None` if the patterns are too long or not
+/// ASCII, or if no path remains.
 pub fn without(included: &[String], excluded: &[String]) -> Option<String> {
     let all = || included.iter().chain(excluded);
     if !all().all(|path| path.is_ascii()) || all().map(String::len).sum::<usize>() > LONGEST {
@@ -69,15 +70,15 @@ fn remaining(included: &[Rest<'_>], excluded: &[Rest<'_>]) -> Option<String> {
     group(parts)
 }
 
-/// Returns the rests of the patterns that have this byte next.
+/// Selects the rests that begin with `byte`, and returns them without this byte.
 fn after<'p>(rests: &[Rest<'p>], byte: u8) -> Vec<Rest<'p>> {
     let split = |rest: &Rest<'p>| Some((rest.0.split_first()?, rest.1));
     let found = rests.iter().filter_map(split).filter(|((first, _), _)| **first == byte);
     found.map(|((_, rest), all)| (rest, all)).collect()
 }
 
-/// Returns an expression for the paths that end in none of these texts, in lower case. Returns `None`
-/// if the texts are too long or not ASCII.
+/// Returns an expression, in lower case, for the paths that end in none of these texts. Returns
+/// `None` if a text is empty or not ASCII, or if the texts are too long.
 pub fn without_ends(ends: &[&str]) -> Option<String> {
     let is_usable = |end: &&str| end.is_ascii() && !end.is_empty();
     if !ends.iter().all(is_usable) || ends.iter().map(|end| end.len()).sum::<usize>() > LONGEST {

@@ -2,8 +2,8 @@
 
 use super::{Configuration, Plan};
 
-/// Returns true if both configurations start the server in the same way. The comparison ignores
-/// fields that only describe a configuration or its origin.
+/// Returns true if both configurations have the same settings, including the value of `{dir}`.
+/// Ignores name, notes, baseline, reference and saved date.
 fn is_started_alike(now: &Configuration, then: &Configuration) -> bool {
     let like_now = Configuration {
         name: now.name.clone(),
@@ -20,8 +20,8 @@ impl Plan {
     /// Adds configurations of `earlier` as references. For each current configuration, the earlier
     /// configuration with the same name becomes the reference, and gets `label` in its name.
     ///
-    /// Returns the names of the configurations whose earlier form was not added, because it starts
-    /// in the same way.
+    /// Returns the names of the configurations whose earlier form was not added, because it has the
+    /// same settings.
     ///
     /// # Errors
     /// Fails if no configuration has the same name in `earlier`.

@@ -1,9 +1,9 @@
 //! Queue of passwords that wait for hashing.
 //!
-//! Client addresses take turns. So a client that sends many passwords delays mainly its own
-//! requests. The next password of another client waits only for one hash of each address with
-//! waiting passwords. An IPv6 client is identified by its /64 network, because one subscriber has a
-//! whole network.
+//! Client addresses take turns: between two passwords of one address, each other address with
+//! waiting passwords gets one hash. So a client that sends many passwords delays mainly its own
+//! requests. An IPv6 client is identified by its /64 network, because one subscriber has a whole
+//! network.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -19,7 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 // About as many bcrypt hashes of cost 10 as one processor computes in five seconds.
 const MOST_OF_ADDRESS: usize = 64;
 /// Maximum number of waiting passwords in all. If it is reached, the address with the most waiting
-/// passwords loses its newest one.
+/// passwords loses its newest one. But if the address of the new password has as many, the new
+/// password is refused.
 const MOST: usize = 1024;
 
 /// Queue of passwords that wait for hashing.

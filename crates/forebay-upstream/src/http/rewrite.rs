@@ -116,7 +116,8 @@ impl Context<'_> {
     }
 
     /// Returns `origin`, the prefix and `path`, joined. Returns `None` if `path` already has the
-    /// prefix, because some applications add it themselves.
+    /// prefix, because some applications add it themselves. Also returns `None` if `path` begins
+    /// with another byte than a slash.
     fn with_prefix(&self, origin: &[u8], path: &[u8]) -> Option<Vec<u8>> {
         let prefix = &self.rewrite.prefix[..];
         let is_below = path

@@ -397,7 +397,8 @@ impl Http2Connection {
             .for_each(|s| s.finish(StreamEnd::ConnectionLost));
     }
 
-    /// Returns true if the backend allows no streams and has never allowed any on this connection.
+    /// Returns true if the backend's settings have arrived, but have never allowed a stream on this
+    /// connection. Returns false if the connection is broken or takes no further requests.
     pub fn is_refusing(&self) -> bool {
         let allows_none = self.is_settled.get() && !self.has_allowed_streams.get();
         allows_none && !self.is_broken()

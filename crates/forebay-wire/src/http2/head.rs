@@ -80,11 +80,11 @@ pub struct Head {
     pub fields: Fields,
     /// `:method` of a request.
     pub method: Span,
-    /// `:scheme`; empty for CONNECT.
+    /// `:scheme`; empty for CONNECT without `:protocol`.
     pub scheme: Span,
     /// `:authority`, or `host` if `:authority` is missing.
     pub authority: Span,
-    /// `:path` including the query; empty for CONNECT.
+    /// `:path` including the query; empty for CONNECT without `:protocol`.
     pub path: Span,
     /// `:protocol` of an extended CONNECT; empty otherwise.
     pub protocol: Span,
@@ -301,7 +301,7 @@ impl Head {
         Ok(())
     }
 
-    /// Checks `:scheme` and `:path`, and stores the path.
+    /// Checks and stores `:scheme` and `:path`.
     fn finish_target(
         &mut self,
         scheme: Span,

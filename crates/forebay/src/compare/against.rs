@@ -41,9 +41,9 @@ pub fn save(experiment: &Experiment, name: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Directories that a comparison with earlier results uses.
+/// Paths and options of a comparison with earlier results.
 pub struct WorkDirectories<'a> {
-    /// Path of the experiment file, if there is one.
+    /// Path of the experiment file. `None` if the command line describes the experiment.
     pub file: Option<&'a Path>,
     /// Parent directory of the checkouts of revisions.
     pub out: &'a Path,
@@ -51,9 +51,11 @@ pub struct WorkDirectories<'a> {
     pub quiet: bool,
 }
 
-/// Prepares the comparison with the saved results or the git revision that `label` names. If an
-/// earlier configuration starts its server in another way, adds it to the plan, so that it runs
-/// again. Returns the saved results of configurations that start their server in the same way.
+/// Adds the earlier configurations to the plan, so that they run in the same rounds as the current
+/// ones. `label` names saved results or a git revision.
+///
+/// Exception: if a saved configuration has the same settings as the current one, returns its saved
+/// results instead. A revision has its own directory (`{dir}`), so all its configurations run.
 pub fn prepare(
     plan: &mut Plan,
     label: &str,
@@ -74,7 +76,8 @@ fn wrong(label: &str, why: &str) -> String {
     format!("error: --against {label}: {why}")
 }
 
-/// Adds saved results to the plan. Returns those of configurations that have not changed since.
+/// Adds the saved configurations that have changed since to the plan. Returns the saved results of
+/// the others.
 fn of_saved(plan: &mut Plan, label: &str, path: &Path) -> Result<Vec<Results>, String> {
     let damaged = |why: String| wrong(label, &format!("cannot read {}: {why}", path.display()));
     let text = fs::read_to_string(path).map_err(|error| damaged(error.to_string()))?;
