@@ -121,8 +121,8 @@ pub fn rows(experiment: &Experiment) -> Vec<Row> {
     rows
 }
 
-/// Returns the slices of each configuration, each with the sign that other work disturbed it, if
-/// any.
+/// Returns the slices of each configuration. A disturbed slice has the sign that other work
+/// disturbed it.
 pub fn judged(experiment: &Experiment) -> Vec<Judged<'_>> {
     let slices = experiment.results.iter().flat_map(|results| counted(&results.trials));
     let usual = usual_calibration(slices.flat_map(|(_, measured)| &measured.slices));
@@ -130,8 +130,8 @@ pub fn judged(experiment: &Experiment) -> Vec<Judged<'_>> {
     experiment.results.iter().map(judge).collect()
 }
 
-/// Applies Holm's correction for several comparisons to p-values and intervals alike. `alpha` is
-/// one minus the confidence level of all intervals together.
+/// Corrects the p-values and the intervals of `ratios` for several comparisons, with Holm's method.
+/// `alpha` is one minus the confidence level of all intervals together.
 fn correct(mut ratios: Vec<&mut Ratio>, alpha: f64) {
     let own: Vec<f64> = ratios.iter().map(|ratio| ratio.p).collect();
     ratios.iter_mut().for_each(|ratio| ratio.widen(alpha));
@@ -182,7 +182,8 @@ fn row(results: &Results, judged: &Judged<'_>, reference: Option<(&Results, &Jud
     }
 }
 
-/// Returns the growth of memory with requests in each trial, and over all trials.
+/// Returns the growth of the server's memory per request, in each trial and over all trials.
+/// Returns `None` if no trial has enough bursts.
 fn leak(counted: &[&Measured]) -> Option<Leak> {
     let growths: Vec<Growth> =
         counted.iter().filter_map(|measured| growth(&bursts(&measured.slices))).collect();
@@ -199,8 +200,8 @@ fn leak(counted: &[&Measured]) -> Option<Leak> {
     })
 }
 
-/// Joins the slices into bursts. Returns, for each burst, the requests so far and the resident
-/// memory after it.
+/// Joins the slices into at most `MOST_BURSTS` bursts. Returns, for each burst, the number of
+/// requests since the start of the trial and the resident memory after the burst.
 fn bursts(slices: &[Slice]) -> Vec<(f64, f64)> {
     let joined = slices.len().div_ceil(MOST_BURSTS).max(1);
     let mut served = 0;
@@ -217,7 +218,8 @@ impl Leak {
         self.slope * self.requests < MOST_OF_A_CACHE
     }
 
-    /// Returns true if memory grew in most trials, and the interval of the mean growth is above 0.
+    /// Returns true if memory grew in more than half of the trials, and the interval of the mean
+    /// growth is above 0.
     pub fn is_leak(&self) -> bool {
         self.leaking * 2 > self.trials && self.ci95[0] > 0.0
     }
@@ -333,6 +335,7 @@ fn resent_note(results: &Results) -> Option<String> {
 }
 
 /// Returns a note that names the rounds with outlying rates. These rounds are still counted.
+/// Returns `None` if fewer than four trials count.
 fn outlier_note(trials: &[Trial]) -> Option<String> {
     let counted: Vec<(&Trial, &Measured)> = counted(trials).collect();
     if counted.len() < 4 {

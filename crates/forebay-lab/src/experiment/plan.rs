@@ -246,8 +246,8 @@ impl Load {
 }
 
 impl Plan {
-    /// Keeps the named configurations, the baseline, and the references of the named ones. The
-    /// error is the first unknown name.
+    /// Keeps the named configurations, their references, and the baseline. The error is the first
+    /// unknown name.
     pub fn keep_only(&mut self, names: &[String]) -> Result<(), String> {
         let is_named = |c: &Configuration, name: &String| {
             // In a matrix, a configuration's name without a cell selects all of its cells.
@@ -283,8 +283,9 @@ impl Plan {
         self.configurations.push(twin);
     }
 
-    /// Returns the name of the reference: the configuration to compare this one with. Returns
-    /// `None` for the baseline, and for a configuration that is the reference of another one.
+    /// Returns the name of the reference: the configuration that `configuration` is compared with.
+    /// Returns `None` for the baseline, and for a configuration that is the reference of another
+    /// one.
     pub fn reference<'a>(&'a self, configuration: &'a Configuration) -> Option<&'a str> {
         let name = configuration.name.as_str();
         let is_reference = |other: &Configuration| other.reference.as_deref() == Some(name);
@@ -303,7 +304,8 @@ impl Plan {
 
 impl Configuration {
     /// Returns the server's address if `url` is `tcp://HOST:PORT` or `unix:PATH`, the forms for
-    /// servers that do not speak HTTP. Such a server is ready when it accepts connections.
+    /// servers that do not speak HTTP. Such a server is ready when it accepts connections. Returns
+    /// `None` for other URLs.
     pub fn address(&self, values: &Values) -> Option<String> {
         let url = values.fill(&self.url);
         let is_path = url.starts_with("unix:");

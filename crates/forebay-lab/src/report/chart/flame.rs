@@ -149,7 +149,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Returns the CSS class of a box, which depends on its change as a share of the reference's
-    /// total time.
+    /// total time. The class is `same` if the change may be chance.
     fn change(&self, index: usize) -> &'static str {
         let [ours, theirs] = self.worth(index);
         let variance =

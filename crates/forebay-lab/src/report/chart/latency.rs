@@ -9,7 +9,7 @@ const PERCENTILES: [f64; 6] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
 /// Ratio of largest to smallest value above which the axis is logarithmic.
 const LINEAR_RANGE: f64 = 8.0;
 
-/// Draws the chart; `None` if no latency was recorded.
+/// Draws the chart. Returns `None` if no latency was recorded.
 pub fn latency(rows: &[Row]) -> Option<String> {
     both(|screen| chart(rows, screen))
 }
