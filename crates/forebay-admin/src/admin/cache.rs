@@ -85,7 +85,7 @@ const NOT_ENCODED: &str = "a URL to purge must be percent-encoded (& as %26, + a
                            curl -G --data-urlencode url=URL -X POST\n";
 
 impl Admin {
-    /// Returns the answer for paths below /cache/; `None` for others.
+    /// Returns the answer for paths below /cache/. Returns `None` for other paths.
     pub(super) fn answer_for_cache(&self, request: &AdminRequest) -> Option<AdminAnswer> {
         let what = request.path.strip_prefix("/cache/")?;
         Some(match (&request.method, what) {

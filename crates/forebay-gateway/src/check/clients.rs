@@ -57,7 +57,8 @@ impl Place {
     }
 }
 
-/// Returns the first Unix socket of the site for clients, if any.
+/// Returns the first Unix socket of the site for clients. Returns `None` if the site has no such
+/// socket.
 fn unix_listener(site: &Site) -> Option<&Listen> {
     site.listen.iter().find(|listen| matches!(listen.socket(), Listen::Unix(_)))
 }
