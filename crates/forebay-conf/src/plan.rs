@@ -114,8 +114,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the mode, owner and group of each Unix socket. The default owner and group are those
-    /// that Forebay switches to.
+    /// Returns the mode, owner and group of each Unix socket. By default, a socket belongs to the
+    /// user and group that Forebay switches to.
     pub fn socket_accesses(&self) -> BTreeMap<PathBuf, SocketAccess> {
         let Server { user, group, .. } = &self.server;
         let of_site = |site: &Site| {
@@ -401,7 +401,7 @@ pub enum EncodedSlashes {
 
 impl Site {
     /// Returns true if the site trusts proxies on Unix sockets only because it trusts 127.0.0.1.
-    /// Such a configuration should name them with `"unix"` instead.
+    /// Such a configuration should name these proxies with `"unix"` instead.
     pub fn trusts_unix_by_address(&self) -> bool {
         let local = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         self.trusted_proxies.iter().any(|proxy| proxy.contains(local))
@@ -409,6 +409,7 @@ impl Site {
     }
 
     /// Returns the first route that matches the request, and the part that its pattern matched.
+    /// Returns `None` if no route matches.
     ///
     /// `path` is decoded and normalized, and has no query.
     pub fn route<'s, 'p>(

@@ -68,7 +68,8 @@ pub(crate) fn assemble<'s>(
     Ok((tree, filled))
 }
 
-/// Returns the number or boolean that a text represents; `None` if it represents neither.
+/// Returns the number or boolean that a text represents. Returns `None` if the text represents
+/// neither.
 fn scalar(text: &str) -> Option<DeValue<'_>> {
     match text {
         "true" => return Some(DeValue::Boolean(true)),

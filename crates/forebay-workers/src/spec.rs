@@ -80,7 +80,7 @@ impl AppSpec {
         }
     }
 
-    /// Checks the directory, the interpreter and the user, without which no worker can start.
+    /// Checks the directory, the number of workers, the interpreter and the user.
     pub fn check(&self) -> Result<(), StartError> {
         let wrong = |what: String| StartError::new(&self.name, what);
         let dir = self.kind.dir();

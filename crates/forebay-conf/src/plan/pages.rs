@@ -97,7 +97,7 @@ pub enum OriginPattern {
 }
 
 impl ErrorPages {
-    /// Returns the page for a status.
+    /// Returns the first page for a status. Returns `None` if no page is for this status.
     pub fn of(&self, status: u16) -> Option<&Page> {
         let fits = |statuses: Statuses| match statuses {
             Statuses::One(one) => one == status,

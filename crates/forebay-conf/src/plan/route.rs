@@ -280,7 +280,8 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns the servers of the action, from the route itself or from a group.
+    /// Returns the servers of the action, from the route itself or from a group. Returns `None` if
+    /// the action has no servers.
     pub fn upstream(&self) -> Option<&Arc<Upstream>> {
         match self {
             Self::Fastcgi(fastcgi) => Some(&fastcgi.upstream),

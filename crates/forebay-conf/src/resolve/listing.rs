@@ -66,7 +66,7 @@ impl Mistake {
     }
 }
 
-/// Reads a template. Refuses one of more than `LARGEST` bytes.
+/// Reads a template. A template of more than `LARGEST` bytes is an error.
 fn read(path: &PathBuf) -> Result<String, Mistake> {
     let mut bytes = Vec::new();
     File::open(path)

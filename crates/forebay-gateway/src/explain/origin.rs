@@ -42,7 +42,8 @@ use forebay_wire::{scgi, uwsgi};
 use super::Explanation;
 
 /// Appends the origin and its data. Returns a path if Forebay must select a route again for that
-/// path, otherwise `None`. The error is the fault with which the origin would answer or decline.
+/// path, otherwise `None`. The error is the origin's fault: the origin answers with an error, or
+/// declines.
 pub(super) fn origin(
     plan: &Plan,
     site: &Site,
@@ -498,7 +499,7 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
     Ok(())
 }
 
-/// Returns the authority of an application that speaks HTTP. `{port}` stands for a port that is
+/// Returns the authority of an application that speaks HTTP. `{port}` represents a port that is
 /// chosen when the application starts.
 fn authority(app: &App) -> &'static str {
     match app.kind {
