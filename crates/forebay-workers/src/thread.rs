@@ -20,8 +20,7 @@ pub struct FirstStart {
 
 impl FirstStart {
     /// Waits until a process is ready or the first start has failed, for at most `limit`. Returns
-    /// `None` after that time. Blocks. The outcome is returned only once: after that, the result is
-    /// an error.
+    /// `None` after that time. Blocks. Returns the outcome of the first start only once.
     pub fn wait(&self, limit: Duration) -> Option<Result<(), StartError>> {
         match self.outcome.recv_timeout(limit) {
             Ok(outcome) => Some(outcome),
