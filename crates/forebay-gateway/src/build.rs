@@ -141,7 +141,7 @@ pub struct Origins {
     shared: Vec<Vec<Shared>>,
     /// Groups of the streams.
     relays: Vec<SharedUpstream>,
-    /// Reaper of all CGI scripts. A reload keeps it.
+    /// Reaper of all CGI scripts. A reload keeps this reaper.
     reaper: Arc<ScriptReaper>,
     _checker: Option<Checker>,
     /// Known users, and passwords that wait for a check.
@@ -391,8 +391,8 @@ impl Origins {
         self.store.as_ref().map(|store| store.purge(purge))
     }
 
-    /// Stops the applications, the threads for certificates, the cache on disk and the group
-    /// reaper. Active requests have the time `grace` to end.
+    /// Stops the applications, the threads for certificates, the cache on disk, and the reaper of
+    /// scripts. Active requests have the time `grace` to end.
     pub fn stop(&self, grace: Duration) {
         if let Some(acme) = &self.acme {
             acme.stop();

@@ -41,7 +41,7 @@ pub enum Outcome {
     Holds,
     /// Only a running origin can decide the status.
     Undecided,
-    /// The answer differs, as the text says.
+    /// The answer differs from the expected one. The text describes the answer.
     Fails(String),
 }
 

@@ -27,8 +27,8 @@ pub struct Overrun {
 
 impl Overrun {
     /// Adds a slice. If `amount` is a duration, the slice is expected to take this duration. If
-    /// `amount` is a number of requests, the expected duration is computed from the median latency
-    /// of these requests, as if every connection were busy all the time.
+    /// `amount` is a number of requests, the expected duration is computed from their median
+    /// latency. The computation assumes that every connection is busy all the time.
     pub fn add(&mut self, amount: Amount, outcome: &Outcome) {
         let expected = match amount {
             Amount::Duration(duration) => duration,

@@ -11,7 +11,8 @@ use crate::results::Results;
 use crate::trial::{Measured, Slice, counted};
 use crate::watch::CpuMethod;
 
-/// Slices of a configuration's counted trials, each with the sign that it was disturbed, if any.
+/// Slices of a configuration's counted trials. A disturbed slice has the sign that other work
+/// disturbed it.
 #[derive(Debug, Default)]
 pub struct Judged<'a> {
     /// Trials, by the number of their round.

@@ -100,7 +100,7 @@ pub(crate) struct Standing<'a> {
     _services: Services,
     /// State of the load; `None` if the server has failed.
     load: Option<ServerLoad>,
-    /// Reason why the server failed, if it has.
+    /// Reason why the server failed; `None` if it has not failed.
     failure: Option<String>,
     /// Further notes for the report.
     notes: Vec<String>,

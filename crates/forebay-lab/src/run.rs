@@ -26,8 +26,8 @@ pub struct Options {
     /// Ends the experiment early when all ratios of rates are certain enough: 0.03 means that each
     /// interval ends at most 3 % above and below its middle.
     pub until: Option<f64>,
-    /// Results of an earlier, incomplete run of the same experiment. This run continues it with the
-    /// same seed.
+    /// Results of an earlier, incomplete run of the same experiment. This run continues the earlier
+    /// one with the same seed.
     pub earlier: Option<Experiment>,
     /// Results from saved reports, to compare the current configurations with.
     pub saved: Vec<Results>,

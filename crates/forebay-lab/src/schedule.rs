@@ -53,8 +53,8 @@ pub struct Turn {
     pub amount: Amount,
 }
 
-/// Runner of a group's trials: starts a fresh server for each, loads the servers in turns, and ends
-/// them. The trait keeps the scheduler independent of processes.
+/// Runner of a group's trials: starts a fresh server for each trial, loads the servers in turns,
+/// and ends them. The trait keeps the scheduler independent of processes.
 pub trait Executor {
     /// Runs the trials and returns them in the order of the group's members. A failed trial is
     /// returned as a void [`Trial`]. A [`Halt`] ends the experiment.
@@ -99,7 +99,7 @@ pub struct Rounds {
     pub trials: Vec<Vec<Trial>>,
     /// Number of complete rounds. A complete round contains a trial of every configuration.
     pub finished: u32,
-    /// Reason why the rounds ended early; `None` if they did not.
+    /// Reason why the rounds ended early; `None` if all rounds were run.
     pub halt: Option<Halt>,
 }
 

@@ -33,11 +33,11 @@ pub struct Row {
     pub latency: Latency,
     /// CPU time of the server per completed request over all trials, in microseconds.
     pub cpu_us_per_request: Option<f64>,
-    /// Ratio of the CPU time per request to that of the reference, over pairs of slices or trials.
-    /// Less is better.
+    /// Ratio of the configuration's CPU time per request to the reference's, over pairs of slices
+    /// or trials. Less is better.
     pub cpu_ratio: Option<Ratio>,
-    /// Ratio of the maximum resident memory to that of the reference, with trials paired by round.
-    /// Less is better.
+    /// Ratio of the configuration's maximum resident memory to the reference's, with trials paired
+    /// by round. Less is better.
     pub memory_ratio: Option<Ratio>,
     /// Growth of memory with the number of requests; `None` if the trials have too few slices.
     pub leak: Option<Leak>,
@@ -60,8 +60,8 @@ pub struct Row {
     /// Name of the reference: the configuration to compare this one with, usually the baseline;
     /// `None` for the baseline itself.
     pub reference: Option<String>,
-    /// Ratio of the rate to that of the reference, over pairs of slices or trials. `None` if one of
-    /// the rates is missing.
+    /// Ratio of the configuration's rate to the reference's, over pairs of slices or trials. `None`
+    /// if one of the rates is missing.
     pub ratio: Option<Ratio>,
     /// Unit of the number that a client command printed; `None` for the rate of the built-in load
     /// generator.

@@ -21,7 +21,8 @@ use crate::watch::{Evidence, Series};
 /// Interval between attempts to reach a server that is not ready yet.
 pub(crate) const READY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Position of a trial in the experiment. Both numbers start at 1.
+/// Position of a trial in the experiment. Both numbers start at 1. In a trial outside the rounds,
+/// both are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrialId {
     /// Number of the round.

@@ -184,7 +184,7 @@ impl RampPlan {
 pub(crate) struct ActiveTimes {
     segments: Vec<Segment>,
     start: Instant,
-    /// Number of the first connection of the thread among those of all threads and shards.
+    /// Number of the thread's first connection among the connections of all threads and shards.
     first: f64,
     /// Difference between the numbers of neighbouring connections of the thread.
     step: f64,

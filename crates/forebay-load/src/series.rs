@@ -23,8 +23,8 @@ pub(crate) struct Series {
     failed: u64,
     /// Latencies of the run that were already taken from the tally.
     whole: Latency,
-    /// The end of a stage takes the latencies from the tally. This histogram keeps those that
-    /// belong to the current second.
+    /// The end of a stage takes the latencies from the tally. This histogram keeps the latencies
+    /// that belong to the current second.
     coarse: Latency,
     /// Stages of a ramp.
     stages: Option<Box<StageSeries>>,

@@ -66,8 +66,8 @@ pub struct Spec {
     pub gateway: Gateway,
     /// TLS options for `https://` and `wss://` URLs.
     pub tls: TlsOptions,
-    /// Shard of this run, if several machines generate the load. The other settings are then those
-    /// of the shard alone ([`Spec::divided`]).
+    /// Shard of this run, if several machines generate the load. The other settings then describe
+    /// only this shard ([`Spec::divided`]).
     pub shard: Option<Shard>,
     /// Order and times of a log. Its entries name requests in `parts`.
     pub replay: Option<Arc<Replay>>,

@@ -122,8 +122,9 @@ impl Scan {
     }
 }
 
-/// Returns true if a directory entry does not belong to the application: compiled Python files,
-/// version control data, and temporary files of editors (vim, Emacs, nano, JetBrains).
+/// Returns true if a directory entry does not belong to the application. Such entries are compiled
+/// Python files, version control data, and temporary files of editors (vim, Emacs, nano,
+/// JetBrains).
 fn is_by_the_way(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     let is_swap = name.starts_with(b".")

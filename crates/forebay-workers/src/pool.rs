@@ -130,11 +130,14 @@ impl Pool {
         Ok(Taken::Wait { turn, soon: holds })
     }
 
-    /// Looks for a worker for the request with this mark, which has waited for the time `waited`.
-    /// If a worker is idle, takes the request out of a prefetch queue and returns the worker.
+    /// Answers the request with this mark, which has waited for the time `waited`. Returns an idle
+    /// worker, or puts the request into the pool's queue. In both cases, takes the request out of a
+    /// prefetch queue.
     ///
-    /// Exception: if the worker of the prefetch queue has begun to read it, or gets no processor
-    /// time, the request stays there for at most [`LONGEST_PREFETCHED`].
+    /// Exception: `Held` means that the request keeps its place and asks again. This is so if it
+    /// has waited only briefly, or if all processors are busy. In a prefetch queue, it stays for at
+    /// most [`LONGEST_PREFETCHED`] if the worker has begun to read the queue or gets no processor
+    /// time.
     pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, waited: Duration) -> Hurried {
         if self.keeps_queue(mark) {
             return Hurried::Held(LOOK);

@@ -29,8 +29,8 @@ pub(crate) struct Worker {
     pub(crate) output: Output,
     /// A second message that arrived together with the previous one.
     unheard: Option<[u8; REPLY]>,
-    /// Bytes that arrived together with the end of the previous request. They are output of the
-    /// current one.
+    /// Bytes that arrived together with the end of the previous request. These bytes are output of
+    /// the current request.
     pub(crate) carryover: Vec<u8>,
     /// True if the worker has to run on the processor of the thread that uses the worker.
     pub(crate) is_pinned: bool,

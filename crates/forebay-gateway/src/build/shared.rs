@@ -39,7 +39,7 @@ impl Shared {
     }
 }
 
-/// State of a group of backends that all threads and all its routes share.
+/// State of a group of backends. All threads and all routes of the group share this state.
 #[derive(Clone)]
 pub(super) struct SharedUpstream {
     plan: Arc<forebay_conf::Upstream>,

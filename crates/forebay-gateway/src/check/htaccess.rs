@@ -11,7 +11,8 @@ use forebay_conf::{Action, App, AppKind, Finding, PathPattern, Plan, Route, Site
 /// The largest number of directory entries that are examined for one route.
 const MOST_ENTRIES: usize = 5_000;
 
-/// The largest depth of directories below the root. Applications place such files near their root.
+/// The largest depth of directories below the root. Applications place `.htaccess` files near their
+/// root.
 const DEEPEST: usize = 4;
 
 /// The part of a file that is read, in bytes.

@@ -17,8 +17,8 @@ pub struct SharedLimit {
 /// The batches of counts that the store has not confirmed.
 ///
 /// A store may have added a batch even if its answer was lost. The batch therefore keeps its
-/// number, and no other one follows before the store has confirmed it. Until then, the limiters
-/// collect further counts.
+/// number, and later batches wait until the store has confirmed it. Meanwhile, the limiters collect
+/// further counts.
 #[derive(Default)]
 pub struct CountExchange {
     unconfirmed: VecDeque<CountBatch>,

@@ -67,7 +67,8 @@ pub struct Load {
     pub ca: Option<String>,
     /// Resumes TLS sessions on new connections.
     pub tls_resume: bool,
-    /// Directory of scripts for FastCGI, SCGI and uwsgi. The path is appended to it.
+    /// Directory of scripts for FastCGI, SCGI and uwsgi. The path of the request is appended to
+    /// this directory.
     pub root: Option<String>,
     /// Secret that a servlet container requires from web servers (AJP).
     pub secret: Option<String>,

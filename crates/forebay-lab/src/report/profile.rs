@@ -115,7 +115,7 @@ struct ProfileView<'a> {
     difference: Option<DifferenceView<'a>>,
 }
 
-/// Comparison of a profile with that of the configuration's reference.
+/// Comparison of a profile with the profile of the configuration's reference.
 #[derive(Serialize)]
 struct DifferenceView<'a> {
     reference: &'a str,

@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_millis(5);
 /// Time without prefetching after a request had to be taken back, because the request before it
 /// took long or had a long reply. Further requests of the application may be like that one.
 const RESPITE: Duration = Duration::from_millis(100);
-/// Number of requests at the front of the queue that the pool searches for one of the worker's own
-/// thread.
+/// Number of requests at the front of the queue that the pool searches for a request of the
+/// worker's own thread.
 const NEARBY: usize = 256;
 
 #[derive(Debug, Default)]

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 /// A free permit goes to a request of the thread that frees it, unless the first request has waited
 /// this long. Waking another thread costs more than a small request of the gateway.
 const LONG: Duration = Duration::from_millis(2);
-/// Number of waiting requests that are searched for one of this thread.
+/// Number of waiting requests that are searched for a request of this thread.
 const NEARBY: usize = 16;
 
 /// The pool of one program. The gateway's threads and the supervisor share it.
