@@ -177,7 +177,7 @@ pub struct Server {
     /// The directory for large request bodies and for the unread parts of replies; an absolute
     /// path. `None`: the system's temporary directory.
     pub spool_dir: Option<PathBuf>,
-    /// The DNS servers that resolve the names of backends. If empty, those of the system.
+    /// The DNS servers that resolve the names of backends. If empty, the DNS servers of the system.
     pub dns_servers: Vec<SocketAddr>,
     /// The memory for stored replies, in bytes. Default 64 MiB.
     pub cache_memory: u64,
@@ -334,7 +334,7 @@ impl Plan {
 pub struct Site {
     /// The listeners. Never empty.
     pub listen: Vec<Listen>,
-    /// The access log of the site. `None`: that of `[log]`.
+    /// The access log of the site. `None`: the log of `[log]`.
     pub log: Option<LogFile>,
     /// The host names of the site. Never empty; [`HostPattern::Any`] matches any host.
     pub hosts: Vec<HostPattern>,

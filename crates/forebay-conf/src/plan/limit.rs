@@ -43,7 +43,7 @@ pub struct BandwidthLimit {
     pub after: u64,
 }
 
-/// Time limits of a route for slow clients. `None`: those of the server.
+/// Time limits of a route for slow clients. `None`: the time limit of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteTimeouts {
     /// Limit between two reads of a request body; above zero.
