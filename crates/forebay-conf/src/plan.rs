@@ -187,8 +187,8 @@ pub struct Server {
     pub store: Option<Box<SharedStore>>,
     /// The time that open requests get to finish after a signal to stop. Default 30 s.
     pub grace: Duration,
-    /// The time from a signal to stop to the start of `grace`. Requests are served in this time. Default
-    /// 0 s.
+    /// The time from a signal to stop to the start of `grace`. Requests are served in this time.
+    /// Default 0 s.
     pub drain_delay: Duration,
 }
 

@@ -14,8 +14,8 @@ const BUSY: f64 = 0.9;
 /// server.
 ///
 /// The load generator is the limit if its threads were busy for more than 85 % of the time, and the
-/// server used less than 90 % of the usable cores. Returns `None` in all other cases, and if Forebay
-/// did not observe the server's processes.
+/// server used less than 90 % of the usable cores. Returns `None` in all other cases, and if
+/// Forebay did not observe the server's processes.
 pub(crate) fn client_bound(
     usable_cores: f64,
     outcome: &Outcome,

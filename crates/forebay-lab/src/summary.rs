@@ -335,7 +335,7 @@ fn resent_note(results: &Results) -> Option<String> {
 }
 
 /// Returns a note that names the rounds with outlying rates. These rounds are still counted.
-/// Returns `None` if fewer than four trials count.
+/// Returns `None` if there is no such round, or if fewer than four trials count.
 fn outlier_note(trials: &[Trial]) -> Option<String> {
     let counted: Vec<(&Trial, &Measured)> = counted(trials).collect();
     if counted.len() < 4 {

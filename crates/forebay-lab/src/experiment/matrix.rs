@@ -111,7 +111,8 @@ impl Reader<'_> {
 }
 
 /// Returns the configurations for cell `n`. The baseline of the whole experiment is the baseline of
-/// cell 0. In every other cell, each configuration has the cell's baseline as its reference.
+/// cell 0. In every other cell, the cell's baseline is the reference of the cell's other
+/// configurations.
 fn in_cell<'a>(
     configurations: &'a [Configuration],
     n: usize,

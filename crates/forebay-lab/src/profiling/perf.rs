@@ -180,8 +180,8 @@ fn launch(argv: &[&str]) -> Launch {
     }
 }
 
-/// Returns the name of the control group at `path` for the option `-G` of perf: the path relative to
-/// the mount point of cgroup v2. Returns `None` if the group is not below a usual mount point.
+/// Returns the name of the control group at `path` for the option `-G` of perf: the path relative
+/// to the mount point of cgroup v2. Returns `None` if the group is not below a usual mount point.
 fn name_of_group(path: &Path) -> Option<String> {
     let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
     let name = mounts.iter().find_map(|mount| path.strip_prefix(mount).ok())?;

@@ -175,8 +175,8 @@ impl InstancePool {
         });
     }
 
-    /// Lets a process that listens take requests. Does nothing if the process is retired or has
-    /// ended.
+    /// Ends a crash loop. Lets a process that listens take requests, unless the process is retired
+    /// or has ended.
     pub(super) fn serve(self: &Arc<Self>, id: u64) {
         {
             let mut inner = self.lock();
@@ -303,8 +303,9 @@ impl Waiter for WaitingRequest {
 }
 
 impl Inner {
-    /// Removes and returns the request that gets the next permit: a request of this thread near the
-    /// front, unless the first request has waited long. Returns `None` if no request waits.
+    /// Removes and returns the request that gets the next permit. This is a request of this thread
+    /// near the front, if there is one and the first request has not waited long. Otherwise it is
+    /// the first request. Returns `None` if no request waits.
     fn next_waiting(&mut self) -> Option<WaitingRequest> {
         let requests = &mut self.waiters.requests;
         let here = thread::current().id();

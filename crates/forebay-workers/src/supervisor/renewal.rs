@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 impl<K: ProcessKind> Supervisor<K> {
     /// Starts a replacement of process `id`. Does nothing during the pause after a failed start,
-    /// during the shutdown, or if the process is already being replaced.
+    /// during the shutdown, or if the process is ending or is already being replaced.
     pub(super) fn replace(&mut self, id: u64) {
         let may = !self.starts.are_paused() && self.closing.is_none();
         let Some(entry) = self.entries.get_mut(&id).filter(|_| may) else { return };
