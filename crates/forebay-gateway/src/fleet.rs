@@ -146,7 +146,8 @@ impl FleetState {
         }
     }
 
-    /// Uses the ticket keys in `text`, unless another configuration has replaced this one.
+    /// Uses the ticket keys in `text`, unless another configuration has replaced this one. Returns
+    /// the text to store if the machines need a further key.
     fn share(&self, text: &str) -> Result<Option<String>, String> {
         let has_ended = lock(&self.has_ended);
         if *has_ended { Ok(None) } else { self.tickets.share(text) }

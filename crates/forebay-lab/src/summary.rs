@@ -303,7 +303,8 @@ fn void_notes(trials: &[Trial]) -> Vec<String> {
     reasons.into_iter().map(|(why, count)| format!("{count} of {of} trials void: {why}")).collect()
 }
 
-/// Returns a note that counts the failed requests by kind and quotes the first failure.
+/// Returns a note that counts the failed requests by kind and quotes the first failure. Returns
+/// `None` if no request failed.
 fn failure_note(results: &Results) -> Option<String> {
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     let mut first = None;
@@ -325,7 +326,7 @@ fn failure_note(results: &Results) -> Option<String> {
     Some(format!("failed requests: {}{first}", counts.join(", ")))
 }
 
-/// Returns a note about requests that were sent again.
+/// Returns a note if requests were sent again.
 fn resent_note(results: &Results) -> Option<String> {
     let resent = results.requests().resent;
     (resent > 0).then(|| {

@@ -189,7 +189,8 @@ impl ScenarioPlan {
         Ok(())
     }
 
-    /// Returns the name of the step that sends request `part`.
+    /// Returns the name of the step that sends request `part`. Returns `None` if there is no such
+    /// step.
     pub(crate) fn step_name(&self, part: usize) -> Option<&str> {
         let mut steps = self.scenarios.iter().flat_map(|scenario| &scenario.steps);
         steps.find(|step| step.part == part).map(|step| step.name.as_str())

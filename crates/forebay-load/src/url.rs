@@ -191,7 +191,7 @@ impl Protocol {
         matches!(self, Self::Https | Self::H2 | Self::Http3 | Self::Wss | Self::Grpcs)
     }
 
-    /// Returns true for HTTP/2, also for gRPC.
+    /// Returns true if the protocol is HTTP/2, or gRPC over HTTP/2.
     pub fn is_http2(self) -> bool {
         matches!(self, Self::H2c | Self::H2 | Self::Grpc | Self::Grpcs)
     }

@@ -181,15 +181,17 @@ fn files(limits: CgroupLimits) -> Vec<(&'static str, &'static str, String)> {
 }
 
 /// Returns the mount point of version 2, and the directory of this process's group. Returns `None`
-/// if version 2 is not mounted.
+/// if version 2 is not mounted, or the mounted part of the hierarchy does not contain the group.
 fn own_group() -> Option<(PathBuf, PathBuf)> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     find_group(&mounts, &groups)
 }
 
-/// Finds version 2 at any mount point: often `/sys/fs/cgroup`, or `/sys/fs/cgroup/unified` if
-/// version 1 is mounted, too. In a container, only a part of the hierarchy may be mounted.
+/// Returns the same as [`own_group`], from the texts of both files of `/proc/self`.
+///
+/// The mount point is often `/sys/fs/cgroup`, or `/sys/fs/cgroup/unified` if version 1 is mounted,
+/// too. In a container, only a part of the hierarchy may be mounted.
 fn find_group(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
     let (root, mount) = mounts.lines().find_map(|line| {
         let (fields, kind) = line.split_once(" - ")?;

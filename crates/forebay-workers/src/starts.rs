@@ -131,7 +131,7 @@ pub(crate) fn end_of(max_age: Option<Duration>) -> Option<Instant> {
     shortened(max_age).map(|age| Instant::now() + age)
 }
 
-/// Returns `most`, reduced by a random part of up to a tenth.
+/// Returns `most`, reduced by a random part of up to a tenth. Returns `None` without `most`.
 pub(crate) fn shortened(most: Option<Duration>) -> Option<Duration> {
     most.map(|most| most.mul_f64(1.0 - fastrand::f64() / 10.0))
 }

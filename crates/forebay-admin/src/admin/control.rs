@@ -119,8 +119,8 @@ pub(super) fn append_app(page: &mut String, app: &AppStatus) {
     }
 }
 
-/// Compares two texts in a time that depends only on their lengths, so that it reveals nothing
-/// about a token.
+/// Returns true if both texts are equal. The time of the comparison depends only on their lengths,
+/// so that it reveals nothing about a token.
 fn is_same(given: &[u8], wanted: &[u8]) -> bool {
     let differences = given.iter().zip(wanted).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
     given.len() == wanted.len() && differences == 0

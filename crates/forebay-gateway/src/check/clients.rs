@@ -74,7 +74,7 @@ fn trusts_unix_by_address(at: usize, site: &Site) -> Option<Finding> {
     })
 }
 
-/// Returns a warning about a rule by address that applies to clients on a Unix socket, which have
+/// Returns a warning if a rule by address refuses all clients of a Unix socket, because they have
 /// no address.
 fn refuses_unix(place: &Place, site: &Site, route: &Route) -> Option<Finding> {
     // An AJP web server and a PROXY header name the client's address.

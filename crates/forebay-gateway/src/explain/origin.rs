@@ -285,7 +285,8 @@ fn look_at(settings: &Files, below: &[u8]) -> Result<(File, PathBuf), Option<Fau
     Ok((file, settings.root.join(Path::new(std::ffi::OsStr::from_bytes(below)))))
 }
 
-/// Opens a file as [`look_at`] does, or its variant in the language that the client prefers.
+/// Opens a file, or its variant in the language that the client prefers. The error is as in
+/// [`look_at`].
 fn look_for(
     settings: &Files,
     scripts: &ScriptRoutes,

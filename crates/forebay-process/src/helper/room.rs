@@ -99,7 +99,8 @@ impl Rooms {
         Ok(())
     }
 
-    /// Writes the files and makes the socket, then gives the room to its owner.
+    /// Writes the files and makes the requested socket, then gives the room to its owner. Returns
+    /// the socket, or `None` if no socket is requested.
     fn fill(
         &self,
         room: &Path,

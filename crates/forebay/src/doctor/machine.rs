@@ -275,7 +275,8 @@ fn clock() -> Finding {
     Finding::ok(TOPIC, "plausible")
 }
 
-/// Checks the free space for temporary files, such as large bodies.
+/// Checks the free space for temporary files, such as large bodies. Returns `None` if the free
+/// space is unknown.
 fn space() -> Option<Finding> {
     const TOPIC: &str = "disk";
     let dir = std::env::temp_dir();

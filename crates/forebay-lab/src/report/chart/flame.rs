@@ -28,13 +28,14 @@ pub struct Unit {
     pub name: &'static str,
 }
 
-/// Draws the graph of a profile.
+/// Draws the graph of a profile. Returns `None` if the graph would be empty.
 pub fn flame(stacks: &Stacks, unit: Unit, label: &str) -> Option<String> {
     let unit = Unit { worth: [unit.worth[0], 0.0], ..unit };
     both(|screen| Graph::new(stacks, unit, screen)?.draw(label, false))
 }
 
 /// Draws the graph of two profiles merged with [`beside`](Stacks::beside). Colours show the change.
+/// Returns `None` if the graph would be empty.
 pub fn flame_difference(stacks: &Stacks, unit: Unit, label: &str) -> Option<String> {
     both(|screen| Graph::new(stacks, unit, screen)?.draw(label, true))
 }

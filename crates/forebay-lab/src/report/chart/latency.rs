@@ -15,6 +15,7 @@ pub fn latency(rows: &[Row]) -> Option<String> {
 }
 
 /// Draws one line for each configuration through its percentiles, for one width of screen.
+/// Returns `None` if no configuration has a percentile.
 fn chart(rows: &[Row], screen: Screen) -> Option<String> {
     let area = screen.area(BOTTOM);
     let series: Vec<Vec<(f64, f64)>> = rows.iter().map(points).collect();
