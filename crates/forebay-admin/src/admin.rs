@@ -178,13 +178,14 @@ pub trait Control: Send + Sync {
     /// Replaces the processes of an application. Returns false if the name is unknown.
     fn restart(&self, app: &str) -> bool;
 
-    /// Removes stored replies. Returns their number; `None` if no route stores any.
+    /// Removes stored replies. Returns the number of removed replies, or `None` if no route stores
+    /// replies.
     fn purge(&self, purge: &Purge) -> Option<usize>;
 
     /// Changes what is served. Waits until the change is in force, or has been refused.
     fn change(&self, order: ChangeOrder) -> Result<Changed, Refused>;
 
-    /// Returns the settings of the configuration that runs, and its number.
+    /// Returns the generation of the running configuration, and its settings.
     fn settings(&self) -> (u64, Vec<Setting>);
 
     /// Compares the running configuration with other settings, or with the configuration file if
@@ -195,7 +196,7 @@ pub trait Control: Send + Sync {
 }
 
 /// Opens the administrator's listener: a TCP listener, or a Unix socket with the mode and owner in
-/// `access`.
+/// `access`. Every other kind of listener is an error.
 pub fn open(wanted: &Listen, access: SocketAccess) -> Result<Listener, ListenError> {
     let address = match wanted {
         Listen::Tcp(address) => *address,
@@ -324,8 +325,8 @@ impl Admin {
         Ok(())
     }
 
-    /// Returns true if the host of a request is an address or a configured name. On a Unix socket,
-    /// every name is accepted, because no web page can reach the socket.
+    /// Returns true if the host of a request is an address, `localhost`, empty, or a configured
+    /// name. On a Unix socket, every name is accepted, because no web page can reach the socket.
     fn is_for_us(&self, request: &AdminRequest) -> bool {
         let host = &*request.host;
         // Other names are refused, because a web page whose own name resolves to this address (DNS
@@ -563,7 +564,8 @@ fn limits(out: &mut String, totals: &Totals) {
     }
 }
 
-/// Returns count and mean duration of each step; empty without `timing`.
+/// Returns count and mean duration of each step. Without `timing`, no step has a count, and the
+/// result is empty.
 fn steps(totals: &Totals) -> BTreeMap<&'static str, serde_json::Value> {
     let steps = Step::ALL.iter().zip(&totals.steps).filter(|(_, took)| took.count() > 0);
     let show = |(step, took): (&Step, &Durations)| {

@@ -25,8 +25,8 @@ pub struct ConfError {
 }
 
 impl ConfError {
-    /// Returns an error for problems in texts, in the order of the texts. There must be at least
-    /// one problem. A problem with a key that several routes share is shown only once.
+    /// Returns an error for problems in the configuration's texts, sorted by position. There must
+    /// be at least one problem. A problem with a key that several routes share is shown only once.
     pub(crate) fn in_sources(sources: &Sources, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.0.span.start);
         problems.dedup_by(|a, b| a.0.span == b.0.span && a.0.message == b.0.message);

@@ -52,7 +52,8 @@ impl Plan {
     }
 }
 
-/// Returns the position of the last part of the path that exists.
+/// Returns the position of the value at the path `key`. If only a part of the path exists, returns
+/// the position of the last existing part, or `0..0` if there is none.
 fn find(table: &DeTable<'_>, key: &[String]) -> Range<usize> {
     let Some((first, rest)) = key.split_first() else { return 0..0 };
     let Some(mut value) = table.get(first.as_str()) else { return 0..0 };

@@ -8,6 +8,7 @@ pub(crate) fn is_known(typed: &str) -> bool {
 }
 
 /// Returns the advice for a key that nginx, Apache, Caddy, HAProxy or Traefik know by this name.
+/// Returns `None` if there is no advice.
 pub(crate) fn advice(typed: &str) -> Option<String> {
     let name = typed.to_ascii_lowercase();
     let (_, ours) =

@@ -144,7 +144,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the files that a value of `include` names, in alphabetical order.
+    /// Returns the files that a value of `include` names. The matches of a pattern are in
+    /// alphabetical order. A path without a wildcard is returned even if the file does not exist.
     fn matches(
         &self,
         number: usize,

@@ -7,8 +7,8 @@ use crate::plan::{CertificateSource, Plan, Tls};
 use crate::source::Source;
 
 /// Returns the files that [`crate::load`] reads for `path`: the configuration file, included files,
-/// the directories of patterns in `include`, and the files of `{file.PATH}`. After an error, returns
-/// those that were found before it.
+/// the directories of patterns in `include`, and the files of `{file.PATH}`. After an error,
+/// returns the files that were found before the error.
 pub fn inputs(path: &Path) -> Vec<PathBuf> {
     let mut paths = vec![path.to_owned()];
     let Ok(mut sources) = include::main_file(path) else { return paths };

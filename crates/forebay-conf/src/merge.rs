@@ -165,8 +165,9 @@ impl<'a, 's> Filling<'a, 's> {
         }
     }
 
-    /// Adds the keys of the table `from`, without those of its sets. `path` has the names of the
-    /// tables that contain `into`.
+    /// Adds the keys of the table `from`, but not the keys of the sets that it uses. `path` has the
+    /// names of the tables that contain `into`. A key is left out if `into` has a key that excludes
+    /// it, or if a default may not set it.
     fn keys(&mut self, into: &mut Tree<'s>, from: &Tree<'s>, label: &str, path: &mut Vec<String>) {
         for (key, value) in from {
             let name = tree::name(key);
@@ -277,7 +278,8 @@ fn used_by(table: &Tree<'_>) -> Vec<String> {
     names.into_iter().map(|(_, name)| name.to_owned()).collect()
 }
 
-/// Returns a problem if a table of defaults has a key that only a route may have.
+/// Returns a problem if a table of defaults has a key that only a route may have. Returns `None` if
+/// the table is correct.
 fn own_key(defaults: &Tree<'_>) -> Option<Problem> {
     let (key, _) = defaults.iter().find(|(key, _)| OWN.contains(&tree::name(key)))?;
     let message = format!("`{}` cannot be a default", key.get_ref());
@@ -327,8 +329,9 @@ impl Sets<'_> {
         problems
     }
 
-    /// Returns the first fault of a set and of the sets that it uses. `way` has the sets that led
-    /// to this set. `done` has the sets that were checked and are correct.
+    /// Returns the first fault of a set and of the sets that it uses. Returns `None` if all are
+    /// correct. `way` has the sets that led to this set. `done` has the sets that were checked and
+    /// are correct.
     fn fault_of(
         &self,
         name: &str,
@@ -354,7 +357,8 @@ impl Sets<'_> {
         found
     }
 
-    /// Returns a problem if `use` of the table names a set that does not exist.
+    /// Returns a problem if `use` of the table names a set that does not exist. Returns `None` if
+    /// the table is correct.
     fn unknown(&self, table: &Tree<'_>) -> Option<Problem> {
         let names = tree::texts(table.get("use")?)?;
         let (span, name) = names.into_iter().find(|(_, name)| !self.0.contains_key(*name))?;

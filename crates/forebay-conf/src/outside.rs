@@ -57,8 +57,8 @@ impl Outside {
         sources.from_outside = self.spans;
     }
 
-    /// Returns the values that messages must not show. The longest comes first, because it may
-    /// contain a shorter one.
+    /// Returns the values that messages must not show. The longest value comes first, because it
+    /// may contain a shorter one.
     fn secrets(&self) -> Vec<Secret> {
         let secret = |((placeholder, _), value): (&(String, _), &String)| Secret {
             placeholder: placeholder.clone(),
@@ -101,7 +101,8 @@ impl Outside {
         Ok(out)
     }
 
-    /// Returns the value of a placeholder. Each value is read once, and then remembered.
+    /// Returns the value of a placeholder. Each value is read once, and then remembered. A value
+    /// that is missing, too large or not UTF-8 is a problem.
     fn value(
         &mut self,
         sources: &Sources,
@@ -126,7 +127,7 @@ impl Outside {
     }
 }
 
-/// Returns the start of the first placeholder.
+/// Returns the start of the first placeholder. Returns `None` if the text has no placeholder.
 fn next(text: &str) -> Option<usize> {
     match (text.find("{env."), text.find("{file.")) {
         (Some(env), Some(file)) => Some(env.min(file)),

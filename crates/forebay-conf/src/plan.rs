@@ -114,8 +114,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Returns the mode, owner and group of each Unix socket. The default owner and group are those
-    /// that Forebay switches to.
+    /// Returns the mode, owner and group of each Unix socket. By default, a socket belongs to the
+    /// user and group that Forebay switches to.
     pub fn socket_accesses(&self) -> BTreeMap<PathBuf, SocketAccess> {
         let Server { user, group, .. } = &self.server;
         let of_site = |site: &Site| {
@@ -177,7 +177,7 @@ pub struct Server {
     /// The directory for large request bodies and for the unread parts of replies; an absolute
     /// path. `None`: the system's temporary directory.
     pub spool_dir: Option<PathBuf>,
-    /// The DNS servers that resolve the names of backends. If empty, those of the system.
+    /// The DNS servers that resolve the names of backends. If empty, the DNS servers of the system.
     pub dns_servers: Vec<SocketAddr>,
     /// The memory for stored replies, in bytes. Default 64 MiB.
     pub cache_memory: u64,
@@ -187,8 +187,8 @@ pub struct Server {
     pub store: Option<Box<SharedStore>>,
     /// The time that open requests get to finish after a signal to stop. Default 30 s.
     pub grace: Duration,
-    /// The time from a signal to stop to the start of `grace`. Requests are served in this time. Default
-    /// 0 s.
+    /// The time from a signal to stop to the start of `grace`. Requests are served in this time.
+    /// Default 0 s.
     pub drain_delay: Duration,
 }
 
@@ -334,7 +334,7 @@ impl Plan {
 pub struct Site {
     /// The listeners. Never empty.
     pub listen: Vec<Listen>,
-    /// The access log of the site. `None`: that of `[log]`.
+    /// The access log of the site. `None`: the log of `[log]`.
     pub log: Option<LogFile>,
     /// The host names of the site. Never empty; [`HostPattern::Any`] matches any host.
     pub hosts: Vec<HostPattern>,
@@ -401,7 +401,7 @@ pub enum EncodedSlashes {
 
 impl Site {
     /// Returns true if the site trusts proxies on Unix sockets only because it trusts 127.0.0.1.
-    /// Such a configuration should name them with `"unix"` instead.
+    /// Such a configuration should name these proxies with `"unix"` instead.
     pub fn trusts_unix_by_address(&self) -> bool {
         let local = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         self.trusted_proxies.iter().any(|proxy| proxy.contains(local))
@@ -409,6 +409,7 @@ impl Site {
     }
 
     /// Returns the first route that matches the request, and the part that its pattern matched.
+    /// Returns `None` if no route matches.
     ///
     /// `path` is decoded and normalized, and has no query.
     pub fn route<'s, 'p>(

@@ -56,8 +56,8 @@ pub(crate) fn expand(tree: &mut Tree<'_>) -> Result<(), Vec<Problem>> {
     Ok(())
 }
 
-/// Adds the routes of a PHP site after the site's own routes. Returns the application that the site
-/// needs, if the file does not name one.
+/// Adds the routes of a PHP site after the site's own routes. If the file names no application for
+/// the site, returns a new one with its name. Returns `None` for all other sites.
 fn php<'s>(site: &mut Tree<'s>, number: usize) -> Result<Option<(String, Node<'s>)>, Problem> {
     let Some(kind) = site.get("kind") else {
         let stray = OF_KIND.iter().find_map(|key| site.get_key_value(*key));
@@ -134,8 +134,8 @@ fn fastcgi<'s>(span: &Range<usize>, to: &Node<'s>, root: &Node<'s>) -> Node<'s> 
     Spanned::new(to.span(), DeValue::Table(table))
 }
 
-/// Returns the table `[app.NAME]` for a site that names no application. Its processes are started
-/// on demand.
+/// Returns the table `[app.NAME]` for a site that names no application. The application's processes
+/// are started on demand.
 fn new_app<'s>(span: &Range<usize>, root: &Node<'s>) -> Node<'s> {
     let workers = tree::table(span, [("max", scalar(span, "8"))]);
     let keys = [("kind", tree::text(span, "php")), ("root", root.clone()), ("workers", workers)];
@@ -153,7 +153,8 @@ fn app_name(site: &Tree<'_>, number: usize) -> String {
 }
 
 /// Returns the site that redirects the names that are not in `hosts`: from www.example.org to
-/// example.org, or the other way round if `hosts` has www.example.org.
+/// example.org, or the other way round if `hosts` has www.example.org. Returns `None` without
+/// `www`.
 fn www<'s>(site: &Tree<'s>) -> Result<Option<Node<'s>>, Problem> {
     let Some(www) = site.get("www") else { return Ok(None) };
     let at = www.span();

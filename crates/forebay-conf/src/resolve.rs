@@ -96,7 +96,8 @@ impl<'a> Context<'a> {
         self.filled.defaults.contains(&span.start)
     }
 
-    /// Returns the value of a key, unless the value comes from a default.
+    /// Returns the value of a key. Returns `None` if the key is not set, or if the value comes from
+    /// a default.
     fn own<'t, T>(&self, typed: &'t Option<At<T>>) -> Option<&'t At<T>> {
         typed.as_ref().filter(|at| !self.is_default(&at.span))
     }

@@ -47,7 +47,7 @@ const SECRET_WORDS: [&str; 14] = [
 ];
 
 impl SourceFile {
-    /// Returns the settings; none for a configuration without a file.
+    /// Returns the settings. A configuration without a file has none.
     pub fn settings(&self) -> Vec<Setting> {
         let mut list = List::default();
         if let Ok(tree) = typed(&self.0) {
@@ -202,7 +202,7 @@ fn is_secret_option(text: &str) -> bool {
     text.starts_with('-') && !text.contains('=') && announces(&text.to_ascii_lowercase())
 }
 
-/// Returns the text to show instead of a secret; `None` if `text` is no secret.
+/// Returns the text to show instead of a secret. Returns `None` if `text` is no secret.
 fn hidden(key: &str, text: &str) -> Option<String> {
     let (key, lower) = (key.to_ascii_lowercase(), text.to_ascii_lowercase());
     let is_in_env = key.split('.').any(|part| part == "env");

@@ -14,12 +14,13 @@ use std::sync::Arc;
 pub struct SourceFile(pub(crate) Arc<Sources>);
 
 impl SourceFile {
-    /// Returns the name of the configuration file; empty if there is none.
+    /// Returns the name of the configuration file. Returns an empty name if there is no file.
     pub fn name(&self) -> &str {
         self.0.files.first().map_or("", |file| &file.name)
     }
 
-    /// Replaces each value that came from the environment or a file with its placeholder.
+    /// Replaces each value that came from the environment or a file with its placeholder. Keeps
+    /// values of less than four bytes.
     pub fn hide(&self, text: &str) -> String {
         self.0.hide(text)
     }
@@ -96,8 +97,8 @@ impl Sources {
         self.files.partition_point(|file| file.start <= position).saturating_sub(1)
     }
 
-    /// Returns the name of the included file that contains a position; `None` for the configuration
-    /// file itself.
+    /// Returns the name of the included file that contains a position. Returns `None` for the
+    /// configuration file itself.
     pub fn included(&self, position: usize) -> Option<&str> {
         match self.number_at(position) {
             0 => None,

@@ -1,6 +1,7 @@
 //! Suggestions for "did you mean": finds the known name that is nearest to a typed name.
 
-/// Returns the candidate nearest to the typed name, if it is similar enough.
+/// Returns the candidate nearest to the typed name. Returns `None` if no candidate is similar
+/// enough.
 pub(crate) fn nearest<'a>(
     typed: &str,
     candidates: impl IntoIterator<Item = &'a str>,

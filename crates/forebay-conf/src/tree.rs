@@ -19,8 +19,8 @@ pub(crate) type Key<'s> = Spanned<Cow<'s, str>>;
 /// A value with its position.
 pub(crate) type Node<'s> = Spanned<DeValue<'s>>;
 
-/// Reads all sources into one tree. The sites of included files follow those of the configuration
-/// file. Other tables with equal names are joined.
+/// Reads all sources into one tree. The sites of the configuration file precede the sites of
+/// included files. Other tables with equal names are joined.
 pub(crate) fn parse(sources: &Sources) -> Result<Tree<'_>, Vec<Problem>> {
     let mut whole = Tree::new();
     let mut problems = Vec::new();
@@ -67,7 +67,7 @@ fn moved(span: Range<usize>, by: usize) -> Range<usize> {
 }
 
 /// Joins a table into the table of the same name from another file. `path` has the names of the
-/// tables that contain `into`.
+/// tables that contain `into`. A key that only one file may have is added to `problems`.
 fn join<'s>(
     into: &mut Tree<'s>,
     from: Tree<'s>,
@@ -173,7 +173,7 @@ pub(crate) fn insert<'s>(
     table.insert(Spanned::new(span.clone(), key.into()), value);
 }
 
-/// Returns the value of a key if it is a table.
+/// Returns the value of a key if it is a table, otherwise `None`.
 pub(crate) fn table_at<'t, 's>(table: &'t Tree<'s>, key: &str) -> Option<&'t Tree<'s>> {
     table.get(key)?.get_ref().as_table()
 }
@@ -196,8 +196,8 @@ pub(crate) fn tables_at<'t, 's>(
     })
 }
 
-/// Returns the texts of a value that is a text or a list of texts, with their positions; `None` if
-/// the value is something else.
+/// Returns the texts of a value that is a text or a list of texts, with their positions. Returns
+/// `None` for any other value.
 pub(crate) fn texts<'t>(node: &'t Node<'_>) -> Option<Vec<(Range<usize>, &'t str)>> {
     match node.get_ref() {
         DeValue::String(text) => Some(vec![(node.span(), text)]),

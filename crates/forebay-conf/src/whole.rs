@@ -68,7 +68,8 @@ pub(crate) fn assemble<'s>(
     Ok((tree, filled))
 }
 
-/// Returns the number or boolean that a text represents; `None` if it represents neither.
+/// Returns the boolean that a text represents, or the whole number of up to 19 digits. Returns
+/// `None` for any other text.
 fn scalar(text: &str) -> Option<DeValue<'_>> {
     match text {
         "true" => return Some(DeValue::Boolean(true)),

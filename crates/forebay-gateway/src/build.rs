@@ -141,7 +141,7 @@ pub struct Origins {
     shared: Vec<Vec<Shared>>,
     /// Groups of the streams.
     relays: Vec<SharedUpstream>,
-    /// Reaper of all CGI scripts. A reload keeps it.
+    /// Reaper of all CGI scripts. A reload keeps this reaper.
     reaper: Arc<ScriptReaper>,
     _checker: Option<Checker>,
     /// Known users, and passwords that wait for a check.
@@ -163,8 +163,8 @@ pub struct Origins {
 }
 
 impl Origins {
-    /// Looks up backends and starts applications, except those that the previous configuration runs
-    /// already.
+    /// Looks up backends, checks files of passwords, and starts applications. Applications that the
+    /// previous configuration already runs are not started.
     pub fn new(
         plan: Plan,
         tls: SiteTls,
@@ -260,7 +260,8 @@ impl Origins {
         }
     }
 
-    /// Takes the place of `previous`: this configuration serves from now on.
+    /// Makes this configuration the one that serves. If `previous` has another store, ends its
+    /// exchange with other machines.
     pub fn succeed(&self, previous: &Self) {
         if let Some(before) = &previous.fleet
             && !self.fleet.as_ref().is_some_and(|fleet| Arc::ptr_eq(fleet, before))
@@ -297,7 +298,8 @@ impl Origins {
         Status { apps, backends, cache, routes, mirrors, certificates, ..Status::default() }
     }
 
-    /// Returns the counters of a route for this thread.
+    /// Returns the counters of a route for this thread. Returns `None` if counts by route are
+    /// switched off.
     fn route_counters(
         &self,
         site: &forebay_conf::Site,
@@ -316,8 +318,8 @@ impl Origins {
         RouteLabels { site: hide(site), route: hide(route) }
     }
 
-    /// Returns one row for each backend server. Routes that name the same `[upstream]` share its
-    /// rows.
+    /// Returns one row for each backend server. Several routes can name the same `[upstream]`: the
+    /// servers of an `[upstream]` have only one row each.
     fn backends(&self) -> Vec<BackendRow> {
         let mut rows = Vec::new();
         let mut names = BTreeSet::new();
@@ -379,8 +381,8 @@ impl Origins {
         self.apps.get(app).map(RunningApp::restart).is_some()
     }
 
-    /// Removes stored replies, also those of other machines with the same store. Returns the number
-    /// on this machine; `None` if no route stores any.
+    /// Removes stored replies, also from other machines with the same store. Returns the number of
+    /// replies on this machine, or `None` if no route of this machine stores replies.
     pub fn purge(&self, purge: &Purge) -> Option<usize> {
         // Even if no route here has `cache`, other machines may have one.
         if let Some(fleet) = &self.fleet {
@@ -389,7 +391,8 @@ impl Origins {
         self.store.as_ref().map(|store| store.purge(purge))
     }
 
-    /// Stops the applications. Active requests have the time `grace` to end.
+    /// Stops the applications, the threads for certificates, the cache on disk, and the reaper of
+    /// scripts. Active requests have the time `grace` to end.
     pub fn stop(&self, grace: Duration) {
         if let Some(acme) = &self.acme {
             acme.stop();
@@ -425,7 +428,8 @@ impl Origins {
         stop(left, deadline.saturating_duration_since(Instant::now()));
     }
 
-    /// Returns the application of this name if its definition is unchanged.
+    /// Returns the application of this name. Returns `None` if there is none, or if its definition
+    /// has changed.
     fn running(&self, name: &str, wanted: &Definition) -> Option<RunningApp> {
         self.apps.get(name).filter(|app| app.is(wanted)).cloned()
     }

@@ -41,7 +41,7 @@ pub enum Outcome {
     Holds,
     /// Only a running origin can decide the status.
     Undecided,
-    /// The answer differs, as the text says.
+    /// The answer differs from the expected one. The text describes the answer.
     Fails(String),
 }
 
@@ -102,7 +102,8 @@ fn request(plan: &Plan, site: &Site, test: &Expectation) -> (String, String, Lis
     (authority.to_owned(), path, listen.clone())
 }
 
-/// Returns the number of the socket for requests to a host: with TLS if `is_https` is true.
+/// Returns the number of the socket for requests to the host `name`. The requests use TLS if
+/// `is_https` is true. Returns `None` if the plan has no listener for them.
 pub fn socket_number(plan: &Plan, name: &str, is_https: bool) -> Option<usize> {
     let fits = |listen: &&Listen| !listen.is_http3() && listen.is_https() == is_https;
     let names = |site: &&Site| {
@@ -209,7 +210,8 @@ fn judge(expected: &ExpectedAnswer, answer: &Answer, route: Option<&Route>, host
 }
 
 impl Tested {
-    /// Compares the reply of a running origin with the expected status and `Location`.
+    /// Compares the reply of a running origin with the expected status and `Location`. A test that
+    /// expects something else keeps its outcome.
     pub fn judge(&self, plan: &Plan, status: u16, location: Option<&str>) -> Outcome {
         match &plan.sites[self.site].expect[self.number].answer {
             ExpectedAnswer::Status(expected, to) => {
@@ -235,7 +237,8 @@ impl Tested {
 }
 
 /// Compares a status and a `Location` field with the expected ones. A `Location` on the same host
-/// may be compared without scheme and host.
+/// may be compared without scheme and host. Without an expected `Location`, every `Location` is
+/// right.
 fn judge_reply(
     (expected, to): (u16, Option<&str>),
     status: u16,

@@ -62,8 +62,9 @@ struct FleetState {
 }
 
 impl Fleet {
-    /// Prepares the exchange if the plan has a store. Keeps the exchange of `previous` if it has
-    /// the same store. Nothing is exchanged before [`Self::serve`].
+    /// Prepares the exchange with other machines. If `previous` has the same store, returns
+    /// `previous`. Returns `None` if the plan has no store. Nothing is exchanged before
+    /// [`Self::serve`].
     pub fn new(
         plan: &Plan,
         tickets: &TicketKeys,
@@ -102,8 +103,8 @@ impl Fleet {
         SharedKeys::new(&secret.unwrap_or_default())
     }
 
-    /// From now on, exchanges the rate limits and purges of a new configuration instead of those of
-    /// the former one. Starts the threads first, if they do not run.
+    /// Exchanges `limits` and the purges of `cache` from now on, instead of the limits and the
+    /// cache of the former configuration. Starts the threads first, if they do not run.
     pub fn serve(&self, limits: Vec<SharedLimit>, cache: Option<Arc<cache::Store>>) {
         *lock(&self.shared.limits) = limits;
         *lock(&self.shared.cache) = cache;
@@ -121,14 +122,15 @@ impl Fleet {
     }
 
     /// Ends the exchange of keys and counts, because the new configuration has another store, or
-    /// none. That configuration may have taken over rate limits, so their exchange must end here.
+    /// none. The new configuration may have taken over rate limits, so their exchange must end
+    /// here.
     pub fn end(&self) {
         lock(&self.shared.limits).clear();
         *lock(&self.shared.has_ended) = true;
         self.shared.tickets.end_sharing();
     }
 
-    /// Announces a purge to other machines.
+    /// Announces a purge to other machines. If too many purges wait, logs an error instead.
     pub fn purge(&self, purge: &Purge) {
         if self.shared.purges.try_send(purge.clone()).is_err() {
             self.shared.errors.error("store: too many purges wait; other machines miss this one");
@@ -144,7 +146,8 @@ impl FleetState {
         }
     }
 
-    /// Uses the ticket keys in `text`, unless another configuration has replaced this one.
+    /// Uses the ticket keys in `text`, unless another configuration has replaced this one. Returns
+    /// the text to store if the machines need a further key.
     fn share(&self, text: &str) -> Result<Option<String>, String> {
         let has_ended = lock(&self.has_ended);
         if *has_ended { Ok(None) } else { self.tickets.share(text) }
@@ -159,7 +162,8 @@ impl FleetState {
         Ok(())
     }
 
-    /// Returns false if another machine added a key at the same time.
+    /// Reads the keys of tickets, and adds a key when it is time. Returns false if another machine
+    /// added a key at the same time.
     fn exchange_keys_once(&self) -> Result<bool, StoreError> {
         let stored = self.store.get(TICKETS)?;
         let next = match &stored {
@@ -193,7 +197,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Returns the reason why this machine cannot use the store of the plan, with the place of the
-/// store. Waits for a few seconds at most.
+/// store. Returns `None` if the store is usable, or the plan has none. Waits for a few seconds at
+/// most.
 pub fn check_store(plan: &Plan) -> Option<String> {
     let settings = plan.server.store.as_deref()?;
     let place = &settings.place;

@@ -134,7 +134,8 @@ impl Overrides {
         Ok(())
     }
 
-    /// Changes a plan, and drops each change that does not fit. Returns the reasons.
+    /// Changes a plan, and drops each change that does not fit. Returns the reason for each dropped
+    /// change.
     pub fn apply_fitting(&mut self, plan: &mut Plan) -> Vec<String> {
         let mut dropped = Vec::new();
         self.backends.retain(|key, now| {
@@ -169,8 +170,9 @@ fn address_of(text: &str) -> &str {
     address.trim_end_matches('/')
 }
 
-/// Returns the key of a backend: its group, and its address as `ctl status` shows it. So a backend
-/// has one key, even if the administrator can name its address or its URL.
+/// Returns the key of a backend: its group, and its address as `ctl status` shows it. The key is
+/// the same if the administrator names the address or the URL. If the name fits several addresses,
+/// the key has the name as typed.
 fn key_in(plan: &Plan, change: &BackendChange) -> Result<BackendKey, Refused> {
     let typed = (change.upstream.clone(), address_of(&change.backend).to_owned());
     let found = upstreams(plan).flat_map(|upstream| {
@@ -233,7 +235,8 @@ fn unknown_backend(plan: &Plan, (upstream, address): &BackendKey) -> Refused {
     Refused::new(404, format!("there is no backend {address}{of}; there are: {known}"))
 }
 
-/// Changes a backend in all groups of a plan that `key` names.
+/// Changes a backend in all groups of a plan that `key` names. Fails if a group then has no active
+/// backend, except for backups.
 fn apply_to_backend(
     plan: &mut Plan,
     key: &BackendKey,
@@ -307,7 +310,8 @@ fn close(plan: &mut Plan, name: &str, closed: &ClosedSite) {
     }
 }
 
-/// Returns the page of a closed site: that of its `maintenance`, else that of status 503.
+/// Returns the page of a closed site: the page of its `maintenance`, else its error page for 503 or
+/// 5xx, else a page of Forebay.
 fn page(site: &Site) -> Arc<Page> {
     let own = site.routes.iter().find_map(|route| route.maintenance.as_ref());
     let of_status = |wanted: Statuses| {

@@ -16,10 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const OTHERS: Duration = Duration::from_secs(10);
 
 /// Starts the applications of `plan`, except those that the previous configuration already runs
-/// with equal definitions. If `must_succeed` is true, all applications must start, and all their
-/// processes have [`OTHERS`] to start, so that no request waits for them. Otherwise an application
-/// that fails, or takes longer than [`PATIENCE`], is logged, and its supervisor keeps
-/// trying.
+/// with equal definitions.
+///
+/// If `must_succeed` is true, all applications must start. The function then waits for all their
+/// processes, for at most [`OTHERS`], so that no request has to wait. Otherwise an application that
+/// fails, or takes longer than [`PATIENCE`], is logged, and its supervisor keeps trying.
 pub fn start_all(
     plan: &Plan,
     errors: &ErrorLog,

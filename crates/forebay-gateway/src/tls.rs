@@ -124,7 +124,7 @@ fn wanted(all: &mut Vec<Wanted>, by: &Acme, previous: Option<&SiteTls>) -> Arc<S
 }
 
 /// Returns the certificates of a site that obtains them on demand. Sites of a plan with the same
-/// settings share them. A reload keeps them.
+/// settings share these certificates. A reload keeps certificates with unchanged settings.
 fn demanded(
     all: &mut Vec<Demanded>,
     by: &OnDemand,
@@ -159,8 +159,8 @@ fn shown_by_acme(acme: &Acme, previous: Option<&SiteTls>) -> Arc<SiteCertificate
     shown
 }
 
-/// Waits until the DNS records of unfinished orders were removed. Call this at the end of the
-/// process.
+/// Waits until the DNS records of unfinished orders were removed, but at most for 10 seconds. Call
+/// this at the end of the process.
 pub fn wait_for_records() {
     forebay_acme::wait_for_removal(Duration::from_secs(10));
 }
@@ -182,7 +182,8 @@ impl AcmeService {
     }
 
     /// Starts the threads that sites need. Keeps the threads of `previous` if the sites need the
-    /// same certificates as before.
+    /// same certificates from the same store as before. Returns `None` if no site obtains
+    /// certificates.
     pub fn start(
         plan: &Plan,
         tls: &SiteTls,
@@ -228,7 +229,8 @@ impl AcmeService {
     }
 }
 
-/// Returns the TLS settings of all backends and of `ask` with TLS, each with its table in the configuration.
+/// Returns the TLS settings of all backends and of `ask` with TLS. Each has its table in the
+/// configuration.
 fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> {
     let routes = plan.sites.iter().enumerate().flat_map(|(site, of)| {
         of.routes.iter().enumerate().map(move |(at, route)| (site, at, route))

@@ -10,10 +10,12 @@ use crate::watch::Series;
 /// count as the limit if the rate exceeds this share of the highest rate that the pauses allow.
 const BUSY: f64 = 0.9;
 
-/// Returns why the trial is void if the load generator, not the server, limited the rate.
+/// Returns the reason if the trial is void because the load generator limited the rate, not the
+/// server.
 ///
-/// The generator is the limit if its threads were busy for more than 85 % of the time, and the
-/// server used less than 90 % of its cores. If both were busy, the trial counts.
+/// The load generator is the limit if its threads were busy for more than 85 % of the time, and the
+/// server used less than 90 % of the usable cores. Returns `None` in all other cases, and if
+/// Forebay did not observe the server's processes.
 pub(crate) fn client_bound(
     usable_cores: f64,
     outcome: &Outcome,
@@ -29,9 +31,11 @@ pub(crate) fn client_bound(
     Some(reason.to_owned())
 }
 
-/// Returns why the trial is void if the clients' pauses, not the server, limited the rate. If
-/// replies take no time, `c` clients with pauses of `z` seconds send `c / z` requests/s (Little's
-/// law).
+/// Returns a note if the clients' pauses limited the rate, not the server. Returns `None` for a
+/// load without pauses.
+///
+/// If replies take no time, `c` clients with pauses of `z` seconds send `c / z` requests/s
+/// (Little's law). The pauses are the limit if the rate exceeds 90 % of `c / z`.
 pub(crate) fn think_bound(load: &Load, outcome: &Outcome) -> Option<String> {
     let most = f64::from(load.connections) / load.think?.as_secs_f64();
     let rate = outcome.requests.completed as f64 / outcome.duration.as_secs_f64().max(1e-9);

@@ -35,8 +35,8 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    /// Converts the result to the form of the built-in load generator's results. Only the number of
-    /// requests is known, not failures or latencies.
+    /// Converts the result of a client command to the form of the built-in load generator's
+    /// results. Only the number of requests is known, not failures or latencies.
     pub fn outcome(&self, task: &Task<'_>) -> Outcome {
         Outcome {
             url: task.url.to_owned(),
@@ -88,7 +88,9 @@ impl Task<'_> {
         own.into_iter().chain([port]).collect()
     }
 
-    /// Extracts the result and the amount of work from the output.
+    /// Extracts the result and the number of requests from the client's output. The number is 0 if
+    /// `[load.client]` does not set `count`. A missing number, or one that is not positive, is an
+    /// error.
     fn read(&self, output: &str, took: Duration) -> Result<Ran, String> {
         let positive = |value: f64| match value {
             value if value.is_finite() && value > 0.0 => Ok(value),
@@ -156,7 +158,7 @@ impl Runner {
     }
 }
 
-/// Returns the last part of a file as text.
+/// Returns the last `READ_BYTES` bytes of a file as text.
 fn printed(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let start = file.metadata()?.len().saturating_sub(READ_BYTES);

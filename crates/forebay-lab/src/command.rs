@@ -25,7 +25,9 @@ struct Work<'a> {
 }
 
 impl Runner {
-    /// Runs the experiment's command `before` the first round or `after` the last.
+    /// Runs one of the experiment's two commands, `before` or `after` all rounds. `argv` selects
+    /// the command, and `when` is its name for messages. Does nothing if the plan has no such
+    /// command.
     pub(crate) fn run_once(&self, argv: fn(&Plan) -> &[String], when: &str) -> Result<(), Halt> {
         let argv = argv(&self.plan);
         if argv.is_empty() {
@@ -42,8 +44,8 @@ impl Runner {
         )
     }
 
-    /// Runs a configuration's command `before` its server starts or `after` it has ended. The time
-    /// limit is the configuration's `ready_timeout`.
+    /// Runs a configuration's command `before` its server starts or `after` its server has ended.
+    /// The time limit is the configuration's `ready_timeout`. Does nothing if `argv` is empty.
     pub(crate) fn run_beside(
         &self,
         configuration: &Configuration,
@@ -68,8 +70,9 @@ impl Runner {
         self.run_to_end(keeper, &work, values)
     }
 
-    /// Runs the command until all of its processes end. A failure or a run longer than
-    /// `work.patience` is an error with the last lines of output.
+    /// Runs the command until all of its processes end. A failure, or a run longer than
+    /// `work.patience`, is an error with the last lines of output. An interruption is
+    /// [`Halt::Interrupted`].
     fn run_to_end(&self, mut keeper: Keeper, work: &Work<'_>, values: &Values) -> Result<(), Halt> {
         let launch = Launch {
             argv: self.fill_command(work.argv, values),

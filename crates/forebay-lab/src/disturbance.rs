@@ -34,9 +34,10 @@ const CALIBRATION: f64 = 1.2;
 /// Minimum number of slices that give a useful median.
 const FEWEST_SLICES: usize = 10;
 
-/// Returns the sign of a disturbance for each of `slices`, which belong to one configuration.
+/// Returns, for each of `slices`, the sign that other work disturbed the slice, or `None`. All
+/// `slices` belong to one configuration.
 ///
-/// With fewer than ten slices, none counts as disturbed. `calibration` is the median time of the
+/// With fewer than ten slices, all results are `None`. `calibration` is the median time of the
 /// calibration loop in the whole experiment.
 pub fn disturbances(slices: &[Slice], calibration: Duration) -> Vec<Option<Disturbance>> {
     if slices.len() < FEWEST_SLICES {

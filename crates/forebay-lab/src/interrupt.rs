@@ -43,7 +43,8 @@ impl Interrupt {
         self.is_set.clone()
     }
 
-    /// Returns the exit code that a shell reports for a program that this signal ended.
+    /// Returns 128 plus the number of the signal that arrived. A shell reports this exit code for a
+    /// program that the signal ended.
     pub fn exit_code(&self) -> u8 {
         128u8.saturating_add(self.signal.load(Ordering::Relaxed) as u8)
     }

@@ -28,7 +28,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Reads the values of the machine that runs this program.
+    /// Reads the values of the machine that runs this program. A value that cannot be read is empty
+    /// or 0.
     pub fn here() -> Self {
         let uname = rustix::system::uname();
         let parts = [uname.sysname(), uname.release(), uname.machine()];
@@ -50,7 +51,8 @@ impl Machine {
 }
 
 /// Returns the first non-empty line that a version command prints, from standard output or else
-/// from standard error. Returns `None` if the command cannot be started or prints nothing.
+/// from standard error. The line is cut to 120 characters. Returns `None` if the command cannot be
+/// started or prints nothing.
 pub fn version_line(argv: &[String]) -> Option<String> {
     let (program, arguments) = argv.split_first()?;
     let output = Command::new(program)

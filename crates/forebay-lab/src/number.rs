@@ -43,12 +43,14 @@ pub fn time(us: f64) -> String {
     }
 }
 
-/// Formats a percentile; `None` if there are too few latencies for it.
+/// Formats a percentile of the latencies. Returns `None` if there are too few latencies for this
+/// percentile.
 pub fn percentile(latency: &Latency, percent: f64) -> Option<String> {
     percentile_us(latency, percent).map(|us| time(us as f64))
 }
 
-/// Returns a percentile in microseconds; `None` if there are too few latencies for it.
+/// Returns a percentile of the latencies in microseconds. Returns `None` if there are too few
+/// latencies for this percentile.
 pub fn percentile_us(latency: &Latency, percent: f64) -> Option<u64> {
     let enough = latency.samples_beyond(percent) >= FEWEST_BEYOND;
     enough.then(|| latency.percentile_us(percent))
@@ -76,7 +78,8 @@ pub fn growth(bytes: f64) -> String {
 }
 
 /// Formats a ratio with its interval: `12.3x [11.8, 12.9]`. If no difference was shown, `~`
-/// replaces the ratio: `~ [0.98, 1.03]`.
+/// replaces the ratio: `~ [0.98, 1.03]`. A ratio from a single round has no interval: `12.3x (one
+/// round)`.
 pub fn ratio(ratio: &Ratio) -> String {
     if !ratio.has_interval() {
         return format!("{}x (one round)", factor(ratio.mean));
@@ -90,7 +93,7 @@ pub fn ratio(ratio: &Ratio) -> String {
 
 /// Formats a factor with three digits: `0.0983`, `0.983`, `1.23`, `12.3`, `123`. A factor outside
 /// of 0.001 to 10,000 becomes `<0.001` or `>10,000`, because a few rounds cannot determine its
-/// value.
+/// value. NaN becomes `?`.
 pub fn factor(value: f64) -> String {
     match value {
         value if value.is_nan() => "?".to_owned(),

@@ -26,9 +26,9 @@ pub struct Overrun {
 }
 
 impl Overrun {
-    /// Adds a slice. If `amount` is a duration, this is the expected duration of the slice. If
+    /// Adds a slice. If `amount` is a duration, the slice is expected to take this duration. If
     /// `amount` is a number of requests, the expected duration is computed from their median
-    /// latency, as if every connection were busy all the time.
+    /// latency. The computation assumes that every connection is busy all the time.
     pub fn add(&mut self, amount: Amount, outcome: &Outcome) {
         let expected = match amount {
             Amount::Duration(duration) => duration,
@@ -43,7 +43,8 @@ impl Overrun {
         self.took += outcome.duration;
     }
 
-    /// Returns a note with advice if the slices lasted much longer than expected. `latency` covers
+    /// Returns a note with advice if the slices lasted much longer than expected. Returns `None`
+    /// for fewer than two slices, and for a number of requests at a given rate. `latency` covers
     /// the whole trial.
     pub fn note(&self, load: &Load, latency: &forebay_stat::Latency) -> Option<String> {
         // With a rate, the plan sets the duration of a number of requests. A long slice is then no

@@ -11,7 +11,8 @@ use crate::results::Results;
 use crate::trial::{Measured, Slice, counted};
 use crate::watch::CpuMethod;
 
-/// Slices of a configuration's counted trials, each with the sign that it was disturbed, if any.
+/// Slices of a configuration's counted trials. A disturbed slice has the sign that other work
+/// disturbed it.
 #[derive(Debug, Default)]
 pub struct Judged<'a> {
     /// Trials, by the number of their round.
@@ -88,14 +89,16 @@ impl<'a> Judged<'a> {
         found
     }
 
-    /// Returns for each slice of a round's trial the sign that it was disturbed, if any.
+    /// Returns, for each slice of the configuration in `round`, the sign that other work disturbed
+    /// the slice, or `None`. Returns an empty list if the configuration's trial of this round does
+    /// not count.
     pub fn evidence(&self, round: u32) -> Vec<Option<Disturbance>> {
         let round = self.rounds.get(&round);
         round.into_iter().flat_map(|round| &round.slices).map(|(_, found)| *found).collect()
     }
 
-    /// Returns the ratio of this configuration's `figure` to that of `baseline`, its reference.
-    /// Returns `None` if no round has trials of both.
+    /// Returns the ratio of this configuration's `figure` to the `figure` of `baseline`, its
+    /// reference. Returns `None` if no round has values of both configurations.
     pub fn ratio(&self, baseline: &Judged<'_>, figure: &Figure) -> Option<Ratio> {
         let is_apart = self.is_isolated || baseline.is_isolated;
         let rounds: Vec<Vec<(f64, f64)>> = self

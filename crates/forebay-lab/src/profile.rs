@@ -32,7 +32,7 @@ impl Profile {
     }
 
     /// Returns the CPU time that one sample represents, in microseconds per request. Returns `None`
-    /// if the number of requests is unknown.
+    /// if the number of requests or the sampling frequency is 0 or unknown.
     pub fn us_per_request(&self) -> Option<f64> {
         let requests = self.requests.filter(|&requests| requests > 0 && self.frequency > 0)?;
         Some(1e6 / f64::from(self.frequency) / requests as f64)

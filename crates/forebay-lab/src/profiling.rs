@@ -105,7 +105,7 @@ fn profile_trial(
 }
 
 /// Adds notes to the profile. `hides_kernel` is true if the system hides kernel functions from
-/// ordinary users.
+/// ordinary users. A profile without samples is an error.
 fn add_notes(
     mut profile: Profile,
     ended_early: bool,
@@ -135,8 +135,9 @@ fn add_notes(
     Ok(profile)
 }
 
-/// Adds a note if the samples cover much less than `counted`, the measured CPU time in seconds. The
-/// sampling clock restarts with each process, so perf misses the start of each process.
+/// Adds a note if the profile has none, and the samples cover much less than `counted`, the
+/// measured CPU time in seconds. The sampling clock restarts with each process, so perf misses the
+/// start of each process.
 fn note_unsampled(mut profile: Profile, counted: f64) -> Profile {
     let expected = counted * f64::from(profile.frequency);
     let share = profile.stacks.samples() as f64 / expected;
@@ -152,7 +153,8 @@ fn note_unsampled(mut profile: Profile, counted: f64) -> Profile {
 }
 
 /// Returns the highest sampling frequency in Hz at which the samples of all cores fit into perf's
-/// file.
+/// file. The frequency is between `LEAST_FREQUENT` and `MOST_FREQUENT` even if the samples do not
+/// fit.
 fn frequency(cores: usize, time: Duration) -> u32 {
     let seconds = time.as_secs_f64().max(0.1) * cores.max(1) as f64;
     let fitting = (perf::MOST_BYTES / perf::BYTES_OF_SAMPLE) as f64 / seconds;

@@ -67,7 +67,8 @@ impl Results {
         sum
     }
 
-    /// Returns the reason why the server did not start, if it started in no trial.
+    /// Returns the first failure if the server started in none of the trials. Returns `None` if
+    /// there is no trial yet.
     pub fn start_failure(&self) -> Option<&StartFailure> {
         let first = self.trials.first()?.start_failure.as_ref();
         first.filter(|_| self.trials.iter().all(|trial| trial.start_failure.is_some()))
@@ -122,7 +123,7 @@ impl Experiment {
     }
 
     /// Returns the problems of each configuration: a failed server, more failed requests than
-    /// allowed, or a missed rate.
+    /// allowed, or a missed rate. A configuration from a saved report has no problems here.
     pub fn problems(&self) -> Vec<Vec<String>> {
         let allowed = self.plan.check.max_failed.unwrap_or_default();
         let problems = |results: &Results| match results.configuration.saved {

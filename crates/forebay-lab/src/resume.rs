@@ -10,7 +10,7 @@ use crate::results::{Experiment, Results};
 /// Keys that may differ between two runs of the same experiment.
 const WORDS: [&str; 4] = ["title", "notes", "rounds", "max_failed"];
 
-/// Copies trials, profiles, seed and machine of `earlier` into `experiment`.
+/// Copies trials, profiles, seed, machine and progress of `earlier` into `experiment`.
 ///
 /// # Errors
 /// Returns the first difference between the experiments.
@@ -30,7 +30,7 @@ pub fn take_over(experiment: &mut Experiment, earlier: Experiment) -> Result<(),
 }
 
 /// Returns the reason why saved results cannot be compared with results of `plan` on this machine.
-/// Returns `None` if they can.
+/// Returns `None` if they can be compared.
 pub fn incomparable(saved: &Experiment, plan: &Plan) -> Option<String> {
     let loads = [&saved.plan, plan].map(|plan| {
         serde_json::json!({ "load": plan.load, "check": plan.check, "services": plan.services })
@@ -49,7 +49,9 @@ fn difference(now: &Experiment, earlier: &Experiment) -> Option<String> {
         .or_else(|| earlier.results.iter().zip(&now.results).find_map(|(a, b)| other_server(a, b)))
 }
 
-/// Returns the first value that changed, with its path. Objects in a list are identified by name.
+/// Describes the first difference between two JSON values, with its path below `place`. Returns
+/// `None` if the values are equal. Keys in `WORDS` are ignored. A path identifies an object in a
+/// list by its `name`.
 fn changed(place: &str, was: &Value, is: &Value) -> Option<String> {
     match (was, is) {
         (Value::Object(was), Value::Object(is)) => {

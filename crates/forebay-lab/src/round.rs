@@ -62,7 +62,9 @@ enum ServerStart<'a> {
 }
 
 impl Runner {
-    /// Starts a server. If it cannot start, its trial is void and the experiment continues.
+    /// Starts a server. If the server cannot start, its trial is void and the experiment continues.
+    /// If the server has never started before, Forebay does not try to start it again in later
+    /// rounds.
     fn start_member<'a>(&mut self, member: Member<'a>) -> Result<ServerStart<'a>, Halt> {
         let name = &member.configuration.name;
         if let Some(failure) = self.unstartable.get(name) {
@@ -98,7 +100,7 @@ pub(crate) struct Standing<'a> {
     _services: Services,
     /// State of the load; `None` if the server has failed.
     load: Option<ServerLoad>,
-    /// Reason why the server failed, if it has.
+    /// Reason why the server failed; `None` if it has not failed.
     failure: Option<String>,
     /// Further notes for the report.
     notes: Vec<String>,
@@ -134,7 +136,7 @@ struct Idle {
 
 impl<'a> Standing<'a> {
     /// Starts a server, waits for a correct reply and warms the server up. If the warm-up fails,
-    /// returns the server without a load.
+    /// returns the server without a load. Earlier failures are errors.
     pub(crate) fn start(runner: &Runner, member: Member<'a>) -> Result<Self, Halt> {
         let configuration = member.configuration;
         let services = runner.start_services()?;
@@ -179,7 +181,8 @@ impl<'a> Standing<'a> {
         Ok(server)
     }
 
-    /// Warms the server up. Returns the load generator, which continues with the measurement.
+    /// Warms the server up, and checks that it then replies correctly. Returns the load generator,
+    /// which continues with the measurement.
     fn warm_up(&mut self, runner: &Runner) -> Result<Driver, RunError> {
         let mut driver = match (&self.task.client, &self.check) {
             (None, TrialCheck::Request(spec)) => match Turns::new(spec) {
@@ -259,7 +262,9 @@ impl<'a> Standing<'a> {
         Ok((ran.outcome(&task), ran.printed))
     }
 
-    /// Returns the settings of the built-in load generator, unless the server does not speak HTTP.
+    /// Returns the settings of the built-in load generator. Returns `None` if Forebay checks the
+    /// server only with a connection, because a client command loads it with another protocol than
+    /// HTTP.
     pub(crate) fn spec(&self) -> Option<&Spec> {
         match &self.check {
             TrialCheck::Request(spec) => Some(spec),
@@ -268,7 +273,7 @@ impl<'a> Standing<'a> {
     }
 
     /// Returns the server's processes. If Forebay did not start the server, its listening socket
-    /// identifies them.
+    /// identifies the processes.
     pub(crate) fn tree(&self) -> Tree {
         if !self.member.configuration.start.is_empty() {
             return self.keeper.tree();
@@ -286,7 +291,8 @@ impl<'a> Standing<'a> {
         }
     }
 
-    /// Loads the server for one slice and measures it.
+    /// Loads the server for one slice and records the measurements. Does nothing if an earlier step
+    /// of the trial failed. If the load fails, the trial fails, but the experiment continues.
     pub(crate) fn turn(&mut self, runner: &Runner, turn: Turn) -> Result<(), Halt> {
         let Some(mut load) = self.load.take() else { return Ok(()) };
         let rate = self.task.rate;
@@ -457,7 +463,7 @@ impl Idle {
     }
 }
 
-/// Returns a note about a server that ended while it was loaded, with its last output.
+/// Returns a note with the server's last output if the server ended during the load.
 fn crash_note(completed: u64, keeper: &mut Keeper) -> Option<String> {
     let how = keeper.ended()?.to_owned();
     let output = keeper.last_output();

@@ -26,8 +26,8 @@ pub struct Options {
     /// Ends the experiment early when all ratios of rates are certain enough: 0.03 means that each
     /// interval ends at most 3 % above and below its middle.
     pub until: Option<f64>,
-    /// Results of an earlier, incomplete run of the same experiment. This run continues it with the
-    /// same seed.
+    /// Results of an earlier, incomplete run of the same experiment. This run continues the earlier
+    /// one with the same seed.
     pub earlier: Option<Experiment>,
     /// Results from saved reports, to compare the current configurations with.
     pub saved: Vec<Results>,
@@ -41,7 +41,7 @@ const FIRST_LOOK: u32 = 3;
 /// Runs `plan` on this machine. `program` is the path of the running `forebay`.
 ///
 /// # Errors
-/// Fails before it starts anything if the experiment or this machine differs from that of
+/// Fails before it starts anything if the experiment or this machine differs from the ones in
 /// `Options::earlier`. The error describes the difference.
 pub fn run(
     plan: Plan,
@@ -90,7 +90,7 @@ struct Wanted {
     profile: bool,
 }
 
-/// Runs the wanted trials. Returns the reason if they ended early.
+/// Runs the wanted trials. Returns the reason if an error or a signal ended them early.
 fn run_trials(
     experiment: &mut Experiment,
     wanted: &Wanted,
@@ -119,7 +119,7 @@ fn run_trials(
     halt.or(runner.run_once(|plan| &plan.after, "after").err())
 }
 
-/// Runs the remaining rounds. Returns the reason if they ended early.
+/// Runs the remaining rounds. Returns the reason if an error or a signal ended them early.
 fn run_rounds(
     experiment: &mut Experiment,
     plan: &Plan,
@@ -145,7 +145,7 @@ fn run_rounds(
     rounds.halt
 }
 
-/// Fails if none of the servers tried so far could start.
+/// Fails if every available server has been tried, and none has started.
 fn nothing_started(experiment: &Experiment) -> Result<(), Halt> {
     let able = experiment.results.iter().filter(|results| results.can_run());
     let mut failures = able.map(|results| (results, results.start_failure()));
@@ -170,9 +170,11 @@ fn take(experiment: &mut Experiment, rounds: &Rounds) {
     experiment.rounds_finished = rounds.finished;
 }
 
-/// Returns true if the interval of each ratio of rates is narrow enough. Repeated checks could end
-/// the experiment by chance, so check k uses only 1 / (k (k + 1)) of `ALPHA`. If the experiment
-/// ends without a narrow interval, its intervals use the rest.
+/// Returns true if the interval of each ratio of rates is narrow enough. Returns false before round
+/// `FIRST_LOOK`.
+///
+/// Repeated checks could end the experiment by chance, so check k uses only 1 / (k (k + 1)) of
+/// `ALPHA`. If the experiment ends without a narrow interval, its intervals use the rest.
 fn is_narrow(experiment: &mut Experiment, until: f64) -> bool {
     if experiment.rounds_finished < FIRST_LOOK {
         return false;
@@ -202,7 +204,8 @@ fn look_up(configuration: &Configuration) -> Results {
 }
 
 /// Checks the requirements of services and client, and limits this process to the cores of the load
-/// generator. Returns the cores of servers without `cpus`.
+/// generator. Returns the cores for servers without `cpus`. Returns no cores if `[load]` does not
+/// set `cpus`: such servers may then use all cores.
 fn prepare(plan: &Plan) -> Result<Vec<usize>, Halt> {
     let halt = |what: &str, error: rustix::io::Errno| {
         Halt::Broken(format!("{what}: {}", io::Error::from(error)))

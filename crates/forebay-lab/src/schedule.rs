@@ -53,11 +53,11 @@ pub struct Turn {
     pub amount: Amount,
 }
 
-/// Runner of a group's trials: starts a fresh server for each, loads the servers in turns, and ends
-/// them. The trait keeps the scheduler independent of processes.
+/// Runner of a group's trials: starts a fresh server for each trial, loads the servers in turns,
+/// and ends them. The trait keeps the scheduler independent of processes.
 pub trait Executor {
-    /// Runs the trials and returns them in the order of the members. A failed trial is returned as
-    /// a void [`Trial`]. A [`Halt`] ends the experiment.
+    /// Runs the trials and returns them in the order of the group's members. A failed trial is
+    /// returned as a void [`Trial`]. A [`Halt`] ends the experiment.
     fn run(&mut self, group: &Group<'_>) -> Result<Vec<Trial>, Halt>;
 }
 
@@ -99,7 +99,7 @@ pub struct Rounds {
     pub trials: Vec<Vec<Trial>>,
     /// Number of complete rounds. A complete round contains a trial of every configuration.
     pub finished: u32,
-    /// Reason why the rounds ended early; `None` if they did not.
+    /// Reason why the rounds ended early; `None` if all rounds were run.
     pub halt: Option<Halt>,
 }
 
@@ -183,9 +183,9 @@ impl Rounds {
     }
 }
 
-/// Returns the groups of a round. The configurations of one matrix cell form a group. The group has
-/// the position of its first configuration in the round. An isolated configuration forms a group of
-/// its own.
+/// Returns the groups of a round in their random order. The configurations of one matrix cell form
+/// a group, which has the position of its first configuration. An isolated configuration forms a
+/// group of its own.
 fn groups<'a>(
     plan: &'a Plan,
     available: &[bool],

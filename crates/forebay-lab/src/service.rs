@@ -36,7 +36,8 @@ pub fn check(plan: &Plan) -> Result<(), Halt> {
 }
 
 impl Runner {
-    /// Starts the services of the plan in order. Each one starts when the previous one listens.
+    /// Starts the services of the plan in order. Each service starts after the previous one
+    /// listens.
     pub(crate) fn start_services(&self) -> Result<Services, Halt> {
         let mut services = Services::default();
         for service in &self.plan.services {
@@ -64,8 +65,8 @@ impl Runner {
         }
     }
 
-    /// Waits until the service accepts connections. The end of the service and `ready_timeout` are
-    /// errors.
+    /// Waits until the service accepts connections. The end of the service, a wait longer than
+    /// `ready_timeout` and an interruption are errors.
     fn until_listening(
         &self,
         service: &Service,

@@ -9,8 +9,9 @@ const WINDOWS: usize = 3;
 /// Maximum relative difference between the two means for a steady rate.
 const ALIKE: f64 = 0.03;
 
-/// Returns true if the mean of the latest `rates` is about equal to the mean of the rates before
-/// them. `rates` has one rate per window.
+/// Returns true if the mean of the latest `WINDOWS` rates differs by at most 3 % from the mean of
+/// the `WINDOWS` rates before them. `rates` has one rate per window. Returns false if there are too
+/// few rates.
 pub fn is_steady(rates: &[f64]) -> bool {
     let Some(first) = rates.len().checked_sub(2 * WINDOWS) else { return false };
     let mean = |rates: &[f64]| rates.iter().sum::<f64>() / WINDOWS as f64;

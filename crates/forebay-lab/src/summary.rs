@@ -33,11 +33,11 @@ pub struct Row {
     pub latency: Latency,
     /// CPU time of the server per completed request over all trials, in microseconds.
     pub cpu_us_per_request: Option<f64>,
-    /// Ratio of the CPU time per request to that of the reference, over pairs of slices or trials.
-    /// Less is better.
+    /// Ratio of the configuration's CPU time per request to the reference's, over pairs of slices
+    /// or trials. Less is better.
     pub cpu_ratio: Option<Ratio>,
-    /// Ratio of the maximum resident memory to that of the reference, with trials paired by round.
-    /// Less is better.
+    /// Ratio of the configuration's maximum resident memory to the reference's, with trials paired
+    /// by round. Less is better.
     pub memory_ratio: Option<Ratio>,
     /// Growth of memory with the number of requests; `None` if the trials have too few slices.
     pub leak: Option<Leak>,
@@ -60,8 +60,8 @@ pub struct Row {
     /// Name of the reference: the configuration to compare this one with, usually the baseline;
     /// `None` for the baseline itself.
     pub reference: Option<String>,
-    /// Ratio of the rate to that of the reference, over pairs of slices or trials. `None` if one of
-    /// the rates is missing.
+    /// Ratio of the configuration's rate to the reference's, over pairs of slices or trials. `None`
+    /// if one of the rates is missing.
     pub ratio: Option<Ratio>,
     /// Unit of the number that a client command printed; `None` for the rate of the built-in load
     /// generator.
@@ -121,8 +121,8 @@ pub fn rows(experiment: &Experiment) -> Vec<Row> {
     rows
 }
 
-/// Returns the slices of each configuration, each with the sign that other work disturbed it, if
-/// any.
+/// Returns the slices of each configuration. A disturbed slice has the sign that other work
+/// disturbed it.
 pub fn judged(experiment: &Experiment) -> Vec<Judged<'_>> {
     let slices = experiment.results.iter().flat_map(|results| counted(&results.trials));
     let usual = usual_calibration(slices.flat_map(|(_, measured)| &measured.slices));
@@ -130,8 +130,8 @@ pub fn judged(experiment: &Experiment) -> Vec<Judged<'_>> {
     experiment.results.iter().map(judge).collect()
 }
 
-/// Applies Holm's correction for several comparisons to p-values and intervals alike. `alpha` is
-/// one minus the confidence level of all intervals together.
+/// Corrects the p-values and the intervals of `ratios` for several comparisons, with Holm's method.
+/// `alpha` is one minus the confidence level of all intervals together.
 fn correct(mut ratios: Vec<&mut Ratio>, alpha: f64) {
     let own: Vec<f64> = ratios.iter().map(|ratio| ratio.p).collect();
     ratios.iter_mut().for_each(|ratio| ratio.widen(alpha));
@@ -182,7 +182,8 @@ fn row(results: &Results, judged: &Judged<'_>, reference: Option<(&Results, &Jud
     }
 }
 
-/// Returns the growth of memory with requests in each trial, and over all trials.
+/// Returns the growth of the server's memory per request, in each trial and over all trials.
+/// Returns `None` if no trial has enough bursts.
 fn leak(counted: &[&Measured]) -> Option<Leak> {
     let growths: Vec<Growth> =
         counted.iter().filter_map(|measured| growth(&bursts(&measured.slices))).collect();
@@ -199,8 +200,8 @@ fn leak(counted: &[&Measured]) -> Option<Leak> {
     })
 }
 
-/// Joins the slices into bursts. Returns, for each burst, the requests so far and the resident
-/// memory after it.
+/// Joins the slices into at most `MOST_BURSTS` bursts. Returns, for each burst, the number of
+/// requests since the start of the trial and the resident memory after the burst.
 fn bursts(slices: &[Slice]) -> Vec<(f64, f64)> {
     let joined = slices.len().div_ceil(MOST_BURSTS).max(1);
     let mut served = 0;
@@ -217,7 +218,8 @@ impl Leak {
         self.slope * self.requests < MOST_OF_A_CACHE
     }
 
-    /// Returns true if memory grew in most trials, and the interval of the mean growth is above 0.
+    /// Returns true if memory grew in more than half of the trials, and the interval of the mean
+    /// growth is above 0.
     pub fn is_leak(&self) -> bool {
         self.leaking * 2 > self.trials && self.ci95[0] > 0.0
     }
@@ -301,7 +303,8 @@ fn void_notes(trials: &[Trial]) -> Vec<String> {
     reasons.into_iter().map(|(why, count)| format!("{count} of {of} trials void: {why}")).collect()
 }
 
-/// Returns a note that counts the failed requests by kind and quotes the first failure.
+/// Returns a note that counts the failed requests by kind and quotes the first failure. Returns
+/// `None` if no request failed.
 fn failure_note(results: &Results) -> Option<String> {
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     let mut first = None;
@@ -323,7 +326,7 @@ fn failure_note(results: &Results) -> Option<String> {
     Some(format!("failed requests: {}{first}", counts.join(", ")))
 }
 
-/// Returns a note about requests that were sent again.
+/// Returns a note if requests were sent again.
 fn resent_note(results: &Results) -> Option<String> {
     let resent = results.requests().resent;
     (resent > 0).then(|| {
@@ -333,6 +336,7 @@ fn resent_note(results: &Results) -> Option<String> {
 }
 
 /// Returns a note that names the rounds with outlying rates. These rounds are still counted.
+/// Returns `None` if there is no such round, or if fewer than four trials count.
 fn outlier_note(trials: &[Trial]) -> Option<String> {
     let counted: Vec<(&Trial, &Measured)> = counted(trials).collect();
     if counted.len() < 4 {

@@ -21,7 +21,8 @@ use crate::watch::{Evidence, Series};
 /// Interval between attempts to reach a server that is not ready yet.
 pub(crate) const READY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Position of a trial in the experiment. Both numbers start at 1.
+/// Position of a trial in the experiment. Both numbers start at 1. In a trial outside the rounds,
+/// both are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrialId {
     /// Number of the round.
@@ -128,7 +129,7 @@ pub(crate) enum RunError {
 }
 
 impl RunError {
-    /// States in the error that the trial failed during the warm-up.
+    /// If the error is of a trial, adds to its message that the trial failed during the warm-up.
     pub fn during_warm_up(self) -> Self {
         match self {
             Self::Trial(wrong) => Self::Trial(format!("during warm-up {wrong}")),
@@ -195,7 +196,8 @@ impl Trial {
 }
 
 impl Slice {
-    /// Returns completed requests per second, or the number that a client printed.
+    /// Returns the number that a client command printed. Without a client command, returns
+    /// completed requests per second.
     pub fn rate(&self) -> f64 {
         if let Some(printed) = self.printed {
             return printed.value;
@@ -210,7 +212,8 @@ impl Slice {
 }
 
 impl Measured {
-    /// Returns completed requests per second, or the mean of the numbers that a client printed.
+    /// Returns the mean of the numbers that a client command printed. Without a client command,
+    /// returns completed requests per second.
     pub fn rate(&self) -> f64 {
         let printed: Vec<f64> =
             self.slices.iter().filter_map(|slice| Some(slice.printed?.value)).collect();
@@ -220,8 +223,8 @@ impl Measured {
         }
     }
 
-    /// Returns the rate, or its reciprocal if a lower number is better. A higher result is
-    /// therefore always better.
+    /// Returns [`rate`](Self::rate), or its reciprocal if a lower number is better. A higher result
+    /// is therefore always better.
     pub fn goodness(&self) -> f64 {
         let printed = self.slices.first().and_then(|slice| slice.printed);
         let of = |printed: Printed| Printed { value: self.rate(), ..printed }.goodness();
@@ -229,7 +232,8 @@ impl Measured {
     }
 
     /// Returns the CPU time (user and system) that the server used per completed request, in
-    /// microseconds.
+    /// microseconds. Returns `None` if no request was completed, or the server's processes were not
+    /// observed.
     pub fn cpu_us_per_request(&self) -> Option<f64> {
         let completed = self.outcome.requests.completed;
         let is_seen = completed > 0 && self.is_watched();
@@ -275,7 +279,8 @@ impl Runner {
         }
     }
 
-    /// Chooses a free port and returns the values of all placeholders. `dir` becomes `{dir}`.
+    /// Chooses a free port and returns the values of all placeholders. `dir` is the value of
+    /// `{dir}`. Fails if no port is free.
     pub(crate) fn values(
         &self,
         dir: &Path,
@@ -321,8 +326,8 @@ impl Runner {
         }
     }
 
-    /// Replaces the placeholders of a command. If its first word is `forebay`, replaces it by the
-    /// path of this program.
+    /// Replaces the placeholders of a command. If the first word is `forebay`, replaces this word
+    /// by the path of this program.
     pub(crate) fn fill_command(&self, start: &[String], values: &Values) -> Vec<String> {
         let mut argv: Vec<String> = start.iter().map(|argument| values.fill(argument)).collect();
         if argv[0] == "forebay" {
@@ -395,8 +400,8 @@ impl Runner {
         }
     }
 
-    /// Waits until the server replies correctly. The end of the server and `ready_timeout` are
-    /// errors.
+    /// Waits until the server replies correctly. The end of the server, a wait longer than
+    /// `ready_timeout` and an interruption are errors.
     pub(crate) fn until_ready(
         &self,
         configuration: &Configuration,
@@ -431,8 +436,8 @@ impl Runner {
         }
     }
 
-    /// Checks the server with one request of the load, or with one connection. The error describes
-    /// the wrong reply.
+    /// Checks the server with one request of the load, or with one connection. `patience` limits
+    /// the time of the check. The error describes the wrong reply, or says that there was none.
     pub(crate) fn probe(
         &self,
         check: &TrialCheck,
@@ -465,7 +470,7 @@ pub(crate) fn stop(amount: Amount) -> Stop {
 
 /// Returns a port without a listener, if possible outside of the range of ports for outgoing
 /// connections. Inside that range, a connection of the client could take the port, or a check could
-/// connect to itself.
+/// connect to itself. Returns `None` if 1,000 attempts find no port.
 fn free_port() -> Option<u16> {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
     let outgoing = range.and_then(|text| {
@@ -486,8 +491,8 @@ fn ports_outside(outgoing: Option<(u16, u16)>) -> RangeInclusive<u16> {
     }
 }
 
-/// Refuses to start a server if another program listens at its address, because the load would
-/// measure that program.
+/// Refuses to start a server if another program listens at its TCP address, because the load would
+/// measure that program. A Unix socket is not checked.
 pub(crate) fn refuse_occupied(
     configuration: &Configuration,
     check: &TrialCheck,

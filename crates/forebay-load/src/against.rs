@@ -50,7 +50,8 @@ pub enum RunDecision {
 const PERCENTILES: [(&str, f64, u64); 3] =
     [("p50", 50.0, 20), ("p90", 90.0, 100), ("p99", 99.0, 1000)];
 
-/// Returns an error message if the loads of two runs differ, so that they cannot be compared.
+/// Returns an error message if the loads of two runs differ, so that the runs cannot be compared.
+/// The message names the first difference.
 pub fn differs(old: &Outcome, new: &Outcome) -> Option<String> {
     let pairs = [
         ("connections", old.connections.to_string(), new.connections.to_string()),
@@ -80,7 +81,8 @@ fn replayed(outcome: &Outcome) -> String {
 
 impl RunComparison {
     /// Compares `new` with `old`. A metric counts as worse if it changes for the worse by more than
-    /// `threshold`.
+    /// `threshold`. The first metric is always included. A further percentile is included only if
+    /// enough seconds have enough requests.
     pub fn of(old: &Outcome, new: &Outcome, threshold: f64) -> Self {
         let (ours, theirs) = (whole_seconds(new), whole_seconds(old));
         let mut metrics = Vec::new();
@@ -123,8 +125,9 @@ impl RunComparison {
         Self { metrics, threshold }
     }
 
-    /// Decides about the comparison. The run is worse if any metric shows that. Otherwise, the run
-    /// is fine if the first metric shows that it is not worse.
+    /// Decides about the comparison. The run is worse if any metric is certainly worse. Otherwise,
+    /// the first metric decides: the run is fine if this metric is certainly not worse, else the
+    /// comparison is undecided.
     pub fn decision(&self) -> RunDecision {
         if let Some(worse) = self.metrics.iter().find(|metric| metric.is_worse(self.threshold)) {
             return RunDecision::Worse(worse.sentence());
@@ -202,8 +205,8 @@ impl MetricRatio {
     }
 }
 
-/// Returns the seconds of a run except the first, in which connections were opened, and the last,
-/// which was not whole.
+/// Returns the seconds of a run without the first and the last. In the first second, connections
+/// were opened, and the last second was not whole.
 fn whole_seconds(outcome: &Outcome) -> Vec<Second> {
     let end = outcome.series.len().saturating_sub(1).max(1);
     outcome.series.get(1..end).unwrap_or_default().to_vec()

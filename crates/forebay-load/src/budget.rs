@@ -40,7 +40,7 @@ impl RequestBudget {
         *self = Self::none();
     }
 
-    /// Takes one request from the budget. Returns false if none is left.
+    /// Takes one request from the budget. Returns false if no request is left.
     #[inline]
     pub fn take(&mut self) -> bool {
         if self.held == 0 && !self.draw() {

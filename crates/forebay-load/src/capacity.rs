@@ -127,7 +127,8 @@ impl Search {
         self.step.max(needed).min(LONGEST_STEP.max(self.step))
     }
 
-    /// Returns true if the outcome meets all goals, with the values that decided.
+    /// Returns true if the outcome meets all goals, together with a text of the values that
+    /// decided. A goal that cannot be judged counts as missed.
     fn judge(&self, outcome: &Outcome) -> (bool, String) {
         if outcome.shortfall > SHORTFALL {
             let missed = outcome.shortfall * 100.0;
@@ -156,8 +157,8 @@ impl Capacity {
         self.steps.iter().filter(is_disturbed).count()
     }
 
-    /// Returns the passed step with the highest rate, except for steps with a rate above the
-    /// interval.
+    /// Returns the passed step with the highest rate. Steps with a rate above the interval do not
+    /// count. Returns `None` if no other step passed.
     pub fn best(&self) -> Option<&Step> {
         let passed = self.steps.iter().filter(|step| step.passed && step.rate <= self.interval[1]);
         passed.max_by(|left, right| left.rate.total_cmp(&right.rate))

@@ -218,8 +218,10 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         self.user.as_ref().is_some_and(|user| user.due().is_some())
     }
 
-    /// Lets the user begin an iteration if necessary. Returns false if the run has no more
-    /// iterations.
+    /// Takes a request from the budget. Returns false if the budget is empty.
+    ///
+    /// With a virtual user, the budget counts iterations. A new iteration is then taken only if the
+    /// user is between iterations, and the user begins it.
     #[inline]
     fn takes_step(&mut self, due: Instant, state: &mut ThreadState) -> bool {
         let Some(user) = &mut self.user else { return state.budget.take() };
@@ -233,7 +235,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         true
     }
 
-    /// Gives the next request of the user, or of the mix, to the session.
+    /// Gives the next request of the user, or of the mix, to the session. Fails if the request
+    /// cannot be encoded.
     #[inline(never)]
     fn select(&mut self, now: Instant, state: &mut ThreadState) -> Result<(), Error> {
         if let Some(user) = &mut self.user {
@@ -252,7 +255,10 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     }
 
     /// Takes the next request from the budget. The request is due at `due`, but is not sent before
-    /// `earliest`.
+    /// `earliest`. A ramp of connections may postpone the request further.
+    ///
+    /// If the budget is empty, the connection is done. A request that cannot be encoded counts as
+    /// failed.
     #[inline]
     fn turn(&mut self, due: Instant, earliest: Instant, now: Instant, state: &mut ThreadState) {
         let due = match &state.active_times {
@@ -453,9 +459,9 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Reads until the socket is empty; with `closing`, until the end of the connection. A read
-    /// that does not fill the buffer has emptied the socket. The next read would only return
-    /// EAGAIN, so it is skipped.
+    /// Reads until the socket is empty; with `closing`, until the end of the connection. A slow
+    /// reader reads only with `closing`. A read that does not fill the buffer has emptied the
+    /// socket. The next read would only return EAGAIN, so it is skipped.
     #[inline]
     fn read(&mut self, closing: bool, state: &mut ThreadState) {
         // A slow reader reads when its timer fires, and takes the rest when the server closes.
@@ -485,8 +491,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Processes the first `n` bytes of the thread's buffer. Copies them only if they do not
-    /// complete a reply.
+    /// Processes the first `n` bytes of the thread's buffer. These bytes are copied only if they do
+    /// not complete a reply.
     #[inline]
     fn receive(&mut self, n: usize, closing: bool, state: &mut ThreadState) {
         state.tally.bytes.read += n as u64;
@@ -590,8 +596,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Returns true if the server closed the connection while it was idle, so that the request can
-    /// be sent on another one. Either no byte of the request was written, or the server's kernel
+    /// Returns true if the server closed an idle connection, so that the request can be sent on
+    /// another connection. Either no byte of the request was written, or the server's kernel
     /// refused its bytes and the request is idempotent.
     fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
@@ -630,8 +636,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Closes an idle connection if there is input. Between requests, any input means that the
-    /// server closes the connection, possibly after a 408 reply.
+    /// Closes an idle connection if it has input or has ended. Between requests, any input means
+    /// that the server closes the connection, possibly after a 408 reply.
     #[cold]
     fn drop_if_closed(&mut self, state: &mut ThreadState) {
         let Some(transport) = &mut self.transport else { return };

@@ -31,8 +31,9 @@ const MOST_COOKIES: usize = 180;
 const LONGEST: usize = 4096;
 
 impl SharedJar {
-    /// Stores the cookie of a `Set-Cookie` field. Ignores its domain, because a run loads one
-    /// server.
+    /// Stores the cookie of a `Set-Cookie` field, or removes the stored cookie if the field deletes
+    /// it. The cookie's domain is ignored, because a run loads one server. A field that is too long
+    /// or has no name is ignored as a whole.
     pub fn store(&self, field: &[u8]) {
         let mut parts = field.split(|&b| b == b';').map(<[u8]>::trim_ascii);
         let pair = parts.next().unwrap_or_default();
@@ -75,7 +76,8 @@ impl SharedJar {
         *self.lock() = Jar::default();
     }
 
-    /// Returns the value of the cookie with this name that the selected host has set.
+    /// Returns the value of the cookie with this name that the selected host has set. Returns
+    /// `None` if there is no such cookie.
     pub fn value(&self, name: &str) -> Option<Vec<u8>> {
         let jar = self.lock();
         let is_named = |cookie: &&Cookie| cookie.name == name.as_bytes() && cookie.host == jar.host;
@@ -104,7 +106,7 @@ impl SharedJar {
 }
 
 impl Cookie {
-    /// Returns true if the cookie's path matches (RFC 6265, section 5.1.4).
+    /// Returns true if the cookie's path matches `path` (RFC 6265, section 5.1.4).
     fn is_for(&self, path: &[u8]) -> bool {
         path.strip_prefix(self.path.as_slice()).is_some_and(|rest| {
             rest.is_empty() || self.path.ends_with(b"/") || rest.starts_with(b"/")
@@ -113,6 +115,7 @@ impl Cookie {
 }
 
 /// Returns true if an `Expires` date is in the past. Servers delete cookies with a date in 1970.
+/// Returns false if the date cannot be read.
 fn is_past(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text).replace('-', " ");
     let date = jiff::fmt::rfc2822::parse(&text);

@@ -147,7 +147,7 @@ fn connect(url: &Url, deadline: &Deadline) -> Result<Box<dyn TimedStream>, Fetch
     Err(FetchError::Connect(last))
 }
 
-/// Performs a TLS handshake. Fails unless this machine trusts the server's certificate.
+/// Performs a TLS handshake. Fails if this machine does not trust the server's certificate.
 fn secured(
     url: &Url,
     mut stream: TcpStream,
@@ -251,7 +251,7 @@ fn exchange_on_stream(
     }
 }
 
-/// Fetches over HTTP/3. Fails unless this machine trusts the server's certificate.
+/// Fetches over HTTP/3. Fails if this machine does not trust the server's certificate.
 fn fetch_over_quic(
     url: &Url,
     requests: &Requests,
@@ -338,7 +338,7 @@ impl Deadline {
         if left.is_zero() { Err(FetchError::Timeout(self.timeout)) } else { Ok(left) }
     }
 
-    /// Converts an error to a timeout if a read or write exceeded its time limit.
+    /// Converts an error of a read or write. If a time limit was exceeded, the result is a timeout.
     fn judge(&self, error: io::Error) -> FetchError {
         if is_timeout(&error) {
             FetchError::Timeout(self.timeout)

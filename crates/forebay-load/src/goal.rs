@@ -63,7 +63,8 @@ const HELP: &str = "write METRIC<VALUE or METRIC>VALUE with the metric p50, p99.
                     percentile), mean, max (values such as 50ms), failed (0.1% or 5) or rate (500)";
 
 impl Goal {
-    /// Decides if an outcome meets the goal.
+    /// Decides if an outcome meets the goal. The result is `Unknown` if the outcome does not have
+    /// the metric.
     pub fn judge(&self, outcome: &Outcome) -> Judgement {
         let value = match self.value(outcome) {
             Ok(value) => value,
@@ -87,8 +88,9 @@ impl Goal {
         }
     }
 
-    /// Returns the value of the metric. An error says why the outcome does not have it, for example
-    /// because too few requests were sent.
+    /// Returns the value of the metric. Requests that failed or were not sent count as infinitely
+    /// slow. An error says why the outcome does not have the metric, for example because too few
+    /// requests were sent.
     fn value(&self, outcome: &Outcome) -> Result<f64, String> {
         let requests = &outcome.requests;
         let (completed, failed) = (requests.completed, requests.failed);
@@ -169,7 +171,8 @@ fn number(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().filter(|number| is_plain && number.is_finite())
 }
 
-/// Parses a time and returns microseconds: 50,000 for `50ms`.
+/// Parses a time and returns microseconds: 50,000 for `50ms`. Returns `None` without a number or a
+/// known unit.
 fn time(text: &str) -> Option<f64> {
     let split = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (digits, unit) = text.split_at(split);

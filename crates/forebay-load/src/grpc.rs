@@ -52,12 +52,14 @@ impl GrpcStatus {
     /// The call succeeded.
     pub const OK: Self = Self(0);
 
-    /// Returns the status with this name, as `Display` writes it.
+    /// Returns the status with this name, as `Display` writes it. Returns `None` for an unknown
+    /// name.
     pub fn named(name: &str) -> Option<Self> {
         NAMES.iter().position(|other| *other == name).map(|code| Self(code as u8))
     }
 
-    /// Returns the status with this number.
+    /// Parses the number of a status. A number without a name becomes `UNKNOWN`. Returns `None` if
+    /// `value` is no number from 0 to 255.
     fn parse(value: &[u8]) -> Option<Self> {
         let code: u8 = std::str::from_utf8(value).ok()?.parse().ok()?;
         // Unknown codes count as UNKNOWN, as the specification requires.
@@ -72,7 +74,7 @@ impl fmt::Display for GrpcStatus {
 }
 
 impl GrpcCounts {
-    /// Counts a complete reply; `None` is a reply without a valid status.
+    /// Counts a complete reply. `status` is `None` if the reply has no valid status.
     pub(crate) fn count(&mut self, status: Option<GrpcStatus>, messages: u64) {
         self.messages += messages;
         if let Some(status) = status {
@@ -103,7 +105,7 @@ impl GrpcCounts {
     }
 }
 
-/// Appends `message` with its prefix, `count` times.
+/// Appends `message` `count` times, each time after its gRPC prefix.
 pub(crate) fn append_messages(message: &[u8], count: usize, out: &mut Vec<u8>) {
     let length = (message.len() as u32).to_be_bytes();
     for _ in 0..count {
@@ -213,7 +215,8 @@ impl GrpcReply {
         self.messages
     }
 
-    /// Returns the status of a complete reply.
+    /// Returns the status of a complete reply, or the reason why the reply is invalid. `http` is
+    /// its HTTP status.
     pub fn status(&self, http: u16) -> Result<GrpcStatus, BadReply> {
         let of_head = self.of_head.filter(|_| !self.has_body);
         let status = match self.of_trailers.or(of_head) {
@@ -237,7 +240,8 @@ impl GrpcReply {
         Ok(status)
     }
 
-    /// Returns the server's explanation of the status, for an error message.
+    /// Returns the server's explanation of the status, for an error message. Without an
+    /// explanation, the text says so.
     pub fn text(&self) -> String {
         if self.text.is_empty() {
             return "without a message".to_owned();

@@ -86,13 +86,14 @@ impl Inspection {
         Self { length: 0, content: Some(Box::new(content)) }
     }
 
-    /// Also reads the gRPC status and the messages of each reply.
+    /// Makes the inspection also read the gRPC status and the messages of each reply.
     pub fn for_grpc(mut self) -> Self {
         self.content.get_or_insert_default().grpc = Some(Box::default());
         self
     }
 
-    /// Keeps the fields of the next reply, and also its body if `wants_body` is true.
+    /// Keeps the fields of the next reply, and its body if `wants_body` is true. Does nothing on a
+    /// connection without a virtual user.
     pub fn watch(&mut self, wants_body: bool) {
         if let Some(probe) = self.content.as_mut().and_then(|content| content.probe.as_mut()) {
             probe.clear();
@@ -100,12 +101,13 @@ impl Inspection {
         }
     }
 
-    /// Returns the content of the reply to a step of a scenario.
+    /// Returns the content of the reply to a step of a scenario. Returns `None` without a virtual
+    /// user.
     pub fn probe(&self) -> Option<&Probe> {
         self.content.as_ref()?.probe.as_deref()
     }
 
-    /// Returns the reader of the reply, for gRPC.
+    /// Returns the reader of the gRPC reply. Returns `None` for other protocols.
     #[inline]
     pub fn grpc(&self) -> Option<&GrpcReply> {
         self.content.as_ref()?.grpc.as_deref()

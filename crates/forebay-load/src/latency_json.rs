@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 const PERCENTILES: [(&str, f64); 6] =
     [("p50", 50.0), ("p75", 75.0), ("p90", 90.0), ("p95", 95.0), ("p99", 99.0), ("p99_9", 99.9)];
 
-/// Returns mean, limits and percentiles; each is null if there are no latencies.
+/// Returns mean, standard deviation, minimum, maximum and percentiles. Each of them is null if
+/// there are no latencies.
 pub(crate) fn latency_json(latency: &Latency) -> Value {
     let known = |value: Value| if latency.is_empty() { Value::Null } else { value };
     let mut object = serde_json::Map::new();

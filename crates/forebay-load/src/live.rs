@@ -29,7 +29,7 @@ pub struct ThreadSeconds {
 const MOST_POSTS: usize = 100_000;
 
 impl LiveCounts {
-    /// Adds the counts of a thread.
+    /// Adds the counts of a thread. Drops the counts if too many posts wait.
     pub(crate) fn post(&self, counts: ThreadSeconds) {
         let mut posts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if posts.len() < MOST_POSTS {

@@ -116,7 +116,8 @@ impl ShardResult {
         }
     }
 
-    /// Returns the shard and its machine, or the name of the file.
+    /// Returns the number of the shard and the name of its machine. If the result is not of a
+    /// shard, returns the file's name.
     pub fn label(&self) -> String {
         match &self.run {
             Some(ShardRun { shard, host, .. }) => {
@@ -299,7 +300,8 @@ fn check_same(first: &Outcome, other: &Outcome) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that each shard occurs at most once. Returns a message for each missing shard.
+/// Checks that each shard occurs at most once, and that all are shards of the same load. Returns a
+/// message about missing shards, and one about results that are no shards.
 fn check_shards(results: &[(String, Outcome)]) -> Result<Vec<String>, String> {
     let mut seen: BTreeMap<u32, &str> = BTreeMap::new();
     let mut whole = None;

@@ -64,7 +64,8 @@ impl Mix {
         (0..threads).map(mix).collect()
     }
 
-    /// Returns true if there are several different requests.
+    /// Returns true if requests can differ: several requests, a replayed log, or a request with
+    /// placeholders or cookies.
     #[inline]
     pub fn is_mixed(&self) -> bool {
         self.is_mixed
@@ -92,7 +93,8 @@ impl Mix {
         }
     }
 
-    /// Returns the schedule of a log that is replayed at its pace.
+    /// Returns the schedule of a log that is replayed at its pace. Returns `None` if the plan of
+    /// the load determines the due times.
     pub fn schedule(&mut self) -> Option<&mut Schedule> {
         self.schedule.as_deref_mut().filter(|schedule| schedule.is_paced())
     }

@@ -221,8 +221,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self
     }
 
-    /// Returns the position in `idle` of the stream that takes the next request. The user of an
-    /// unfinished iteration comes first.
+    /// Returns the position in `idle` of the stream that takes the next request. A stream whose
+    /// user has an unfinished iteration comes first. Returns `None` if no stream is idle.
     fn next_idle(&self) -> Option<usize> {
         let idle = &self.streams.idle;
         let is_iterating =
@@ -234,7 +234,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         Some(idle.iter().rposition(is_iterating).unwrap_or(last))
     }
 
-    /// Gives the next request of the stream's user, or of the mix, to the session.
+    /// Gives the next request of the stream's user, or of the mix, to the session. Fails if the
+    /// request cannot be encoded.
     fn select(
         &mut self,
         stream: usize,
@@ -335,9 +336,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Returns true if this connection must not send requests now, because a ramp of connections
-    /// needs fewer. A connection with active requests or an unfinished iteration still counts as
-    /// active.
+    /// Returns true if a ramp of connections currently needs fewer connections, so that this
+    /// connection must not send requests. A connection with active requests or an unfinished
+    /// iteration still counts as active.
     fn is_inactive(&self, now: Instant, state: &ThreadState) -> bool {
         let Streams { waiting, under_way, .. } = &self.streams;
         let times = state.active_times.as_ref().filter(|_| waiting.is_empty() && *under_way == 0);
@@ -468,7 +469,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Writes until the output is empty. Returns false if the socket does not accept everything.
+    /// Writes until the output is empty. Returns false after an error, or if the socket does not
+    /// accept everything.
     fn write(&mut self, now: Instant, state: &mut ThreadState) -> bool {
         let Some(transport) = &mut self.transport else { return false };
         self.session.prepare(now);
@@ -549,8 +551,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.received(now, state);
     }
 
-    /// Processes the first `n` bytes of the thread's buffer, after the pending bytes. Copies them
-    /// only if they are not consumed at once.
+    /// Processes the first `n` bytes of the thread's buffer, after the pending bytes. Bytes that
+    /// the session does not consume are copied, and become pending.
     fn receive(
         &mut self,
         n: usize,
@@ -579,7 +581,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         Ok(())
     }
 
-    /// Handles the end of one request: a reply, or a failure that leaves the connection open.
+    /// Handles the end of one request: a reply, or a failure that leaves the connection open. A
+    /// request that the server has not processed is sent again.
     fn ended(&mut self, ended: Ended, now: Instant, state: &mut ThreadState) {
         let stream = ended.exchange;
         let request = self.streams.all[stream].request;
@@ -621,7 +624,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         state.tally.resent += 1;
     }
 
-    /// Handles a protocol violation by the server. All active requests fail.
+    /// Handles a protocol violation by the server. All active requests fail. During the connect,
+    /// the violation counts as a failed connect.
     fn broken(&mut self, malformed: &Malformed, now: Instant, state: &mut ThreadState) {
         // The session's output contains the reason, such as a GOAWAY frame.
         self.write(now, state);
@@ -634,8 +638,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.advance(now, state);
     }
 
-    /// Handles the end of the connection. Active requests fail, unless the connection was idle when
-    /// the server closed it.
+    /// Handles the end of the connection. Active requests fail. But if the server closed an idle
+    /// connection, its requests are sent again.
     fn lost(&mut self, ending: Ending<'_>, now: Instant, state: &mut ThreadState) {
         if self.phase == Phase::Connecting {
             let Ending(errno, what) = ending;
@@ -668,9 +672,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.advance(now, state);
     }
 
-    /// Returns true if the server closed the connection while it was idle, so that the requests can
-    /// be sent on another one. All active requests must have started after the server's last bytes,
-    /// and must be safe to resend. The server's kernel must have refused the bytes of these
+    /// Returns true if the server closed the connection while it was idle, so that its requests can
+    /// be sent on another connection. All active requests must have started after the server's last
+    /// bytes, and must be safe to resend. The server's kernel must have refused the bytes of these
     /// requests.
     fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
@@ -699,7 +703,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
 }
 
 impl<C: MuxSession, T: Transport> MuxConnection<C, T> {
-    /// Closes the socket. The kernel then also removes it from the epoll set.
+    /// Closes the socket. The kernel then also removes the socket from the epoll set.
     fn close(&mut self) {
         if let Some(transport) = &mut self.transport {
             // A QUIC server learns only from the session's last message that the connection ends.

@@ -214,7 +214,8 @@ impl Outcome {
         if self.requests.completed > 0 { cpu / self.requests.completed as f64 } else { 0.0 }
     }
 
-    /// Returns the number of complete replies with a status of 400 or above.
+    /// Returns the number of complete replies with a status of 400 or above. Returns 0 for
+    /// scenarios, whose checks decide which replies are errors.
     pub fn error_replies(&self) -> u64 {
         if !self.iterations.is_empty() {
             // The steps' checks decide which replies are errors. Such replies already count as
@@ -287,8 +288,8 @@ impl Outcome {
         self.oldest_in_flight > OVERDUE.max(slowest * 2)
     }
 
-    /// Adds up the turns of one load; `None` if there are none. The client counts as saturated if
-    /// it was saturated for more than half of the time.
+    /// Adds up the turns of one load. The client counts as saturated if it was saturated for more
+    /// than half of the time. Returns `None` if there are no turns.
     pub fn sum(turns: impl IntoIterator<Item = Self>) -> Option<Self> {
         let mut turns = turns.into_iter();
         let mut sum = turns.next()?;

@@ -122,7 +122,7 @@ impl Pacer {
 }
 
 impl Plan {
-    /// Returns the instant that follows `due`.
+    /// Returns the planned time of the request after the one that is due at `due`.
     fn after(&mut self, due: Instant) -> Instant {
         if self.ramp.is_none() {
             return due + self.gap();

@@ -29,7 +29,8 @@ const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 const HIGHEST: f64 = 1e8;
 
 impl Ramp {
-    /// Checks the numbers.
+    /// Checks the number of stages, their targets and times, and that at least one stage has a
+    /// load.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let refuse = |what: &str| Err(Error::Invalid(what.to_owned()));
         if self.stages.is_empty() || self.stages.len() > MOST_STAGES {
@@ -109,7 +110,8 @@ impl Segment {
         self.start + (2.0 * area / (self.from + root)).min(self.time)
     }
 
-    /// Returns the first time from `earliest` on at which the value is at least `level`.
+    /// Returns the first time from `earliest` on at which the value is at least `level`. Returns
+    /// `None` if the value does not reach `level` in this stage.
     fn reaches(&self, level: f64, earliest: f64) -> Option<f64> {
         let begin = earliest.max(self.start);
         if begin >= self.start + self.time {
@@ -152,13 +154,14 @@ impl RampPlan {
         Self { segments: ramp.segments(), start, stage: 0, place: rank + 0.5, share }
     }
 
-    /// Moves the first request to a random place, for a Poisson process. The caller draws `gap` from
+    /// Moves the first request to a random place, for a Poisson process. `gap` must be drawn from
     /// an exponential distribution with the mean 1.
     pub fn begin_at_random(&mut self, gap: f64) {
         self.place = gap * self.share;
     }
 
-    /// Returns the due time at the current place.
+    /// Returns the due time of the request at the current place. After the last stage, the time is
+    /// in the distant future.
     pub fn due(&mut self) -> Instant {
         while let Some(segment) = self.segments.get(self.stage) {
             if segment.time > 0.0 && self.place < segment.before + segment.area() {
@@ -169,7 +172,7 @@ impl RampPlan {
         self.start + NEVER
     }
 
-    /// Goes to the next place. `gap` has the mean 1.
+    /// Goes to the place of the next request. `gap` is a random factor with the mean 1.
     pub fn advance(&mut self, gap: f64) {
         self.place += gap * self.share;
     }
@@ -181,7 +184,7 @@ impl RampPlan {
 pub(crate) struct ActiveTimes {
     segments: Vec<Segment>,
     start: Instant,
-    /// Number of the first connection of the thread among those of all threads and shards.
+    /// Number of the thread's first connection among the connections of all threads and shards.
     first: f64,
     /// Difference between the numbers of neighbouring connections of the thread.
     step: f64,
@@ -196,7 +199,8 @@ impl ActiveTimes {
     }
 
     /// Returns the first time from `due` on at which the connection `id` is active. The last
-    /// connections begin last and end first.
+    /// connections begin last and end first. If the connection stays inactive, the time is in the
+    /// distant future.
     pub fn next(&self, id: usize, due: Instant) -> Instant {
         // The number of connections is the value of the ramp, rounded.
         let level = self.first + self.step * id as f64 + 0.5;

@@ -25,12 +25,14 @@ impl Redirect {
 /// Maximum length of a `Location` in bytes.
 const LONGEST: usize = 8192;
 
-/// Returns true if a reply with this status is a redirect with a `Location`.
+/// Returns true if a reply with this status redirects the client to its `Location`.
 pub(crate) fn is_redirect(status: u16) -> bool {
     matches!(status, 301 | 302 | 303 | 307 | 308)
 }
 
-/// Resolves a `Location` (RFC 3986, section 5.2) against `base`, the target of the request.
+/// Resolves a `Location` (RFC 3986, section 5.2) against `base`, the target of the request. Returns
+/// the new value of `Host` and the new target. `Host` is `None` for the host of `url` and for a
+/// `Location` without a host.
 ///
 /// # Errors
 /// Returns the reason why the redirect is not followed.
@@ -98,8 +100,8 @@ fn split_authority(text: &str) -> Option<(Option<&str>, &str, &str)> {
     Some((scheme, &rest[..end], &rest[end..]))
 }
 
-/// Returns the value of `Host` for a redirect to `authority`: `None` for the host of `url`, or a
-/// name of `hosts`. Each other authority is an error.
+/// Returns the value of `Host` for a redirect to `authority`: a name of `hosts`, or `None` for the
+/// host of `url`. Each other authority is an error.
 fn same_server(
     authority: &str,
     scheme: &str,

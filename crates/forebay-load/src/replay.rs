@@ -78,12 +78,13 @@ impl Reading {
         Ok(())
     }
 
-    /// Counts a line or entry that cannot be sent.
+    /// Counts a line or entry that cannot be sent. `number` is its number in the file.
     fn skip(&mut self, why: Skip, number: u64) {
         self.replay.skipped.entry(why).or_insert((0, number)).0 += 1;
     }
 
-    /// Sorts the requests by time, and makes their times relative to the first one.
+    /// Sorts the requests by time, and makes their times relative to the first one. Fails if there
+    /// is no request.
     fn finish(mut self) -> Result<(Vec<Part>, Replay), String> {
         let entries = &mut self.replay.entries;
         // A log is sorted by the ends of requests, not by their starts.

@@ -159,8 +159,9 @@ impl Requests {
     }
 }
 
-/// Returns the request of `spec` as HTTP/1.1. For a WebSocket, returns its handshake and message,
-/// and for gRPC its head and message.
+/// Returns the request of `spec` as HTTP/1.1, and its message. For a WebSocket, these are the
+/// handshake and the message, and for gRPC the head and the message. For other protocols than these
+/// and `tcp`, the message is empty.
 fn http_of(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>), Error> {
     match spec.url.protocol() {
         Protocol::Ws | Protocol::Wss => {}
@@ -230,7 +231,7 @@ fn malformed(error: HeadError) -> Error {
     Error::Invalid(format!("the request is malformed: {error}"))
 }
 
-/// Encodes the request of `spec` as HTTP/1.1.
+/// Encodes the request of `spec` as HTTP/1.1. Fails if the method or a field cannot be sent.
 fn http_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     if !is_token(spec.method.as_bytes()) || spec.method == "CONNECT" {
         return Err(Error::Invalid(format!("the method {:?} cannot be sent", spec.method)));

@@ -68,8 +68,8 @@ impl Line<'_> {
         format!("line {}: {why}", self.number)
     }
 
-    /// Parses the line as a header field. A path has a `/` before the colon, and a URL has `//`
-    /// after it, so both are no fields.
+    /// Parses the line as a header field. Returns `None` for other lines. A path has a `/` before
+    /// the colon, and a URL has `//` after the colon, so both are no fields.
     fn field(&self) -> Option<(String, String)> {
         let (name, value) = self.text.split_once(':')?;
         let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
@@ -107,7 +107,8 @@ impl Line<'_> {
         Ok(Part { url, method: method.to_owned(), headers: Vec::new(), body, weight })
     }
 
-    /// Removes `weight=N` from the end of a line, and returns the rest and the weight.
+    /// Removes `weight=N` from the end of a line, and returns the rest and the weight. Without
+    /// `weight=N`, the weight is 1.
     fn weight<'a>(&self, rest: &'a str) -> Result<(&'a str, u32), String> {
         let (before, last) = rest.rsplit_once(char::is_whitespace).unwrap_or(("", rest));
         let Some(weight) = last.strip_prefix("weight=") else { return Ok((rest, 1)) };

@@ -69,7 +69,7 @@ impl Turns {
     }
 
     /// Runs a turn until `stop`, at `rate` if one is given. At its end, a turn waits for the
-    /// replies to its active requests. None of them then arrives in the next turn.
+    /// replies to its active requests, so that none of them arrives in the next turn.
     ///
     /// # Errors
     /// Fails as [`run`] does.
@@ -222,7 +222,9 @@ struct StreamUsers {
 }
 
 impl StreamUsers {
-    /// Creates a user with its own cookies for each stream, or common cookies without a scenario.
+    /// Creates the users and cookies of a connection's streams. With scenarios, each stream has a
+    /// user with its own cookies. Without scenarios, there are no users, and the streams share
+    /// their cookies.
     fn of(spec: &Spec, url: &Arc<Url>) -> Self {
         let common = spec.cookies.then(SharedJar::default);
         let jars: Vec<_> =
@@ -251,7 +253,8 @@ fn inspection_of(spec: &Spec, jar: Option<SharedJar>) -> Inspection {
     if spec.url.protocol().is_grpc() { inspection.for_grpc() } else { inspection }
 }
 
-/// Returns a user of the scenarios, who keeps cookies in `jar`.
+/// Returns a user of the scenarios, who keeps cookies in `jar`. Returns `None` if the load has no
+/// scenarios.
 fn user_of(spec: &Spec, url: &Arc<Url>, jar: Option<SharedJar>) -> Option<VirtualUser> {
     let plan = spec.scenario.as_ref()?;
     Some(VirtualUser::new(plan, url, jar.unwrap_or_default()))
@@ -336,7 +339,7 @@ fn stage_ends(spec: &Spec, start: Instant) -> Vec<Instant> {
 }
 
 /// Runs one turn on all load threads, and waits for their end. If a thread cannot be started,
-/// cancels the turn.
+/// cancels the turn and returns the error.
 fn run_threads<'a, C: Drive + Send + 'a>(
     workers: impl Iterator<Item = (&'a mut Worker<C>, Share)>,
     control: &Control,
@@ -468,7 +471,7 @@ fn part(total: usize, parts: usize, index: usize) -> usize {
     total / parts + usize::from(index < total % parts)
 }
 
-/// Raises the soft limit of open files as far as needed, up to the hard limit.
+/// Raises the soft limit of open files as far as needed. Fails if the hard limit is too low.
 fn allow_files(wanted: u64) -> Result<(), Error> {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
     let wanted = wanted + open + SPARE_FILES;

@@ -144,7 +144,8 @@ impl Pattern {
         self.regex.is_match(text)
     }
 
-    /// Returns the first group of the first match, or the whole match without groups.
+    /// Returns the first group of the first match, or the whole match if the pattern has no group.
+    /// Returns `None` without a match.
     pub(crate) fn find<'a>(&self, text: &'a [u8]) -> Option<&'a [u8]> {
         let mut captures = self.regex.create_captures();
         self.regex.captures(text, &mut captures);
@@ -188,7 +189,8 @@ impl ScenarioPlan {
         Ok(())
     }
 
-    /// Returns the name of the step with this request.
+    /// Returns the name of the step that sends request `part`. Returns `None` if there is no such
+    /// step.
     pub(crate) fn step_name(&self, part: usize) -> Option<&str> {
         let mut steps = self.scenarios.iter().flat_map(|scenario| &scenario.steps);
         steps.find(|step| step.part == part).map(|step| step.name.as_str())
@@ -224,8 +226,8 @@ impl ScenarioStep {
         checks || self.extractions.iter().any(needs_body)
     }
 
-    /// Returns true if the step's check lists this status. Without such a check, accepts any below
-    /// 400.
+    /// Returns true if the step's check lists this status. Without such a check, every status below
+    /// 400 is accepted.
     pub(crate) fn accepts(&self, status: u16) -> bool {
         self.listed_statuses().map_or(status < 400, |listed| listed.contains(&status))
     }

@@ -64,7 +64,8 @@ impl Schedule {
         next
     }
 
-    /// Returns the request that is taken after `number` others.
+    /// Returns the request that follows after `number` requests of this shard. After its last
+    /// entry, the log starts again.
     fn at(&self, number: u64) -> NextRequest {
         let entries = &self.replay.entries;
         let number = number.saturating_mul(self.step).saturating_add(self.first);
@@ -89,8 +90,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the delay of the plan as a share of the run's duration. `end` is `None` if the run
-    /// ended after a number of requests.
+    /// Returns the delay of the plan as a share of the run's duration. If the run ended after a
+    /// number of requests, `end` is `None`, and the delay is the delay of the last request.
     pub fn shortfall(&self, end: Option<Instant>) -> f64 {
         let share =
             |behind: Duration, of: Duration| behind.as_secs_f64() / of.as_secs_f64().max(1e-9);
@@ -105,7 +106,7 @@ impl Schedule {
     }
 
     /// Counts the requests that were due before `end` and that no thread took. Only the thread with
-    /// `counts_rest` counts them. All other threads return 0.
+    /// `counts_rest` counts them. All other threads return 0. The count ends at `MOST_LEFT`.
     pub fn left(&self, end: Instant) -> u64 {
         let is_due = |number: u64| self.at(number).due.is_some_and(|due| due < end);
         let from = self.taken.load(Ordering::Relaxed);

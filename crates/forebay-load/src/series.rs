@@ -23,8 +23,8 @@ pub(crate) struct Series {
     failed: u64,
     /// Latencies of the run that were already taken from the tally.
     whole: Latency,
-    /// The end of a stage takes the latencies from the tally. This histogram keeps those that
-    /// belong to the current second.
+    /// The end of a stage takes the latencies from the tally. This histogram keeps the latencies
+    /// that belong to the current second.
     coarse: Latency,
     /// Stages of a ramp.
     stages: Option<Box<StageSeries>>,
@@ -58,7 +58,7 @@ impl Series {
         }
     }
 
-    /// Adds stages, which end at these instants.
+    /// Adds stages. `ends` contains the end of each stage; without stages, it is empty.
     pub fn with_stages(self, ends: &[Instant]) -> Self {
         let stages = (!ends.is_empty()).then(|| {
             Box::new(StageSeries {
@@ -156,7 +156,7 @@ impl Series {
     }
 }
 
-/// Adds `other`, which begins `offset` seconds after the beginning of `sum`.
+/// Adds `other` to `sum`. `other` begins `offset` seconds after the beginning of `sum`.
 pub(crate) fn add_series(sum: &mut Vec<Second>, other: Vec<Second>, offset: usize) {
     let needed = offset + other.len();
     if sum.len() < needed {

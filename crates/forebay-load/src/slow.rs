@@ -41,25 +41,30 @@ impl SlowPeers {
         self.read.is_some() || self.send.is_some()
     }
 
-    /// Returns the portion of a reply that is read at once.
+    /// Returns the portion of a reply that is read at once. Returns `None` if replies are read at
+    /// full speed.
     pub(crate) fn reads(self) -> Option<Portion> {
         self.read.map(Portion::of)
     }
 
-    /// Returns the portion of a request that is sent at once.
+    /// Returns the portion of a request that is sent at once. Returns `None` if requests are sent
+    /// at full speed.
     pub(crate) fn sends(self) -> Option<Portion> {
         self.send.map(Portion::of)
     }
 
-    /// Returns the size of the kernel's receive buffer. With the default size, the kernel would
-    /// take megabytes of a reply at once, and the server would not notice the slow pace.
+    /// Returns the size of the kernel's receive buffer for slow reads, or `None` for the default
+    /// size. With the default size, the kernel would take megabytes of a reply at once, and the
+    /// server would not notice the slow pace.
     pub(crate) fn receive_buffer(self) -> Option<usize> {
         self.read.map(|rate| rate.clamp(2 << 10, 256 << 10) as usize)
     }
 }
 
 impl Portion {
-    /// Returns ten portions per second, or one byte at a time. `rate` is not zero.
+    /// Divides `rate` bytes per second into ten portions per second. A portion has at least one
+    /// byte and at most `LARGEST` bytes, so very low and very high rates have other intervals.
+    /// `rate` is not zero.
     fn of(rate: u64) -> Self {
         let bytes = (rate / 10).clamp(1, LARGEST);
         let interval = Duration::from_secs_f64(bytes as f64 / rate as f64);

@@ -66,8 +66,8 @@ pub struct Spec {
     pub gateway: Gateway,
     /// TLS options for `https://` and `wss://` URLs.
     pub tls: TlsOptions,
-    /// Shard of this run, if several machines generate the load. The other settings are then those
-    /// of the shard alone ([`Spec::divided`]).
+    /// Shard of this run, if several machines generate the load. The other settings then describe
+    /// only this shard ([`Spec::divided`]).
     pub shard: Option<Shard>,
     /// Order and times of a log. Its entries name requests in `parts`.
     pub replay: Option<Arc<Replay>>,
@@ -180,7 +180,8 @@ pub struct Second {
 }
 
 impl Second {
-    /// Returns the latencies of the completed requests, to 2 significant digits.
+    /// Returns the latencies of the completed requests, to 2 significant digits. Returns no
+    /// latencies if the stored histogram is empty or damaged.
     pub fn latency(&self) -> Latency {
         let decoded = (!self.histogram.is_empty()).then(|| Latency::decode(&self.histogram));
         decoded.and_then(Result::ok).unwrap_or_else(Latency::coarse)
@@ -296,8 +297,8 @@ impl Spec {
         Ok(Self { rate, connections, stop, ramp: Some(Arc::new(ramp)), ..self })
     }
 
-    /// Reduces the whole load to one shard. The connections and requests of all shards
-    /// add up to those of the whole load. The rate is divided equally.
+    /// Reduces the whole load to one shard. The connections of all shards add up to the connections
+    /// of the whole load, and so do the requests. The rate is divided equally.
     ///
     /// # Errors
     /// Fails if the load has fewer connections or requests than shards.

@@ -75,7 +75,8 @@ pub(crate) enum Failure {
 }
 
 impl Tally {
-    /// Creates the counts for a mixed load of `parts` requests; 0 if all requests are equal.
+    /// Creates the counts for a mixed load of `parts` requests. `parts` is 0 if all requests are
+    /// equal.
     pub fn new(parts: usize) -> Self {
         let latency = (1..=HISTOGRAMS).contains(&parts).then(Box::default);
         let part = PartTally { latency, ..PartTally::default() };
@@ -281,7 +282,8 @@ impl Failure {
 }
 
 impl IterationTally {
-    /// Counts the end of an iteration that took `time`.
+    /// Counts the end of an iteration that took `time`. The times of failed iterations are not
+    /// recorded.
     pub fn end(&mut self, has_failed: bool, time: Duration) {
         if has_failed {
             self.failed += 1;

@@ -73,7 +73,8 @@ impl ServerAddresses {
         &self.urls[request]
     }
 
-    /// Returns the number of requests of a mixed load; 0 if all requests are equal.
+    /// Returns the number of requests of a mixed load or of scenarios. Returns 0 if all requests
+    /// are equal.
     pub fn parts(&self) -> usize {
         if self.urls.len() > 1 || self.scenarios > 0 { self.urls.len() } else { 0 }
     }
@@ -100,8 +101,8 @@ impl ServerAddresses {
         }
     }
 
-    /// Returns true if a connect to the address `attempt` has failed and a further address can be
-    /// tried.
+    /// Returns true if no address has answered yet, and there is a further address after the failed
+    /// address `attempt`.
     pub fn has_more(&self, attempt: usize) -> bool {
         !self.reached() && attempt + 1 < self.addresses.len()
     }
@@ -109,8 +110,8 @@ impl ServerAddresses {
     /// Starts to connect to the address that answers. If none has answered yet, uses the address
     /// with the index `attempt`.
     ///
-    /// The error `AGAIN` means that the backlog of a Unix socket is full. No event reports when it
-    /// has space again.
+    /// The error `AGAIN` means that the backlog of a Unix socket is full. No event reports when the
+    /// backlog has space again.
     pub fn dial(&self, attempt: usize) -> Result<Dialled, Errno> {
         let index = if self.reached() { self.answering.load(Ordering::Relaxed) } else { attempt };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -147,7 +148,7 @@ fn family_of(address: &SocketAddr) -> AddressFamily {
     if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
 }
 
-/// Resolves the host name of an endpoint with a port.
+/// Resolves the host name of an endpoint with a port. Returns no address for a Unix socket.
 pub(crate) fn resolve_tcp(url: &Url) -> Result<Vec<SocketAddr>, Error> {
     let Endpoint::Tcp { host, port } = url.endpoint() else { return Ok(Vec::new()) };
     let fail = |source| Error::Resolve { endpoint: url.endpoint().to_string(), source };

@@ -212,7 +212,7 @@ impl Template {
         self.render_with(values.next(), (jar, &None))
     }
 
-    /// Returns the request with the longest value of each column, to check that it can be sent.
+    /// Returns the request with the longest possible values, to check that it can be sent.
     pub fn render_longest(&self, names: Names<'_>) -> [Vec<u8>; 2] {
         let row = names.table.map(ValueTable::longest).unwrap_or_default();
         let longest = vec![b'x'; LONGEST_VALUE];
@@ -222,8 +222,8 @@ impl Template {
         self.render_with(draw, (None, &None))
     }
 
-    /// Returns the request with the cookies of a jar. With a redirect, returns the request that
-    /// follows it.
+    /// Returns the request with the cookies of a jar, and its message. With a redirect, returns the
+    /// request that follows the redirect. This request may have the method GET and no body.
     fn render_with(
         &self,
         mut draw: Draw<'_>,
@@ -365,7 +365,8 @@ impl Text {
     }
 }
 
-/// Parses the text between braces. Returns `None` if it is no placeholder, as in a JSON body.
+/// Parses the text between braces. Returns `None` if the text is no placeholder, as in a JSON body.
+/// A placeholder without a value is an error.
 fn placeholder(name: &str, names: Names<'_>) -> Result<Option<Piece>, String> {
     let Names { table, extracted, .. } = names;
     let known = extracted.unwrap_or_default();
@@ -423,8 +424,9 @@ fn escape_json(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the fields of a request that follows a redirect. Drops the fields of a body that is not
-/// sent. For another host, replaces Host and drops credentials that are not shared.
+/// Returns the fields of a request that follows a redirect. If the body is not sent, drops the
+/// fields that describe it. For another host, replaces Host, and drops credentials that may not be
+/// shared with other hosts.
 fn redirected_fields(fields: &[u8], redirect: &Redirect) -> Vec<u8> {
     let mut out = Vec::with_capacity(fields.len());
     for line in fields.split_inclusive(|&b| b == b'\n') {
@@ -511,7 +513,7 @@ impl<R: Clone> RequestSource<R> {
     }
 
     /// Returns the request of a step, with cookies. With a redirect, returns the request that
-    /// follows it.
+    /// follows the redirect.
     ///
     /// # Errors
     /// Fails if the request cannot be encoded with its values and cookies.

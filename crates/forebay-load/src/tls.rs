@@ -86,7 +86,7 @@ impl TlsClient {
     }
 
     /// Returns the configuration of a connection. If sessions are resumed, the connection resumes
-    /// only its own.
+    /// only its own sessions.
     pub fn for_connection(&self) -> Self {
         if !self.resumes {
             return self.clone();
@@ -185,7 +185,8 @@ impl Transport for Tls {
 
 impl Tls {
     /// Receives decrypted bytes into `buffer`. With a `portion`, reads the socket only once, and at
-    /// most this number of bytes. Returns the error `PROTO` if a record is invalid.
+    /// most this number of bytes. Returns 0 if the server has closed the connection. The error
+    /// `PROTO` means that a record is invalid.
     fn receive(&mut self, buffer: &mut [u8], portion: Option<usize>) -> Result<usize, Errno> {
         let limit = portion.map_or(buffer.len(), |most| buffer.len().min(RECORD + most));
         let buffer = &mut buffer[..limit];
@@ -228,7 +229,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Moves decrypted bytes to `buffer`. Returns their number.
+    /// Moves decrypted bytes to `buffer`. Returns the number of these bytes.
     fn take(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let mut taken = 0;
         while taken < buffer.len() {

@@ -44,7 +44,7 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
     }
 
     /// Returns true if the connection has ended without the message that ends a TLS session. An
-    /// attacker may then have cut off data, so this end does not complete a reply.
+    /// attacker may then have cut off data, so the end of the connection does not complete a reply.
     fn is_cut_off(&self) -> bool {
         false
     }
@@ -84,8 +84,8 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
     }
 
     /// Returns true if the server had closed the connection before our last bytes arrived. The
-    /// server's kernel then answers them with a reset, which follows the end of the connection. No
-    /// program can have read these bytes.
+    /// server's kernel then answers these bytes with a reset, which follows the end of the
+    /// connection. No program can have read these bytes.
     ///
     /// A reset alone proves nothing, because a server can read a request and then reset the
     /// connection.

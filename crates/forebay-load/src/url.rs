@@ -136,7 +136,7 @@ impl Url {
         }
     }
 
-    /// Returns the URL for HTTP/3. Only `https` URLs with a host and port can use it.
+    /// Returns the URL for HTTP/3. Fails if the URL is not an `https` URL with a host.
     pub fn over_http3(self) -> Result<Self, UrlError> {
         if matches!(self.endpoint, Endpoint::Unix(_)) {
             return Err(UrlError::NoUdp);
@@ -191,7 +191,7 @@ impl Protocol {
         matches!(self, Self::Https | Self::H2 | Self::Http3 | Self::Wss | Self::Grpcs)
     }
 
-    /// Returns true for HTTP/2, also for gRPC.
+    /// Returns true if the protocol is HTTP/2, or gRPC over HTTP/2.
     pub fn is_http2(self) -> bool {
         matches!(self, Self::H2c | Self::H2 | Self::Grpc | Self::Grpcs)
     }
@@ -200,7 +200,8 @@ impl Protocol {
         matches!(self, Self::Grpc | Self::Grpcs)
     }
 
-    /// Returns true if a connection can carry several requests at once.
+    /// Returns true if every connection of the protocol can carry several requests at once. FastCGI
+    /// does not count, because there it is a choice.
     pub fn has_streams(self) -> bool {
         self.is_http2() || self == Self::Http3
     }
@@ -228,7 +229,7 @@ impl Protocol {
         Self::Tcp,
     ];
 
-    /// Returns the protocol whose `Display` text is `name`.
+    /// Returns the protocol whose `Display` text is `name`. Returns `None` if there is none.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|protocol| protocol.to_string() == name)
     }
@@ -254,8 +255,9 @@ impl Protocol {
         }
     }
 
-    /// Returns the default port: that of the HTTP standard, or the one in the manual of php-fpm,
-    /// SCGI, uWSGI or Tomcat. Returns 0 for `tcp`, which has no default port.
+    /// Returns the default port. For HTTP, it is the port of the standard. For the other protocols,
+    /// it is the port in the manual of php-fpm, SCGI, uWSGI or Tomcat. Returns 0 for `tcp`, which
+    /// has no default port.
     fn port(self) -> u16 {
         match self {
             Self::Http | Self::H2c | Self::Ws | Self::Grpc => 80,

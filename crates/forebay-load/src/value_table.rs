@@ -64,13 +64,16 @@ impl ValueTable {
         self.columns.join(", ")
     }
 
-    /// Returns the number of the first row of the file whose value in `column` is `wrong`.
+    /// Returns the number of the first row whose value in `column` is `wrong`. Rows are counted as
+    /// in the file, so the first row of values has the number 2. Returns `None` if no value is
+    /// wrong.
     pub(crate) fn find(&self, column: usize, wrong: impl Fn(&str) -> bool) -> Option<usize> {
         self.rows.iter().position(|row| wrong(&row[column])).map(|row| row + 2)
     }
 }
 
-/// Returns true if `text` may have a placeholder. With a table, any brace may begin one.
+/// Returns true if `text` may have a placeholder. With a table, any opening brace may begin a
+/// placeholder.
 pub(crate) fn has_placeholder(text: &[u8], table: Option<&ValueTable>) -> bool {
     let contains = |part: &[u8]| memchr::memmem::find(text, part).is_some();
     contains(b"{n}") || contains(b"{random:") || table.is_some() && contains(b"{")
@@ -134,7 +137,8 @@ fn records(text: &str) -> Result<Vec<Vec<String>>, String> {
     Ok(records)
 }
 
-/// Returns the value up to the closing quote, and the text after this quote.
+/// Returns the value up to the closing quote, and the text after this quote. Returns `None` if the
+/// closing quote is missing.
 fn quoted_value(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut rest = text;

@@ -99,7 +99,7 @@ impl<'a> StepReply<'a> {
     }
 }
 
-/// Compares JSON values. Numbers are equal if their values are.
+/// Compares JSON values. Numbers are equal if they have the same value, such as `1` and `1.0`.
 fn is_equal(value: &Value, wanted: &Value) -> bool {
     match (value.as_f64(), wanted.as_f64()) {
         (Some(value), Some(wanted)) => value == wanted,
@@ -107,7 +107,7 @@ fn is_equal(value: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// Returns the text to send for a JSON value; `None` for null.
+/// Returns the text to send for a JSON value. Returns `None` for null.
 fn text_of(value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::Null => None,

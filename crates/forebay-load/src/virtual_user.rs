@@ -71,7 +71,7 @@ impl VirtualUser {
         }
     }
 
-    /// Returns the due time of the next step; `None` between iterations.
+    /// Returns the due time of the next step. Returns `None` between iterations.
     pub fn due(&self) -> Option<Instant> {
         self.step.map(|_| self.next)
     }
@@ -81,7 +81,9 @@ impl VirtualUser {
         self.next
     }
 
-    /// Begins an iteration that is due at `due`. `scenario` chooses the scenario of a new user.
+    /// Begins an iteration that is due at `due`. If the previous user has no iterations left, a new
+    /// user begins: `scenario` chooses the user's scenario, and cookies and extracted values are
+    /// dropped.
     pub fn begin(&mut self, due: Instant, scenario: impl FnOnce() -> usize, values: &mut Values) {
         if self.left == 0 {
             self.scenario = scenario();
@@ -169,8 +171,11 @@ impl VirtualUser {
         self.advance(&plan.scenarios[self.scenario].steps[index], now, tally);
     }
 
-    /// Prepares the request that follows a redirect. Returns false if the reply is no redirect, or
-    /// if the step does not follow it.
+    /// Prepares the request that follows a redirect. Returns false if the reply is no redirect with
+    /// a `Location`, or if the step does not follow this redirect. A redirect with the status 301,
+    /// 302 or 303 changes the method to GET.
+    ///
+    /// The error says why the redirect cannot be followed.
     fn follow(
         &mut self,
         status: u16,
@@ -203,7 +208,8 @@ impl VirtualUser {
         Ok(true)
     }
 
-    /// Checks the reply and extracts values from it.
+    /// Checks the reply and extracts values from it. The error is the first check or value that
+    /// failed.
     fn judge(
         &mut self,
         status: u16,
@@ -222,7 +228,8 @@ impl VirtualUser {
         Ok(())
     }
 
-    /// Goes to the next repetition or step, or ends the iteration.
+    /// Goes to the next repetition or step, or ends the iteration. A failure ends the iteration
+    /// early if the scenario has `stop_on_failure`.
     fn advance(&mut self, step: &ScenarioStep, now: Instant, tally: &mut Tally) {
         let Some((index, repetition)) = self.step else { return };
         (self.followed, self.redirect) = (0, None);

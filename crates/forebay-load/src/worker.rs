@@ -41,7 +41,7 @@ pub(crate) trait Drive {
     /// Stops taking requests, and drops a request that is not due yet.
     fn retire(&mut self, now: Instant, state: &mut ThreadState);
 
-    /// Handles a wake-up by the timer. A connection that no longer waits for that time ignores the
+    /// Handles a wake-up by the timer. A connection that no longer waits for `now` ignores the
     /// wake-up.
     fn woken(&mut self, now: Instant, state: &mut ThreadState);
 
@@ -67,7 +67,7 @@ impl InFlight {
         Self { count: 1, oldest: Some(due) }
     }
 
-    /// Returns both together: the sum of the counts, and the earlier due time.
+    /// Returns the sum of the counts, and the earlier due time.
     pub fn and(self, other: Self) -> Self {
         let oldest = self.oldest.into_iter().chain(other.oldest).min();
         Self { count: self.count + other.count, oldest }
@@ -167,7 +167,7 @@ const TICK: Duration = Duration::from_millis(50);
 const TIMER: u64 = u64::MAX;
 
 impl<C: Drive> Worker<C> {
-    /// Creates a load thread's state. The index of a connection identifies it in events.
+    /// Creates a load thread's state. Events identify a connection by its index in `connections`.
     pub fn new(
         connections: Vec<C>,
         target: Arc<ServerAddresses>,
@@ -369,7 +369,7 @@ impl Alarm {
         self.orders.push(Reverse((at, id)));
     }
 
-    /// Returns the time of the earliest wake-up.
+    /// Returns the time of the earliest wake-up. Returns `None` if none is ordered.
     pub fn next(&self) -> Option<Instant> {
         self.orders.peek().map(|Reverse((at, _))| *at)
     }
@@ -389,7 +389,8 @@ impl Alarm {
         Ok(())
     }
 
-    /// Removes the earliest wake-up if it is due. Returns its connection.
+    /// Removes the earliest wake-up if it is due, and returns its connection. Returns `None` if no
+    /// wake-up is due.
     pub fn due(&mut self, now: Instant) -> Option<usize> {
         let Reverse((at, id)) = *self.orders.peek()?;
         if at > now {

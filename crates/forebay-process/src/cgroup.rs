@@ -32,7 +32,8 @@ pub struct CgroupLimits {
 pub struct LimitedCgroup(Cgroup);
 
 impl Cgroup {
-    /// Creates a group below the group of this process. Returns `None` if that is not permitted.
+    /// Creates a group below the group of this process. Returns `None` if that is not permitted, or
+    /// if the group does not count CPU time.
     pub fn create(name: &str) -> Option<Self> {
         let path = own_group()?.1.join(name);
         fs::create_dir(&path).ok()?;
@@ -45,7 +46,7 @@ impl Cgroup {
     }
 
     /// Returns the groups below the group of this process, with their names. Other processes may
-    /// have made them.
+    /// have made these groups.
     pub fn siblings() -> Vec<(String, Self)> {
         let entries = own_group().and_then(|(_, own)| fs::read_dir(own).ok());
         let named = |entry: fs::DirEntry| {
@@ -179,15 +180,18 @@ fn files(limits: CgroupLimits) -> Vec<(&'static str, &'static str, String)> {
     [memory, cpu, pids].into_iter().flatten().collect()
 }
 
-/// Returns the mount point of version 2, and the directory of this process's group.
+/// Returns the mount point of version 2, and the directory of this process's group. Returns `None`
+/// if version 2 is not mounted, or the mounted part of the hierarchy does not contain the group.
 fn own_group() -> Option<(PathBuf, PathBuf)> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     find_group(&mounts, &groups)
 }
 
-/// Finds version 2 at any mount point: often `/sys/fs/cgroup`, or `/sys/fs/cgroup/unified` if
-/// version 1 is mounted, too. In a container, only a part of the hierarchy may be mounted.
+/// Returns the same as [`own_group`], from the texts of both files of `/proc/self`.
+///
+/// The mount point is often `/sys/fs/cgroup`, or `/sys/fs/cgroup/unified` if version 1 is mounted,
+/// too. In a container, only a part of the hierarchy may be mounted.
 fn find_group(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
     let (root, mount) = mounts.lines().find_map(|line| {
         let (fields, kind) = line.split_once(" - ")?;

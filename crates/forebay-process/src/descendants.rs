@@ -23,7 +23,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Returns the process with this id, if there is one.
+    /// Returns the process with this id. Returns `None` if there is no such process.
     pub fn of(pid: i32) -> Option<Stat> {
         read(pid, Path::new("/proc").join(pid.to_string()).as_path())
     }
@@ -57,7 +57,7 @@ pub struct Usage {
     pub cpu: Duration,
 }
 
-/// Returns the resources of a process; zero if the process does not exist.
+/// Returns the resources of a process. Both are zero if the process does not exist.
 pub fn usage_of(pid: i32) -> Usage {
     Stat::of(pid).map_or_else(Usage::default, |stat| Usage {
         rss: stat.rss,
@@ -74,8 +74,9 @@ pub fn usage_below(root: i32) -> Usage {
     })
 }
 
-/// Returns true if the end of the process has begun. The kernel marks a process before it closes
-/// its files, so the mark is visible to a peer that sees a connection break.
+/// Returns true if the end of the process has begun, or if the process does not exist. The kernel
+/// marks a process before it closes its files, so the mark is visible to a peer that sees a
+/// connection break.
 pub fn is_exiting(pid: u32) -> bool {
     /// PF_EXITING in proc_pid_stat(5), field 9.
     const EXITING: u32 = 4;

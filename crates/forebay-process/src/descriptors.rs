@@ -13,19 +13,20 @@ pub fn record_descriptors() {
     let _ = FOUND.set(getrlimit(Resource::Nofile));
 }
 
-/// Returns the soft limit that was found, if it has been raised since.
+/// Returns the recorded soft limit if the limit has been raised since. Otherwise returns `None`.
 pub fn found_descriptors() -> Option<u64> {
     let found = FOUND.get()?;
     found.current.filter(|_| getrlimit(Resource::Nofile) != *found)
 }
 
-/// Returns the soft limit that was found, or the current one. `None` means no limit.
+/// Returns the recorded soft limit. If none is recorded, returns the current one. `None` means no
+/// limit.
 pub fn started_descriptors() -> Option<u64> {
     FOUND.get().copied().unwrap_or_else(|| getrlimit(Resource::Nofile)).current
 }
 
-/// Gives a new process the limit that was found. For a moment, the process may see the gateway's
-/// limit. An earlier change would require a `fork`, which is slow for large processes.
+/// Gives a new process the recorded limit. For a moment, the process may see the gateway's limit.
+/// An earlier change would require a `fork`, which is slow for large processes.
 pub fn give_back_descriptors(process: Pid) {
     let Some(found) = FOUND.get() else { return };
     if getrlimit(Resource::Nofile) != *found {

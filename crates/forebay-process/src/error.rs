@@ -38,7 +38,7 @@ impl StartError {
         &self.what
     }
 
-    /// Returns the remedy; empty if it is unknown.
+    /// Returns the remedy. The text is empty if the remedy is unknown.
     pub fn advice(&self) -> &str {
         &self.help
     }

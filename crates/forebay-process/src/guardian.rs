@@ -102,7 +102,7 @@ impl<O: Send + 'static> Guardian<O> {
         Ok(program)
     }
 
-    /// Returns the next event; `None` if `until` has passed.
+    /// Returns the next event. Returns `None` if `until` has passed.
     pub fn wait(&mut self, until: Option<Instant>) -> Option<Wake<O>> {
         let wake = match until {
             None => self.wakes.recv().ok()?,
@@ -118,7 +118,7 @@ impl<O: Send + 'static> Guardian<O> {
         Some(wake)
     }
 
-    /// Returns the program if it has not ended.
+    /// Returns the program. Returns `None` if the program has ended or was not started.
     pub fn program(&self) -> Option<Pid> {
         self.program.filter(|_| self.program_is_alive)
     }
@@ -135,8 +135,8 @@ impl<O: Send + 'static> Guardian<O> {
         }
     }
 
-    /// Sends SIGKILL to all descendants and to processes in `cgroup` until none is left. Returns
-    /// the processes that survive.
+    /// Sends SIGKILL to all descendants and to processes in `cgroup` until none is left, but at
+    /// most for `KILL_PATIENCE`. Returns the processes that survive.
     pub fn end_by_force(&mut self, cgroup: Option<&Cgroup>) -> Vec<Stat> {
         let deadline = Instant::now() + KILL_PATIENCE;
         while self.any_is_alive && Instant::now() < deadline {

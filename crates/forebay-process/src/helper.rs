@@ -118,12 +118,13 @@ impl Helper {
         HELPER_OF_THIS_PROCESS.set(helper).map_err(|_| io::Error::other("there is a helper"))
     }
 
-    /// Returns the helper of this process, if it has one and needs it.
+    /// Returns the helper of this process. Returns `None` if there is no helper, or if this process
+    /// is root and does not need one.
     pub fn get() -> Option<&'static Helper> {
         HELPER_OF_THIS_PROCESS.get().filter(|_| !Uid::effective().is_root())
     }
 
-    /// Ends the helper and all its processes, and waits for it.
+    /// Ends the helper and all its processes, and waits for the end of the helper.
     pub fn end() {
         let Some(helper) = HELPER_OF_THIS_PROCESS.get() else { return };
         let connection = helper.connection().take();
@@ -138,7 +139,9 @@ impl Helper {
         self.pid
     }
 
-    /// Returns the identity of `app`, if the helper may start its processes.
+    /// Returns the identity of `app`. Returns `None` if the application has neither user nor group
+    /// of its own. Fails if a name is unknown, or if the helper may not start processes of this
+    /// user and group.
     pub(crate) fn find(
         &self,
         app: &str,

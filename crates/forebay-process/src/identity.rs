@@ -19,8 +19,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Looks up the names. Any process may call this. Returns `None` if neither name is given.
-    /// `app` is for messages.
+    /// Looks up the names. Returns `None` if neither name is given, and fails if a name is unknown.
+    /// Any process may call this. `app` is for messages.
     pub fn look_up(
         app: &str,
         user: Option<&str>,

@@ -178,7 +178,7 @@ impl Launch {
         out
     }
 
-    /// Parses the arguments of [`Launch::arguments`].
+    /// Parses the arguments of [`Launch::arguments`]. Returns `None` if they are invalid.
     pub fn parse(arguments: impl Iterator<Item = OsString>) -> Option<Launch> {
         let mut launch = Launch::default();
         let mut arguments = arguments;
@@ -264,7 +264,7 @@ impl Launch {
         Ok(())
     }
 
-    /// Becomes the program; returns the error if that fails.
+    /// Becomes the program. Returns only after a failure, with the error.
     fn become_program(&self, environment: Option<Vec<(OsString, OsString)>>) -> String {
         let Some((program, arguments)) = self.argv.split_first() else {
             return "no program to run".to_owned();
@@ -313,7 +313,8 @@ fn read_environment() -> Option<Vec<(OsString, OsString)>> {
         .collect()
 }
 
-/// Parses a variable of an environment; its name is not empty.
+/// Parses a variable of an environment, such as `PATH=/bin`. Returns `None` without an equals sign
+/// or with an empty name.
 pub(crate) fn variable(text: &[u8]) -> Option<(OsString, OsString)> {
     // A name may begin with an equals sign, as in the standard library.
     let end = 1 + text.get(1..)?.iter().position(|&byte| byte == b'=')?;

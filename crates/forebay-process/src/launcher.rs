@@ -52,7 +52,7 @@ impl Launcher {
     }
 
     /// Returns the helper that has to start `program`, and the launch for it. Returns `None` if
-    /// this process can start it.
+    /// this process can start the program.
     pub fn helped(&self, program: &OsStr) -> Option<(&'static Helper, Launch)> {
         let helper = self.identity.as_ref()?.helper()?;
         let files = found_descriptors().filter(|_| !self.limits_files());

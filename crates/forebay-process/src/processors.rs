@@ -47,7 +47,8 @@ pub fn keep_to(processor: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the processor to which the calling thread is pinned.
+/// Returns the processor to which the calling thread is pinned. Returns `None` if the thread is not
+/// pinned.
 pub fn kept_processor() -> Option<usize> {
     KEPT.get()
 }
@@ -69,7 +70,8 @@ pub fn on_all_processors<T>(start: impl FnOnce() -> T) -> T {
     started
 }
 
-/// Pins the first thread of a process to a processor, or lets it run on all recorded ones.
+/// Pins the first thread of a process to `processor`. If `processor` is `None`, lets the thread run
+/// on all recorded processors, or does nothing if no processors were recorded.
 ///
 /// # Errors
 /// Fails with an error of the kernel, for example if the process has ended (ESRCH) or belongs to

@@ -6,7 +6,9 @@ use crate::{Helper, Identity, StartError};
 use nix::unistd::Uid;
 
 impl Identity {
-    /// Looks up the names; `None` if neither is given. `app` is for messages.
+    /// Looks up the names. Returns `None` if neither name is given. Fails if a name is unknown, or
+    /// if neither this process nor its helper can start processes of this user and group. `app` is
+    /// for messages.
     pub fn find(
         app: &str,
         user: Option<&str>,
@@ -24,7 +26,8 @@ impl Identity {
         Identity::look_up(app, user, group)
     }
 
-    /// Returns the helper, if it has to start the processes of this identity.
+    /// Returns the helper that starts the processes of this identity. Returns `None` if this
+    /// process starts them.
     pub fn helper(&self) -> Option<&'static Helper> {
         Helper::get()
     }
@@ -50,8 +53,8 @@ impl LimitedCgroup {
         }
     }
 
-    /// Makes a group as [`make`](LimitedCgroup::make) does. If the group cannot be made, also logs
-    /// the reason.
+    /// Makes a group as [`make`](LimitedCgroup::make) does. If the group cannot be made, logs the
+    /// reason, and returns the reason as the second value.
     pub fn prepare(
         app: &str,
         limits: CgroupLimits,

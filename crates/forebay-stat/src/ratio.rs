@@ -124,7 +124,7 @@ pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
 /// slices (first-order autoregression).
 ///
 /// The interval covers only the variation within the two runs. It does not cover the variation
-/// between runs, such as that of restarts, which can be larger.
+/// between runs, such as the effect of restarts, which can be larger.
 ///
 /// Values that are not positive and finite have no logarithm and are skipped. With fewer than five
 /// slices on a side, there is no interval.

@@ -50,7 +50,7 @@ impl Directory {
     }
 
     /// Locks `.lock`, which every change needs, and returns the file. The lock ends when the file
-    /// is dropped.
+    /// is dropped. Fails if another process keeps the lock for longer than `LIMIT`.
     fn change(&self) -> Result<File, StoreError> {
         let path = self.root.join(".lock");
         create_directory(&self.root)?;
@@ -73,7 +73,7 @@ impl Directory {
     }
 
     /// Returns the content of an entry or a lock. Returns `None` if there is none, or if its life
-    /// has ended.
+    /// has ended. A file that Forebay has not written is an error.
     fn read(&self, kind: &str, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(bytes) = read(&self.path(kind, name), LARGEST_ENTRY + 32)? else {
             return Ok(None);

@@ -129,7 +129,8 @@ impl Store {
         &self.0.place
     }
 
-    /// Returns the derivation of keys from the configured key. `None` if no key is configured.
+    /// Returns the derivation of keys from the configured key. Returns `None` if no key is
+    /// configured.
     pub fn derivation(&self) -> Option<Derivation> {
         self.0.seal.as_ref().map(Seal::derivation)
     }
@@ -265,7 +266,8 @@ impl Store {
     }
 
     /// Records the outcome of an operation. Returns a line for the log when the store becomes
-    /// unreachable or reachable again, and for another error that is not in the log yet.
+    /// unreachable or reachable again, and for another error that is not in the log yet. Otherwise
+    /// returns `None`.
     pub fn notice<T>(&self, outcome: &Result<T, StoreError>) -> Option<String> {
         let mut noticed = self.0.noticed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_away = matches!(outcome, Err(StoreError::Away(_)));

@@ -102,9 +102,9 @@ impl Redis {
     }
 
     /// Sends a command and returns the reply. If the kept connection is broken, sends the command
-    /// once more over a new connection, because the server may have closed an idle one. But if the
-    /// server does not answer in time, it may have run the command, so the command is not sent
-    /// again.
+    /// once more over a new connection, because the server may have closed the idle connection. But
+    /// if the server does not answer in time, it may have run the command, so the command is not
+    /// sent again.
     fn call_on(
         &self,
         slot: &Mutex<Slot>,
@@ -344,7 +344,8 @@ fn skipped(channel: &str, why: &str) -> Messages {
 }
 
 /// Returns the ID and the content of the message in a reply to `XREAD`: `[[key, [[id, ["m",
-/// content]]]]]`. The content is `None` if the message has other fields.
+/// content]]]]]`. The content is `None` if the message has other fields. Returns `None` if the
+/// reply has no message.
 fn message(reply: RespValue) -> Option<(String, Option<Vec<u8>>)> {
     let array = |value: RespValue| match value {
         RespValue::Array(values) => Some(values),

@@ -61,8 +61,8 @@ impl Seal {
         Ok(stored)
     }
 
-    /// Decrypts the content of the entry `name`. `None` if it was not encrypted with this key for this
-    /// name.
+    /// Decrypts the content of the entry `name`. Returns `None` if the content was not encrypted
+    /// with this key for this name.
     pub fn open(&self, name: &str, stored: &[u8]) -> Option<Vec<u8>> {
         let stored = stored.strip_prefix(&[VERSION])?;
         let (nonce, content) = stored.split_first_chunk::<NONCE_LEN>()?;

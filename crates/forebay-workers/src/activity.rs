@@ -15,8 +15,8 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    /// Reads the activity; `None` if the kernel hides it, as for processes of other users with
-    /// `hidepid`.
+    /// Reads the activity. Returns `None` if the process has ended, or if the kernel hides its
+    /// activity, as for processes of other users with `hidepid`.
     pub(crate) fn of(process: Pid) -> Option<Self> {
         let stat = read(process, "stat")?;
         // The name of the program precedes the state and may contain any bytes.

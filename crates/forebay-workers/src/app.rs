@@ -30,10 +30,12 @@ pub struct App {
 }
 
 impl App {
-    /// Starts the workers and returns when the first one is ready. If this fails, no worker is
-    /// left. `log` receives each line of the workers' standard error, and the supervisor's
-    /// messages. Several threads may call `log` at the same time. Blocks, so call this before the
-    /// server accepts requests.
+    /// Starts the workers and returns when the first one is ready. If the first worker fails,
+    /// returns the error, and no worker is left.
+    ///
+    /// `log` receives each line of the workers' standard error, and the supervisor's messages.
+    /// Several threads may call `log` at the same time. Blocks, so call this before the server
+    /// accepts requests.
     pub fn start(
         spec: AppSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -65,7 +67,8 @@ impl App {
         Ok((App { shared }, first))
     }
 
-    /// Returns a worker for one request, and waits if all workers are busy. Call this on a
+    /// Returns a worker for one request, and waits if all workers are busy. The error says why the
+    /// request gets no worker, for example because the queue is full. Call this on a
     /// `current_thread` runtime of tokio with I/O and time enabled, and use the lease on that
     /// runtime.
     pub async fn checkout(&self) -> Result<Lease, Unavailable> {
@@ -107,8 +110,8 @@ impl App {
         self.shared.supervisor.send(Command::Restart);
     }
 
-    /// Ends all workers: idle ones at once, busy ones after their request. After `grace`, kills
-    /// those that still run. Refuses waiting requests. No worker is left when this returns.
+    /// Ends all workers: idle ones at once, busy ones after their request. After `grace`, kills the
+    /// workers that still run. Refuses waiting requests. No worker is left when this returns.
     pub async fn shutdown(&self, grace: Duration) {
         self.shared.pool.close();
         self.shared.supervisor.shutdown(grace).await;

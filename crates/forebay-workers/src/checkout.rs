@@ -14,8 +14,8 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::{Instant, timeout_at};
 
 /// Returns a worker for a request on `thread`, the current thread. `message` encodes the request
-/// for a worker's prefetch queue. Requests wait there until the worker has finished its current
-/// one.
+/// for a worker's prefetch queue, which holds requests until the worker has finished its current
+/// request.
 pub(crate) async fn checkout(
     shared: &Arc<AppShared>,
     thread: ThreadId,
@@ -34,7 +34,7 @@ pub(crate) async fn checkout(
     }
 }
 
-/// Returns the worker that the pool has given, or waits for one in the queue.
+/// Returns the worker that the pool has given, or waits for a worker in the queue.
 async fn await_turn(
     shared: &Arc<AppShared>,
     taken: Taken,

@@ -78,7 +78,8 @@ fn digest() -> String {
 }
 
 /// Returns possible directories for the assembly, the best first: the cache directories of the
-/// service manager, the system and the user, and a temporary directory.
+/// service manager, the system and the user, and a temporary directory. Leaves out directories that
+/// are not known or not absolute.
 fn places() -> Vec<PathBuf> {
     let var = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let user = geteuid();
@@ -102,8 +103,8 @@ fn provide_in(place: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Refuses a path that a user other than root and this process's user can change. The path must not
-/// contain symbolic links.
+/// Refuses a path that other users can change. These are all users except root and the user of this
+/// process. The path must not contain symbolic links.
 fn refuse_foreign(path: &Path) -> io::Result<()> {
     for part in path.ancestors() {
         let found = fs::symlink_metadata(part)?;
@@ -146,7 +147,8 @@ fn compile(place: &Path, dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Runs the compiler for a limited time. If the compiler fails, returns its output as the error.
+/// Runs the compiler, and kills it after `PATIENCE`. If the compiler fails, returns its output as
+/// the error.
 fn run(mut command: Command) -> io::Result<()> {
     let mut said = tempfile::tempfile()?;
     let (stdout, stderr) = (Stdio::from(said.try_clone()?), Stdio::from(said.try_clone()?));

@@ -45,7 +45,7 @@ pub enum Body<'a> {
     File(&'a File, u64),
 }
 
-/// Returns the bytes before the environment block. `None` if the block has 4 GiB or more.
+/// Returns the bytes before the environment block. Returns `None` if the block has 4 GiB or more.
 pub(crate) fn head(env_length: usize, body_length: u64, mark: Mark) -> Option<[u8; HEAD]> {
     let mut head = [0; HEAD];
     head[..4].copy_from_slice(&u32::try_from(env_length).ok()?.to_be_bytes());
@@ -114,7 +114,7 @@ pub(crate) fn was_prefetched(bytes: [u8; REPLY]) -> bool {
 }
 
 impl Reply {
-    /// Parses a message; `None` if the bytes are invalid.
+    /// Parses a message. Returns `None` if the bytes are invalid.
     pub(crate) fn parse(bytes: [u8; REPLY]) -> Option<Reply> {
         let then = match bytes[1] & !WAS_PREFETCHED {
             0 => Then::Waits,

@@ -21,7 +21,8 @@ pub(crate) enum MarkerSearch {
 /// Length of an end marker in bytes.
 pub(crate) const END_MARKER: usize = MARK + REPLY;
 
-/// Finds the end marker of the request with this mark.
+/// Finds the end marker of the request with this mark. Otherwise finds bytes at the end of `output`
+/// that may be the start of the marker.
 pub(crate) fn find(output: &[u8], mark: Mark) -> MarkerSearch {
     if let Some(at) = memmem::find(output, &mark.0) {
         return match output[at + MARK..].first_chunk() {

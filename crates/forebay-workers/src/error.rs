@@ -92,8 +92,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// Returns true for exit code 0, which means that the process had finished, and for SIGTERM,
-    /// which asks a process to end.
+    /// Returns true if the process had finished (exit code 0), or was asked to end (SIGTERM).
     pub(crate) fn is_orderly(self) -> bool {
         matches!(self, Exit::Code(0) | Exit::Signal(15))
     }

@@ -49,8 +49,9 @@ impl Changes {
         std::mem::replace(&mut self.known, state) != state
     }
 
-    /// Returns a sentence for the log after a change. It names the file that was written last. This
-    /// is usually the changed file, but not if a file was removed, or moved with its old time.
+    /// Returns a sentence for the log after a change. The sentence names the file that was written
+    /// last. This is usually the changed file, but not if a file was removed, or moved with its old
+    /// time.
     pub(crate) fn in_words(&self) -> String {
         match &self.newest {
             Some(newest) => format!("files have changed, the newest is {}", newest.display()),
@@ -69,7 +70,7 @@ impl Changes {
     }
 
     /// Returns true once for each change, when two consecutive checks have found the same state.
-    /// Until then, an editor or a copy may still be writing.
+    /// Before that, an editor or a copy may still be writing. Returns false if there are no paths.
     pub(crate) fn look(&mut self) -> bool {
         if self.paths.is_empty() {
             return false;
@@ -138,9 +139,11 @@ fn is_by_the_way(name: &OsStr) -> bool {
 }
 
 /// Returns true if a directory entry has data that applications write while they run: logs,
-/// temporary files, process ids, sockets and databases. Otherwise, each request that writes would
-/// replace all processes. `depth` is that of the directory. Deeper directories may have such names
-/// as parts of the code (`lib/log`).
+/// temporary files, process ids, sockets and databases. Otherwise, each request that writes such
+/// data would replace all processes.
+///
+/// `depth` is the depth of the entry's directory. Only at depth 0, a directory counts by its name,
+/// because deeper directories may be parts of the code (`lib/log`).
 fn is_data(name: &OsStr, is_dir: bool, depth: usize) -> bool {
     const DIRECTORIES: [&[u8]; 4] = [b"log", b"logs", b"tmp", b"node_modules"];
     const ENDINGS: [&[u8]; 9] = [

@@ -28,8 +28,8 @@ impl HelpedProcess {
         Ok(HelpedProcess { child, at_end })
     }
 
-    /// Waits for the end of the process and lets the helper reap it. Children of the process keep
-    /// running.
+    /// Waits for the end of the process and lets the helper reap it. The children of this process
+    /// keep running.
     pub async fn wait(&self) -> io::Result<ExitStatus> {
         loop {
             let mut readable = self.at_end.readable().await?;

@@ -108,9 +108,10 @@ impl Lease {
     }
 
     /// Sends the request to the worker. `block` contains NUL-terminated names and values
-    /// alternately. One of the names is SCRIPT_FILENAME, and its value is an absolute path. Call
-    /// this once. After a fault that [may be retried](WorkerFault::may_retry), drop the lease and
-    /// check out another.
+    /// alternately. One of the names is SCRIPT_FILENAME, and its value is an absolute path.
+    ///
+    /// Call this once. After a fault that [may be retried](WorkerFault::may_retry), drop the lease
+    /// and check out another one.
     pub async fn send(&mut self, block: &[u8], body: Body<'_>) -> Result<(), WorkerFault> {
         let Some(worker) = self.worker.as_ref().filter(|_| self.has_request || !self.sent) else {
             return Err(WorkerFault::Protocol("a lease is for one request".into()));
@@ -139,8 +140,10 @@ impl Lease {
 
     /// Waits for output or for the end of the script, and appends output to `buf`. Returns output
     /// when the script has ended or pauses, or when there are at least 64 KiB. A script blocks
-    /// while its output is not read. The future may be dropped. `buf` then contains the output so
-    /// far, and later events do not count these bytes.
+    /// while its output is not read.
+    ///
+    /// The future may be dropped. `buf` then contains the output so far, and later events do not
+    /// count these bytes.
     pub async fn read(&mut self, buf: &mut Vec<u8>) -> Result<LeaseEvent, WorkerFault> {
         let start = buf.len();
         loop {
@@ -198,14 +201,15 @@ impl Lease {
         self.end.is_some()
     }
 
-    /// Returns the process id of the worker, for the log; `None` after the end is known.
+    /// Returns the process id of the worker, for the log. Returns `None` after the end of the
+    /// script is known.
     pub fn pid(&self) -> Option<u32> {
         Some(self.worker.as_ref()?.shared.pid.as_raw_nonzero().get() as u32)
     }
 
     /// Turns the output socket into one end of a tunnel. From then on the caller reads and writes
     /// this socket, and the request has no time limit. Appends to `buf` the bytes that have already
-    /// arrived.
+    /// arrived. Fails if the script has ended.
     pub fn into_tunnel(mut self, buf: &mut Vec<u8>) -> io::Result<(UnixStream, Tunnelled)> {
         let Some(worker) = self.worker.as_mut().filter(|_| self.end.is_none()) else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -242,8 +246,8 @@ impl Lease {
         while let Ok(Heard::Said(Reply::Waiting)) = worker.heard().await {}
     }
 
-    /// Appends available output to `buf`, up to the end of the request. Returns true at the end of
-    /// the output socket.
+    /// Appends available output to `buf`, up to the end of the request. If the end marker is
+    /// complete, records the end. Returns true at the end of the output socket.
     fn take_output(&mut self, buf: &mut Vec<u8>) -> Result<bool, WorkerFault> {
         let Some(worker) = &mut self.worker else { return Ok(true) };
         let start = buf.len();
@@ -279,7 +283,8 @@ impl Lease {
         Ok(received == Some(0))
     }
 
-    /// Reads a message from the control socket.
+    /// Reads a message from the control socket. Does nothing if there is no message. An invalid
+    /// message is a fault.
     fn listen(&mut self) -> Result<(), WorkerFault> {
         let Some(worker) = &mut self.worker else { return Ok(()) };
         // Read only one message, because the second may concern the next request.
@@ -293,10 +298,11 @@ impl Lease {
         Ok(())
     }
 
-    /// Takes back the requests that follow in the prefetch queue, because this request takes long
-    /// or its client is slow. If the worker has already read one of them, the worker has finished
-    /// this request. The rest of this request's output is then in the socket, and `go_on` reads all
-    /// of it.
+    /// Takes back the requests that follow in the prefetch queue, because the current request takes
+    /// long or its client is slow.
+    ///
+    /// If the worker has already read one of them, it has finished the current request. The rest of
+    /// the current request's output is then in the socket, and `go_on` reads all of it.
     fn go_on(&mut self, buf: &mut Vec<u8>) -> Result<(), WorkerFault> {
         let Some(worker) = &self.worker else { return Ok(()) };
         let shared = worker.shared.clone();

@@ -68,7 +68,7 @@ impl Link {
     }
 
     /// Reads available bytes into `buf`, up to its size. Returns 0 at the end of the socket.
-    /// Returns `None` if no bytes are available now; the next
+    /// Returns `None` if no bytes are available now. The next
     /// [`poll_readable`](Link::poll_readable) then waits.
     pub(crate) fn receive(&self, buf: impl Buffer<u8>) -> Result<Option<usize>, Errno> {
         // A signal never interrupts this call, because the call does not wait.
@@ -141,7 +141,7 @@ impl Output {
         }
     }
 
-    /// Returns the kind of unexpected input, if any.
+    /// Returns the kind of unexpected input. Returns `None` if there is no input.
     pub(crate) fn noise(&self) -> Option<Noise> {
         let mut fds = [PollFd::new(self, PollFlags::IN)];
         match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {

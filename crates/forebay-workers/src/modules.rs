@@ -39,8 +39,8 @@ const LONGEST: u64 = 1024;
 
 impl AppSpec {
     /// Checks that the interpreter is new enough and finds the module. Runs the interpreter for a
-    /// moment as the application's user, but no code of the application. If this process may not
-    /// become that user, does nothing.
+    /// moment as the application's user, but no code of the application. If this process cannot
+    /// become that user, the check succeeds.
     pub fn probe_interpreter(&self) -> Result<(), StartError> {
         let Some((code, answer)) = probe(self) else { return Ok(()) };
         let error = StartError::new(&self.name, answer);
@@ -56,7 +56,7 @@ impl AppSpec {
 }
 
 /// Returns an error as an exit code and a sentence. Returns `None` if there is no error, for Perl,
-/// or if this process cannot ask the interpreter. For example, only the root helper may be able to
+/// or if this process cannot run the interpreter. For example, only the root helper may be able to
 /// become the workers' user.
 fn probe(spec: &AppSpec) -> Option<(i32, String)> {
     let (python, module) = match &spec.kind {

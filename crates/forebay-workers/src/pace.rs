@@ -39,7 +39,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Returns true if a request should wait for one of these workers although another is idle.
+    /// Returns true if a request should wait for one of these workers although another worker is
+    /// idle.
     pub(crate) fn holds<'a>(
         &self,
         workers: impl IntoIterator<Item = &'a Arc<WorkerShared>>,

@@ -31,7 +31,7 @@ pub struct Php {
 }
 
 /// Returns the specification of a program that runs PHP scripts. The caller must set the other
-/// fields, which do not depend on `php`.
+/// fields, which do not depend on `php`. Fails if this version of PHP is not installed.
 pub fn php(name: &str, php: Php) -> Result<ProgramSpec, StartError> {
     let version = php.version.as_deref();
     let settings = php.ini.iter().flat_map(|setting| ["-d".to_owned(), setting.clone()]);
@@ -106,7 +106,8 @@ fn configuration(php: &Php) -> String {
 }
 
 /// Returns the path of php-fpm in this version. Without a version, returns the path of `php-fpm`,
-/// or else of the newest version. Debian's program names contain the version.
+/// or else of the newest version. Debian's program names contain the version. Returns `None` if
+/// there is no such program.
 fn php_fpm(version: Option<&str>) -> Option<PathBuf> {
     if let Some(version) = version {
         return find(&format!("php-fpm{version}"));

@@ -82,11 +82,12 @@ pub(crate) enum Hurried {
 }
 
 impl Pool {
-    /// Returns an idle worker, or a place in the queue, which holds at most `limit` requests. If
-    /// enough workers run (see [`Pace`](pace::Pace)), the request has to wait even if another
-    /// worker is idle. In this case, it waits in a worker's prefetch queue if possible. Prefers
-    /// workers that are registered with `thread`'s runtime. `message` builds the bytes that the
-    /// worker reads. `mark` identifies the request.
+    /// Returns an idle worker, or a place in the queue, which holds at most `limit` requests.
+    /// Prefers workers that are registered with `thread`'s runtime.
+    ///
+    /// If enough workers run (see [`Pace`](pace::Pace)), the request has to wait even if another
+    /// worker is idle. The request then waits in a worker's prefetch queue if possible. `message`
+    /// builds the bytes that the worker reads, and `mark` identifies the request.
     pub(crate) fn take(
         &self,
         thread: ThreadId,
@@ -129,10 +130,14 @@ impl Pool {
         Ok(Taken::Wait { turn, soon: holds })
     }
 
-    /// Returns a worker for the request with this mark, which has waited for the time `waited`.
-    /// Takes the request out of a prefetch queue. Exception: if the worker has begun to read this
-    /// queue, or gets no processor time, the request stays there for at most
-    /// [`LONGEST_PREFETCHED`].
+    /// Answers the request with this mark, which has waited for the time `waited`. Returns an idle
+    /// worker, or puts the request into the pool's queue. In both cases, takes the request out of a
+    /// prefetch queue.
+    ///
+    /// Exception: `Held` means that the request keeps its place and asks again. This is so if it
+    /// has waited only briefly, or if all processors are busy. In a prefetch queue, it stays for at
+    /// most [`LONGEST_PREFETCHED`] if the worker has begun to read the queue or gets no processor
+    /// time.
     pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, waited: Duration) -> Hurried {
         if self.keeps_queue(mark) {
             return Hurried::Held(LOOK);
@@ -169,8 +174,8 @@ impl Pool {
     }
 
     /// Returns true if this request should stay in its prefetch queue. This is so if the worker has
-    /// begun to read the queue, or if other processes use its processor. Reading two files in /proc
-    /// takes about 15 us, so it happens without the lock.
+    /// begun to read the queue, or if other processes use the worker's processor. Reading two files
+    /// in /proc takes about 15 us, so it happens without the lock.
     fn keeps_queue(&self, mark: Mark) -> bool {
         let Some((worker, next, put)) = self.lock().queue_of(mark) else { return false };
         if put.elapsed() >= LONGEST_PREFETCHED {
@@ -190,8 +195,8 @@ impl Pool {
     }
 
     /// Forgets the request with this mark, because it is not wanted any more. Returns false if a
-    /// worker has read the request, or was assigned to it. If that worker dies before it has read
-    /// the request, no other worker runs the request.
+    /// worker has read the request, or was assigned to the request. If this worker dies before it
+    /// has read the request, no other worker runs the request.
     pub(crate) fn forget(&self, mark: Mark) -> bool {
         let mut state = self.lock();
         let has_left = state.leave(mark).is_some();
@@ -203,7 +208,7 @@ impl Pool {
     }
 
     /// Takes back the requests that follow in the prefetch queue, because the current request takes
-    /// long. Returns true if the worker has already read at least one of them.
+    /// long. Returns true if the worker has already read at least one of these requests.
     pub(crate) fn withdraw(&self, shared: &WorkerShared) -> bool {
         let mut state = self.lock();
         let Some(busy) = state.busy.iter_mut().find(|busy| busy.shared.id == shared.id) else {
@@ -220,8 +225,8 @@ impl Pool {
         is_read
     }
 
-    /// Takes back a worker that has finished a request. Assigns it to the next request in its
-    /// prefetch queue, or else to the next waiting request. If there is none, makes the worker
+    /// Takes back a worker that has finished a request. Assigns the worker to the next request in
+    /// its prefetch queue, or else to the next waiting request. If there is none, makes the worker
     /// idle. Ends a retired worker.
     pub(crate) fn give(&self, worker: Worker) {
         let mut state = self.lock();

@@ -42,7 +42,7 @@ pub(crate) struct PrefetchQueue {
 }
 
 impl PrefetchQueue {
-    /// Returns a prefetch queue, and the worker's end of it.
+    /// Returns a prefetch queue, and the socket from which the worker reads.
     pub(crate) fn pair() -> io::Result<(PrefetchQueue, OwnedFd)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -62,8 +62,8 @@ impl PrefetchQueue {
     }
 
     /// Takes back the requests with these marks that the worker has not read, and returns their
-    /// marks. Takes none back if another request is unread and comes first, because reading the
-    /// queue would remove that request.
+    /// marks. If another request is unread and comes first, takes none back. Reading the queue
+    /// would remove that request.
     pub(crate) fn take_back(&self, marks: &[Mark]) -> Vec<Mark> {
         if !self.first().is_some_and(|first| marks.contains(&first)) {
             return Vec::new();
@@ -72,7 +72,8 @@ impl PrefetchQueue {
         std::iter::from_fn(|| self.receive(RecvFlags::empty())).collect()
     }
 
-    /// Returns the mark of the first request that the worker has not read.
+    /// Returns the mark of the first request that the worker has not read. Returns `None` if the
+    /// queue is empty.
     pub(crate) fn first(&self) -> Option<Mark> {
         self.receive(RecvFlags::PEEK)
     }
@@ -86,7 +87,7 @@ impl PrefetchQueue {
         found.map(|at| unread.swap_remove(at)).is_some()
     }
 
-    /// Reads the first request, and returns its mark; `None` if there is none.
+    /// Reads the first request, and returns its mark. Returns `None` if the queue is empty.
     fn receive(&self, flags: RecvFlags) -> Option<Mark> {
         let mut head = [0; HEAD];
         loop {

@@ -140,13 +140,14 @@ struct Shared {
 
 impl Program {
     /// Starts the processes and returns when the first one listens. Returns at once if
-    /// `workers.min` is 0. If this fails, no process is left. `log` receives the output of the
-    /// processes and the supervisor's messages. Several threads may call `log` at the same time.
-    /// Blocks, so call this before the server accepts requests.
+    /// `workers.min` is 0. If the first process fails, returns the error, and no process is left.
+    ///
+    /// `log` receives the output of the processes and the supervisor's messages. Several threads
+    /// may call `log` at the same time. Blocks, so call this before the server accepts requests.
     ///
     /// Processes are started by the current executable. If its first argument is `__guardian`, its
-    /// `main` must call [`guard_program`](forebay_process::guard_program); if it is `__launch`,
-    /// `main` must call [`launch`](forebay_process::launch()).
+    /// `main` must call [`guard_program`](forebay_process::guard_program). If the first argument is
+    /// `__launch`, `main` must call [`launch`](forebay_process::launch()).
     pub fn start(
         spec: ProgramSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -179,7 +180,8 @@ impl Program {
         Ok((Program { shared }, first))
     }
 
-    /// Returns a permit for one request, and waits if all permits are taken.
+    /// Returns a permit for one request, and waits if all permits are taken. The error says why the
+    /// request gets no permit, for example because the queue is full.
     pub async fn checkout(&self) -> Result<Permit, Unavailable> {
         self.checkout_at(None).await
     }
@@ -213,8 +215,8 @@ impl Program {
         self.shared.pool.serves(id)
     }
 
-    /// Returns the [id](Permit::id) of the process with this [name](Permit::name), while the
-    /// process takes requests.
+    /// Returns the [id](Permit::id) of the process with this [name](Permit::name). Returns `None`
+    /// if no such process takes requests.
     pub fn named(&self, name: &[u8]) -> Option<u64> {
         self.shared.pool.named(name)
     }
@@ -248,7 +250,8 @@ impl Program {
         self.shared.supervisor.shutdown(grace).await;
     }
 
-    /// Ends all processes without a grace period, for callers without an event loop. Blocks.
+    /// Ends all processes without a grace period, for callers without an event loop. Blocks until
+    /// all processes have ended.
     pub fn end(&self) {
         self.shared.pool.close();
         self.shared.supervisor.end();

@@ -47,7 +47,8 @@ impl AppShared {
         None
     }
 
-    /// Returns a worker to the pool after a request.
+    /// Returns a worker to the pool after a request. If the worker has reached its limit of
+    /// requests, the supervisor replaces it.
     pub(crate) fn give_back(&self, worker: Worker) {
         let shared = &worker.shared;
         let used_up = shared.requests.load(Ordering::Relaxed) >= shared.limit;

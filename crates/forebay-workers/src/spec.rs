@@ -27,8 +27,8 @@ pub struct AppSpec {
     pub queue: usize,
     /// Maximum time that a request waits for a worker.
     pub queue_timeout: Duration,
-    /// Environment variables of the workers, besides PATH, TZ, PERL5LIB, PYTHONPATH and
-    /// LD_LIBRARY_PATH, which they inherit.
+    /// Environment variables of the workers, besides the inherited ones: PATH, TZ, PERL5LIB,
+    /// PYTHONPATH and LD_LIBRARY_PATH.
     pub env: Vec<(String, String)>,
     /// A worker whose resident memory exceeds this many bytes is replaced after its request.
     pub max_memory: Option<u64>,
@@ -80,7 +80,7 @@ impl AppSpec {
         }
     }
 
-    /// Checks the directory, the interpreter and the user, without which no worker can start.
+    /// Checks the directory, the number of workers, the interpreter and the user.
     pub fn check(&self) -> Result<(), StartError> {
         let wrong = |what: String| StartError::new(&self.name, what);
         let dir = self.kind.dir();
@@ -206,6 +206,6 @@ pub enum PythonMode {
 pub struct Workers {
     /// Number of workers that run at all times.
     pub min: usize,
-    /// Maximum number of workers. There may be one more while it replaces another.
+    /// Maximum number of workers. During a replacement, there may be one more.
     pub max: usize,
 }

@@ -60,7 +60,7 @@ impl Starts {
         self.report_first(Ok(()));
     }
 
-    /// Reports that as many processes are ready as always run.
+    /// Reports that the minimum number of processes is ready.
     pub(crate) fn all_ready(&mut self) {
         self.first = None;
     }
@@ -70,7 +70,8 @@ impl Starts {
         self.backoff.succeeded();
     }
 
-    /// Handles a failed start. `last_lines` is the last output of the process.
+    /// Handles a failed start. `last_lines` is the last output of the process. The result is `Loop`
+    /// after the first start or after several consecutive failures, else `Paused`.
     pub(crate) fn failed(&mut self, text: &str, last_lines: &str) -> Failed {
         let separator = if last_lines.is_empty() { "" } else { "; it wrote: " };
         let text = format!("{text}{separator}{last_lines}");
@@ -93,7 +94,7 @@ impl Starts {
         self.not_before.is_some()
     }
 
-    /// Returns the time at which the pause ends.
+    /// Returns the time at which the pause ends. Returns `None` if there is no pause.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.not_before
     }
@@ -125,12 +126,12 @@ pub(crate) fn a_little_less(most: u64) -> u64 {
 }
 
 /// Returns the time at which a process that starts now is too old. Its age is then `max_age`,
-/// reduced by [`shortened`].
+/// reduced by [`shortened`]. Returns `None` without a limit.
 pub(crate) fn end_of(max_age: Option<Duration>) -> Option<Instant> {
     shortened(max_age).map(|age| Instant::now() + age)
 }
 
-/// Returns `most`, reduced by a random part of up to a tenth.
+/// Returns `most`, reduced by a random part of up to a tenth. Returns `None` without `most`.
 pub(crate) fn shortened(most: Option<Duration>) -> Option<Duration> {
     most.map(|most| most.mul_f64(1.0 - fastrand::f64() / 10.0))
 }

@@ -20,7 +20,7 @@ pub struct FirstStart {
 
 impl FirstStart {
     /// Waits until a process is ready or the first start has failed, for at most `limit`. Returns
-    /// `None` after that time. Blocks. Returns a result only once.
+    /// `None` after that time. Blocks. Returns the outcome of the first start only once.
     pub fn wait(&self, limit: Duration) -> Option<Result<(), StartError>> {
         match self.outcome.recv_timeout(limit) {
             Ok(outcome) => Some(outcome),
@@ -34,8 +34,8 @@ impl FirstStart {
         self.outcome.recv().unwrap_or_else(|_| Err(self.supervisor_ended()))
     }
 
-    /// Waits until the other processes of the minimum number are ready, too, or one of them has
-    /// failed, for at most `limit`. Call this after the first start. Blocks.
+    /// Waits until all processes of the minimum number are ready, or until a start fails, for at
+    /// most `limit`. Call this after the first process is ready. Blocks.
     pub fn wait_for_others(&self, limit: Duration) {
         // The supervisor sends no second result, but drops its end.
         let _ = self.outcome.recv_timeout(limit);

@@ -30,8 +30,8 @@ impl<W> Default for Waiters<W> {
 }
 
 impl<W: Waiter> Waiters<W> {
-    /// Returns true if one more request may wait, with at most `limit` in all. Drops requests that
-    /// are not wanted any more.
+    /// Returns true if fewer than `limit` requests wait, so that one more may wait. Drops requests
+    /// that are not wanted any more.
     pub(crate) fn has_room(&mut self, limit: usize) -> bool {
         if self.requests.len() >= limit {
             self.requests.retain(W::is_open);
@@ -44,7 +44,7 @@ impl<W: Waiter> Waiters<W> {
         self.requests.iter().filter(|request| request.is_open()).count()
     }
 
-    /// Returns the reason why no request may wait at present.
+    /// Returns the reason why no request may wait at present. Returns `None` if requests may wait.
     pub(crate) fn refusal(&self) -> Option<Unavailable> {
         let why = self.crash_loop.as_ref().filter(|_| self.refuses)?;
         Some(Unavailable::CrashLoop(why.clone()))
@@ -67,7 +67,8 @@ impl<W: Waiter> Waiters<W> {
         self.refuses = false;
     }
 
-    /// Returns the last output of processes that end right after their start.
+    /// Returns the last output of processes that end right after their start. Returns `None` if
+    /// starts succeed.
     pub(crate) fn crash_loop(&self) -> Option<String> {
         self.crash_loop.clone()
     }

@@ -29,8 +29,8 @@ pub(crate) struct Worker {
     pub(crate) output: Output,
     /// A second message that arrived together with the previous one.
     unheard: Option<[u8; REPLY]>,
-    /// Bytes that arrived together with the end of the previous request. They are output of the
-    /// current one.
+    /// Bytes that arrived together with the end of the previous request. These bytes are output of
+    /// the current request.
     pub(crate) carryover: Vec<u8>,
     /// True if the worker has to run on the processor of the thread that uses the worker.
     pub(crate) is_pinned: bool,
@@ -47,7 +47,7 @@ impl Worker {
     }
 
     /// Registers the sockets with the runtime of the calling thread. Also returns the kind of input
-    /// that arrived while the worker was idle, if any.
+    /// that arrived while the worker was idle, or `None` if no input arrived.
     pub(crate) fn settle(mut self) -> io::Result<(Worker, Option<Noise>)> {
         let moved = !self.is_at_home(std::thread::current().id());
         if moved {
@@ -98,8 +98,9 @@ impl Worker {
         }
     }
 
-    /// Returns the kind of input that the worker sent without a request, if any. If `look` is
-    /// false, makes a system call only if the runtime has reported readiness.
+    /// Returns the kind of input that the worker sent without a request. Returns `None` if there is
+    /// no such input. If `look` is false, makes a system call only if the runtime has reported
+    /// readiness.
     fn control_noise(&mut self, look: bool) -> Option<Noise> {
         if !look && self.unheard.is_none() && !self.control.is_noticed() {
             return None;
@@ -351,7 +352,8 @@ impl WorkerShared {
         }
     }
 
-    /// Kills the worker's process group unless the process was reaped. Keeps the first reason.
+    /// Kills the worker's process group. Does nothing if the process was reaped. Keeps the first
+    /// reason.
     pub(crate) fn kill(&self, why: Killed) {
         let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
         self.retired.store(true, Ordering::Relaxed);
@@ -366,8 +368,8 @@ impl WorkerShared {
         self.life.lock().unwrap_or_else(PoisonError::into_inner).killed
     }
 
-    /// Reaps the process if it has ended. Kills the rest of its process group if the process was
-    /// killed, if it ended badly, or if `sweep` is true.
+    /// Reaps the process if it has ended, and returns its exit status. Returns `None` if it still
+    /// runs. Kills the rest of its process group if the process ended badly, or if `sweep` is true.
     pub(crate) fn reap(&self, sweep: bool) -> io::Result<Option<ExitStatus>> {
         let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(ended) = self.child.ended()? else { return Ok(None) };

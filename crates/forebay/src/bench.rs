@@ -522,7 +522,7 @@ impl BenchArgs {
         self.method.as_deref().unwrap_or(if has_form || is_call { "POST" } else { "GET" })
     }
 
-    /// Returns the body of the form, if there is one.
+    /// Returns the body of the form. Returns `None` if the options contain no form.
     fn form(&self) -> Result<Option<form::Form>, String> {
         if !self.form.is_empty() {
             return form::Form::multipart(&self.form, self.fill_body_file).map(Some);
@@ -551,7 +551,8 @@ impl BenchArgs {
         }
     }
 
-    /// Reads the result of --against, and checks that its load was the same.
+    /// Reads the result of --against, and checks that its load was the same. Returns `None` without
+    /// --against.
     fn earlier(&self, spec: &Spec) -> Result<Option<against::Earlier<'_>>, String> {
         let Some(file) = &self.against else { return Ok(None) };
         let earlier = against::Earlier::read(file)?;
@@ -594,7 +595,7 @@ impl BenchArgs {
     }
 }
 
-/// Reads a file of requests. Paths in it are on the server of `url`.
+/// Reads a file of requests. Paths in the file are on the server of `url`.
 fn read_requests(file: &Path, url: &Url) -> Result<Vec<Part>, String> {
     let wrong = |why: String| format!("--requests-file {}: {why}", file.display());
     let bytes = body_file::read(file).map_err(|error| wrong(error.to_string()))?;

@@ -100,8 +100,8 @@ pub fn run(args: CheckArgs) -> ExitCode {
     }
 }
 
-/// Returns the failed tests as one error that shows their lines in the file; `None` if there are
-/// none.
+/// Returns the failed tests as one error that shows their lines in the file. Returns `None` if no
+/// test failed.
 fn failed(plan: &Plan, tests: &[Tested]) -> Option<ConfError> {
     let findings = tests.iter().filter_map(|test| match &test.outcome {
         Outcome::Fails(why) => Some(test.finding(plan, why)),
@@ -193,7 +193,7 @@ fn looked_up(file: &Path) -> Result<(Plan, Option<ConfError>), ConfError> {
     Ok((plan, warnings))
 }
 
-/// Prints a line. Ignores a closed pipe, but reports a full disk.
+/// Prints a line. Ignores a closed pipe, but reports a full disk with the exit code 3.
 fn print_line(line: &str) -> ExitCode {
     match writeln!(std::io::stdout(), "{line}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {

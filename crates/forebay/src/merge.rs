@@ -97,7 +97,8 @@ fn exit_code(args: &MergeArgs, merged: &Merged) -> ExitCode {
     })
 }
 
-/// Reads all files. The name of each is its path.
+/// Reads all files. The path of each file is also the name of its result. A file that is given
+/// twice is an error.
 fn read_all(files: &[PathBuf]) -> Result<Vec<(String, Outcome)>, String> {
     let mut seen: Vec<PathBuf> = Vec::new();
     let mut results = Vec::new();

@@ -192,7 +192,8 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     outcome.map_err(Failure::start)
 }
 
-/// Returns the files that `--watch` watches.
+/// Returns the files that `--watch` watches. A directory, a pipe and a missing FILE argument are
+/// errors.
 fn watched(args: &ServeArgs) -> Result<Watched, Failure> {
     match &args.source {
         // Accept no pipe, because it can be read only once.
@@ -281,7 +282,7 @@ fn read_plan(args: &ServeArgs) -> Result<Plan, Failure> {
     }
 }
 
-/// Returns the address of `--listen`.
+/// Returns the address of `--listen`. Returns `None` without `--listen`.
 fn listen_of(args: &ServeArgs) -> Result<Option<Listen>, Failure> {
     let parse = |text: &str| {
         Listen::parse(text).map_err(|error| {

@@ -38,7 +38,7 @@ pub struct DiskRow {
     pub state: &'static str,
     /// Replies on disk.
     pub replies: usize,
-    /// Bytes of their files.
+    /// Bytes of the files of these replies.
     pub bytes: u64,
     /// Maximum number of bytes.
     pub capacity: u64,
@@ -46,7 +46,7 @@ pub struct DiskRow {
     pub hits: u64,
     /// Replies that were written to the disk.
     pub written: u64,
-    /// Replies that were not written, because too many others waited to be written.
+    /// Replies that were not written, because too many other replies waited to be written.
     pub skipped: u64,
     /// Files that were removed, because a checksum was wrong.
     pub broken: u64,
@@ -85,7 +85,7 @@ const NOT_ENCODED: &str = "a URL to purge must be percent-encoded (& as %26, + a
                            curl -G --data-urlencode url=URL -X POST\n";
 
 impl Admin {
-    /// Returns the answer for paths below /cache/; `None` for others.
+    /// Returns the answer for paths below /cache/. Returns `None` for other paths.
     pub(super) fn answer_for_cache(&self, request: &AdminRequest) -> Option<AdminAnswer> {
         let what = request.path.strip_prefix("/cache/")?;
         Some(match (&request.method, what) {

@@ -124,7 +124,7 @@ const PATHS: &str = "there are /control/reload, /control/backend, /control/maint
                      /control/reset, /control/configuration, /control/plan and /control/diff";
 
 impl Admin {
-    /// Returns the answer for paths below /control/; `None` for others.
+    /// Returns the answer for paths below /control/. Returns `None` for other paths.
     pub(super) fn answer_for_control(
         &self,
         request: &mut AdminRequest,
@@ -189,7 +189,7 @@ impl Admin {
         Ok(json_answer(200, &json!({ "difference": lines, "restarted_apps": apps })))
     }
 
-    /// Reads the change that a request wants.
+    /// Reads the change that a request wants. The error is the answer to an invalid request.
     fn order(
         &self,
         what: &str,
@@ -218,7 +218,8 @@ impl Admin {
     }
 }
 
-/// Reads a body of this type and maximum length.
+/// Reads a body of this type and maximum length. The error is the answer to a request with another
+/// body.
 fn read_body(
     request: &mut AdminRequest,
     connection: &mut AdminConnection,
@@ -243,7 +244,8 @@ fn read_object(
     object(&body).map_err(|why| refuse(400, &why))
 }
 
-/// Reads settings from a JSON list of objects.
+/// Reads settings from a JSON list of objects. Returns `None` if the list, or an object in it, is
+/// incomplete.
 fn settings(value: &Value) -> Option<Vec<Setting>> {
     let of = |value: &Value| {
         let text = |key: &str| Some(value.get(key)?.as_str()?.to_owned());
@@ -277,7 +279,7 @@ fn object(body: &[u8]) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// Removes a text from an object. Returns `None` if there is no such key.
+/// Removes a text from an object. Returns `None` if there is no such key, or its value is null.
 fn take_text(object: &mut Map<String, Value>, key: &str) -> Result<Option<String>, String> {
     match object.remove(key) {
         None | Some(Value::Null) => Ok(None),

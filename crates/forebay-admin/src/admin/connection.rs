@@ -75,7 +75,7 @@ impl AdminConnection {
         }
     }
 
-    /// Ends the connection, so that reads and writes of all handles end.
+    /// Ends the connection. Reads and writes through all of its handles then end.
     pub fn shutdown(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),

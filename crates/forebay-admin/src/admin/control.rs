@@ -8,7 +8,7 @@ use super::request::{AdminRequest, Method};
 use super::{Admin, AdminAnswer, AppStatus, Peer, escape, shell};
 
 impl Admin {
-    /// Returns the answer for paths below /apps/; `None` for others.
+    /// Returns the answer for paths below /apps/. Returns `None` for other paths.
     pub(super) fn answer_for_app(&self, request: &AdminRequest) -> Option<AdminAnswer> {
         let rest = request.path.strip_prefix("/apps/")?;
         let (name, what) = rest.split_once('/').unwrap_or((rest, ""));
@@ -58,8 +58,8 @@ impl Admin {
         (!is_right).then(|| AdminAnswer::text(403, "this is not the admin_token of [server]\n"))
     }
 
-    /// Returns the HTML page of an application. It has a button to restart, if `admin_token` is
-    /// set.
+    /// Returns the HTML page of an application, or a 404 answer if there is no such application. If
+    /// `admin_token` is set, the page has a button to restart the application.
     fn page_of(&self, name: &str) -> AdminAnswer {
         let apps = self.control.status().apps;
         let Some(app) = apps.iter().find(|app| app.name == name) else {
@@ -119,8 +119,8 @@ pub(super) fn append_app(page: &mut String, app: &AppStatus) {
     }
 }
 
-/// Compares two texts in a time that depends only on their lengths, so that it reveals nothing
-/// about a token.
+/// Returns true if both texts are equal. The time of the comparison depends only on their lengths,
+/// so that it reveals nothing about a token.
 fn is_same(given: &[u8], wanted: &[u8]) -> bool {
     let differences = given.iter().zip(wanted).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
     given.len() == wanted.len() && differences == 0

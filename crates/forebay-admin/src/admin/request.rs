@@ -67,7 +67,7 @@ pub enum BodyFault {
     Incomplete,
 }
 
-/// Reads a request; `None` if it is invalid or late.
+/// Reads a request. Returns `None` if the request is invalid, or incomplete after `PATIENCE`.
 pub fn read(connection: &mut AdminConnection) -> Option<AdminRequest> {
     let deadline = Instant::now() + PATIENCE;
     let mut bytes = Vec::with_capacity(4096);
@@ -131,7 +131,7 @@ fn of_head(head: &RequestHead, bytes: &[u8], peer: Peer) -> Option<AdminRequest>
     })
 }
 
-/// Returns the token of `Bearer TOKEN`.
+/// Returns the token of `Bearer TOKEN`. Returns `None` for other schemes.
 fn token(value: &str) -> Option<String> {
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("Bearer").then(|| token.trim().to_owned())
@@ -154,7 +154,8 @@ impl AdminRequest {
         self.method == Method::Post && !self.path.starts_with("/control/")
     }
 
-    /// Returns the token of `token=TOKEN` in a small form.
+    /// Returns the token of `token=TOKEN` in a small form. Returns `None` if the form is too large
+    /// or has no token.
     fn read_form(&mut self, connection: &mut AdminConnection) -> Option<String> {
         let form = self.body(connection, LONGEST_FORM).ok()?;
         let value = form.split(|&b| b == b'&').find_map(|pair| pair.strip_prefix(b"token="))?;

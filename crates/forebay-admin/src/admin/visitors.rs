@@ -33,7 +33,8 @@ impl Visitors {
     }
 
     /// Admits a client. At the limit, first ends the oldest connection that waits for its client:
-    /// slow clients would otherwise keep the administrator out. Returns `None` if none waits.
+    /// slow clients would otherwise keep the administrator out. Returns `None` at the limit if no
+    /// connection waits for its client.
     pub fn admit(self: &Arc<Self>, connection: &AdminConnection) -> Option<Visitor> {
         let mut present = self.lock();
         if present.count >= MOST_VISITORS {

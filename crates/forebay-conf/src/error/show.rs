@@ -77,7 +77,8 @@ impl Excerpt {
         start..end
     }
 
-    /// Returns the part of an overlong line that surrounds the span.
+    /// Returns the part of an overlong line that surrounds the span. Fails if this part would
+    /// contain a line break.
     fn window(&self, span: &SourceSpan, context: bool) -> Result<Range<usize>, MietteError> {
         let line = self.lines(span, 0, 0);
         let around = if context { LONGEST_LINE / 4 } else { 0 };
@@ -92,8 +93,8 @@ impl Excerpt {
 }
 
 impl SourceCode for Excerpt {
-    /// Returns the lines around `span`. If one of them is very long, it returns only a part of the
-    /// line of `span`.
+    /// Returns the lines around `span`. If one of these lines is very long, returns only a part of
+    /// the line of `span`.
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,

@@ -51,7 +51,7 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Returns the definition that a `$ref` names.
+    /// Returns the definition that a `$ref` names. Returns `None` if the schema has no `$ref`.
     fn refers(&self, schema: &Value) -> Option<&'s Value> {
         let name = schema["$ref"].as_str()?.strip_prefix("#/$defs/")?;
         self.root["$defs"].get(name)

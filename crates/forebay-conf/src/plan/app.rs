@@ -215,7 +215,7 @@ pub enum Listening {
     Stdin,
 }
 
-/// Resource limits of each process. `None`: those of Forebay.
+/// Resource limits of each process. `None`: the same limit as Forebay itself has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessLimits {
     /// The largest number of open files.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{Action, JwtKeys, Plan, Route, Upstream};
 
 impl Plan {
-    /// Calls `change` with the group of every route and stream. Calls it once for each use of a
-    /// named group.
+    /// Calls `change` with the group of every route and stream. A named group has one call for each
+    /// of its uses.
     pub fn change_upstreams(&mut self, change: &mut impl FnMut(&mut Upstream)) {
         let routes = self.sites.iter_mut().flat_map(|site| &mut site.routes);
         for upstream in routes.flat_map(upstreams_mut) {

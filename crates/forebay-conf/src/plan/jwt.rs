@@ -63,7 +63,8 @@ pub struct KeyUrl {
 }
 
 impl Jwt {
-    /// Returns the URL of the keys, if they have one.
+    /// Returns the URL of the keys. Returns `None` if the keys are in a file or in the
+    /// configuration.
     pub fn url(&self) -> Option<&KeyUrl> {
         match &self.keys {
             JwtKeys::Url(url) => Some(url),

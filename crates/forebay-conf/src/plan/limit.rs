@@ -27,7 +27,8 @@ impl RateLimit {
         (self.period / self.requests).max(Duration::from_nanos(1))
     }
 
-    /// Returns the longest time that a request of a burst may arrive before the rate admits it.
+    /// Returns the longest time between the arrival of a burst's request and the time at which the
+    /// rate would admit this request.
     pub fn ahead(&self) -> Duration {
         self.interval().saturating_mul(self.burst)
     }
@@ -42,7 +43,7 @@ pub struct BandwidthLimit {
     pub after: u64,
 }
 
-/// Time limits of a route for slow clients. `None`: those of the server.
+/// Time limits of a route for slow clients. `None`: the time limit of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteTimeouts {
     /// Limit between two reads of a request body; above zero.

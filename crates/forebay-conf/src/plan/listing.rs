@@ -15,7 +15,7 @@ pub enum Listing {
     Template(Arc<ListingTemplate>),
 }
 
-/// The template of a listing. Its text is that of the file when the configuration was loaded.
+/// The template of a listing. Forebay reads the file when it loads the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListingTemplate {
     /// The absolute path of the file.

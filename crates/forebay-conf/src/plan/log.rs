@@ -162,6 +162,7 @@ impl LogValue {
     ];
 
     /// Returns the value with this name: one of [`Self::NAMES`] or a placeholder without braces.
+    /// Returns `None` for any other name.
     pub fn parse(name: &str) -> Option<Self> {
         if let Some((_, value)) = Self::NAMES.iter().find(|(known, _)| *known == name) {
             return Some(value.clone());
@@ -195,7 +196,7 @@ impl Log {
         paths
     }
 
-    /// Returns true if lines of `other` go to the same places, without regard to formats and
+    /// Returns true if the lines of both logs go to the same places, without regard to formats and
     /// levels.
     pub fn has_destinations_of(&self, other: &Self) -> bool {
         let files =

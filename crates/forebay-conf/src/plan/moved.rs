@@ -35,7 +35,7 @@ pub struct Moved {
 
 impl MovedPages {
     /// Returns the new address for a decoded path and a query. An entry with exactly this query has
-    /// precedence over an entry without a query.
+    /// precedence over an entry without a query. Returns `None` if there is no entry for the path.
     pub fn find(&self, path: &[u8], query: &[u8]) -> Option<&Moved> {
         let entries = &*self.entries;
         let exact = || entries.by_query.get(path)?.get(query);

@@ -25,14 +25,14 @@ pub enum Statuses {
     Class(u16),
 }
 
-/// A page. Its text is that of the file when the configuration was loaded.
+/// A page. Forebay reads the file when it loads the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// The absolute path of the file.
     pub file: PathBuf,
     /// The text of the page.
     pub text: Template,
-    /// The status that replaces that of the error. `None`: the status of the error.
+    /// The status that replaces the status of the error. `None`: the status of the error.
     pub status: Option<u16>,
     /// The kind of the page, from the ending of the file.
     pub kind: PageKind,
@@ -97,7 +97,7 @@ pub enum OriginPattern {
 }
 
 impl ErrorPages {
-    /// Returns the page for a status.
+    /// Returns the first page for a status. Returns `None` if no page is for this status.
     pub fn of(&self, status: u16) -> Option<&Page> {
         let fits = |statuses: Statuses| match statuses {
             Statuses::One(one) => one == status,

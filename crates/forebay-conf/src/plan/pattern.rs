@@ -39,7 +39,8 @@ pub enum PathPattern {
 }
 
 impl PathPattern {
-    /// Returns the part that the final `*` matched; empty for an exact path. `None`: no match.
+    /// Returns the part that the final `*` matched, or an empty part for an exact path. Returns
+    /// `None` if the path does not match.
     pub fn matches<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         match self {
             Self::Exact(typed) => (typed.as_bytes() == path).then_some(b""),
@@ -98,7 +99,8 @@ pub struct Match<'p> {
 }
 
 impl Matcher {
-    /// Returns the match; `None` if the request does not meet the conditions.
+    /// Returns the match. Returns `None` if the request does not meet the conditions on method and
+    /// path.
     ///
     /// `path` is decoded and normalized, and has no query. It need not be UTF-8.
     pub fn matches<'p>(&self, method: &[u8], path: &'p [u8]) -> Option<Match<'p>> {
@@ -224,8 +226,9 @@ impl Matcher {
         self.methods.is_empty() || self.methods.iter().any(takes)
     }
 
-    /// Returns true if a suffix matched within the path and not at its end. The route then takes
-    /// only paths that name an existing script. All other such paths go on to the routes below.
+    /// Returns true if a suffix matched within the path and not at its end. The route then answers
+    /// only if the path names an existing script. Otherwise the request goes on to the routes
+    /// below.
     pub fn is_by_segment(&self, path: &[u8]) -> bool {
         !self.suffixes.is_empty() && !self.ends(path)
     }

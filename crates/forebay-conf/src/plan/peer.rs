@@ -40,8 +40,8 @@ impl Listen {
         matches!(self, Self::Http3(_))
     }
 
-    /// Returns the HTTP/3 listener that belongs to this listener. Returns `None` unless this
-    /// listener uses TLS on an address and port.
+    /// Returns the HTTP/3 listener that belongs to this listener. Only a listener that uses TLS on
+    /// an address and port has one. Returns `None` for other listeners.
     pub fn beside_for_http3(&self) -> Option<Self> {
         match self {
             Self::Https(socket) => match **socket {
@@ -62,7 +62,7 @@ impl Listen {
         matches!(self.socket(), Self::Udp(_))
     }
 
-    /// Returns the listener without its protocol: TLS, AJP or that of a stream.
+    /// Returns the listener's socket, without the protocol: TLS, AJP or the protocol of a stream.
     pub fn socket(&self) -> &Self {
         match self {
             Self::Https(socket) | Self::Ajp(socket) | Self::Stream(socket) => socket,

@@ -23,7 +23,7 @@ pub struct Relay {
     /// True if connections begin with a PROXY header. All streams of a listener have the same
     /// value.
     pub proxy_protocol: bool,
-    /// Peers whose PROXY header is trusted. If empty, all are.
+    /// Peers whose PROXY header is trusted. If empty, all peers are trusted.
     pub trusted_proxies: Vec<Clients>,
     /// The clients that may use the stream. Only the rules about addresses are set.
     pub access: Access,

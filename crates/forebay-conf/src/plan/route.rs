@@ -25,7 +25,7 @@ pub struct Route {
     pub action: Action,
     /// Writes the requests to the access log. Default true.
     pub log: bool,
-    /// The access log of the route. `None`: that of the site.
+    /// The access log of the route. `None`: the access log of the site.
     pub own_log: Option<LogFile>,
     /// The time that clients may cache the reply: `Expires` and `Cache-Control: max-age`.
     pub expires: Option<Duration>,
@@ -85,7 +85,7 @@ pub struct Route {
     pub access: Access,
     /// The limit on the speed of each reply. Default `None`.
     pub bandwidth_limit: Option<BandwidthLimit>,
-    /// Time limits for slow clients. Default: those of the server.
+    /// Time limits for slow clients. Default: the time limits of the server.
     pub timeouts: RouteTimeouts,
     /// The server that gets copies of the requests. Default `None`.
     pub mirror: Option<Mirror>,
@@ -280,7 +280,8 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns the servers of the action, from the route itself or from a group.
+    /// Returns the servers of the action, from the route itself or from a group. Returns `None` if
+    /// the action has no servers.
     pub fn upstream(&self) -> Option<&Arc<Upstream>> {
         match self {
             Self::Fastcgi(fastcgi) => Some(&fastcgi.upstream),
@@ -404,7 +405,7 @@ pub struct Fastcgi {
     /// The largest size of one reply in bytes, including its head. `u64::MAX`, the default: no
     /// limit.
     pub max_output: u64,
-    /// The longest time between two reads of a reply. `None`: that of the server.
+    /// The longest time between two reads of a reply. `None`: the time limit of the server.
     pub reply_timeout: Option<Duration>,
     /// Sends several requests at once over one connection.
     pub multiplex: Multiplex,
@@ -446,7 +447,7 @@ pub struct AppServer {
     /// one. If empty (the default of a route), the whole path is PATH_INFO. `None`, only for an
     /// application that Forebay starts: the part of the route's path before its `/*`.
     pub mount: Option<String>,
-    /// The longest time between two reads of a reply. `None`: that of the server.
+    /// The longest time between two reads of a reply. `None`: the time limit of the server.
     pub reply_timeout: Option<Duration>,
     /// Variables added to those of the request. They replace variables with the same name.
     pub params: BTreeMap<String, String>,

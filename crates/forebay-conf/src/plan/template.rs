@@ -171,7 +171,7 @@ impl Template {
         &self.parts
     }
 
-    /// Returns the text of a template without placeholders; `None` for any other template.
+    /// Returns the text of a template without placeholders. Returns `None` for any other template.
     pub fn constant(&self) -> Option<&str> {
         match &self.parts[..] {
             [] => Some(""),
@@ -214,7 +214,8 @@ pub struct ValueMap {
 }
 
 impl ValueMap {
-    /// Returns the value for a text.
+    /// Returns the value for a text. The first of these entries applies: the exact text, a pattern
+    /// with `*`, a regular expression, the default.
     pub fn value(&self, text: &[u8]) -> &Template {
         let exact = str::from_utf8(text).ok().and_then(|text| self.exact.get(text));
         if let Some(value) = exact {
@@ -266,7 +267,7 @@ fn name(after_brace: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns the placeholder with this name. A group of the route's regular expression takes
-/// precedence.
+/// precedence. Returns `None` for an unknown name.
 fn placeholder(name: &str, scope: Scope<'_>) -> Option<Placeholder> {
     if let Some(group) = scope.captures.iter().position(|capture| capture == name) {
         return Some(Placeholder::Capture(group));

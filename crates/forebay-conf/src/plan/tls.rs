@@ -18,7 +18,8 @@ pub struct Tls {
     pub clients: Option<ClientAuth>,
     /// True if clients must use TLS 1.3. Default false: TLS 1.2 is enough.
     pub is_13_only: bool,
-    /// The cipher suites that clients may use; empty: all that Forebay knows.
+    /// The cipher suites that clients may use. If empty, clients may use all suites that Forebay
+    /// knows.
     pub ciphers: Vec<Cipher>,
     /// The groups for the key exchange, in the order of preference. Default: all.
     pub curves: Vec<Curve>,
@@ -90,7 +91,7 @@ pub struct Acme {
     /// The host names in the certificate, at least one. With [`AcmeChallenge::Dns01`], the first label
     /// may be `*`.
     pub names: Vec<String>,
-    /// The URL of the authority's directory. Default: that of Let's Encrypt.
+    /// The URL of the authority's directory. Default: the URL of Let's Encrypt's directory.
     pub directory: String,
     /// A PEM file with the certificates that verify the authority's own server. The file existed
     /// when the configuration was loaded. `None`: the authorities that this machine trusts.

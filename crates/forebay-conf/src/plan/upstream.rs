@@ -163,11 +163,10 @@ pub enum Balance {
     LeastConnections,
     /// Always the same server for the same value of [`Upstream::hash_key`].
     Hash,
-    /// Chooses two servers at random, by weight. Selects the server of the two with fewer open
-    /// requests relative to its weight.
+    /// The server with fewer open requests relative to its weight, of two servers that are chosen
+    /// at random by weight.
     RandomTwo,
-    /// The server with the lowest mean time of replies, multiplied by its open requests and divided
-    /// by its weight.
+    /// The server with the lowest value of `mean time of replies * (open requests + 1) / weight`.
     LeastTime,
 }
 
@@ -191,7 +190,7 @@ pub struct Health {
     pub statuses: StatusRanges,
     /// The text that the first 64 KiB of the body must contain; not empty.
     pub body: Option<String>,
-    /// The port to connect to. `None`: that of the server, or a Unix socket.
+    /// The port to connect to. `None`: the port or the Unix socket of the server.
     pub port: Option<u16>,
     /// The time from one check to the next, more than zero. Default 5 s.
     pub interval: Duration,

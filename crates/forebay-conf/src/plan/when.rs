@@ -48,7 +48,8 @@ pub enum Variable {
 }
 
 impl Variable {
-    /// Returns the variable with this name in a configuration of nginx, without `$`.
+    /// Returns the value of a variable with this name in a configuration of nginx. `name` has no
+    /// `$`. Returns `None` for other variables.
     pub fn of(name: &str) -> Option<Self> {
         let named = |start: &str| name.strip_prefix(start).filter(|rest| !rest.is_empty());
         match name {

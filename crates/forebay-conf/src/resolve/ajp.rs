@@ -42,8 +42,9 @@ pub(super) fn ajp(
 /// The requirements of each listener, and the position in the file that set them first.
 pub(super) type AjpFronts = HashMap<Listen, (AjpFront, Range<usize>)>;
 
-/// Returns the requirements of a site's `ajp://` listeners. A listener does not know the site until
-/// it has read the request, so all sites of a listener must have the same requirements.
+/// Returns the requirements of a site's `ajp://` listeners, or `None` if the site has no such
+/// listener. A listener does not know the site until it has read the request, so all sites of a
+/// listener must have the same requirements.
 pub(super) fn front(
     site: &At<Table<file::Site>>,
     listen: &[Listen],

@@ -142,7 +142,8 @@ fn kind(context: &Context<'_>, typed: &At<Table<file::App>>, kind: Kind) -> Reso
     })
 }
 
-/// Checks the keys of a rack application. The default `file` is `config.ru` in its directory.
+/// Checks the keys of a rack application. The default `file` is `config.ru` in the application's
+/// directory.
 fn rack(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKind> {
     let default = match &typed.dir {
         Some(dir) => directory(context, dir)?,
@@ -246,8 +247,9 @@ fn lib(context: &Context<'_>, typed: &file::App) -> Resolution<Vec<PathBuf>> {
     at.items().iter().map(dir).collect()
 }
 
-/// Returns the path of the interpreter. Symbolic links are not resolved, because Python finds its
-/// virtual environment by the directory of the link.
+/// Returns the path of the interpreter, or `None` if the default interpreter is used. Symbolic
+/// links are not resolved, because Python finds its virtual environment by the directory of the
+/// link.
 fn python(context: &Context<'_>, typed: &file::App) -> Resolution<Option<PathBuf>> {
     typed.python.as_ref().map(|python| file(context, python)).transpose()
 }
@@ -290,8 +292,8 @@ fn preload(
 const PYTHON_MODES: [(&str, PythonMode); 2] =
     [("fresh", PythonMode::Fresh), ("fork", PythonMode::Fork)];
 
-/// Returns the mode with the typed name. `modes` are those that this kind of application has for
-/// `key`.
+/// Returns the mode with the typed name, or the default mode if the user typed none. `modes` has
+/// all modes that this kind of application has for `key`.
 fn mode<M: Copy + Default>(
     typed: &Option<At<String>>,
     kind: &str,

@@ -13,7 +13,7 @@ use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Size, Table, Time};
 use crate::plan::{AppServer, Fastcgi, Multiplex, Scheme, ServerProtocol, Upstream};
 
-/// Checks `fastcgi` and adds the defaults. It needs `root`, unless it has `mount`.
+/// Checks `fastcgi` and adds the defaults. `root` is required if `mount` is missing.
 pub(super) fn fastcgi(
     context: &Context<'_>,
     file: &File,
@@ -83,9 +83,9 @@ fn has_no_scripts(typed: &file::Fastcgi) -> Resolution<()> {
 /// The file name extension of PHP scripts.
 pub(super) const PHP: &str = ".php";
 
-/// Returns the endings of scripts, if the user typed any. An empty list means `"*"`: any file. Only
-/// safe characters are accepted, because Forebay writes the endings unchanged into php-fpm's
-/// configuration.
+/// Returns the endings of scripts, or `None` if the user typed none. An empty list means `"*"`: any
+/// file. Only safe characters are accepted, because Forebay writes the endings unchanged into
+/// php-fpm's configuration.
 pub(super) fn script_ends(
     typed: &Option<At<OneOrMany<String>>>,
 ) -> Resolution<Option<Vec<String>>> {
@@ -219,12 +219,13 @@ pub(super) fn mount(typed: &At<String>) -> Resolution<String> {
     whole_segments(typed, "a path to mount at")
 }
 
-/// Returns the prefix that is removed from a path before a script is looked up.
+/// Returns the prefix that is removed from a path before a script is looked up. Returns `None` if
+/// the user typed none.
 pub(super) fn prefix(typed: &Option<At<String>>) -> Resolution<Option<String>> {
     typed.as_ref().map(|at| whole_segments(at, "the start of a path")).transpose()
 }
 
-/// Checks that a text is a decoded path of whole segments. Returns it without a final slash.
+/// Checks that a text is a decoded path of whole segments. Returns the path without a final slash.
 fn whole_segments(typed: &At<String>, what: &str) -> Resolution<String> {
     let text = text(typed)?;
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not {what}"));

@@ -69,7 +69,8 @@ pub(super) fn filters(
     Ok(filters)
 }
 
-/// Returns true if replies of the action may have text to change.
+/// Returns true if replies of the action may have text to change. For other actions, the key is an
+/// error. But if its value is a default, returns false.
 fn has_pages<T>(context: &Context<'_>, key: &str, at: &At<T>, action: &Action) -> Resolution<bool> {
     let name = match action {
         Action::Redirect(_) | Action::Moved(_) => "redirect",
@@ -161,8 +162,8 @@ fn types(typed: &Option<At<file::OneOrMany<String>>>) -> Resolution<Vec<(String,
     list.items().iter().map(named).collect()
 }
 
-/// Returns the escapes for the values of placeholders; `None` if no value needs any. Refuses media
-/// types for which no escape makes a value of the client safe.
+/// Returns the escapes for the values of placeholders. Returns `None` if no value needs escapes.
+/// Refuses a media type if no escape makes a value of the client safe in it.
 fn escape(
     table: &file::Replace,
     types: &[(String, MediaPattern)],

@@ -66,7 +66,8 @@ impl Mistake {
     }
 }
 
-/// Reads a template. Refuses one of more than `LARGEST` bytes.
+/// Reads a template. Fails if the file cannot be read, has more than `LARGEST` bytes, or is not
+/// UTF-8.
 fn read(path: &PathBuf) -> Result<String, Mistake> {
     let mut bytes = Vec::new();
     File::open(path)

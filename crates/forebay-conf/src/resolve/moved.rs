@@ -19,7 +19,7 @@ const LARGEST: u64 = 16 * 1024 * 1024;
 /// The form of a line, for help in messages.
 const FORM: &str = "write \"/old /new\" or \"/old https://example.org/new 302\" on each line";
 
-/// Reads the file that `redirect` names.
+/// Reads the file that `redirect` names. Returns `None` if `redirect` names no file.
 pub(super) fn moved(
     context: &Context<'_>,
     table: &file::Redirect,

@@ -17,7 +17,7 @@ const CONCURRENT: usize = 4;
 const WAIT: Duration = Duration::from_secs(20);
 const CERTIFICATES: usize = 10_000;
 
-/// Checks the settings. `acme` has no host names, because they are not known in advance.
+/// Checks the settings. `acme` has no host names, because the names are not known in advance.
 pub(super) fn on_demand(
     context: &Context<'_>,
     typed: &At<Table<file::OnDemand>>,

@@ -99,7 +99,9 @@ fn kind(path: &Path) -> PageKind {
     }
 }
 
-/// Returns the maintenance page of a site or route. `inherited` is the page of the route's site.
+/// Returns the maintenance page of a site or route. `inherited` is the page of the route's site,
+/// and applies if the route has none. Returns `None` without a page, or if the page is switched
+/// off.
 pub(super) fn maintenance(
     context: &Context<'_>,
     typed: &Option<At<BoolOr<file::Maintenance>>>,

@@ -116,6 +116,7 @@ fn absent(
 }
 
 /// Returns the name in the same directory that is most similar to the last name of the path.
+/// Returns `None` if no name is similar enough.
 fn neighbour(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let entries = std::fs::read_dir(path.parent()?).ok()?;

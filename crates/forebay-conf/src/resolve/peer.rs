@@ -219,7 +219,8 @@ fn first_address(address: IpAddr, prefix_len: u8) -> IpAddr {
     }
 }
 
-/// Parses `host:port`. If the port is missing, adds the default port, if there is one.
+/// Parses `host:port`. If the port is missing, adds the port `default`. Without a `default`, a
+/// missing port is an error.
 fn host_and_port(typed: &At<&str>, default: Option<u16>) -> Resolution<String> {
     let text = typed.value;
     let problem = Problem::new(&typed.span, format!("\"{text}\" is not a host and a port"));

@@ -14,7 +14,8 @@ use crate::error::Problem;
 use crate::file::{self, At, File, OneOrMany, Table};
 use crate::plan::{Access, Address, Clients, HostPattern, Listen, Relay, Scheme, Site, Upstream};
 
-/// Resolves all streams. Returns those without a problem.
+/// Resolves all streams. Returns the streams without a problem, and adds the problems of the others
+/// to `problems`.
 pub(super) fn relays(
     context: &Context<'_>,
     file: &File,

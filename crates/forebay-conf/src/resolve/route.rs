@@ -104,7 +104,8 @@ pub(super) fn route(
     })
 }
 
-/// Returns the name of the route. The name is one word, so that a test in `expect` can contain it.
+/// Returns the name of the route, or `None` if the user typed none. The name is one word, so that a
+/// test in `expect` can contain it.
 fn name(typed: &file::Route) -> Resolution<Option<String>> {
     let Some(at) = &typed.name else { return Ok(None) };
     let is_plain = |c: char| c.is_alphanumeric() || "-_./".contains(c);
@@ -256,7 +257,8 @@ fn fallback(
     }
 }
 
-/// Checks `fallback_to`. A default value is ignored if the route cannot use it.
+/// Checks `fallback_to`. Returns `None` if the route does not use the key. A default value is
+/// ignored if the route cannot use it.
 fn fallback_to(
     context: &Context<'_>,
     file: &File,
@@ -286,7 +288,8 @@ fn rewrite(typed: &file::Route, action: &Action, known: Known<'_>) -> Resolution
     Err(no_effect(&at.span, "rewrite", &format!("beside `{beside}`"), "keep one of the two"))
 }
 
-/// Checks that the action may find no answer, for example because a file is missing.
+/// Checks that requests can remain without an answer from this action, for example because a file
+/// is missing.
 fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -> Resolution<()> {
     let name = match action {
         Action::Proxy(_) => "proxy",
@@ -465,7 +468,8 @@ fn internal_redirects(
     }
 }
 
-/// Returns the key of an action whose replies Forebay makes itself.
+/// Returns the key of an action whose replies Forebay makes itself. Returns `None` for other
+/// actions.
 fn own_answer(action: &Action) -> Option<&'static str> {
     match action {
         Action::Files(_) => Some("files"),

@@ -40,8 +40,8 @@ pub(super) fn server(context: &Context<'_>, typed: &file::Server) -> Resolution<
     })
 }
 
-/// Returns the memory for stored replies in bytes. The smallest accepted value is enough for
-/// replies of usual size.
+/// Returns the memory for stored replies in bytes, or `None` if the user typed no size. The
+/// smallest accepted value is enough for replies of usual size.
 fn cache_memory(typed: &Option<file::Size>) -> Resolution<Option<u64>> {
     const LEAST: u64 = 1024 * 1024;
     match (typed, size(typed)?) {
@@ -50,7 +50,8 @@ fn cache_memory(typed: &Option<file::Size>) -> Resolution<Option<u64>> {
     }
 }
 
-/// Returns the place for stored replies on disk.
+/// Returns the place for stored replies on disk. Returns `None` if replies are stored only in
+/// memory.
 fn cache_disk(context: &Context<'_>, typed: &file::Server) -> Resolution<Option<CacheDisk>> {
     // So much space holds several replies of the largest usual size.
     const LEAST: u64 = 16 * 1024 * 1024;
@@ -140,8 +141,8 @@ fn route_metrics(typed: &file::Server) -> Resolution<bool> {
     Ok(true)
 }
 
-/// Returns the secret of `admin_token`. The accepted characters need no escapes in a header field,
-/// a form or a command line.
+/// Returns the secret of `admin_token`, or `None` if the user typed none. The accepted characters
+/// need no escapes in a header field, a form or a command line.
 fn admin_token(typed: &file::Server) -> Resolution<Option<String>> {
     let Some(at) = &typed.admin_token else { return Ok(None) };
     if typed.admin.is_none() {

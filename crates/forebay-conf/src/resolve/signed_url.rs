@@ -86,7 +86,8 @@ fn is_separated(typed: &At<String>, parsed: &Template) -> Resolution<()> {
     Ok(())
 }
 
-/// Returns the parameter with the time of expiry, which must be a part of the signed text.
+/// Returns the parameter with the time of expiry, which must be a part of the signed text. Returns
+/// `None` if the signed URLs do not expire.
 fn expires(typed: &At<Table<file::SignedUrl>>, parsed: &Template) -> Resolution<Option<String>> {
     let name = match &typed.expires {
         Some(at) => text(at)?,

@@ -21,7 +21,8 @@ use crate::plan::{
     ScriptsBelow, Site,
 };
 
-/// Resolves all sites. Returns those without a problem.
+/// Resolves all sites. Returns the sites without a problem, and adds the problems of the others to
+/// `problems`.
 pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Problem>) -> Vec<Site> {
     let typed = file.site.as_deref().unwrap_or_default();
     if typed.is_empty() && file.stream.as_ref().is_none_or(Vec::is_empty) {

@@ -139,7 +139,7 @@ pub(super) fn rewrite_target(typed: &At<&String>, known: Known<'_>) -> Resolutio
     Ok(Rewrite { to, has_query, keep_query })
 }
 
-/// Removes a final question mark. The boolean is true if there was one: the client's query is then
+/// Removes a final question mark. The boolean is true if there was one. The client's query is then
 /// dropped, as in nginx.
 fn without_question_mark(target: &str) -> (&str, bool) {
     match target.strip_suffix('?') {
@@ -153,6 +153,7 @@ fn has_query_of_client(to: &Template) -> bool {
 }
 
 /// Returns the rest of a text from the first `{`, which may begin a placeholder that is not closed.
+/// Returns `None` if no text has a `{`.
 fn unclosed_brace(to: &Template) -> Option<String> {
     to.parts().iter().find_map(|part| match part {
         TemplatePart::Text(text) => text.find('{').map(|at| text[at..].to_owned()),

@@ -23,7 +23,7 @@ const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 /// The default directory for ACME accounts, certificates and keys.
 const STATE: &str = "/var/lib/forebay/acme";
 
-/// Returns the TLS settings of a site, if at least one of its listeners uses TLS.
+/// Returns the TLS settings of a site. Returns `None` if none of its listeners uses TLS.
 pub(super) fn tls(
     context: &Context<'_>,
     site: &At<Table<file::Site>>,
@@ -345,7 +345,8 @@ fn field_name(typed: &At<String>) -> Resolution<String> {
     Ok(typed.value.clone())
 }
 
-/// Returns the port of the `https://` URLs for `redirect_to_https`, if the site has that key.
+/// Returns the port of the `https://` URLs for `redirect_to_https`. Returns `None` if the site does
+/// not redirect.
 pub(super) fn redirect(
     context: &Context<'_>,
     site: &At<Table<file::Site>>,

@@ -240,7 +240,8 @@ fn users(file: &File) -> BTreeMap<&str, Vec<(Scheme, &Range<usize>)>> {
     users
 }
 
-/// Returns the name of the first group in `to`, with the position of `to`.
+/// Returns the name of the first group in `to`, with the position of `to`. Returns `None` if `to`
+/// names no group.
 fn named(to: &Option<To>) -> Option<(&str, &Range<usize>)> {
     let to = to.as_ref()?;
     to.items().iter().find_map(|item| match item.value {
@@ -260,7 +261,7 @@ fn two_schemes(
         .help("a server speaks one protocol: give each a group of its own")
 }
 
-/// Returns the servers of a route: those that `to` lists, or those of the group that `to` names.
+/// Returns the servers of a route. `to` lists the servers, or names the group that has them.
 pub(super) fn of_route(
     context: &Context<'_>,
     file: &File,
@@ -368,7 +369,7 @@ fn upstream(
     })
 }
 
-/// Returns the text that selects a server by its hash.
+/// Returns the text that selects a server by its hash. Returns `None` without `balance = "hash"`.
 fn hash_key(context: &Context<'_>, keys: &Keys<'_>) -> Resolution<Option<Template>> {
     let known = Known { captures: &[], maps: &context.maps };
     let balance = keys.balance.as_ref().filter(|at| matches!(at.value, file::Balance::Hash));
@@ -451,7 +452,8 @@ fn by_tls(
 }
 
 /// Returns the default of `sticky` for servlet containers: their session cookie, because a session
-/// exists only in the container that made it.
+/// exists only in the container that made it. Returns `None` if a server has no `route`, or does
+/// not speak AJP.
 fn sessions(scheme: Scheme, to: &[Backend]) -> Option<Sticky> {
     let has_routes = scheme == Scheme::Ajp && to.iter().all(|backend| backend.route.is_some());
     has_routes.then(|| Sticky { cookie: "JSESSIONID".into(), routes: true })

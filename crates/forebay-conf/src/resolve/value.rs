@@ -20,7 +20,7 @@ pub(super) fn time_above_zero(typed: &Option<Time>, default: Duration) -> Resolu
     Ok(optional_time_above_zero(typed)?.unwrap_or(default))
 }
 
-/// Returns a duration of more than zero, if the user typed one.
+/// Returns a duration of more than zero, or `None` if the user typed none.
 pub(super) fn optional_time_above_zero(typed: &Option<Time>) -> Resolution<Option<Duration>> {
     match (typed, optional_time(typed)?) {
         (Some(at), Some(Duration::ZERO)) => {
@@ -39,7 +39,7 @@ pub(super) fn optional_time(typed: &Option<Time>) -> Resolution<Option<Duration>
     })
 }
 
-/// Returns a size in bytes, if the user typed one.
+/// Returns a size in bytes, or `None` if the user typed none.
 pub(super) fn size(typed: &Option<Size>) -> Resolution<Option<u64>> {
     let Some(at) = typed else { return Ok(None) };
     parse_size(&at.0).map(Some).map_err(|wrong| {
@@ -48,7 +48,8 @@ pub(super) fn size(typed: &Option<Size>) -> Resolution<Option<u64>> {
     })
 }
 
-/// Returns a size in bytes, if the user typed one. For `"unlimited"`, returns `u64::MAX`.
+/// Returns a size in bytes, or `None` if the user typed none. For `"unlimited"`, returns
+/// `u64::MAX`.
 pub(super) fn size_or_unlimited(typed: &Option<Size>) -> Resolution<Option<u64>> {
     match typed {
         Some(at) if at.0 == "unlimited" => Ok(Some(u64::MAX)),

@@ -14,7 +14,7 @@ use crate::plan::{Placeholder, Template, TemplatePart, ValueMap};
 /// The largest number of patterns with `*` or `~` in one table. Forebay tries them in turn.
 const MOST_TRIED: usize = 1000;
 
-/// Returns the tables without a problem.
+/// Returns the tables without a problem, and adds the problems of the others to `problems`.
 pub(super) fn maps(file: &File, problems: &mut Vec<Problem>) -> BTreeMap<String, Arc<ValueMap>> {
     let mut maps = BTreeMap::new();
     for (name, typed) in &file.map {

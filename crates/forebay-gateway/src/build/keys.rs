@@ -7,8 +7,9 @@ use forebay_origin::access::{KeyError, TokenKeys};
 
 use super::Origins;
 
-/// Reads the keys of all routes with `jwt`. Routes with equal settings share their keys. A reload
-/// keeps keys from a URL until they are read again.
+/// Reads the keys of all routes with `jwt`, by site and route. A route without `jwt` has `None`.
+/// Routes with equal settings share their keys. A reload keeps keys from a URL until they are read
+/// again.
 pub(super) fn token_keys(
     plan: &Plan,
     previous: Option<&Origins>,

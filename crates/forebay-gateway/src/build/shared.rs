@@ -39,7 +39,7 @@ impl Shared {
     }
 }
 
-/// State of a group of backends that all threads and all its routes share.
+/// State of a group of backends. All threads and all routes of the group share this state.
 #[derive(Clone)]
 pub(super) struct SharedUpstream {
     plan: Arc<forebay_conf::Upstream>,
@@ -158,7 +158,7 @@ pub(super) fn shared_of_all(
 }
 
 /// Returns the state of a route that all threads share. Routes that name the same `[upstream]`
-/// share its state.
+/// share the state of this group.
 fn shared(
     route: &forebay_conf::Route,
     upstreams: &mut Upstreams<'_>,
@@ -234,7 +234,8 @@ pub(super) fn permits(
     plan.max_connections().into_iter().map(permits).collect()
 }
 
-/// Returns the resolver of backends' names: that of `previous`, unless the DNS servers changed.
+/// Returns the resolver of backends' names. It is the resolver of `previous`, unless the DNS
+/// servers changed.
 pub(super) fn names(plan: &Plan, errors: &ErrorLog, previous: Option<&Arc<Names>>) -> Arc<Names> {
     let servers = &plan.server.dns_servers;
     match previous.filter(|names| names.uses(servers)) {

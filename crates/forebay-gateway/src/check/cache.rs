@@ -29,7 +29,8 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Returns the name of a request field with a value of the user that is not part of the key.
+/// Returns the name of a request field whose value depends on the user, although the key of the
+/// cache does not. Returns `None` if there is no such field.
 fn personal_field<'r>(route: &'r Route, cache: &Cache) -> Option<&'r str> {
     let is_in_key = |value: &Placeholder| cache.key.uses(|other| other == value);
     let is_personal = |value: &Placeholder| {
@@ -50,6 +51,7 @@ fn personal_field<'r>(route: &'r Route, cache: &Cache) -> Option<&'r str> {
 }
 
 /// Returns an error if a route stores replies, and `cache_dir` cannot be the directory of a cache.
+/// Returns `None` in all other cases.
 pub fn unusable_dir(plan: &Plan) -> Option<Finding> {
     let mut routes = plan.sites.iter().flat_map(|site| &site.routes);
     let disk = plan.server.cache_disk.as_ref()?;

@@ -57,7 +57,8 @@ impl Place {
     }
 }
 
-/// Returns the first Unix socket of the site for clients, if any.
+/// Returns the first Unix socket of the site for clients. Returns `None` if the site has no such
+/// socket.
 fn unix_listener(site: &Site) -> Option<&Listen> {
     site.listen.iter().find(|listen| matches!(listen.socket(), Listen::Unix(_)))
 }
@@ -73,7 +74,7 @@ fn trusts_unix_by_address(at: usize, site: &Site) -> Option<Finding> {
     })
 }
 
-/// Returns a warning about a rule by address that applies to clients on a Unix socket, which have
+/// Returns a warning if a rule by address refuses all clients of a Unix socket, because they have
 /// no address.
 fn refuses_unix(place: &Place, site: &Site, route: &Route) -> Option<Finding> {
     // An AJP web server and a PROXY header name the client's address.

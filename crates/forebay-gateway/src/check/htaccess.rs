@@ -11,7 +11,8 @@ use forebay_conf::{Action, App, AppKind, Finding, PathPattern, Plan, Route, Site
 /// The largest number of directory entries that are examined for one route.
 const MOST_ENTRIES: usize = 5_000;
 
-/// The largest depth of directories below the root. Applications place such files near their root.
+/// The largest depth of directories below the root. Applications place `.htaccess` files near their
+/// root.
 const DEEPEST: usize = 4;
 
 /// The part of a file that is read, in bytes.
@@ -21,7 +22,7 @@ const LONGEST: u64 = 64 * 1024;
 const RESTRICTS: [&str; 7] =
     ["deny ", "require ", "authtype ", "allow ", "order ", "redirectmatch 40", "options -"];
 
-/// Returns a warning for each route that serves directories with such files.
+/// Returns a warning for each route that serves directories with `.htaccess` files.
 pub fn doubts(plan: &Plan) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, site) in plan.sites.iter().enumerate() {
@@ -37,7 +38,8 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Returns the directory that a route serves as files, or runs PHP scripts of.
+/// Returns the directory whose files a route sends or runs as PHP scripts. Returns `None` for other
+/// routes.
 fn root_of<'p>(plan: &'p Plan, route: &'p Route) -> Option<&'p Path> {
     match &route.action {
         Action::Files(files) => Some(&files.root),
@@ -50,7 +52,8 @@ fn root_of<'p>(plan: &'p Plan, route: &'p Route) -> Option<&'p Path> {
     }
 }
 
-/// Returns the `.htaccess` files below a directory. Does not follow links.
+/// Returns the `.htaccess` files below a directory. Does not follow links, and reads at most
+/// `MOST_ENTRIES` entries and directories up to the depth `DEEPEST`.
 fn htaccess_below(root: &Path) -> Vec<PathBuf> {
     let (mut found, mut left) = (Vec::new(), MOST_ENTRIES);
     let mut waiting = VecDeque::from([(root.to_owned(), 0)]);
@@ -73,7 +76,7 @@ fn htaccess_below(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns true if route `index` answers for the directory of the file, and no earlier route does.
+/// Returns true if no other route than `index` answers for the directory of the file.
 fn is_reached(site: &Site, index: usize, root: &Path, file: &Path) -> bool {
     let Some(below) = file.parent().and_then(|dir| dir.strip_prefix(root).ok()) else {
         return false;

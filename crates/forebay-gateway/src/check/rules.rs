@@ -77,7 +77,7 @@ pub fn all(plan: &Plan) -> Vec<Finding> {
 
 /// Searches the directory of the files route `at` for a script that a later route would run if the
 /// `files` route did not forbid it. Returns the file name of the script, and the line of the later
-/// route.
+/// route. Returns `None` if there is no such script.
 fn kept_script(
     site: &Site,
     at: usize,

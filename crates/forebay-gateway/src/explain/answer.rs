@@ -32,7 +32,7 @@ impl Answer {
         self.decide(status);
     }
 
-    /// Returns the status that the client gets.
+    /// Returns the status that the client gets. Returns `None` if no step has answered.
     pub fn sent_status(&self) -> Option<u16> {
         self.of_page.or(self.status)
     }

@@ -41,8 +41,9 @@ use forebay_wire::{scgi, uwsgi};
 
 use super::Explanation;
 
-/// Appends the origin and its data. Returns the path if Forebay selects a route again for that
-/// path.
+/// Appends the origin and its data. Returns a path if Forebay must select a route again for that
+/// path, otherwise `None`. The error is the origin's fault: the origin answers with an error, or
+/// declines.
 pub(super) fn origin(
     plan: &Plan,
     site: &Site,
@@ -151,7 +152,7 @@ fn kept(plan: &Plan, site: &Site, route: &Route, request: &Request, fault: Fault
 }
 
 /// Returns the route that runs the file at the path, or at a beginning of the path, as for
-/// `/x.php/a`.
+/// `/x.php/a`. Returns `None` if no route runs such a file.
 fn script_route(settings: &Files, scripts: &ScriptRoutes, request: &Request) -> Option<RouteId> {
     let rest = request.rest();
     let itself = || {
@@ -260,7 +261,8 @@ fn not_sent(id: RouteId) -> Fault {
     Fault::client(404, why).decline(Decline::Always)
 }
 
-/// Returns the route that runs a script before the end of the path, as in `/x.php/a`.
+/// Returns the route that runs a script before the end of the path, as in `/x.php/a`. Returns
+/// `None` if there is no such script.
 fn script_before(settings: &Files, scripts: &ScriptRoutes, rest: &[u8]) -> Option<RouteId> {
     let ends = rest.iter().enumerate().filter(|(_, byte)| **byte == b'/');
     let mut beginnings = ends.map(|(end, _)| &rest[..end]);
@@ -283,7 +285,8 @@ fn look_at(settings: &Files, below: &[u8]) -> Result<(File, PathBuf), Option<Fau
     Ok((file, settings.root.join(Path::new(std::ffi::OsStr::from_bytes(below)))))
 }
 
-/// Opens a file as [`look_at`] does, or its variant in the language that the client prefers.
+/// Opens a file, or its variant in the language that the client prefers. The error is as in
+/// [`look_at`].
 fn look_for(
     settings: &Files,
     scripts: &ScriptRoutes,
@@ -330,7 +333,8 @@ fn environment(app: &App, text: &mut Explanation) {
     }
 }
 
-/// Returns the runner of an application's script, and the reason.
+/// Returns the text that names the runner of an application's script, with the reason. The error is
+/// the fault for a script that nothing may run.
 fn runner(name: &str, app: &App, script: &Path) -> Result<String, Fault> {
     let Ok(Definition::Scripts(spec)) = definition(name, app) else {
         return Ok(format!("a worker of [app.{name}]"));
@@ -367,7 +371,7 @@ fn mounted(mount: Mount, request: &Request) -> (PathBuf, VariableList) {
     (mount.file, variables)
 }
 
-/// Returns the body's length from the head; `None` if the body is chunked or absent.
+/// Returns the body's length from the head. Returns `None` if the body is chunked or absent.
 fn content_length(request: &Request) -> Option<u64> {
     match request.head.framing {
         RequestFraming::Length(length) => Some(length),
@@ -496,7 +500,8 @@ fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> 
     Ok(())
 }
 
-/// Returns the authority of an application that speaks HTTP. The port is chosen at its start.
+/// Returns the authority of an application that speaks HTTP. `{port}` represents a port that is
+/// chosen when the application starts.
 fn authority(app: &App) -> &'static str {
     match app.kind {
         AppKind::Command { listen: Listening::Port | Listening::InheritPort, .. } => {

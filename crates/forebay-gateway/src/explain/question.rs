@@ -89,7 +89,8 @@ impl<'a> Url<'a> {
         Ok(Self { authority: Some(authority), port, is_https, target })
     }
 
-    /// Returns the host if it is an IP address.
+    /// Returns the host if it is an IP address. Returns `None` for a name, and for a path without a
+    /// host.
     fn ip(&self) -> Option<IpAddr> {
         let authority = self.authority?;
         let host = authority.parse::<SocketAddr>().map(|address| address.ip());
@@ -97,8 +98,9 @@ impl<'a> Url<'a> {
     }
 }
 
-/// Returns the listener that would take the connection, and true if that is a guess. Port 0 matches
-/// every port, because the system chooses one.
+/// Returns the listener that would take the connection. The second value is true if no listener
+/// fits the URL, so that the listener is a guess. Port 0 matches every port, because the system
+/// chooses one.
 pub(super) fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
     let all = || plan.sites.iter().flat_map(|site| &site.listen);
     let fits = |listen: &&Listen, exact: bool| match listen.socket() {

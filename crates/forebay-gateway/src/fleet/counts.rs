@@ -17,8 +17,8 @@ pub struct SharedLimit {
 /// The batches of counts that the store has not confirmed.
 ///
 /// A store may have added a batch even if its answer was lost. The batch therefore keeps its
-/// number, and no other one follows before the store has confirmed it. Until then, the limiters
-/// collect further counts.
+/// number, and later batches wait until the store has confirmed it. Meanwhile, the limiters collect
+/// further counts.
 #[derive(Default)]
 pub struct CountExchange {
     unconfirmed: VecDeque<CountBatch>,
@@ -33,7 +33,7 @@ struct CountBatch {
 
 impl CountExchange {
     /// Adds this machine's admitted requests to the counts of all machines, and reads the sums.
-    /// Returns `None` if this machine has admitted nothing.
+    /// Returns `None` if there was nothing to add.
     pub fn exchange(
         &mut self,
         store: &Store,
@@ -58,7 +58,7 @@ impl CountExchange {
     }
 
     /// Sends all batches in order, and removes each batch that must not be sent again. Returns
-    /// `None` if there are no batches.
+    /// `None` if there are no batches. The error is the last one.
     fn send(&mut self, store: &Store) -> Result<Option<()>, StoreError> {
         let mut outcome = Ok(None);
         while let Some(batch) = self.unconfirmed.front() {

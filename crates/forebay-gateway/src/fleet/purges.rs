@@ -27,7 +27,8 @@ pub fn text(own: u64, purge: &Purge) -> Vec<u8> {
     text
 }
 
-/// Parses a message. Returns the sender's name and the purge.
+/// Parses a message. Returns the sender's name and the purge. Returns `None` if the message is
+/// invalid.
 pub fn parse(text: &[u8]) -> Option<(u64, Purge)> {
     let end = text.iter().position(|byte| *byte == b'\n')?;
     let mut words = std::str::from_utf8(&text[..end]).ok()?.split(' ');

@@ -19,6 +19,7 @@ fn is_started_alike(now: &Configuration, then: &Configuration) -> bool {
 impl Plan {
     /// Adds configurations of `earlier` as references. For each current configuration, the earlier
     /// configuration with the same name becomes the reference, and gets `label` in its name.
+    /// Earlier configurations whose results came from a saved report are ignored.
     ///
     /// Returns the names of the configurations whose earlier form was not added, because it has the
     /// same settings.

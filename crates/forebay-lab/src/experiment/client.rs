@@ -73,7 +73,8 @@ impl Printed {
 }
 
 impl Find {
-    /// Finds the number in `output`.
+    /// Finds the number in `output`. A pattern takes its last match. A JSON pointer applies to the
+    /// whole output, or else to the last line that is a JSON object.
     ///
     /// # Errors
     /// Returns the reason why no number was found.

@@ -15,7 +15,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 const DEFAULT_UNIT: &str = "per second";
 
 impl Reader<'_> {
-    /// Parses the command of `[load.client]`, if there is one.
+    /// Parses the command of `[load.client]`. Returns `None` if the file has no such table.
     pub(super) fn client(&self, load: &file::Load) -> Result<Option<Client>, Problem> {
         let Some(typed) = &load.client else { return Ok(None) };
         self.refuse_beside_client(load)?;

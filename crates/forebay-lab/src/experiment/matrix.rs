@@ -17,8 +17,8 @@ const MOST_RATE: u32 = 100_000_000;
 const TAKEN: [&str; 3] = ["port", "dir", "tmp"];
 
 impl Reader<'_> {
-    /// Returns all configurations once for each combination. Without a matrix, returns them
-    /// unchanged.
+    /// Returns all configurations once for each combination of the matrix's values. Without a
+    /// matrix, returns the configurations unchanged.
     pub(super) fn expand(
         &self,
         matrix: Matrix,
@@ -110,7 +110,9 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the configurations for cell `n`, each with the cell's baseline as its reference.
+/// Returns the configurations for cell `n`. The baseline of the whole experiment is the baseline of
+/// cell 0. In every other cell, the cell's baseline is the reference of the cell's other
+/// configurations.
 fn in_cell<'a>(
     configurations: &'a [Configuration],
     n: usize,

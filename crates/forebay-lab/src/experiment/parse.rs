@@ -132,8 +132,8 @@ impl Reader<'_> {
         Ok(Check { status, body_contains: check.body_contains, max_failed })
     }
 
-    /// Checks all `[[configuration]]` tables together: at least one, with different names. The
-    /// first is the baseline, unless another is marked.
+    /// Checks all `[[configuration]]` tables together: there must be at least one, with different
+    /// names. If no configuration is marked as the baseline, the first one becomes the baseline.
     fn configurations(
         &self,
         typed: Vec<Spanned<file::Configuration>>,
@@ -306,6 +306,7 @@ impl Reader<'_> {
     }
 
     /// Returns true if a configuration's server runs without other servers at the same time.
+    /// `isolated = false` together with `think` is an error.
     fn is_isolated(&self, typed: &Option<Spanned<bool>>, load: &Load) -> Result<bool, Problem> {
         match typed {
             Some(typed) if load.think.is_some() && !typed.get_ref() => {
@@ -431,7 +432,8 @@ impl Reader<'_> {
         Err(self.at(typed.span(), format!("{} is out of range", typed.get_ref()), help))
     }
 
-    /// Converts an error of the TOML parser. For an unknown key, suggests the nearest known key.
+    /// Converts an error of the TOML parser. For an unknown key, lists the known keys and suggests
+    /// the most similar one.
     fn not_understood(&self, error: &toml::de::Error) -> Problem {
         let span = error.span().unwrap_or(0..0);
         let message = error.message().lines().next().unwrap_or("not TOML").to_owned();
@@ -452,7 +454,8 @@ impl Reader<'_> {
 }
 
 impl Problem {
-    /// Converts an error of the TOML parser. For an unknown key, suggests the nearest known key.
+    /// Converts an error of the TOML parser. For an unknown key, lists the known keys and suggests
+    /// the most similar one.
     pub fn of_toml(path: &Path, text: &str, error: &toml::de::Error) -> Self {
         let span = error.span().unwrap_or(0..0);
         let message = error.message().lines().next().unwrap_or("not TOML").to_owned();
@@ -488,8 +491,8 @@ fn default_threads(connections: u32) -> u32 {
     (cores / 2).clamp(1, 2).min(connections)
 }
 
-/// Returns the absolute path of the experiment file's directory. It must be UTF-8, because commands
-/// may contain it as `{dir}`.
+/// Returns the absolute path of the experiment file's directory. The path must be UTF-8, because
+/// commands may contain it as `{dir}`.
 fn directory_of(path: &Path) -> Result<PathBuf, Problem> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = parent.unwrap_or(Path::new("."));
@@ -516,15 +519,16 @@ fn example_values(services: &[Service]) -> Values {
     Values { port: 8080, dir: "/dir".to_owned(), tmp: tmp(), services }
 }
 
-/// Extracts the unknown key and the known keys from serde's message.
+/// Extracts the unknown key and the known keys from serde's message. Returns `None` if the message
+/// is about another error.
 fn unknown_field(message: &str) -> Option<(&str, Vec<&str>)> {
     let mut names = message.strip_prefix("unknown field `")?.split('`').step_by(2);
     let found = names.next()?;
     Some((found, names.filter(|name| !name.is_empty()).collect()))
 }
 
-/// Returns the known key that needs the fewest edits to equal `found`, if at most two are needed
-/// (Levenshtein distance).
+/// Returns the known key that needs the fewest edits to equal `found` (Levenshtein distance).
+/// Returns `None` if each key needs more than two edits.
 fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     let scored = known.iter().map(|&key| (edits(found, key), key));
     scored.min().filter(|&(edits, _)| edits <= 2).map(|(_, key)| key)

@@ -67,7 +67,8 @@ pub struct Load {
     pub ca: Option<String>,
     /// Resumes TLS sessions on new connections.
     pub tls_resume: bool,
-    /// Directory of scripts for FastCGI, SCGI and uwsgi. The path is appended to it.
+    /// Directory of scripts for FastCGI, SCGI and uwsgi. The path of the request is appended to
+    /// this directory.
     pub root: Option<String>,
     /// Secret that a servlet container requires from web servers (AJP).
     pub secret: Option<String>,
@@ -246,8 +247,8 @@ impl Load {
 }
 
 impl Plan {
-    /// Keeps the named configurations, the baseline, and the references of the named ones. The
-    /// error is the first unknown name.
+    /// Keeps the named configurations, their references, and the baseline. The error is the first
+    /// unknown name.
     pub fn keep_only(&mut self, names: &[String]) -> Result<(), String> {
         let is_named = |c: &Configuration, name: &String| {
             // In a matrix, a configuration's name without a cell selects all of its cells.
@@ -283,8 +284,9 @@ impl Plan {
         self.configurations.push(twin);
     }
 
-    /// Returns the name of the reference: the configuration to compare this one with. Returns
-    /// `None` for the baseline, and for a configuration that is the reference of another one.
+    /// Returns the name of the reference: the configuration that `configuration` is compared with.
+    /// Returns `None` for the baseline, and for a configuration that is the reference of another
+    /// one.
     pub fn reference<'a>(&'a self, configuration: &'a Configuration) -> Option<&'a str> {
         let name = configuration.name.as_str();
         let is_reference = |other: &Configuration| other.reference.as_deref() == Some(name);
@@ -303,7 +305,8 @@ impl Plan {
 
 impl Configuration {
     /// Returns the server's address if `url` is `tcp://HOST:PORT` or `unix:PATH`, the forms for
-    /// servers that do not speak HTTP. Such a server is ready when it accepts connections.
+    /// servers that do not speak HTTP. Such a server is ready when it accepts connections. Returns
+    /// `None` for other URLs.
     pub fn address(&self, values: &Values) -> Option<String> {
         let url = values.fill(&self.url);
         let is_path = url.starts_with("unix:");

@@ -22,7 +22,8 @@ struct Position {
 }
 
 impl Problem {
-    /// Creates a problem at a byte range of `text`, the content of `path`.
+    /// Creates a problem at a byte range of `text`, the content of `path`. Only the first line of
+    /// the range is marked.
     pub fn at(
         path: &Path,
         text: &str,

@@ -98,8 +98,8 @@ impl Keeper {
         Tree::new(self.child.id() as i32, self.cgroup.clone())
     }
 
-    /// Returns the reason if the server ended by itself. A server that put itself into the
-    /// background has not ended.
+    /// Returns the reason if the server ended by itself, was not started, or lost its keeper. A
+    /// server that put itself into the background has not ended.
     pub fn ended(&mut self) -> Option<&str> {
         loop {
             match self.events.try_recv() {
@@ -114,7 +114,7 @@ impl Keeper {
         self.ended.as_deref()
     }
 
-    /// Returns the last lines of the server's output.
+    /// Returns the last lines of the server's output, or no lines if the output cannot be read.
     pub fn last_output(&self) -> Vec<String> {
         last_lines(&self.tmp.join(OUTPUT_FILE)).unwrap_or_default()
     }
@@ -242,7 +242,8 @@ fn orphans() -> Vec<i32> {
     orphans
 }
 
-/// Reads the keeper's events on a separate thread.
+/// Reads the keeper's events on a separate thread. The channel closes when the keeper's output ends
+/// or contains a line that is no event.
 fn follow(stdout: Option<std::process::ChildStdout>) -> Receiver<KeeperMessage> {
     let (sender, events) = mpsc::channel();
     std::thread::spawn(move || {

@@ -64,7 +64,8 @@ impl Sample {
     }
 }
 
-/// Returns the name of a thread without its number in a pool: `serve` for `serve-12  4711`.
+/// Returns the name of a thread without its number in a pool: `serve` for `serve-12 4711`. Returns
+/// `UNKNOWN` if perf does not know the name.
 fn thread(line: &str) -> String {
     let line = line.trim();
     let name = line.rsplit_once(char::is_whitespace).map_or(line, |(name, _)| name.trim_end());
@@ -82,7 +83,8 @@ fn thread(line: &str) -> String {
 }
 
 /// Returns the function of a frame: `ngx_writev` for `4e9fa ngx_writev (/usr/sbin/nginx)`. A frame
-/// without a symbol gets the name of its file in brackets, or `[unknown]`.
+/// without a symbol gets the name of its file in brackets, or `[unknown]`. A function of the kernel
+/// gets the suffix `KERNEL`.
 fn function(line: &str) -> String {
     let line = line.trim();
     let symbol = line.split_once(' ').map_or("", |(_, symbol)| symbol.trim_start());
@@ -107,7 +109,8 @@ fn function(line: &str) -> String {
     format!("[{base}]{mark}")
 }
 
-/// Removes the suffix of Rust's legacy symbols: `::h` and 16 digits, which change with each build.
+/// Removes the suffix of Rust's legacy symbols: `::h` and 16 hexadecimal digits, which change with
+/// each build.
 fn without_hash(name: &str) -> &str {
     match name.rsplit_once("::h") {
         Some((name, hash)) if hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()) => {

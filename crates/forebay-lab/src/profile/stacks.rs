@@ -52,7 +52,9 @@ impl Default for Stacks {
 }
 
 impl Stacks {
-    /// Adds a stack with its number of samples. The outermost function is first.
+    /// Adds a stack with its number of samples. The outermost function is first. Functions deeper
+    /// than `DEEPEST` are dropped. If the tree is full, unknown functions and the functions that
+    /// they call are also dropped.
     pub fn add<'a>(&mut self, stack: impl IntoIterator<Item = &'a str>, count: u64) {
         let mut at = ROOT;
         for name in stack.into_iter().take(DEEPEST) {
@@ -188,8 +190,8 @@ impl Stacks {
     }
 }
 
-/// Replaces characters that the folded format or a web page cannot contain. Names come from the
-/// measured programs and may contain any character.
+/// Replaces characters that the folded format or a web page cannot contain, and shortens long
+/// names. Names come from the measured programs and may contain any character.
 fn cleaned(name: &str) -> String {
     // The suffix of kernel functions must survive the truncation of the name.
     let (name, mark) = name.strip_suffix(KERNEL).map_or((name, ""), |name| (name, KERNEL));

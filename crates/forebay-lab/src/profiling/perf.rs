@@ -180,8 +180,8 @@ fn launch(argv: &[&str]) -> Launch {
     }
 }
 
-/// Returns the name of the control group at `path` for the option `-G` of perf: the path
-/// relative to the mount point of cgroup v2. Returns `None` if the group is below none of `mounts`.
+/// Returns the name of the control group at `path` for the option `-G` of perf: the path relative
+/// to the mount point of cgroup v2. Returns `None` if the group is not below a usual mount point.
 fn name_of_group(path: &Path) -> Option<String> {
     let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
     let name = mounts.iter().find_map(|mount| path.strip_prefix(mount).ok())?;
@@ -189,6 +189,7 @@ fn name_of_group(path: &Path) -> Option<String> {
 }
 
 /// Waits until the program that `keeper` runs has ended with success. `what` is the program's name.
+/// A failure of the program, a wait longer than `patience` and an interruption are errors.
 fn wait(
     runner: &Runner,
     what: &str,
@@ -213,7 +214,7 @@ fn wait(
     }
 }
 
-/// Returns the failure, with advice if the system refused the access.
+/// Returns the failure, with advice if the disk is full or the system refused the access.
 fn failure(why: &str, keeper: &Keeper) -> ProfileFailure {
     let output = keeper.last_output();
     // If the disk is full, perf may be unable to report that.

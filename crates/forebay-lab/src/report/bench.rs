@@ -132,7 +132,7 @@ fn figures(outcome: &Outcome) -> Vec<(String, String)> {
     figures
 }
 
-/// Returns a row for the iterations of each scenario, and for each step.
+/// Returns one row for each scenario, which counts its iterations, and one row for each named step.
 fn steps(outcome: &Outcome) -> Vec<[String; 5]> {
     let row = |name: &str, counts: [u64; 2], latency: Option<&Latency>| {
         let percentile = |percent: f64| {
@@ -171,7 +171,7 @@ fn stage(counts: &StageCounts) -> [String; 7] {
     ]
 }
 
-/// Adds up `count` seconds at a time.
+/// Joins every `count` consecutive seconds of the run into one span.
 fn spans(outcome: &Outcome, count: usize) -> Vec<Span> {
     let sum = |(index, seconds): (usize, &[Second])| {
         let mut latency = Latency::coarse();

@@ -63,7 +63,7 @@ impl Screen {
     }
 }
 
-/// Draws a chart for both screens.
+/// Draws a chart for both screens. Returns `None` if `draw` returns `None` for one of them.
 fn both(draw: impl Fn(Screen) -> Option<String>) -> Option<String> {
     Some(draw(Screen::Wide)? + &draw(Screen::Narrow)?)
 }

@@ -72,7 +72,7 @@ fn machine(experiment: &Experiment) -> Value {
 }
 
 /// Returns the last output lines of the server that ended the experiment, or else of the first
-/// server that did not start.
+/// server that did not start. Returns null if there is no such server.
 fn output(experiment: &Experiment) -> Value {
     match &experiment.halt {
         Some(Halt::CannotStart { output, .. }) => json!(output),
@@ -193,7 +193,7 @@ fn leak(leak: &Leak) -> Value {
 }
 
 /// Returns the latencies of all counted trials together, in the format of a single trial's
-/// latencies.
+/// latencies. Returns null if no trial counts.
 fn merged_latency(results: &Results, row: &Row) -> Value {
     let Some((_, any)) = crate::trial::counted(&results.trials).next() else { return Value::Null };
     let mut outcome = any.outcome.clone();

@@ -37,8 +37,9 @@ fn is_numbered(other: &str, label: &str) -> bool {
     other == label || has_number && !bare.is_empty() && label.starts_with(bare)
 }
 
-/// Returns the length of the start that all names share, up to its last character that is no letter
-/// or digit. Returns 0 if it is shorter than `WORTH`.
+/// Returns the length in bytes of the start that all names share, up to its last character that is
+/// no letter or digit. Returns 0 if this start is shorter than `WORTH`, or if a name would become
+/// empty.
 fn shared(names: &[&str]) -> usize {
     const WORTH: usize = 4;
     let Some((first, others)) = names.split_first().filter(|(_, others)| !others.is_empty()) else {

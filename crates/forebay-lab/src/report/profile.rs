@@ -19,7 +19,8 @@ const MOST_FUNCTIONS: usize = 50;
 /// Maximum number of characters of a configuration's name in a file name.
 const LONGEST_NAME: usize = 60;
 
-/// Returns the file name for each configuration's stacks; `None` if it has no stacks.
+/// Returns the file name for each configuration's stacks. A configuration without stacks has
+/// `None`.
 pub fn folded_names(experiment: &Experiment) -> Vec<Option<String>> {
     let named = experiment.results.iter().zip(names(experiment));
     named.map(|(results, name)| stacks(results).map(|_| name)).collect()
@@ -63,7 +64,8 @@ fn names(experiment: &Experiment) -> Vec<String> {
     experiment.results.iter().map(&mut name).collect()
 }
 
-/// Returns the summary of a profile for the JSON report.
+/// Returns the summary of a profile for the JSON report. Returns null if the configuration was not
+/// profiled.
 pub fn json_of(results: &Results, file: Option<String>) -> Value {
     let Some(profile) = &results.profile else { return Value::Null };
     let samples = profile.stacks.samples();
@@ -113,7 +115,7 @@ struct ProfileView<'a> {
     difference: Option<DifferenceView<'a>>,
 }
 
-/// Comparison of a profile with that of the configuration's reference.
+/// Comparison of a profile with the profile of the configuration's reference.
 #[derive(Serialize)]
 struct DifferenceView<'a> {
     reference: &'a str,
@@ -123,7 +125,8 @@ struct DifferenceView<'a> {
     functions: Vec<[String; 4]>,
 }
 
-/// Returns the section of the page; `None` if no configuration was profiled.
+/// Returns the section of the page, or `None` if no configuration was profiled. If all profiles
+/// failed for the same reason, the section contains only this reason.
 pub fn view(experiment: &Experiment) -> Option<ProfilesView<'_>> {
     let profiled = || experiment.results.iter().filter_map(|results| results.profile.as_ref());
     let first = profiled().next()?;
@@ -138,8 +141,9 @@ pub fn view(experiment: &Experiment) -> Option<ProfilesView<'_>> {
     Some(ProfilesView { notes: Vec::new(), profiles: profiles.collect() })
 }
 
-/// Returns the profile of a configuration as shown, in microseconds per request if known, else in
-/// percent.
+/// Prepares a configuration's profile for the page. Values are in microseconds per request, or in
+/// percent if the number of requests is unknown. Returns `None` if the configuration was not
+/// profiled.
 fn profile_view<'a>(
     experiment: &'a Experiment,
     results: &'a Results,
@@ -170,7 +174,8 @@ fn profile_view<'a>(
 
 const PER_REQUEST: &str = "µs/request";
 
-/// Formats the totals of a profile: `1,480 samples at 499 Hz, 41,234 requests, 71.9 µs/request`.
+/// Formats the totals of a profile: `1,480 samples at 499 Hz, 41,234 requests, 71.9 µs/request`. If
+/// the number of requests is unknown, the text contains only samples and frequency.
 fn figures(profile: &Profile) -> String {
     let samples = profile.stacks.samples();
     let taken = format!("{} samples at {} Hz", number::count(samples), profile.frequency);
@@ -184,14 +189,16 @@ fn figures(profile: &Profile) -> String {
     }
 }
 
-/// Formats the processing steps that the server reported: `head 21 µs, route 3 µs`.
+/// Formats the processing steps that the server reported: `head 21 µs, route 3 µs`. Returns `None`
+/// if the server reported no steps.
 fn timings(profile: &Profile) -> Option<String> {
     let step = |(name, ms): &(String, f64)| format!("{name} {}", number::time(ms * 1e3));
     let steps: Vec<String> = profile.timings.iter().map(step).collect();
     (!steps.is_empty()).then(|| steps.join(", "))
 }
 
-/// Compares the profile with the profile of the reference. Returns `None` unless both were sampled.
+/// Compares the profile with the profile of the reference. Returns `None` if there is no reference,
+/// or if one of the two profiles has no samples.
 fn difference<'a>(experiment: &'a Experiment, results: &'a Results) -> Option<DifferenceView<'a>> {
     let reference = experiment.plan.reference(&results.configuration)?;
     let theirs = experiment.results.iter().find(|of| of.configuration.name == reference)?;

@@ -68,7 +68,8 @@ fn results_of(configuration: &Configuration, json: &Value) -> Result<Results, St
     })
 }
 
-/// Parses a profile without its stacks, which are in a separate file.
+/// Parses a profile without its stacks, which are in a separate file. Returns `None` if `json` is
+/// null.
 fn profile(json: &Value) -> Result<Option<Profile>, String> {
     if json.is_null() {
         return Ok(None);

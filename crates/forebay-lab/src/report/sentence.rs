@@ -19,8 +19,8 @@ const MEMORY_FACTOR: f64 = 1.1;
 /// Load average per core from which a machine counts as busy.
 const BUSY: f64 = 0.75;
 
-/// Returns one sentence per finding: failures and leaks of all configurations, and comparisons of
-/// those that have a reference.
+/// Returns one sentence for each finding: failures, leaks, and comparisons with references. If
+/// other work kept the machine busy, a last sentence says so.
 pub fn conclusions(experiment: &Experiment, rows: &[Row]) -> Vec<String> {
     let is_busy = is_busy(experiment);
     let mut said: Vec<String> = Vec::new();
@@ -137,7 +137,8 @@ pub fn interval(ratio: &Ratio) -> String {
     format!("95 % interval {low} to {high}{corrected}")
 }
 
-/// Describes the difference in memory, if it is large enough to matter.
+/// Describes the difference in memory between a configuration and its reference. Returns `None` if
+/// the difference is too small to matter, or was not shown.
 fn memory(row: &Row, other: &Row) -> Option<String> {
     let ratio = row.memory_ratio.as_ref().filter(|ratio| ratio.verdict() != Verdict::Same)?;
     let (ours, theirs) = (row.memory_most? as f64, other.memory_most? as f64);
@@ -177,6 +178,7 @@ pub fn more_rounds(experiment: &Experiment, more: u32) -> String {
 }
 
 /// Returns a sentence with the result of an experiment that compared the baseline with itself.
+/// Returns `None` for other experiments.
 pub fn noise_floor(experiment: &Experiment, rows: &[Row]) -> Option<String> {
     if !experiment.against_itself {
         return None;

@@ -86,7 +86,7 @@ fn names(rows: &[Row], footnotes: &mut Vec<String>) -> Vec<String> {
     named.collect()
 }
 
-/// Breaks a heading at its spaces into lines.
+/// Breaks a heading at its spaces into lines. The spaces in `Ratio to` and `CPU ratio` remain.
 fn narrow(heading: &str) -> String {
     let kept = heading.replacen("Ratio to ", "Ratio to\u{a0}", 1);
     kept.replacen("CPU ratio", "CPU\u{a0}ratio", 1).replace(' ', "\n").replace('\u{a0}', " ")
@@ -105,7 +105,8 @@ fn references(notes: &[String], footnotes: &mut Vec<String>) -> String {
     notes.iter().map(&mut number).collect::<Vec<_>>().join(" ")
 }
 
-/// Breaks text into lines of at most `width` characters, at spaces. A longer word is not broken.
+/// Breaks text into lines of at most `width` characters, at spaces. A word longer than `width` is
+/// not broken.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

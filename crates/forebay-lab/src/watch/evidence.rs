@@ -65,7 +65,7 @@ fn calibrate() -> Duration {
 }
 
 /// Returns the stolen time since the boot: the eighth figure in the first line of `/proc/stat`
-/// (proc_stat(5)).
+/// (proc_stat(5)). Returns zero if the figure cannot be read.
 fn steal() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks = text.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse().ok());

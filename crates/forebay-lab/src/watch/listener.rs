@@ -13,8 +13,10 @@ use procfs::process::{FDTarget, all_processes};
 const STARTERS: [&str; 3] = ["systemd", "init", "dockerd"];
 
 /// Returns the processes that listen at `HOST:PORT` or `unix:PATH` on this machine, except those
-/// whose parent also listens there. Returns none if this user cannot see them, or if this program
-/// is itself a descendant of one of them.
+/// whose parent also listens there. Process 1 and programs in `STARTERS` do not count.
+///
+/// Returns none if this user cannot see the processes, or if this program is itself a descendant of
+/// one of them.
 pub fn listeners(address: &str) -> Vec<i32> {
     let sockets = match address.strip_prefix("unix:") {
         Some(path) => unix_sockets(Path::new(path)),

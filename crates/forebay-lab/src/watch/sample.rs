@@ -74,7 +74,7 @@ impl Sampler {
         let _ = self.orders.send(Order::Begin);
     }
 
-    /// Ends sampling at the end of a slice, and returns the sample taken there.
+    /// Ends sampling at the end of a slice, and returns the last sample of the slice.
     pub fn end(&self) -> Glance {
         let _ = self.orders.send(Order::End);
         self.looks.recv().unwrap_or_default()
@@ -87,8 +87,8 @@ impl Sampler {
     }
 }
 
-/// Observes the server's processes during each period of load, and once before and after all of
-/// them.
+/// Observes the server's processes during each period of load, once before the first period, and
+/// once after the last.
 fn sample(tree: &Tree, orders: &Receiver<Order>, looked: &Sender<Glance>) -> Series {
     let quiet = quiet_before(tree);
     let mut series = Series::begin(tree, &quiet);

@@ -73,7 +73,7 @@ impl Tree {
         if self.cgroup.is_some() { CpuMethod::Cgroup } else { CpuMethod::Proc }
     }
 
-    /// Returns the CPU time used so far, including that of ended processes.
+    /// Returns the CPU time used so far, including the CPU time of ended processes.
     pub fn cpu(&self) -> Cpu {
         if let Some(cpu) = self.cgroup.as_ref().and_then(|group| group.cpu().ok()) {
             return cpu;
@@ -111,7 +111,7 @@ impl Tree {
         pids.into_iter().map(run_delay).sum()
     }
 
-    /// Returns the control group of the processes, if they have one.
+    /// Returns the control group that contains only these processes, if there is one.
     pub fn cgroup(&self) -> Option<&Path> {
         self.cgroup.as_ref().map(Cgroup::path)
     }
@@ -145,7 +145,8 @@ impl Top {
     }
 }
 
-/// Returns the control group (version 2) of a process, unless it is the root group of the system.
+/// Returns the control group (version 2) of a process. Returns `None` if the group cannot be read,
+/// or is the root group of the system.
 fn group_of(pid: i32) -> Option<Cgroup> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let name = text.lines().find_map(|line| line.strip_prefix("0::/"))?;

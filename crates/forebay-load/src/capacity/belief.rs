@@ -42,8 +42,8 @@ impl Searching {
         Self { undisturbed: all.clone(), all, steps: 0, disturbed: 0 }
     }
 
-    /// Returns the most probable limit: the median of the probabilities. It is the rate of the next
-    /// step, too.
+    /// Returns the estimate of the limit: the median of the probabilities. The next step uses this
+    /// rate.
     pub fn rate(&self) -> f64 {
         self.all.quantile(0.5)
     }

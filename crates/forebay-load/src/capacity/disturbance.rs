@@ -70,7 +70,8 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Runs `load`, and watches the machine before and during it.
+    /// Runs `load`, and watches the machine before and during the load. Returns the evidence and
+    /// the result of `load`.
     pub fn of<T>(load: impl FnOnce() -> T) -> (Self, T) {
         let is_busy = is_busy();
         let (is_over, stolen, began) = (AtomicBool::new(false), stolen(), Instant::now());
@@ -87,7 +88,8 @@ impl Evidence {
         (Self { is_busy, late: late.as_secs_f64() / duration, stolen }, result)
     }
 
-    /// Returns the sign of a disturbance. `usual` is the evidence of the closed loop.
+    /// Returns the sign that other work disturbed the step, or `None`. `usual` is the evidence of
+    /// the closed loop.
     pub fn disturbance(&self, usual: &Self) -> Option<StepDisturbance> {
         if self.is_busy {
             Some(StepDisturbance::Busy)
@@ -133,8 +135,8 @@ fn delays(is_over: &AtomicBool) -> Duration {
     sum
 }
 
-/// Returns the stolen time since the boot: the eighth figure in the first line of `/proc/stat`
-/// (proc_stat(5)).
+/// Returns the stolen time since the boot, as the mean over the processors. It is the eighth figure
+/// in the first line of `/proc/stat` (proc_stat(5)), divided by their number.
 fn stolen() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks = text.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse().ok());

@@ -86,6 +86,7 @@ fn skip_rest(file: &mut impl BufRead) -> Result<(), String> {
 }
 
 /// Parses `... [TIME] "METHOD TARGET HTTP/1.1" ...`. Fields before the time differ between formats.
+/// The error says why the request cannot be sent.
 fn parse(line: &[u8]) -> Result<LoggedRequest, Skip> {
     let text = std::str::from_utf8(line).map_err(|_| "the line is not UTF-8")?;
     let (_, rest) = text.split_once('[').ok_or(FORMAT)?;
@@ -119,7 +120,7 @@ fn parse(line: &[u8]) -> Result<LoggedRequest, Skip> {
 }
 
 /// Returns the text up to the closing quote, without the escapes of Apache and nginx. Returns
-/// `None` if there is no closing quote.
+/// `None` if the closing quote is missing or an escape is invalid.
 fn unescape(text: &str) -> Option<String> {
     let mut out = Vec::new();
     let mut bytes = text.bytes();

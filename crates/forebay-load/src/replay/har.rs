@@ -48,8 +48,8 @@ pub(super) fn read(file: impl Read, base: &Url, reading: &mut Reading) -> Result
     Ok(())
 }
 
-/// Adds one entry. `host` is the host of the first entry. Skips entries for other hosts, such as
-/// advertisements.
+/// Adds one entry. `host` is the host of the first entry. Entries for other hosts, such as
+/// advertisements, are skipped. The error says why an entry is skipped.
 fn add(
     entry: &Value,
     host: &mut Option<String>,

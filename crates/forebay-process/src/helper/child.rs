@@ -61,8 +61,8 @@ impl Child {
         }
     }
 
-    /// Returns the exit status if the process has ended. The id is not reused before the process is
-    /// reaped.
+    /// Returns the exit status if the process has ended, otherwise `None`. The id is not reused
+    /// before the process is reaped.
     pub fn ended(&self) -> io::Result<Option<ExitStatus>> {
         let pid = match self {
             Child::Own(pid) => *pid,
@@ -85,7 +85,7 @@ impl Child {
         }
     }
 
-    /// Reaps the process if it has ended.
+    /// Reaps the process if it has ended, and returns its exit status. Otherwise returns `None`.
     pub fn reap(&self) -> io::Result<Option<ExitStatus>> {
         match self {
             Child::Own(pid) => {
@@ -162,8 +162,9 @@ impl HelpedChild {
         self.pid
     }
 
-    /// Returns the exit status if the helper has reported it. The status socket is readable after
-    /// the report.
+    /// Returns the exit status if the helper has reported it, otherwise `None`. If the helper has
+    /// ended, the status is that of a killed process. The status socket is readable after the
+    /// report.
     pub fn ended(&self) -> io::Result<Option<ExitStatus>> {
         if let Some(status) = self.ended.get() {
             return Ok(Some(*status));

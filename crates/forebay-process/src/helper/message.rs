@@ -73,7 +73,7 @@ impl LaunchRequest {
         texts.into_iter().chain(variables).chain(options)
     }
 
-    /// Parses the texts of [`texts`](LaunchRequest::texts).
+    /// Parses the texts of [`texts`](LaunchRequest::texts). Returns `None` if they are invalid.
     fn parse<'a>(mut texts: impl Iterator<Item = &'a [u8]>) -> Option<LaunchRequest> {
         let dir = PathBuf::from(OsStr::from_bytes(texts.next()?));
         let count = str::from_utf8(texts.next()?).ok()?.parse().ok()?;
@@ -227,7 +227,8 @@ pub(super) fn user_word(identity: &Identity) -> String {
     format!("{user}:{group}:{}:{name}", u8::from(identity.alone))
 }
 
-/// Parses an argument from [`user_word`].
+/// Parses an argument from [`user_word`]. Returns `None` if the argument is invalid, or if the user
+/// is root.
 pub(super) fn parse_user(word: &OsStr) -> Option<Identity> {
     let mut parts = word.to_str()?.splitn(4, ':');
     let user: u32 = parts.next()?.parse().ok()?;

@@ -56,7 +56,8 @@ impl Rooms {
         word
     }
 
-    /// Parses an argument that [`word`](Rooms::word) has made.
+    /// Parses an argument that [`word`](Rooms::word) has made. Returns `None` if the argument is
+    /// invalid.
     pub(super) fn parse(word: &OsStr) -> Option<Rooms> {
         let word = word.as_bytes();
         let (group, path) = word.split_at(word.iter().position(|&byte| byte == b':')?);
@@ -67,7 +68,7 @@ impl Rooms {
 
     /// Makes a room for a program of this user, with its files and, if requested, its listening
     /// socket. The room belongs to root until it is complete, so the user cannot place a link in
-    /// it.
+    /// the room.
     pub(super) fn furnish(
         &mut self,
         request: &RoomRequest,
@@ -98,7 +99,8 @@ impl Rooms {
         Ok(())
     }
 
-    /// Writes the files and makes the socket, then gives the room to its owner.
+    /// Writes the files and makes the requested socket, then gives the room to its owner. Returns
+    /// the socket, or `None` if no socket is requested.
     fn fill(
         &self,
         room: &Path,

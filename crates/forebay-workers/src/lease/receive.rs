@@ -54,8 +54,8 @@ pub(super) async fn readable(worker: &Worker, closed: bool, has_output: bool) ->
     }
 }
 
-/// Appends available output to `buf` and returns its length. Returns 0 at the end of the socket,
-/// and `None` if no output is available now.
+/// Appends available output to `buf` and returns the number of bytes. Returns 0 at the end of the
+/// socket or after an error, and `None` if no output is available now.
 pub(super) fn receive_output(worker: &Worker, buf: &mut Vec<u8>) -> Option<usize> {
     if buf.capacity() - buf.len() < LEAST_ROOM {
         buf.reserve(READ_AT_ONCE);

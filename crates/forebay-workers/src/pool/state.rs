@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_millis(5);
 /// Time without prefetching after a request had to be taken back, because the request before it
 /// took long or had a long reply. Further requests of the application may be like that one.
 const RESPITE: Duration = Duration::from_millis(100);
-/// Number of requests at the front of the queue that the pool searches for one of the worker's own
-/// thread.
+/// Number of requests at the front of the queue that the pool searches for a request of the
+/// worker's own thread.
 const NEARBY: usize = 256;
 
 #[derive(Debug, Default)]
@@ -46,8 +46,8 @@ pub(super) struct PoolState {
 }
 
 impl PoolState {
-    /// Returns true if a request on `thread` should wait for a busy worker although another is
-    /// idle. With pinned threads, this requires a running worker on that thread.
+    /// Returns true if a request on `thread` should wait for a busy worker although another worker
+    /// is idle. With pinned threads, this requires a running worker on that thread.
     pub(super) fn holds(&self, thread: ThreadId, now: Instant) -> bool {
         if !self.is_pinned {
             return self.pace.holds(&self.all, now);
@@ -62,8 +62,8 @@ impl PoolState {
         })
     }
 
-    /// Returns true if `first` goes before the requests of the worker's thread: it has waited long,
-    /// and no worker of its own thread runs.
+    /// Returns true if `first` precedes the requests of the worker's thread: `first` has waited
+    /// long, and no worker of its own thread runs.
     fn is_urgent(&self, first: &Waiting, now: Instant) -> bool {
         now.saturating_duration_since(first.since) > PATIENCE
             && !self.has_at_work(first.thread, now)
@@ -95,7 +95,8 @@ impl PoolState {
     }
 
     /// Finds the worker whose prefetch queue holds this request. Returns that worker, the mark of
-    /// the first request in its queue, and the time when this request was put there.
+    /// the first request in its queue, and the time when this request was put there. Returns `None`
+    /// if no prefetch queue holds the request.
     pub(super) fn queue_of(&mut self, mark: Mark) -> Option<(Arc<WorkerShared>, Mark, Instant)> {
         let busy = self.holder(mark)?;
         let request = busy.queued.iter().find(|request| request.mark == mark)?;
@@ -112,8 +113,8 @@ impl PoolState {
         self.busy.iter_mut().find(|busy| busy.has_queued(mark))
     }
 
-    /// Takes a request out of the queue, or back from a prefetch queue. Returns `None` if a worker
-    /// already has the request.
+    /// Takes a request out of the pool's queue, or back from a prefetch queue. Returns `None` if a
+    /// worker already has the request.
     pub(super) fn leave(&mut self, mark: Mark) -> Option<Waiting> {
         if let Some(at) = self.waiters.requests.iter().position(|request| request.mark == mark) {
             return self.waiters.requests.remove(at);
@@ -131,7 +132,8 @@ impl PoolState {
     }
 
     /// Puts a request that was taken back at the front of the queue, or assigns an idle worker to
-    /// it.
+    /// the request. Drops a request that is not wanted any more. Refuses the request after the pool
+    /// has closed.
     pub(super) fn requeue(&mut self, request: Waiting) {
         if self.waiters.is_closed() {
             return request.refuse(Unavailable::ShuttingDown);
@@ -154,8 +156,8 @@ impl PoolState {
         }
     }
 
-    /// Assigns a worker without a request to the next request. If there is none, makes the worker
-    /// idle.
+    /// Assigns a worker without a request to the next request. If there is no request for this
+    /// worker, makes the worker idle.
     pub(super) fn assign_next(&mut self, mut worker: Worker) {
         while let Some(request) = self.next_for(&worker) {
             let has_request = worker.is_at_home(request.thread)
@@ -171,8 +173,11 @@ impl PoolState {
     }
 
     /// Assigns a worker to a request, and fills the worker's prefetch queue. `queued` are the
-    /// requests that are already there. Returns the worker if the request is not wanted any more
-    /// and the worker has not received it.
+    /// requests that are already there. `has_request` is true if the worker has received the
+    /// request.
+    ///
+    /// If the request is not wanted any more, returns a worker that has not received it, and kills
+    /// a worker that has received it.
     pub(super) fn assign(
         &mut self,
         worker: Worker,
@@ -233,9 +238,9 @@ impl PoolState {
         }
     }
 
-    /// Puts the unread requests of an ended worker back into the queue. Requests that the worker
-    /// has read are lost if its last lease `gives_up`. Otherwise that lease passes the worker on to
-    /// these requests.
+    /// Puts the unread requests of an ended worker back into the queue. If the worker's last lease
+    /// `gives_up`, the requests that the worker has read are lost. Otherwise this lease passes the
+    /// worker on to these requests.
     pub(super) fn rescue(&mut self, id: u64, gives_up: bool) {
         let Some(at) = self.busy.iter().position(|busy| busy.shared.id == id) else { return };
         let Busy { shared, thread, queued, .. } = self.busy.swap_remove(at);
@@ -256,7 +261,8 @@ impl PoolState {
     }
 
     /// Ends the current request of a worker, and returns the requests in its prefetch queue. If the
-    /// worker `ends`, returns only those that it has read, and puts the others back into the queue.
+    /// worker `ends`, returns only the requests that it has read, and puts the others back into the
+    /// pool's queue.
     pub(super) fn end_request(&mut self, shared: &WorkerShared, ends: bool) -> VecDeque<Waiting> {
         let Some(at) = self.busy.iter().position(|busy| busy.shared.id == shared.id) else {
             return VecDeque::new();
@@ -271,9 +277,9 @@ impl PoolState {
         busy.queued
     }
 
-    /// Returns the most recently used idle worker. Prefers those that are registered with
+    /// Returns the most recently used idle worker. Prefers workers that are registered with
     /// `thread`'s runtime. If threads are pinned and requests only compute, the worker may have to
-    /// run on the thread's processor.
+    /// run on the thread's processor. Returns `None` if no worker is idle.
     pub(super) fn take_idle(&mut self, thread: ThreadId) -> Option<Worker> {
         let worker = self.pop_idle(thread)?;
         let shared = worker.shared.clone();
@@ -292,7 +298,7 @@ impl PoolState {
 
     /// Returns the next request for this worker: an urgent first request, else the first of the
     /// worker's own thread, else the first of all. Moving a worker to another thread costs system
-    /// calls. Returns `None` if the worker [is not needed](Self::is_needed).
+    /// calls. Returns `None` if no request waits, or the worker [is not needed](Self::is_needed).
     fn next_for(&mut self, worker: &Worker) -> Option<Waiting> {
         let now = Instant::now();
         let first = self.waiters.requests.front()?;
@@ -310,8 +316,8 @@ impl PoolState {
     }
 
     /// Returns true if a free worker should run this request. If requests only compute and all
-    /// processors are busy, the worker should stay idle. If it ran, too, the workers would have
-    /// cold caches for as long as requests wait.
+    /// processors are busy, the worker should stay idle. With one more running worker, all workers
+    /// would have cold caches for as long as requests wait.
     fn is_needed(&self, request: &Waiting, now: Instant) -> bool {
         let at_work = self.busy.iter().map(|busy| &busy.shared);
         !self.pace.holds(at_work, now) || self.is_pinned && !self.has_at_work(request.thread, now)

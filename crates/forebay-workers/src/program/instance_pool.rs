@@ -22,7 +22,7 @@ use tokio::time::Instant;
 /// A free permit goes to a request of the thread that frees it, unless the first request has waited
 /// this long. Waking another thread costs more than a small request of the gateway.
 const LONG: Duration = Duration::from_millis(2);
-/// Number of waiting requests that are searched for one of this thread.
+/// Number of waiting requests that are searched for a request of this thread.
 const NEARBY: usize = 16;
 
 /// The pool of one program. The gateway's threads and the supervisor share it.
@@ -118,8 +118,8 @@ impl InstancePool {
         Ok(Taken::Wait(receiver))
     }
 
-    /// Takes a permit of the process `wanted`, if it has a free one, or else of the least busy
-    /// process. Returns `None` if no process has a free permit.
+    /// Takes a permit of the process `wanted` if that process has a free permit, or else of the
+    /// least busy process. Returns `None` if no process has a free permit.
     fn permit(self: &Arc<Self>, inner: &mut Inner, wanted: Option<u64>) -> Option<Permit> {
         let count = inner.entries.len();
         let turn = inner.turn;
@@ -175,7 +175,8 @@ impl InstancePool {
         });
     }
 
-    /// Lets a process that listens take requests.
+    /// Ends a crash loop. Lets a process that listens take requests, unless the process is retired
+    /// or has ended.
     pub(super) fn serve(self: &Arc<Self>, id: u64) {
         {
             let mut inner = self.lock();
@@ -245,8 +246,8 @@ impl InstancePool {
         self.lock().entry(id).is_some_and(|entry| entry.stage == Stage::Serving)
     }
 
-    /// Returns the id of the process with this [name](Permit::name), while the process takes
-    /// requests.
+    /// Returns the id of the process with this [name](Permit::name). Returns `None` if no such
+    /// process takes requests.
     pub(super) fn named(&self, name: &[u8]) -> Option<u64> {
         let inner = self.lock();
         let mut serving = inner.entries.iter().filter(|entry| entry.stage == Stage::Serving);
@@ -302,7 +303,9 @@ impl Waiter for WaitingRequest {
 }
 
 impl Inner {
-    /// Removes and returns the request that gets the next permit.
+    /// Removes and returns the request that gets the next permit. This is a request of this thread
+    /// near the front, if there is one and the first request has not waited long. Otherwise it is
+    /// the first request. Returns `None` if no request waits.
     fn next_waiting(&mut self) -> Option<WaitingRequest> {
         let requests = &mut self.waiters.requests;
         let here = thread::current().id();

@@ -62,7 +62,7 @@ struct Descriptors {
     log: OwnedFd,
 }
 
-/// Starts a process, in the control group `cgroup` if that is given.
+/// Starts a process. If `cgroup` is given, the process is in this control group.
 pub(super) fn start(
     spec: &ProgramSpec,
     identity: Option<&Identity>,
@@ -223,8 +223,9 @@ fn give(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
     }
 }
 
-/// Returns the address of the process, and the socket that the process inherits. Opens a Unix
-/// socket only if `is_own` is true. In the `room` of another user, the helper opens the socket.
+/// Returns the address of the process, and the socket that the process inherits, if it inherits
+/// one. Opens a Unix socket only if `is_own` is true. In the `room` of another user, the helper
+/// opens the socket.
 fn place(
     listen: Listening,
     room: &Path,

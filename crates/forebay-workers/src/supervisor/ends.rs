@@ -33,13 +33,14 @@ impl<K: ProcessKind> Supervisor<K> {
     }
 
     /// Returns the time at which a process that is retired now is asked to end even if it still has
-    /// requests.
+    /// requests. Returns `None` if there is no such limit.
     fn drain_end(&self) -> Option<Instant> {
         self.kind.rules().drain_timeout.map(|limit| Instant::now() + limit)
     }
 
-    /// Replaces a process that does not answer. Gives the process time to finish other requests,
-    /// because it may be slow only with the request that timed out.
+    /// Replaces a process that does not answer. If the process has other requests, it gets time to
+    /// finish them, because it may be slow only with the request that timed out. Otherwise it is
+    /// killed at once.
     pub(super) fn end_hung(&mut self, id: u64, has_others: bool) {
         let limit = self.drain_end();
         let Some(entry) = self.entries.get_mut(&id) else { return };
@@ -138,7 +139,8 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// Returns the next step for a process if nothing else happens, and its time.
+    /// Returns the next step for a process if nothing else happens, and the time of this step.
+    /// Returns `None` if no step is planned.
     pub(super) fn next_step(&self, entry: &ProcessEntry<K::Process>) -> Option<(Instant, Step)> {
         let rules = self.kind.rules();
         let closing = self.closing.as_ref().map(|closing| closing.until);
@@ -190,8 +192,8 @@ impl Ending {
 }
 
 impl<P> ProcessEntry<P> {
-    /// Returns true if the start of the process succeeded: it has had a request, or has run for
-    /// [`EARLY`].
+    /// Returns true if the start of the process succeeded: the process became ready, and it has had
+    /// a request or has run for [`EARLY`].
     pub(super) fn has_proved(&self) -> bool {
         self.was_ready && (self.seen.requests > 0 || self.started.elapsed() >= EARLY)
     }

@@ -5,7 +5,8 @@ use super::{LOOK_INTERVAL, ProcessEntry, ProcessKind, Stage, Supervisor};
 use tokio::time::Instant;
 
 impl<K: ProcessKind> Supervisor<K> {
-    /// Starts a replacement of process `id`, except during the pause after a failed start.
+    /// Starts a replacement of process `id`. Does nothing during the pause after a failed start,
+    /// during the shutdown, or if the process is ending or is already being replaced.
     pub(super) fn replace(&mut self, id: u64) {
         let may = !self.starts.are_paused() && self.closing.is_none();
         let Some(entry) = self.entries.get_mut(&id).filter(|_| may) else { return };
@@ -15,7 +16,8 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// Ends processes that have been idle for too long, the longest idle one first.
+    /// Ends processes that have been idle for too long, the longest idle one first. The minimum
+    /// number of processes stays.
     pub(super) fn end_idle(&mut self, now: Instant) {
         let rules = self.kind.rules();
         let (min, limit) = (rules.workers.min, rules.idle_timeout);
@@ -39,8 +41,8 @@ impl<K: ProcessKind> Supervisor<K> {
         is_used_up || has_excess || !rules.watch.is_empty()
     }
 
-    /// Replaces processes that have reached a limit, and processes with old files. The latter are
-    /// replaced one by one.
+    /// Replaces processes that have reached a limit, and processes with old files. Processes with
+    /// old files are replaced one by one.
     pub(super) fn renew(&mut self, now: Instant) {
         if self.needs_looks() && now >= self.looked + LOOK_INTERVAL {
             self.looked = now;
@@ -72,7 +74,8 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// Returns the limit that a process exceeds, as words for the log.
+    /// Returns the limit that a process exceeds, as words for the log. Returns `None` if the
+    /// process exceeds no limit of memory or CPU time.
     fn excess(&self, entry: &ProcessEntry<K::Process>) -> Option<&'static str> {
         let max_memory = self.kind.rules().max_memory;
         if max_memory.is_none() && entry.max_cpu.is_none() {

@@ -74,8 +74,8 @@ fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
     strings.iter().map(|text| text.as_ptr().cast_mut()).chain([ptr::null_mut()]).collect()
 }
 
-/// Returns the descriptors with numbers of at least [`DESCRIPTORS`]. Copies lower ones, so that the
-/// descriptors of the new process do not replace them.
+/// Returns the descriptors with numbers of at least [`DESCRIPTORS`]. Copies descriptors with lower
+/// numbers, so that the descriptors of the new process do not replace them.
 fn beyond(descriptors: [OwnedFd; DESCRIPTORS]) -> io::Result<Vec<OwnedFd>> {
     let places = DESCRIPTORS as i32;
     let moved = descriptors.into_iter().map(|descriptor| {

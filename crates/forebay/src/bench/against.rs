@@ -26,7 +26,7 @@ impl<'a> Earlier<'a> {
         Ok(Self { file, outcome })
     }
 
-    /// Checks before a run that it has the same load as the earlier one.
+    /// Checks before a run that it has the same load as the earlier run.
     pub fn check(&self, spec: &Spec) -> Result<(), String> {
         let planned = Outcome {
             connections: spec.connections,

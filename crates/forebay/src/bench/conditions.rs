@@ -18,7 +18,7 @@ pub enum Conditions {
     Unknown,
 }
 
-/// Compares the outcome with conditions. Prints those that hold or cannot be decided.
+/// Compares the outcome with conditions. Prints the conditions that hold or cannot be decided.
 pub fn check(goals: &[Goal], outcome: &Outcome, print: impl Fn(&str)) -> Conditions {
     let mut result = Conditions::Fine;
     for condition in goals {

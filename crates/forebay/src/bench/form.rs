@@ -60,8 +60,8 @@ impl Form {
     }
 
     /// Creates an `application/x-www-form-urlencoded` body from fields such as `name=value`,
-    /// `name@FILE`, `=value` or `value`. Placeholders such as `{n}` in values are kept, and also
-    /// those in files if `fills_files` is true.
+    /// `name@FILE`, `=value` or `value`. Placeholders such as `{n}` in values are kept.
+    /// Placeholders in files are kept only if `fills_files` is true.
     pub fn urlencoded(fields: &[String], fills_files: bool) -> Result<Self, String> {
         let mut body = String::new();
         for field in fields {

@@ -23,7 +23,8 @@ const FRAME: Duration = Duration::from_millis(200);
 /// Time before the view takes the screen. A shorter run shows only its report.
 const DELAY: Duration = Duration::from_millis(400);
 
-/// Returns the reason why this terminal cannot show the view; `None` if it can.
+/// Returns the reason why this terminal cannot show the view. Returns `None` if the terminal can
+/// show it.
 pub fn obstacle() -> Option<&'static str> {
     let term = std::env::var("TERM").unwrap_or_default();
     if !io::stderr().is_terminal() || !io::stdout().is_terminal() {

@@ -11,7 +11,8 @@ use forebay_load::{Part, Replay, Url, read_replay};
 pub struct Speed(Option<f64>);
 
 impl Speed {
-    /// Returns the speed if the user gives none.
+    /// Returns the speed if the user gives none: the log's pace. If `is_unpaced` is true, the log
+    /// does not set the pace.
     pub fn default_of(is_unpaced: bool) -> Self {
         Self((!is_unpaced).then_some(1.0))
     }

@@ -155,7 +155,8 @@ impl ScenarioReader<'_> {
         Ok(Part { url, method, headers, body: body.unwrap_or_default(), weight: 1 })
     }
 
-    /// Returns the body of a step, and the type of a form.
+    /// Returns the body of a step, and the media type if the body is a form. Returns `None` twice
+    /// if the step has no body.
     fn body(
         &self,
         span: Range<usize>,
@@ -311,7 +312,8 @@ impl ScenarioReader<'_> {
         Err(self.at(span, format!("{pointer:?} is no JSON pointer"), help))
     }
 
-    /// Parses `1s` (constant), `1s..3s` (uniform) or `exponential 2s` (with this mean).
+    /// Parses `1s` (constant), `1s..3s` (uniform) or `exponential 2s` (with this mean). Returns
+    /// `None` without a text.
     fn think(&self, typed: Option<&Spanned<String>>) -> Result<Option<ThinkTime>, Problem> {
         let Some(typed) = typed else { return Ok(None) };
         let wrong = |why: String| {

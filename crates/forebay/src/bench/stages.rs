@@ -11,8 +11,8 @@ pub fn parse(text: &str) -> Result<RampStage, String> {
     Ok(RampStage { time: duration::parse(time)?, target: number::rate(target)? })
 }
 
-/// Returns the stages of a rate that begins at `rate`, or else of the connections, which begin at
-/// `connections`.
+/// Returns the stages of a rate that begins at `rate`. If `rate` is `None`, returns the stages of a
+/// number of connections, which begins at `connections`.
 pub fn ramp(
     stages: &[RampStage],
     rate: Option<f64>,

@@ -77,7 +77,8 @@ fn wrong(label: &str, why: &str) -> String {
 }
 
 /// Adds the saved configurations that have changed since to the plan. Returns the saved results of
-/// the others.
+/// the configurations that have not changed. It is an error if these results cannot be compared
+/// with the new ones, for example because the load is different.
 fn of_saved(plan: &mut Plan, label: &str, path: &Path) -> Result<Vec<Results>, String> {
     let damaged = |why: String| wrong(label, &format!("cannot read {}: {why}", path.display()));
     let text = fs::read_to_string(path).map_err(|error| damaged(error.to_string()))?;

@@ -41,7 +41,7 @@ impl Decisions {
         self.cases.iter().any(|(_, decision)| matches!(decision, Decision::Problem(_)))
     }
 
-    /// Returns true if the measurement cannot decide about a configuration.
+    /// Returns true if the measurement cannot decide about at least one configuration.
     pub fn is_undecided(&self) -> bool {
         self.cases.iter().any(|(_, decision)| matches!(decision, Decision::Undecided(_)))
     }
@@ -74,7 +74,8 @@ impl Decisions {
     }
 }
 
-/// Returns the reason why a configuration with trials has no trial that counts.
+/// Returns the reason why a configuration with trials has no trial that counts. Returns `None` if a
+/// trial counts, or if there is no void trial.
 fn uncounted(row: &Row, results: &Results) -> Option<String> {
     if row.counted > 0 {
         return None;
@@ -83,7 +84,7 @@ fn uncounted(row: &Row, results: &Results) -> Option<String> {
     Some(format!("inconclusive: no trial counts: {void}"))
 }
 
-/// Decides about a configuration by the ratio of its rate to that of its reference.
+/// Decides about a configuration by the ratio of its rate to the rate of its reference.
 fn compared(experiment: &Experiment, row: &Row, threshold: f64) -> Decision {
     let Some(reference) = &row.reference else { return Decision::Fine };
     let undecided = |why: String| Decision::Undecided(format!("inconclusive: {why}"));

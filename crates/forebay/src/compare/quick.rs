@@ -56,7 +56,8 @@ pub fn plan(
     Ok(plan)
 }
 
-/// Returns a different name for each argument: its text, with a number if the text is repeated.
+/// Returns a different name for each argument. The name is the argument's text, with a number if an
+/// earlier argument has the same text.
 fn distinct(given: &[String]) -> Vec<String> {
     let name = |(index, text): (usize, &String)| {
         let before = given[..index].iter().filter(|other| *other == text).count();

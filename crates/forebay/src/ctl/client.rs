@@ -164,7 +164,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Parses an answer that ends with the connection.
+/// Parses an answer that ends with the connection. Returns `None` if the answer is not HTTP/1.1.
 fn parse(bytes: &[u8]) -> Option<CtlAnswer> {
     let text = String::from_utf8_lossy(bytes);
     let (head, body) = text.split_once("\r\n\r\n")?;

@@ -12,7 +12,8 @@ pub struct User {
 }
 
 impl User {
-    /// Returns the user with this name, as the files below /etc describe it.
+    /// Returns the user with this name. `passwd` and `group` are the texts of these files in /etc.
+    /// Returns `None` if there is no such user.
     pub fn find(name: &str, passwd: &str, group: &str) -> Option<Self> {
         let fields = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
         let of_user = fields.into_iter().find(|fields| fields.first() == Some(&name))?;
@@ -41,7 +42,8 @@ impl User {
         barred.or_else(|| Some(&*real).filter(|path| !self.may(path, own))).map(Path::to_path_buf)
     }
 
-    /// Returns true if the mode of the file grants these rights: 4 to read, 1 to search.
+    /// Returns true if the mode of the file grants these rights: 4 to read, 1 to search. Also
+    /// returns true for root, and if the mode is unknown.
     fn may(&self, path: &Path, rights: u32) -> bool {
         let Ok(metadata) = fs::metadata(path) else { return true };
         let shift = if metadata.uid() == self.id {

@@ -43,18 +43,21 @@ impl Machine {
         Self { root }
     }
 
-    /// Returns the text of a file such as `/proc/version`, without white space at its end.
+    /// Returns the text of a file such as `/proc/version`, without white space at its end. Returns
+    /// `None` if the file cannot be read.
     pub fn read(&self, path: &str) -> Option<String> {
         let path = self.root.join(path.trim_start_matches('/'));
         fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned())
     }
 
-    /// Returns the number in a file.
+    /// Returns the number in a file. Returns `None` if the file cannot be read or contains
+    /// something else.
     pub fn number(&self, path: &str) -> Option<u64> {
         self.read(path)?.parse().ok()
     }
 
-    /// Returns the range of ports that the kernel chooses from for outgoing connections.
+    /// Returns the range of ports that the kernel chooses from for outgoing connections. Returns
+    /// `None` if the range cannot be read.
     pub fn client_ports(&self) -> Option<(u64, u64)> {
         let text = self.read("/proc/sys/net/ipv4/ip_local_port_range")?;
         let mut numbers = text.split_whitespace().map(|number| number.parse().ok());
@@ -118,7 +121,7 @@ impl Machine {
         })
     }
 
-    /// Returns the values of a file of this process's control group and of those above.
+    /// Returns the values of a file of this process's control group and of the groups above it.
     fn of_groups(&self, file: &str) -> Vec<String> {
         let text = self.read("/proc/self/cgroup").unwrap_or_default();
         let Some(own) = text.lines().find_map(|line| line.strip_prefix("0::")) else {
@@ -272,7 +275,8 @@ fn clock() -> Finding {
     Finding::ok(TOPIC, "plausible")
 }
 
-/// Checks the free space for temporary files, such as large bodies.
+/// Checks the free space for temporary files, such as large bodies. Returns `None` if the free
+/// space is unknown.
 fn space() -> Option<Finding> {
     const TOPIC: &str = "disk";
     let dir = std::env::temp_dir();

@@ -45,7 +45,7 @@ pub fn findings(file: &Path, machine: &Machine) -> Vec<Finding> {
     findings
 }
 
-/// Examines the store that machines share.
+/// Examines the store that machines share. Returns `None` if the plan has no store.
 fn store(plan: &Plan) -> Option<Finding> {
     const TOPIC: &str = "store";
     let place = &plan.server.store.as_deref()?.place;
@@ -111,7 +111,8 @@ fn certificates(plan: &Plan) -> Vec<Finding> {
     findings
 }
 
-/// Returns a warning if other users may read a private key.
+/// Returns a warning if other users may read a private key. Returns `None` if they may not, or if
+/// the key is not in a file.
 fn key_mode(tls: &Tls) -> Option<Finding> {
     let CertificateSource::Files { key, .. } = &tls.source else { return None };
     let mode = fs::metadata(key).ok()?.mode();
@@ -251,7 +252,8 @@ fn names(plan: &Plan) -> Vec<Finding> {
     hosts.into_iter().map(of).collect()
 }
 
-/// Compares the limit on connections with that on descriptors.
+/// Returns a warning if the limit on connections is above the limit on descriptors, otherwise
+/// `None`.
 fn connections(plan: &Plan) -> Option<Finding> {
     let wanted = plan.server.limits.connections as u64;
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum?;

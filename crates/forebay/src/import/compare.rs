@@ -20,9 +20,9 @@ const IGNORED: [&str; 12] = [
     "via",
 ];
 
-/// Returns the differences between the reply of the old server and that of the translation. `again`
-/// is a second reply of the old server. A field or body that differs between its two replies is not
-/// compared.
+/// Returns the differences between the reply of the old server and the reply of the translation.
+/// `again` is a second reply of the old server. A field or body that differs between the two
+/// replies of the old server is not compared.
 pub fn differences(
     target: &VerifiedUrl,
     before: &Received,

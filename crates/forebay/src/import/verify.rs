@@ -12,7 +12,7 @@ use super::fetch::{VerifiedUrl, from_old, from_socket};
 use crate::test_server::TestServer;
 
 /// Requests each URL from both servers, and reports the differences. `connect` is the address of
-/// the old server, if the URLs do not lead to it.
+/// the old server, if the host names of the URLs lead to another server.
 pub fn verify(toml: &str, urls: &[String], connect: Option<&str>) -> ExitCode {
     let mut stderr = std::io::stderr().lock();
     match compared(toml, urls, connect, &mut stderr) {

@@ -80,7 +80,8 @@ pub fn write(dir: &Path) -> Result<String, String> {
     ))
 }
 
-/// Returns the texts of the experiment and of the site; `None` if there is no template.
+/// Returns the texts of the experiment and of the site. Returns `None` if there is no template for
+/// the application.
 fn texts(found: &Detected, dir: &Path) -> Option<(String, Option<String>)> {
     let own = |template: ExperimentTemplate, from: &str, to: &str| {
         let named = |text: &str| text.replace(from, to);

@@ -31,8 +31,8 @@ impl<'a> Look<'a> {
         self.path(name).is_dir()
     }
 
-    /// Returns the beginning of a file; empty if it cannot be read. Never opens a device or a pipe,
-    /// which could block.
+    /// Returns the beginning of a file. Returns an empty text if the file cannot be read. Never
+    /// opens a device or a pipe, which could block.
     pub fn text(&self, name: &str) -> String {
         let path = self.path(name);
         let mut bytes = Vec::new();
@@ -53,12 +53,12 @@ impl<'a> Look<'a> {
         names
     }
 
-    /// Returns the first of these names that is a directory.
+    /// Returns the first of these names that is a directory. Returns `None` if none is a directory.
     pub fn first_dir<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         names.iter().copied().find(|name| self.is_dir(name))
     }
 
-    /// Returns the first of these names that is a file.
+    /// Returns the first of these names that is a file. Returns `None` if none is a file.
     pub fn first_file<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         names.iter().copied().find(|name| self.is_file(name))
     }

@@ -19,12 +19,14 @@ const FILES: [&str; 8] = [
     "src/app.py",
 ];
 
-/// Returns the virtual environment's interpreter, relative to the directory.
+/// Returns the virtual environment's interpreter, relative to the directory. Returns `None` if
+/// there is no virtual environment.
 pub fn interpreter(look: &Look<'_>) -> Option<&'static str> {
     look.first_file(&[".venv/bin/python", "venv/bin/python", "env/bin/python"])
 }
 
-/// Returns the application of a Django project, which `manage.py` identifies.
+/// Returns the application of a Django project, which `manage.py` identifies. Returns `None` if the
+/// directory has no such project.
 pub fn django(look: &Look<'_>) -> Option<Detected> {
     let manage = look.text("manage.py");
     let (_, rest) = manage.split_once("DJANGO_SETTINGS_MODULE")?;
@@ -105,7 +107,8 @@ fn of(look: &Look<'_>, file: &str, callable: &str, is_asgi: bool, why: String) -
     Detected { app, mark: file.to_owned(), why }
 }
 
-/// Returns the variable that a framework's constructor is assigned to, or a factory function.
+/// Returns the variable that a framework's constructor is assigned to, or else a factory function.
+/// Returns `None` if the text has neither.
 fn made_by(text: &str, framework: &str) -> Option<String> {
     let assigned = text.lines().find_map(|line| {
         let (name, value) = line.split_once('=')?;
@@ -120,7 +123,8 @@ fn made_by(text: &str, framework: &str) -> Option<String> {
     assigned.map(str::to_owned).or_else(|| factory().map(|name| format!("{name}()")))
 }
 
-/// Returns the name of the application in the text of `wsgi.py` or `asgi.py`.
+/// Returns the name of the application in the text of `wsgi.py` or `asgi.py`. Without a known name,
+/// returns `application`.
 fn callable(text: &str) -> String {
     let names = |line: &str, name: &str| {
         let is_word = |c: char| c.is_alphanumeric() || c == '_';

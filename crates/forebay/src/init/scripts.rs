@@ -68,7 +68,8 @@ fn find(directory: &Path) -> Scripts {
     scripts
 }
 
-/// Returns the line that names the interpreter (`#!`); empty if there is none.
+/// Returns the line that names the interpreter (`#!`). Returns an empty text if there is no such
+/// line.
 fn first_line(path: &Path) -> String {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(FIRST_LINE).read_to_end(&mut bytes));

@@ -73,8 +73,9 @@ impl<'a> Chosen<'a> {
     }
 }
 
-/// Returns the user of the application if Forebay runs as root: the owner of the directory. PHP
-/// does not run as root at all.
+/// Returns the user of the application if Forebay runs as root: the owner of the directory. If root
+/// owns the directory, PHP runs as `www-data`, because PHP must not run as root. Returns `None` for
+/// other applications in root's directory, for files, and if Forebay does not run as root.
 fn user(look: &Look<'_>, app: &FoundApp) -> Option<String> {
     if !rustix::process::geteuid().is_root() || matches!(app, FoundApp::Files { .. }) {
         return None;

@@ -201,8 +201,8 @@ impl Live {
         plan.map_err(|failure| Refused::new(HAS_ERROR, failure.message))
     }
 
-    /// Reads a configuration from a text. Its relative paths start where those of the configuration
-    /// file start.
+    /// Reads a configuration from a text. Relative paths in the text start at the directory of the
+    /// configuration file.
     fn parse(&self, text: &str, base: &Plan) -> Result<Plan, Refused> {
         let file = Path::new(base.file.name());
         let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());

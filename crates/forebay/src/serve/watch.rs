@@ -110,8 +110,8 @@ impl Watched {
         unseen.map(|path| path.display().to_string()).collect()
     }
 
-    /// Finds the files of the configuration again. If it has an error, earlier files are still
-    /// watched, because the error may be in one of them.
+    /// Finds the files of the configuration again. If the configuration has an error, earlier files
+    /// are still watched, because the error may be in one of them.
     fn renew(&mut self) {
         if stamp(&self.file).is_none() && !self.stamps.is_empty() {
             // Opening a pipe would wait for its writer.

@@ -61,7 +61,8 @@ fn all_have_names_of_their_own(
     Ok(())
 }
 
-/// Returns the index in `to` of the server that replaces the server at `index`.
+/// Returns the index in `to` of the server that replaces the server at `index`. Returns `None` if
+/// no server replaces it.
 fn redirect(
     typed: &TextOr<file::Backend>,
     index: usize,

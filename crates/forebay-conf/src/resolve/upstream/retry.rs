@@ -49,7 +49,7 @@ pub(super) fn statuses(typed: &At<OneOrMany<StatusText>>, least: u16) -> Resolut
     Ok(StatusRanges(ranges))
 }
 
-/// Returns the statuses of "503", "500-504" or "5xx".
+/// Returns the statuses of "503", "500-504" or "5xx". Returns `None` for any other text.
 fn parse(text: &str) -> Option<RangeInclusive<u16>> {
     let status = |text: &str| {
         let is_status = text.len() == 3 && text.bytes().all(|b| b.is_ascii_digit());

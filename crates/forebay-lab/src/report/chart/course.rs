@@ -42,7 +42,8 @@ struct LineChart<'a> {
     label: &'a dyn Fn(f64) -> String,
 }
 
-/// Draws resident memory over time; `None` if no trial counts.
+/// Draws resident memory over time. Returns `None` if server processes were observed in no counted
+/// trial.
 pub fn memory(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
     let most = rows.iter().filter_map(|row| row.memory_most).max()?;
     let line = |measured: &Measured| {
@@ -65,8 +66,8 @@ pub fn memory(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
     )
 }
 
-/// Draws the number of busy cores in each slice; `None` if no trial has slices with a known CPU
-/// time.
+/// Draws the number of busy cores in each slice. Returns `None` if no trial has slices with a known
+/// CPU time.
 pub fn cpu(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
     let line = |measured: &Measured| {
         // Clock ticks (10 ms) are too coarse for a single slice.

@@ -28,13 +28,14 @@ pub struct Unit {
     pub name: &'static str,
 }
 
-/// Draws the graph of a profile.
+/// Draws the graph of a profile. Returns `None` if the graph would be empty.
 pub fn flame(stacks: &Stacks, unit: Unit, label: &str) -> Option<String> {
     let unit = Unit { worth: [unit.worth[0], 0.0], ..unit };
     both(|screen| Graph::new(stacks, unit, screen)?.draw(label, false))
 }
 
 /// Draws the graph of two profiles merged with [`beside`](Stacks::beside). Colours show the change.
+/// Returns `None` if the graph would be empty.
 pub fn flame_difference(stacks: &Stacks, unit: Unit, label: &str) -> Option<String> {
     both(|screen| Graph::new(stacks, unit, screen)?.draw(label, true))
 }
@@ -149,7 +150,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Returns the CSS class of a box, which depends on its change as a share of the reference's
-    /// total time.
+    /// total time. The class is `same` if the change may be chance.
     fn change(&self, index: usize) -> &'static str {
         let [ours, theirs] = self.worth(index);
         let variance =

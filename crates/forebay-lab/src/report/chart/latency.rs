@@ -9,12 +9,13 @@ const PERCENTILES: [f64; 6] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
 /// Ratio of largest to smallest value above which the axis is logarithmic.
 const LINEAR_RANGE: f64 = 8.0;
 
-/// Draws the chart; `None` if no latency was recorded.
+/// Draws the chart. Returns `None` if no latency was recorded.
 pub fn latency(rows: &[Row]) -> Option<String> {
     both(|screen| chart(rows, screen))
 }
 
 /// Draws one line for each configuration through its percentiles, for one width of screen.
+/// Returns `None` if no configuration has a percentile.
 fn chart(rows: &[Row], screen: Screen) -> Option<String> {
     let area = screen.area(BOTTOM);
     let series: Vec<Vec<(f64, f64)>> = rows.iter().map(points).collect();

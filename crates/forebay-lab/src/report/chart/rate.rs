@@ -35,7 +35,7 @@ impl Bars {
     }
 }
 
-/// Draws the chart; `None` if no trial counts.
+/// Draws the chart. Returns `None` if no trial counts.
 pub fn rate(experiment: &Experiment, rows: &[Row]) -> Option<String> {
     both(|screen| chart(experiment, rows, screen))
 }
@@ -105,7 +105,8 @@ fn draw(
     svg.text("value end", (bars.value, middle + 4.5), &number::rate(rate.mean));
 }
 
-/// Returns half of the 95 % interval of the mean: Student's t over the trials.
+/// Returns half of the width of the mean's 95 % interval (Student's t over the trials). The result
+/// is 0 for fewer than two trials.
 fn half_interval(rate: &Summary) -> f64 {
     match rate.n {
         0 | 1 => 0.0,

@@ -12,7 +12,7 @@ pub struct Scale {
 
 impl Scale {
     /// Creates an axis from 0 to a round number of at least `highest`, with about `steps` ticks.
-    /// `start` and `end` are the positions of its ends.
+    /// `start` and `end` are the positions of the axis's ends.
     pub fn linear(highest: f64, steps: usize, start: f64, end: f64) -> Self {
         let highest = if highest.is_finite() && highest > 0.0 { highest } else { 1.0 };
         let step = round_step(highest / steps.max(1) as f64);
@@ -22,7 +22,7 @@ impl Scale {
     }
 
     /// Creates a logarithmic axis from a round number of at most `lowest` to a round number of at
-    /// least `highest`. Both must be greater than 0.
+    /// least `highest`. `lowest` and `highest` must be greater than 0.
     pub fn logarithmic(lowest: f64, highest: f64, start: f64, end: f64) -> Self {
         let lowest = lowest.max(f64::MIN_POSITIVE);
         let decades = (highest / lowest).log10();

@@ -18,7 +18,7 @@ pub struct Svg {
 pub type At = (f64, f64);
 
 impl Svg {
-    /// Creates an empty drawing. `label` describes it for screen readers.
+    /// Creates an empty drawing. `label` describes the drawing for screen readers.
     pub fn new(screen: Screen, height: f64, label: &str) -> Self {
         Self { screen, height, label: label.to_owned(), body: String::new() }
     }

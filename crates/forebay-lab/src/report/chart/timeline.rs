@@ -27,7 +27,8 @@ pub struct HeatMap {
     pub width: f64,
 }
 
-/// Draws lines over time; `None` without points. `is_time` is true for latencies in microseconds.
+/// Draws lines over time. `is_time` is true if the values are latencies in microseconds. Returns
+/// `None` without points.
 pub fn over_time(title: &str, lines: &[TimeLine], is_time: bool) -> Option<String> {
     both(|screen| draw_lines(screen, title, lines, is_time))
 }
@@ -68,7 +69,7 @@ fn draw_lines(screen: Screen, title: &str, lines: &[TimeLine], is_time: bool) ->
     Some(svg.finish())
 }
 
-/// Draws the axis of seconds. Returns its scale.
+/// Draws the axis of seconds. Returns the scale of this axis.
 fn time_axis(svg: &mut Svg, area: Area, end: f64, steps: usize) -> Scale {
     let across = Scale::linear(end.max(1.0), steps, area.left, area.right);
     for &tick in across.ticks() {
@@ -79,7 +80,7 @@ fn time_axis(svg: &mut Svg, area: Area, end: f64, steps: usize) -> Scale {
     across
 }
 
-/// Draws how many replies had which latency at which time; `None` without latencies.
+/// Draws the number of replies for each time and latency. Returns `None` without latencies.
 pub fn heat_map(map: &HeatMap) -> Option<String> {
     both(|screen| draw_heat_map(screen, map))
 }
@@ -115,7 +116,7 @@ fn draw_heat_map(screen: Screen, map: &HeatMap) -> Option<String> {
     Some(svg.finish())
 }
 
-/// Draws the share of replies in ranges of latency; `None` without latencies.
+/// Draws the share of replies in ranges of latency. Returns `None` without latencies.
 pub fn distribution(latency: &Latency) -> Option<String> {
     both(|screen| draw_distribution(screen, latency))
 }

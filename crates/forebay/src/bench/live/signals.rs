@@ -82,7 +82,7 @@ impl Notices {
     }
 
     /// Returns the signal that must stop or end the program after the terminal is restored. Returns
-    /// each signal only once.
+    /// each signal only once, and `None` if there is no such signal.
     pub fn take_stop(&self) -> Option<i32> {
         let arrived = |is_set: &Arc<AtomicBool>| is_set.swap(false, Ordering::Relaxed);
         STOPS.into_iter().zip(&self.stopped).find(|(_, is_set)| arrived(is_set)).map(|(s, _)| s)

@@ -123,7 +123,7 @@ impl View {
     }
 
     /// Returns the seconds that the charts show, with their indices. A second is shown if all
-    /// threads have posted it, or if two later ones exist.
+    /// threads have posted it, or if two later seconds exist.
     pub fn points(&self) -> impl DoubleEndedIterator<Item = (usize, &Point)> {
         let threads = self.threads.len();
         // A thread that has ended posts nothing more.

@@ -163,7 +163,8 @@ fn statics(chosen: &Chosen<'_>) -> String {
     route("Files that need no application.", &keys)
 }
 
-/// Returns the keys of the application's table. Empty for files.
+/// Returns the keys of the application's table. Returns an empty text for files, which need no
+/// application.
 fn app(app: &FoundApp) -> String {
     let python = |module: &str, interpreter: &Option<String>| {
         let mut keys = format!("module = {}\n", quote::toml(module));
