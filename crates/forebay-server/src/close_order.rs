@@ -30,7 +30,8 @@ impl CloseOrder {
         }
     }
 
-    /// Returns true if the listener must not accept another connection.
+    /// Returns true after the command [`Closing::Leave`]. The listener must then not accept another
+    /// connection.
     pub fn is_left(&mut self) -> bool {
         if self.given.is_none() {
             self.given = self.order.try_recv().ok();

@@ -189,7 +189,8 @@ impl Compressor {
         Ok(())
     }
 
-    /// Returns the compressed form of the whole body `data`.
+    /// Returns the compressed form of the whole body `data`. Takes this form from `copies` if
+    /// possible, and otherwise adds it to `copies` if it is small enough.
     pub fn whole(mut self, data: &[u8], copies: &CompressedCopies) -> Result<Arc<[u8]>, Fault> {
         let is_wanted = |(algorithm, _): &&(Algorithm, _)| *algorithm == self.algorithm;
         if let Some((_, copy)) = copies.all().iter().find(is_wanted) {

@@ -26,7 +26,8 @@ impl<'a> Cookie<'a> {
     }
 }
 
-/// Returns the cookies of a field's value in their order. Repeated names are included.
+/// Returns the cookies of a field's value in their order. Repeated names are included. A cookie
+/// without an equals sign has an empty name.
 pub fn cookies(value: &[u8]) -> impl Iterator<Item = Cookie<'_>> {
     value.split(|&b| b == b';').map(trim).filter(|pair| !pair.is_empty()).map(|pair| {
         match memchr::memchr(b'=', pair) {

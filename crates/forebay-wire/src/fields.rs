@@ -60,7 +60,8 @@ impl Fields {
         self.entries.push(Entry { name, value, known, sensitive: false });
     }
 
-    /// Appends a field. `joined` contains its name, directly followed by its value.
+    /// Appends a field. `joined` contains the field's name, which has `name_len` bytes, directly
+    /// followed by the value.
     pub(crate) fn push_joined(&mut self, known: KnownField, joined: &[u8], name_len: usize) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(joined);
@@ -223,7 +224,8 @@ pub fn of_lines(lines: &[u8]) -> impl Iterator<Item = FieldRef<'_>> {
 }
 
 impl Entry {
-    /// Returns the field with its name and value. `bytes` is the buffer of its [`Fields`].
+    /// Returns the name and value of this entry. `bytes` is the buffer of the [`Fields`] that
+    /// contain the entry.
     pub fn of(self, bytes: &[u8]) -> FieldRef<'_> {
         FieldRef {
             name: self.name.of(bytes),

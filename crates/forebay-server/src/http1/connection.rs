@@ -238,7 +238,7 @@ async fn read_head(
     }
 }
 
-/// Refuses TLS at once.
+/// Returns an error if `bytes` begin with a TLS handshake.
 fn refuse_other_protocols(bytes: &[u8]) -> Result<(), Fault> {
     // Refuse now: a TLS client waits for an answer, and its bytes may never form an HTTP/1 line.
     // 0x16 is the record type of a TLS handshake, and no method begins with it.

@@ -77,7 +77,8 @@ impl BodyDecoder {
         Self { state, trailer: 0, kept: None }
     }
 
-    /// Keeps the trailer fields that may be forwarded. [`BodyDecoder::trailers`] returns them.
+    /// Makes the decoder keep the trailer fields that may be forwarded. [`BodyDecoder::trailers`]
+    /// returns them.
     pub fn keeping_trailers(mut self) -> Self {
         self.kept = Some(Vec::new());
         self

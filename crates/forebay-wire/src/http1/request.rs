@@ -191,7 +191,8 @@ pub(super) fn parse_version(text: &[u8]) -> Result<Version, HeadError> {
     }
 }
 
-/// Reads the fields that concern the body, the host and the connection. Rejects contradictions.
+/// Reads the fields that concern the body, the host and the connection. Rejects invalid and
+/// contradictory fields, and a request of HTTP/1.1 without `Host`.
 fn finish(bytes: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {
     let mut framing = Framing::default();
     let mut host = None;

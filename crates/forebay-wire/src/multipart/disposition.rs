@@ -89,7 +89,8 @@ fn field(head: &[u8], line: Span) -> Result<(Span, Span), MultipartError> {
 }
 
 /// Parses `form-data; name="..."; filename="..."`. Other parameters are ignored. These include
-/// `filename*`, which RFC 7578 section 4.2 forbids and browsers do not write.
+/// `filename*`, which RFC 7578 section 4.2 forbids and browsers do not write. Returns `None` for
+/// another type, a syntax error, a missing name, or a repeated `name` or `filename`.
 fn names(head: &[u8], value: Span) -> Option<(Span, Option<Span>)> {
     let text = value.of(head);
     let end = memchr(b';', text).unwrap_or(text.len());

@@ -76,7 +76,8 @@ pub fn parse(input: &[u8], most: usize) -> Result<Option<Parsed>, ScgiError> {
     Ok(Some(parsed))
 }
 
-/// Returns the start and the length of the netstring's content.
+/// Returns the start and the length of the netstring's content, or `None` if the length has not
+/// arrived.
 fn netstring(input: &[u8], most: usize) -> Result<Option<(usize, usize)>, ScgiError> {
     let digits = input.iter().take_while(|b| b.is_ascii_digit()).count();
     // A longer length is rejected, because no limit has more than ten digits.

@@ -87,8 +87,9 @@ impl Connection {
         !goes_on || self.identifiers.left() == 0 || matches!(self.reading, Reading::Failed)
     }
 
-    /// Opens a stream with a request (client). Returns the identifier of the stream. Fields that
-    /// only HTTP/1.1 has are omitted. Names may contain upper case, which is converted.
+    /// Opens a stream with a request (client). Returns the identifier of the stream, or an error if
+    /// we may not open a stream now. Fields that only HTTP/1.1 has are omitted. Names may contain
+    /// upper case, which is converted.
     pub fn send_request<'a>(
         &mut self,
         request: &RequestPseudo,
@@ -126,6 +127,8 @@ impl Connection {
     }
 
     /// Sends the head of a reply. Any number of interim heads (status below 200) may precede it.
+    /// `end` has no effect for an interim head. Returns an error if the final head was sent, or the
+    /// stream is unknown.
     pub fn send_reply<'a>(
         &mut self,
         id: u32,
