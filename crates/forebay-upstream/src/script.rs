@@ -106,7 +106,8 @@ impl Scripts {
     }
 
     /// Returns the script that `path` names: the first prefix of `path` that is a file. `path` has
-    /// no dot segments. `second` is the current time in seconds since any fixed moment.
+    /// no dot segments. Returns an error if there is no such file, or if the rules of this finder
+    /// exclude the file. `second` is the current time in seconds since any fixed moment.
     pub fn find(&self, path: &[u8], second: u64) -> Result<Rc<Script>, NoScript> {
         let mut known = self.known.borrow_mut();
         if let Some((at, script)) = known.get(path)

@@ -50,7 +50,8 @@ impl IncludeState {
         }
     }
 
-    /// Sets a variable. Returns false if there are too many.
+    /// Sets a variable. Returns false if there are too many variables, or if the variables have too
+    /// many bytes.
     pub fn set(&self, name: &str, value: Vec<u8>) -> bool {
         let mut variables = self.variables.borrow_mut();
         variables.retain(|(other, _)| other != name);

@@ -37,8 +37,9 @@ pub(super) struct Farewell {
 }
 
 impl Farewell {
-    /// Sends bytes of the backend to the client. If they end a message and `is_urgent` is set,
-    /// sends a close frame in the same write. A client that awaits an answer then loses nothing.
+    /// Sends bytes of the backend to the client. If these bytes end a message and `is_urgent` is
+    /// set, sends a close frame in the same write. A client that awaits an answer then loses
+    /// nothing.
     pub(super) async fn pass(&self, client: End<'_>, data: &[u8]) -> io::Result<()> {
         let mut bounds = self.bounds.get();
         bounds.pass(data);

@@ -73,7 +73,8 @@ impl Attempts {
         Err(if self.is_resent { fault.retry(Retry::No) } else { fault })
     }
 
-    /// Returns true if the request may be resent over a new connection after a kept one died.
+    /// Returns true if the request may be resent over a new connection after a kept one died. A
+    /// request may be resent in this way only once.
     pub fn send_anew(&mut self, exchange: &mut Exchange, body: BodyAtHand) -> bool {
         let may = !self.is_sent_anew && may_repeat(exchange, body);
         self.is_sent_anew |= may;
@@ -104,7 +105,8 @@ fn may_repeat(exchange: &mut Exchange, body: BodyAtHand) -> bool {
     exchange.request.is_idempotent() && is_at_hand(exchange, body)
 }
 
-/// Returns true if the whole request is available and no byte of a reply has arrived.
+/// Returns true if the whole request is available and no byte of a reply has arrived. If necessary,
+/// goes back to the start of the body.
 pub fn is_at_hand(exchange: &mut Exchange, body: BodyAtHand) -> bool {
     !exchange.reply.has_begun() && (body == BodyAtHand::Whole || exchange.body.rewind())
 }

@@ -117,7 +117,7 @@ impl BackendConnection {
     }
 
     /// Stops measuring the time to the first byte. Called for a connection that requests share,
-    /// because its time does not show how long one request waits.
+    /// because the time of such a connection does not show how long one request waits.
     pub fn forget_wait(&self) {
         self.wait.take();
     }
@@ -484,8 +484,9 @@ impl Backend {
         Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
     }
 
-    /// Keeps a connection after its whole reply was read. Closes it instead if a new connection
-    /// waits too long for a process of the backend (`pending_connections`).
+    /// Keeps a connection after its whole reply was read. Closes the connection instead if a new
+    /// connection waits too long for a process of the backend (`pending_connections`). Also closes
+    /// a connection to a former address.
     pub fn keep(&self, connection: BackendConnection) {
         connection.answered();
         if connection.is_reused {

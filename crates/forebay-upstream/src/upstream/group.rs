@@ -97,8 +97,8 @@ impl Group {
     }
 
     /// Creates a group that replaces `before`. `index_before` returns the number that a backend had
-    /// in `before`. Such a backend keeps its record. With `keeps_health`, the backend also keeps
-    /// the result of its health checks.
+    /// in `before`, or `None` for a new backend. A backend that was in `before` keeps its record.
+    /// With `keeps_health`, this backend also keeps the result of its health checks.
     pub fn after(
         before: &Self,
         balancing: &Balancing,
@@ -172,7 +172,7 @@ impl Group {
 
     /// Returns the next backend that is not in `tried`: `wanted` or its replacement if it is up,
     /// else a backend in the nearest tier, else the standby. If none is up, returns one that is
-    /// down.
+    /// down. Returns `None` if all backends are in `tried`.
     ///
     /// `key` is a hash. If given, the hash alone selects the backend within a tier.
     pub fn pick(
@@ -202,7 +202,7 @@ impl Group {
         standby.or_else(|| self.last_resort((wanted, key), tried, turns))
     }
 
-    /// Returns the next backend if none is up.
+    /// Returns the next backend if none is up, or `None` if all backends are in `tried`.
     fn last_resort(
         &self,
         (wanted, key): (Option<usize>, Option<u64>),

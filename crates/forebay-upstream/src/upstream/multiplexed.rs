@@ -92,8 +92,8 @@ impl<C: SharedConnection> Multiplexed<C> {
         self.open.borrow().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns a stream on an open connection. Uses the oldest connection first, so that unneeded
-    /// connections become idle and close.
+    /// Returns a stream on an open connection, or `None` if no connection can take another request.
+    /// Uses the oldest connection first, so that unneeded connections become idle and close.
     pub fn find(&self) -> Option<C::Stream> {
         let is_live = |open: &Weak<C>| open.upgrade().is_some_and(|open| !open.is_broken());
         let mut open = self.open.borrow_mut();

@@ -57,7 +57,7 @@ impl ReplyTime {
 }
 
 impl Group {
-    /// Returns the time at which a request is sent, if the balance method needs this time.
+    /// Returns the time at which a request is sent, or `None` if the balance method needs no times.
     pub fn begin_timing(&self) -> Begun {
         let is_timed = self.balance == conf::Balance::LeastTime && self.members.len() > 1;
         if is_timed { NonZeroU32::new(self.micros() as u64 as u32 | 1) } else { None }
