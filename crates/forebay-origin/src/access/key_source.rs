@@ -52,7 +52,8 @@ impl KeySource {
         source
     }
 
-    /// Asks for the keys in the background, because a token has an unknown key.
+    /// Asks for the keys in the background, because a token has an unknown key. Does nothing
+    /// shortly after the last such attempt, or while another thread reads the keys.
     pub fn find_unknown(self: &Rc<Self>) {
         let now = Instant::now();
         let may_ask = self.requests(|requests| {

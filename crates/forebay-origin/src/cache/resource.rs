@@ -44,7 +44,7 @@ pub enum Unstorable {
 }
 
 impl Resource {
-    /// Adds the newest reply.
+    /// Adds the newest reply. If there are too many replies, removes the oldest one.
     pub fn add(&mut self, stored: Arc<Stored>) {
         if self.variants.len() == VARIANTS {
             self.variants.remove(0);

@@ -92,7 +92,8 @@ impl FileLanguages {
     }
 }
 
-/// Splits the path of a variant into the path without a language and the language.
+/// Splits the path of a variant into the path without a language and the language. Returns `None`
+/// if `path` does not end in a language.
 pub fn split<'p, 't>(path: &'p [u8], tags: &'t [String]) -> Option<(&'p [u8], &'t str)> {
     tags.iter().find_map(|tag| {
         let base = path.strip_suffix(tag.as_bytes())?.strip_suffix(b".")?;

@@ -89,8 +89,9 @@ pub fn paths_below(site: &Site, plan: &Plan) -> Vec<Around> {
     found
 }
 
-/// Returns a path below `start`, an exact path of the rule, that another route answers. A rule that
-/// protects nothing counts only if files below `start` exist.
+/// Returns a path below `start` that another route answers, or `None` without such a path. `start`
+/// is an exact path of the rule. A rule that protects nothing counts only if files below `start`
+/// exist.
 fn below_path(
     (site, plan, kept): (&Site, &Plan, &[Vec<usize>]),
     rule: usize,
@@ -264,7 +265,8 @@ fn at_backend(
     (of_rule != backend || path != backend).then_some((of_rule, backend))
 }
 
-/// Returns a path that begins with `start` and leads into the region.
+/// Returns a path that begins with `start` and leads into the region, or `None` without such a
+/// path.
 fn path_to(
     region: &Region,
     name: &str,
@@ -379,7 +381,8 @@ fn dir_of_app(app: &conf::App) -> Option<&Path> {
     }
 }
 
-/// Returns the source of all answers that the route gives below `start`.
+/// Returns the source of all answers that the route gives below `start`, or `None` if the source is
+/// not known.
 fn directory(route: &conf::Route, plan: &Plan, start: &str) -> Option<AnswerSource> {
     let found = place(route, plan, start.as_bytes())?;
     let path = match found.path.strip_suffix(b"/") {
@@ -390,6 +393,7 @@ fn directory(route: &conf::Route, plan: &Plan, start: &str) -> Option<AnswerSour
 }
 
 /// Returns the source of the route's answer for `path`, even if the route does not match that path.
+/// Returns `None` if the source is not known.
 fn place(route: &conf::Route, plan: &Plan, path: &[u8]) -> Option<AnswerSource> {
     let rest = route.matcher.rest(path);
     let rest = rest.unwrap_or_else(|| path.strip_prefix(b"/").unwrap_or(path));

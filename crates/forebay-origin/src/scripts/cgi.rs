@@ -108,7 +108,8 @@ impl Cgi {
         self.run_script(exchange, &script).await
     }
 
-    /// Starts `script`, and sends its output to the client.
+    /// Starts `script`, and sends its output to the client. Ends the script and fails at the time
+    /// limit.
     pub async fn run_script(&self, exchange: &mut Exchange, script: &Script) -> Result<(), Fault> {
         let body = exchange.body.spool().await?;
         let deadline = Instant::now() + self.settings.timeout;
@@ -281,7 +282,8 @@ async fn relay(process: &mut ScriptProcess, mut pump: ReplyPump<'_>) -> Result<(
     }
 }
 
-/// Returns the signal that ended the script, if any.
+/// Returns the signal that ended the script. Returns `None` if the script ended without a signal,
+/// or continues for some time after its output.
 async fn signal_of_end(
     child: &mut ScriptChild,
     pump: &mut ReplyPump<'_>,

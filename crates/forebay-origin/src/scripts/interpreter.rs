@@ -96,7 +96,8 @@ pub fn survey(dir: &Path) -> Survey {
     found
 }
 
-/// Returns the first line of a script for messages; `None` if it does not begin with `#!`.
+/// Returns the first line of a script for messages. Returns `None` if the script is unreadable, or
+/// does not begin with `#!`.
 pub fn first_line(file: &Path) -> Option<String> {
     let start = beginning(file)?;
     let line = marked_line(&start)?;
