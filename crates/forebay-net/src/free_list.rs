@@ -27,7 +27,7 @@ impl<T> Default for FreeList<T> {
 }
 
 impl<T> FreeList<T> {
-    /// Takes the object that was returned last.
+    /// Takes the object that was returned last, or `None` if the list is empty.
     pub fn take(&self) -> Option<T> {
         let mut free = self.free.borrow_mut();
         let taken = free.pop();

@@ -69,7 +69,7 @@ impl Steps {
         self.marks = Some(vec![(self.current, self.since)]);
     }
 
-    /// Returns the steps with their starts. Empty if they were not recorded.
+    /// Returns the steps with their starts. The result is empty if the starts were not recorded.
     pub fn marks(&self) -> &[(Step, Instant)] {
         self.marks.as_deref().unwrap_or_default()
     }
@@ -136,7 +136,7 @@ impl StepTimer {
         }
     }
 
-    /// Enters another step. Returns the previous step.
+    /// Enters another step. Returns the previous step, or `None` if no request is measured.
     #[inline]
     pub fn enter(&self, step: Step) -> Option<Step> {
         self.0.borrow_mut().as_mut().map(|steps| steps.enter(step))

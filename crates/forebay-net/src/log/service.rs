@@ -191,7 +191,7 @@ impl ServiceConnection {
         Self { link, messages, name, pause: None }
     }
 
-    /// Sends each line as a message.
+    /// Sends each line as a message. For a moment after a slow failure, fails at once.
     fn send(&mut self, lines: &Lines) -> Result<(), Loss> {
         if self.pause.is_some_and(|end| Instant::now() < end) {
             let error = io::Error::other("it failed a moment ago");

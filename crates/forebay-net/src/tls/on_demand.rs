@@ -164,7 +164,7 @@ impl DemandCertificates {
     }
 
     /// Stores a certificate, and wakes the handshakes that wait for it. `renew` is the time of the
-    /// renewal.
+    /// renewal. If there are too many certificates, removes the least recently used one.
     pub fn show(
         &self,
         name: &str,
@@ -216,7 +216,8 @@ impl DemandState {
         self.shown.get(name).is_some_and(|shown| SystemTime::now() < shown.until)
     }
 
-    /// Returns a valid certificate, and true if its renewal is due.
+    /// Returns a valid certificate, and true if its renewal is due. If the certificate is missing
+    /// or has expired, removes the name and returns `None`.
     fn use_certificate(
         &mut self,
         name: &str,
@@ -241,8 +242,8 @@ impl DemandState {
         }
     }
 
-    /// Sends a name to the thread of ACME, unless it has the name already. Returns `None` if there are
-    /// too many names, or no thread.
+    /// Sends a name to the thread of ACME, unless the thread has the name already. Returns a
+    /// receiver of changes, or `None` if there are too many names or no thread.
     fn order(&mut self, name: &str) -> Option<watch::Receiver<()>> {
         if let Some(pending) = self.pending.get(name) {
             return Some(pending.subscribe());
@@ -261,7 +262,7 @@ impl DemandState {
 struct WaitingHandshake<'a>(&'a AtomicUsize);
 
 impl<'a> WaitingHandshake<'a> {
-    /// Returns `None` if too many handshakes wait.
+    /// Counts a waiting handshake, or returns `None` if too many handshakes wait.
     fn new(count: &'a AtomicUsize) -> Option<Self> {
         let this = Self(count);
         (count.fetch_add(1, Ordering::Relaxed) < MOST_HANDSHAKES).then_some(this)

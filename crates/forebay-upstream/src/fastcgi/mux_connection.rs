@@ -182,8 +182,8 @@ impl MuxConnection {
         self.aborted.borrow().len() >= ABORTED
     }
 
-    /// Passes one event to its request. Aborts a request of which too much output waits for the
-    /// client. Fails if the event belongs to no request of this connection.
+    /// Passes one event to its request. If too much output of a request waits for the client,
+    /// aborts the request. Fails if the event belongs to no request of this connection.
     fn take(&self, id: u16, event: RecordEvent, input: &[u8]) -> Result<(), String> {
         if matches!(event, RecordEvent::Values(_)) {
             return Ok(());
