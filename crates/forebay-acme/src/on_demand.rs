@@ -155,8 +155,8 @@ impl Issuer {
         }
     }
 
-    /// Obtains certificates until a stop. Then waits for current orders, which remove their DNS
-    /// records.
+    /// Obtains certificates until a stop, or until another manager takes over. Then waits for
+    /// current orders, which remove their DNS records.
     async fn serve(
         self: Rc<Self>,
         mut names: mpsc::UnboundedReceiver<String>,
@@ -290,14 +290,14 @@ impl Issuer {
         drop(founding);
     }
 
-    /// Records if the account exists. Even a failed order may have created it, and later orders
-    /// then need not wait for each other.
+    /// Records if the account exists. Even a failed order may have created the account. Later
+    /// orders then need not wait for each other.
     fn look_for_account(&self, is_issued: bool) {
         let exists = is_issued || state::account(&self.settings.acme).is_some();
         self.has_account.set(self.has_account.get() || exists);
     }
 
-    /// Returns the saved certificate of a name, if there is one.
+    /// Returns the state of a name, with the saved certificate if there is one.
     fn kept(&self, name: &str) -> Kept {
         let acme = Acme { names: vec![name.to_owned()], ..self.settings.acme.clone() };
         let certificate = Arc::<SiteCertificate>::default();
@@ -309,7 +309,8 @@ impl Issuer {
         Kept { wanted: Wanted { acme, certificate }, stored, due, failures }
     }
 
-    /// Shows a certificate to clients. Returns false if it does not exist or has expired.
+    /// Shows a certificate to clients. Returns false if there is no certificate, or if the
+    /// certificate has expired.
     fn show(&self, kept: &Kept) -> bool {
         let Some(stored) = &kept.stored else { return false };
         if stored.not_after <= SystemTime::now() {

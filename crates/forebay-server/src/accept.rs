@@ -84,7 +84,7 @@ impl Accepting {
     }
 
     /// Closes all listeners after the connections in their queues have been accepted. A listener
-    /// whose queue is not empty in time closes after [`EMPTYING`]. Connections that other threads
+    /// whose queue is not empty in time closes after `EMPTYING`. Connections that other threads
     /// pass on are still served, because their clients are already connected.
     pub async fn stop(self) {
         let deadline = tokio::time::Instant::now() + EMPTYING;

@@ -254,8 +254,8 @@ fn bucket_of(part: &mut Vec<Bucket>, key: u64) -> &mut Bucket {
 /// delay, and this delay.
 pub type Judged<'l> = Result<Duration, (&'l RateLimiter, Duration)>;
 
-/// Applies all limits to `request`. Returns the time for which the request must wait, or the limit
-/// that refuses the request. A refused request counts for no limit.
+/// Applies all limits to `request`. Returns the time that the request must wait, or the limit that
+/// refuses the request. A refused request counts for no limit.
 pub fn judge<'l>(limits: &'l [Arc<RateLimiter>], request: &Request) -> Judged<'l> {
     // tokio's clock is used, because tests can pause it.
     let now = || tokio::time::Instant::now().into_std();
