@@ -263,8 +263,8 @@ impl Inherited {
         self.passed.extract_if(.., is_meant).collect()
     }
 
-    /// Fails if a socket of the service manager was not claimed. Unclaimed sockets of a former
-    /// process close.
+    /// Fails if a socket of the service manager was not claimed. But unclaimed sockets of a former
+    /// process close without an error.
     pub fn finish(self) -> Result<(), InheritError> {
         // A new configuration may have fewer listeners than that of a former process.
         if self.passed.is_empty() || self.is_takeover {

@@ -156,7 +156,7 @@ impl Process {
     }
 
     /// Waits until the process has ended, and then kills the other processes of its group. The
-    /// result contains the command lines of these processes.
+    /// result contains the command lines of these other processes.
     ///
     /// # Panics
     /// Panics if the deadline passes. The message contains the end of the output.

@@ -216,8 +216,8 @@ impl DemandState {
         self.shown.get(name).is_some_and(|shown| SystemTime::now() < shown.until)
     }
 
-    /// Returns a valid certificate, and true if its renewal is due. If the certificate is missing
-    /// or has expired, removes the name and returns `None`.
+    /// Returns a valid certificate, and true if its renewal is due. Removes an expired certificate.
+    /// Returns `None` if there is no valid certificate.
     fn use_certificate(
         &mut self,
         name: &str,

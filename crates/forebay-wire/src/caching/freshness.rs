@@ -34,9 +34,10 @@ pub struct Freshness {
 }
 
 impl Freshness {
-    /// Returns the age and lifetime of a reply with this status and these field lines. If a reply
-    /// states no lifetime and its status is 200, 301 or 302, `default` is its lifetime in seconds.
-    /// Other replies without a stated lifetime get one from `Last-Modified`, or the lifetime 0.
+    /// Returns the age and lifetime of a reply with this status and these field lines. `default`,
+    /// if given, is the lifetime in seconds of replies with status 200, 301 or 302 that state no
+    /// lifetime. Other replies that state no lifetime get a lifetime from `Last-Modified`, or the
+    /// lifetime 0.
     pub fn of(
         control: &ReplyControl,
         (status, lines): (u16, &[u8]),

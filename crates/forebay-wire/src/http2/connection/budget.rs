@@ -80,8 +80,8 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Subtracts `price` from the budget, which is refilled before if necessary. Returns false if
-    /// the budget is smaller than `price` even so, and empties it.
+    /// Refills the budget if necessary, and then subtracts `price`. If the budget is smaller than
+    /// `price`, empties the budget and returns false.
     #[must_use]
     pub fn spend(&mut self, price: u32, now: Instant) -> bool {
         if self.left < price {
