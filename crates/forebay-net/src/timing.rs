@@ -1,5 +1,5 @@
-//! Measures the time that each request spends in each step. Does so only if `timing` of `[server]`
-//! is on, or if a log or a trace contains such times.
+//! Measures the time that each request spends in each step. The times are measured only if `timing`
+//! of `[server]` is on, or if a log or a trace contains such times.
 //!
 //! A request is in exactly one step at any time. If a request enters a step several times (for
 //! example, to wait for the body), the times of the step add up.
@@ -119,7 +119,8 @@ impl Steps {
     }
 }
 
-/// Measures the steps of a connection's current request. Measures only after [`StepTimer::begin`].
+/// Measures the steps of a connection's current request. Nothing is measured before
+/// [`StepTimer::begin`].
 #[derive(Default)]
 pub struct StepTimer(RefCell<Option<Box<Steps>>>);
 

@@ -11,8 +11,8 @@ pub enum Closing {
     Leave,
 }
 
-/// The command to close a listener. Takes effect after the event loop has reported the connections
-/// in the listener's queue.
+/// The command to close a listener. The command takes effect after the event loop has reported the
+/// connections in the listener's queue.
 pub struct CloseOrder {
     order: oneshot::Receiver<Closing>,
     given: Option<Closing>,

@@ -81,7 +81,7 @@ impl<'a> ReplyPump<'a> {
     }
 }
 
-/// Sends a reply to the client that comes from a backend with framed replies (HTTP or AJP).
+/// Sends the client a reply of a backend that frames its replies (HTTP or AJP).
 pub struct FramedPump<'a> {
     pub backend: &'a Backend,
     pub socket: &'a Socket,

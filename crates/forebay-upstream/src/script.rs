@@ -14,7 +14,7 @@ use forebay_wire::cgi;
 use crate::mount;
 use crate::params::request_data;
 
-/// Maximum number of remembered scripts. If it is reached, all are forgotten.
+/// Maximum number of remembered scripts. At this number, all scripts are forgotten.
 const REMEMBERED: usize = 10_000;
 
 /// The script file that a path names, and the rest of the path.

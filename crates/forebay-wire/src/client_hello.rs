@@ -43,7 +43,7 @@ impl fmt::Display for HelloError {
 
 impl std::error::Error for HelloError {}
 
-/// Reads a ClientHello that may arrive in several pieces and records.
+/// Reader of a ClientHello that may arrive in several pieces and records.
 #[derive(Debug, Default)]
 pub struct HelloReader {
     /// The handshake message without record headers, as far as whole records have arrived.

@@ -1,7 +1,7 @@
 //! Sends log lines to syslog, or to the journal of systemd.
 //!
-//! Each service has its own thread, so that a service that hangs delays no other log. Its queue is
-//! bounded in bytes. Lines that do not fit are dropped and counted.
+//! Each service has its own thread, so that a service that hangs delays no other log. The queue of
+//! each thread is bounded in bytes. Lines that do not fit are dropped and counted.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};

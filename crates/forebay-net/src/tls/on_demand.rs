@@ -1,7 +1,8 @@
 //! Certificates that are obtained when a client first names a host.
 //!
-//! Serving threads look certificates up here. If one is missing, they send its name to the thread of
-//! ACME, and the handshake waits. Every collection is bounded, because clients choose the names.
+//! Serving threads look certificates up here. If a certificate is missing, the serving thread sends
+//! the name to the thread of ACME, and the handshake waits. Every collection is bounded, because
+//! clients choose the names.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;

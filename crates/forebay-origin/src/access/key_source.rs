@@ -1,6 +1,6 @@
 //! Reads the keys of `jwt` from a URL, in the background.
 //!
-//! A route's threads share the keys, and one of them at a time reads the URL: at the start, after
+//! A route's threads share the keys, and one thread at a time reads the URL: at the start, after
 //! each `refresh`, and for a token with an unknown key. A client can send any number of such
 //! tokens, so they cause at most one request per [`PAUSE`]. No request of a client waits for the
 //! URL. Keys stay until a complete, valid set replaces them.

@@ -47,7 +47,7 @@ pub struct RateLimiter {
     start: Instant,
     hasher: RandomState,
     parts: Vec<Mutex<Vec<Bucket>>>,
-    /// Requests that other machines have to learn of. `None` if no store is shared.
+    /// Counts of requests for the other machines. `None` if no store is shared.
     shared: Option<Box<SharedCounts>>,
 }
 

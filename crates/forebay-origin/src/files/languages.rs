@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use forebay_net::head::Request;
 use forebay_wire::accept::{rank_languages, weighted};
 
-/// Maximum number of remembered paths. If it is reached, all are forgotten.
+/// Maximum number of remembered paths. At this number, all paths are forgotten.
 const REMEMBERED: usize = 10_000;
 /// Maximum length of a remembered path without variants.
 const LONGEST_MISSING: usize = 256;

@@ -5,8 +5,8 @@
 //! continue.
 //!
 //! Children get the limit on open files that Forebay had at its start. Forebay sets it with
-//! `prlimit` just after their start. To set it before would require `fork`, which takes 13 ms
-//! instead of 0.9 ms if Forebay uses 100 MB.
+//! `prlimit` just after their start. To set the limit before their start would require `fork`,
+//! which takes 13 ms instead of 0.9 ms if Forebay uses 100 MB.
 
 use std::ffi::OsStr;
 use std::fs::File;

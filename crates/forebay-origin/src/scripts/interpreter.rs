@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes that the kernel reads (BINPRM_BUF_SIZE).
 const LOOKED_AT: u64 = 256;
-/// Maximum number of remembered scripts. If it is reached, all are forgotten.
+/// Maximum number of remembered scripts. At this number, all scripts are forgotten.
 const REMEMBERED: usize = 10_000;
 /// Maximum number of files and directories in a survey.
 const SURVEYED: usize = 5_000;

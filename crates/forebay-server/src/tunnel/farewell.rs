@@ -13,7 +13,8 @@ use super::End;
 pub(super) const QUIET: Duration = Duration::from_millis(500);
 
 /// Number of [`QUIET`] intervals to wait if the client has sent the last message, because an answer
-/// may follow. Together they are shorter than the time after which a quiet tunnel ends.
+/// may follow. All these intervals together are shorter than the time after which a quiet tunnel
+/// ends.
 const LOOKS_IF_ASKED: u32 = 5;
 
 /// Time after the stop during which Forebay waits for a quiet moment. Afterwards, a close frame

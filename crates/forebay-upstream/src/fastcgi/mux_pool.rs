@@ -1,8 +1,8 @@
 //! Shared connections of one thread to an application, if the application supports them.
 //!
-//! With `multiplex = "auto"`, Forebay sends FCGI_GET_VALUES over a connection that it then closes.
-//! If no answer arrives within 250 ms, Forebay does not multiplex, and asks again after five
-//! minutes. Each thread has an equal part of `max_connections`, so that no thread waits for
+//! With `multiplex = "auto"`, Forebay sends FCGI_GET_VALUES over a connection, and then closes this
+//! connection. If no answer arrives within 250 ms, Forebay does not multiplex, and asks again after
+//! five minutes. Each thread has an equal part of `max_connections`, so that no thread waits for
 //! another.
 
 use std::cell::Cell;

@@ -14,11 +14,11 @@
 //! the exit code, so Forebay waits a moment for this code (`Life::has_crashed`).
 //!
 //! A backend may close a connection after each reply without notice. A request that may not be
-//! resent, such as a POST, would fail on such a connection. So it uses a kept connection only if
-//! the backend is known to keep connections open: one connection was used twice, or was still open
-//! a second after its reply. Otherwise, the request takes a connection that has been idle for 0.2
-//! s, or a new one. Forebay remembers for ten minutes that a backend closed a connection without
-//! notice.
+//! resent, such as a POST, would fail on such a connection. So this request uses a kept connection
+//! only if the backend is known to keep connections open: one connection was used twice, or was
+//! still open a second after its reply. Otherwise, the request takes a connection that has been
+//! idle for 0.2 s, or a new one. Forebay remembers for ten minutes that a backend closed a
+//! connection without notice.
 
 use std::time::Duration;
 

@@ -40,7 +40,7 @@ pub struct Backend {
     life: Option<Arc<Life>>,
     tls: Option<(Arc<ClientTls>, String)>,
     alpn: Alpn,
-    /// [`Self::current_generation`] when the idle connections were opened.
+    /// Value of [`Self::current_generation`] when the idle connections were opened.
     generation: Cell<u64>,
 }
 
@@ -561,8 +561,8 @@ impl Backend {
     }
 }
 
-/// Ends a read's time limit when dropped, so that it does not apply while Forebay waits for the
-/// client.
+/// Ends a read's time limit when dropped, so that the limit does not apply while Forebay waits for
+/// the client.
 struct Waiting<'a>(&'a Socket);
 
 impl Drop for Waiting<'_> {

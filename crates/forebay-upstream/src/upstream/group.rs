@@ -66,7 +66,7 @@ struct Member {
     weight: u32,
     /// Hash of the backend's address.
     identity: u64,
-    /// Backend that replaces this one while it is excluded.
+    /// Backend that takes over while this backend is excluded.
     redirect: Option<usize>,
     unwell: AtomicBool,
     record: Arc<Record>,

@@ -38,7 +38,8 @@ pub trait SharedConnection {
 /// Knowledge about the number of requests that the backend allows on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// The backend has not sent the number yet. Another connection would have to wait for it, too.
+    /// The backend has not sent the number yet. Another connection would have to wait for the
+    /// number, too.
     Unknown,
     /// The backend allows no requests, and has never allowed any.
     Refusing,

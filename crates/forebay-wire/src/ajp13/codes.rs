@@ -31,7 +31,8 @@ const METHODS: [&[u8]; 27] = [
     b"MKACTIVITY",
 ];
 
-/// Code of methods outside [`METHODS`]. [`Attribute::StoredMethod`] contains their name.
+/// Code of methods outside [`METHODS`]. [`Attribute::StoredMethod`] contains the name of such a
+/// method.
 pub(super) const STORED_METHOD: u8 = 0xFF;
 /// Byte after the last attribute.
 pub(super) const ARE_DONE: u8 = 0xFF;

@@ -44,7 +44,7 @@ pub enum PacketEvent {
 pub struct DecodedPacket {
     /// Number of input bytes that were consumed.
     pub consumed: usize,
-    /// Event in the consumed bytes. `None` if more input is needed.
+    /// Event in the consumed bytes. `None` if more input is needed, or if the reply has ended.
     pub event: Option<PacketEvent>,
 }
 

@@ -33,7 +33,7 @@ impl DecodedBody {
     }
 }
 
-/// Decoder of one body. It never copies payload, but returns ranges of the input.
+/// Decoder of one body. The decoder returns ranges of the input, and never copies payload.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: BodyState,
