@@ -132,7 +132,7 @@ fn final_status(mut reply: &[u8]) -> io::Result<Option<u16>> {
     }
 }
 
-/// Returns the status in a line such as `HTTP/1.1 200 OK`.
+/// Returns the status in a line such as `HTTP/1.1 200 OK`, or `None` if the line is not valid.
 fn status_of(line: &[u8]) -> Option<u16> {
     let rest = line.strip_prefix(b"HTTP/1.1 ").or_else(|| line.strip_prefix(b"HTTP/1.0 "))?;
     let (digits, rest) = rest.split_at_checked(3)?;

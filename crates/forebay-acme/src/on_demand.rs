@@ -61,7 +61,7 @@ impl AskTls {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = tls;
     }
 
-    /// Returns the settings for the next question.
+    /// Returns the settings for the next question, or `None` if it needs no TLS.
     pub fn now(&self) -> Option<Arc<ClientTls>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -84,6 +84,7 @@ impl FreeLists {
     }
 
     /// Counts a tick. Every ten seconds, trims all lists and returns the number of freed objects.
+    /// Otherwise returns `None`.
     pub fn tick(&self) -> Option<usize> {
         self.ticks.set(self.ticks.get() + 1);
         if self.ticks.get() < TRIM_EVERY {

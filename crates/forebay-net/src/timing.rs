@@ -158,7 +158,7 @@ impl StepTimer {
         Some(value)
     }
 
-    /// Stops the measurement and returns the steps.
+    /// Stops the measurement and returns the steps. Returns `None` if no request is measured.
     pub fn take(&self) -> Option<Box<Steps>> {
         self.0.take()
     }

@@ -62,7 +62,7 @@ fn first_argument<'q>(query: &'q [u8], name: &[u8]) -> &'q [u8] {
     query.split(|&b| b == b'&').find_map(value).unwrap_or_default()
 }
 
-/// Returns the value of the first cookie with this name in any case.
+/// Returns the value of the first cookie with this name in any case, or `None`.
 fn cookie<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
     let value = |text: &'l [u8]| {
         let (start, rest) = text.split_at_checked(name.len())?;

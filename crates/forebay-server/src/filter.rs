@@ -185,7 +185,7 @@ impl BodyFilter {
         }
     }
 
-    /// Takes the page after its end.
+    /// Takes the page after its end. Returns `None` if there is no page.
     pub(crate) fn take_page(&mut self) -> Option<SsiPage> {
         self.page.take()
     }

@@ -241,7 +241,7 @@ impl Reply {
         self.pages = pages;
     }
 
-    /// Returns the error pages.
+    /// Returns the error pages, or `None` if none are set.
     pub(crate) fn pages(&self) -> Option<Rc<ErrorPages>> {
         self.pages.clone()
     }

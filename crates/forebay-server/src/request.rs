@@ -210,7 +210,8 @@ fn may_ask(context: &FrontContext, request: &Request) -> bool {
     context.table().challenges.as_ref().is_some_and(|all| all.may_ask(&request.path))
 }
 
-/// Asks the shared store for the answer to an ACME authority's request.
+/// Asks the shared store for the answer to an ACME authority's request. Returns `None` if there is
+/// no answer in time.
 async fn ask_for_challenge(context: &FrontContext, request: &Request) -> Option<String> {
     let challenges = context.table().challenges.clone()?;
     challenges.ask_for_reply(&request.path).await

@@ -154,7 +154,8 @@ pub fn has(packages: &[&str]) -> bool {
     false
 }
 
-/// Returns the path of a program. If the program is missing, reports the test as skipped.
+/// Returns the path of a program. If the program is missing, reports the test as skipped and
+/// returns `None`.
 ///
 /// # Panics
 /// Panics if `scripts/peers` lacks the program.
@@ -168,7 +169,7 @@ pub fn installed(program: &str) -> Option<PathBuf> {
 }
 
 /// Returns the path of a Go program in `scripts/peers`. If the program has not been built, reports
-/// the test as skipped.
+/// the test as skipped and returns `None`.
 ///
 /// # Panics
 /// Panics if `scripts/peers` lacks the program.
@@ -177,7 +178,7 @@ pub fn built_from_go(program: &str) -> Option<PathBuf> {
 }
 
 /// Returns the folder of a package of npm in `scripts/peers`. If the package is not installed,
-/// reports the test as skipped.
+/// reports the test as skipped and returns `None`.
 ///
 /// # Panics
 /// Panics if `scripts/peers` lacks the package.
@@ -191,7 +192,7 @@ pub fn npm_package(package: &str) -> Option<PathBuf> {
 }
 
 /// Returns the folder from which Python imports a package that pip has installed. If the package is
-/// missing, reports the test as skipped.
+/// missing, reports the test as skipped and returns `None`.
 ///
 /// # Panics
 /// Panics if `scripts/peers` lacks the package.
@@ -200,7 +201,7 @@ pub fn pip_folder(package: &str) -> Option<PathBuf> {
 }
 
 /// Returns the folder with the source of a Python package, which has the package's tests. If the
-/// source is missing, reports the test as skipped.
+/// source is missing, reports the test as skipped and returns `None`.
 ///
 /// # Panics
 /// Panics if `scripts/peers` has no source of the package.

@@ -141,7 +141,7 @@ pub fn looks_like_script(name: &[u8], start: &[u8]) -> bool {
         || (end.len() < name.len() && ends.iter().any(|one| end.eq_ignore_ascii_case(one)))
 }
 
-/// Reads the beginning of a file and decides as [`looks_like_script`] does. An unreadable file
+/// Reads the beginning of a file. Returns true if [`looks_like_script`] does. An unreadable file
 /// counts as a script.
 pub fn is_script(file: &Path) -> bool {
     let mut start = [0; 4];

@@ -104,13 +104,13 @@ impl Fields {
         self.into_iter()
     }
 
-    /// Returns the value of the first field with this known name.
+    /// Returns the value of the first field with this known name, or `None`.
     pub fn value(&self, known: KnownField) -> Option<&[u8]> {
         let entry = self.entries.iter().find(|entry| entry.known == known)?;
         Some(entry.value.of(&self.bytes))
     }
 
-    /// Returns the value of the first field with this name, ignoring case.
+    /// Returns the value of the first field with this name in any case, or `None`.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         let named = |entry: &&Entry| entry.name.of(&self.bytes).eq_ignore_ascii_case(name);
         self.entries.iter().find(named).map(|entry| entry.value.of(&self.bytes))

@@ -122,7 +122,8 @@ impl Troubles {
     }
 
     /// Counts lost lines. Returns one warning after lines begin to be lost, and one after the
-    /// service takes lines again. A service that fails again and again causes few warnings.
+    /// service takes lines again. Otherwise returns `None`. A service that fails again and again
+    /// causes few warnings.
     fn note(&mut self, name: &str, outcome: Result<(), Loss>, now: Instant) -> Option<String> {
         match outcome {
             Err(Loss { lines, error }) => {

@@ -171,7 +171,8 @@ impl TicketKeys {
     }
 }
 
-/// Returns the text of a first key that all machines may use at once.
+/// Returns the text of a first key that all machines may use at once. Returns `None` if there are
+/// no random numbers.
 pub fn fresh_ring() -> Option<String> {
     Some(ring_text(&[TicketKey::new(seconds_now(), true)?]))
 }

@@ -123,7 +123,7 @@ impl Users {
         }
     }
 
-    /// Returns the user of this name.
+    /// Returns the user of this name, or `None`.
     pub fn get(&self, name: &[u8]) -> Option<&Arc<User>> {
         self.users.get(name)
     }

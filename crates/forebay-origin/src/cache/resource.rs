@@ -52,8 +52,8 @@ impl Resource {
         self.variants.push(stored);
     }
 
-    /// Returns the newest reply that matches `request` (RFC 9111 section 4.1), if `may_use` allows
-    /// it.
+    /// Returns the newest reply that matches `request` (RFC 9111 section 4.1) and that `may_use`
+    /// allows, or `None`.
     pub fn find(
         &self,
         request: &Request,

@@ -312,9 +312,9 @@ fn ends<'m>(ours: &'m Matcher, theirs: &'m Matcher) -> Vec<&'m str> {
     }
 }
 
-/// Returns the route that serves `path`, unless this route refuses some requests or an earlier rule
-/// decides. A route before `rule` that takes only a part of the rule's paths is an intended
-/// exception. A route with `when` may leave the path to later routes.
+/// Returns the first route that serves `path`. Returns `None` if this route refuses some requests
+/// or an earlier rule decides. A route before `rule` that takes only a part of the rule's paths is
+/// an intended exception. A route with `when` may leave the path to later routes.
 fn reached(site: &Site, kept: &[Vec<usize>], rule: usize, path: &str) -> Option<usize> {
     let matcher = &site.routes[rule].matcher;
     for (at, route) in site.routes.iter().enumerate() {
@@ -370,7 +370,8 @@ fn is_unknown(route: &conf::Route, plan: &Plan) -> bool {
     }
 }
 
-/// Returns the directory of an application whose paths name files.
+/// Returns the directory of an application whose paths name files, and `None` for other
+/// applications.
 fn dir_of_app(app: &conf::App) -> Option<&Path> {
     match &app.kind {
         AppKind::CgiBin { dir, .. }

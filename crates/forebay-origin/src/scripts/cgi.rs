@@ -352,7 +352,8 @@ pub fn no_script(reason: NoScript) -> Fault {
     }
 }
 
-/// Returns the fault if `file` cannot be run by any user.
+/// Returns the fault if no user can run `file`, because it is not executable or because the program
+/// in its first line is missing.
 pub fn obstacle(file: &Path) -> Option<Fault> {
     let mode = std::fs::metadata(file).map_or(0, |found| found.permissions().mode());
     if mode & 0o111 == 0 {

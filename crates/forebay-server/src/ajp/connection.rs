@@ -289,8 +289,8 @@ impl Front<'_> {
     }
 }
 
-/// Compares the request's secret with the configured one in constant time: the time depends only on
-/// the lengths of the two secrets.
+/// Returns true if the request has the configured secret. The comparison takes constant time: the
+/// time depends only on the lengths of the two secrets.
 fn is_known(secret: &Secret, head: &RequestHead) -> bool {
     let (wanted, given) =
         (secret.as_bytes(), head.attribute(Attribute::Secret).unwrap_or_default());

@@ -35,7 +35,7 @@ impl Reply {
     }
 
     /// Buffers a complete reply as [`Reply::buffer_reply`] does, but uses the `Date` in `lines`.
-    /// `append` adds some short lines.
+    /// `append` adds some short lines. Returns false in the same cases.
     pub fn buffer_stored(
         &mut self,
         status: u16,

@@ -238,7 +238,8 @@ impl Server {
         Ok(())
     }
 
-    /// Logs the reason of a failed upgrade. Returns a signal that arrived in the meantime.
+    /// Logs the reason of a failed upgrade. Returns `signalled`, a signal that arrived in the
+    /// meantime.
     fn keep_serving(&self, why: &str, signalled: Option<Signalled>) -> Option<Signalled> {
         let own = std::process::id();
         self.errors().error(&format!("not upgraded, process {own} keeps serving: {why}"));

@@ -32,7 +32,7 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// Returns the value of the last attribute with this name.
+    /// Returns the value of the last attribute with this name, or `None`.
     pub(super) fn get(&self, name: &str) -> Option<&[u8]> {
         let mut named = self.attributes.iter().rev().filter(|(other, _)| other == name);
         named.next().map(|(_, value)| &value[..])

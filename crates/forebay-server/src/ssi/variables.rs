@@ -42,7 +42,8 @@ impl Document<'_> {
         })
     }
 
-    /// Returns a value that is the same for all visitors of the URL.
+    /// Returns the value of the variable `name`, if this value is the same for all visitors of the
+    /// URL.
     fn of_url(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         let request = self.request;
         let authority = request.head.authority.map(|span| span.of(&request.bytes));

@@ -64,7 +64,7 @@ impl IncludeState {
         fits
     }
 
-    /// Returns the value of a variable.
+    /// Returns the value of a variable, or `None` if it is not set.
     pub fn variable(&self, name: &str) -> Option<Vec<u8>> {
         let variables = self.variables.borrow();
         variables.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())

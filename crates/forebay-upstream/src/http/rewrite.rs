@@ -213,7 +213,8 @@ pub fn split_scheme(url: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// Compares two authorities. The default port of `scheme` may be missing.
+/// Returns true if two authorities are equal, ignoring case, and not empty. The default port of
+/// `scheme` may be missing.
 pub fn eq_authority(a: &[u8], b: &[u8], scheme: &[u8]) -> bool {
     let port: &[u8] = if scheme.eq_ignore_ascii_case(b"https:") { b":443" } else { b":80" };
     let plain = |authority| <[u8]>::strip_suffix(authority, port).unwrap_or(authority);

@@ -123,8 +123,8 @@ pub struct Failed {
 }
 
 impl ProxyAttempt<'_> {
-    /// Sends one request and passes on its reply. Returns the tunnel after a successful upgrade. If
-    /// the request fails, returns the fault and the state of the stream.
+    /// Sends one request and passes on its reply. Returns the tunnel after a successful upgrade,
+    /// and otherwise `None`. If the request fails, returns the fault and the state of the stream.
     pub async fn run_as_stream(
         &self,
         stream: Stream,

@@ -94,7 +94,7 @@ impl Attempts {
         true
     }
 
-    /// Returns the fault of the last attempt.
+    /// Returns the fault of the last attempt, or `None` if no attempt failed.
     pub fn last(self) -> Option<Fault> {
         self.last
     }

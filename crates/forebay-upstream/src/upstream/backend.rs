@@ -122,7 +122,7 @@ impl BackendConnection {
         self.wait.take();
     }
 
-    /// Returns the permit, if connections are limited.
+    /// Returns the permit, or `None` if connections are not limited.
     pub fn permit(&self) -> Option<&ConnectionPermit> {
         self.permit.as_ref()
     }

@@ -219,7 +219,7 @@ impl Group {
     }
 
     /// Returns the backend of `set` for `key`. Without a key, returns the next backend by the
-    /// balance method.
+    /// balance method. Returns `None` if all backends of `set` are in `tried`.
     fn next_for(&self, key: Option<u64>, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
         let Some(key) = key else { return self.next(set, tried, turns) };
         // During its slow start, a backend takes over its keys one after another.

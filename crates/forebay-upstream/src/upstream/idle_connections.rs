@@ -123,8 +123,8 @@ impl IdleConnections {
         Some((socket, permit, is_settled))
     }
 
-    /// Takes a connection that has been idle for a while. Only for backends without a limit of
-    /// connections.
+    /// Takes a connection that has been idle for a while, or returns `None`. Only for backends
+    /// without a limit of connections.
     pub fn take_settled(&self) -> Option<(Socket, Option<ConnectionPermit>)> {
         self.pool.take_settled(&self.deadlines)
     }

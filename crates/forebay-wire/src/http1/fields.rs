@@ -333,7 +333,8 @@ pub(crate) fn is_disguised_framing(name: &[u8]) -> bool {
         })
 }
 
-/// Parses a `Content-Length` value: only digits, at most 2^63-1 (RFC 9110 section 8.6).
+/// Parses a `Content-Length` value: only digits, at most 2^63-1 (RFC 9110 section 8.6). Returns
+/// `None` for any other text.
 pub(crate) fn parse_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
         return None;

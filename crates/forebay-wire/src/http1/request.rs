@@ -57,7 +57,7 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// Returns the value of the first field with this known name.
+    /// Returns the value of the first field with this known name, or `None`.
     pub fn value<'a>(&self, known: KnownField, bytes: &'a [u8]) -> Option<&'a [u8]> {
         self.fields.iter().find(|field| field.known == known).map(|field| field.value.of(bytes))
     }
@@ -134,8 +134,8 @@ impl RequestParser {
         Ok(false)
     }
 
-    /// Returns the next line. A line longer than its limit causes [`HeadError::TargetTooLong`], and
-    /// not [`HeadError::TooLarge`].
+    /// Returns the next line, or `None` if it is incomplete. A line longer than its limit causes
+    /// [`HeadError::TargetTooLong`], and not [`HeadError::TooLarge`].
     fn next_line(&mut self, bytes: &[u8]) -> Result<Option<Span>, HeadError> {
         // The method, the version and two spaces may have 64 bytes in addition to the longest
         // target.

@@ -129,9 +129,9 @@ fn names(head: &[u8], value: Span) -> Option<(Span, Option<Span>)> {
     Some((name?, filename))
 }
 
-/// Returns the value at position `start` without its quotes, and the position of its end. The byte
-/// after a backslash never ends the value. A name that ends with a backslash is therefore rejected,
-/// because some parsers read it differently.
+/// Returns the value at position `start` without its quotes, and the position of its end. Returns
+/// `None` if the value is not valid. The byte after a backslash never ends the value. A name that
+/// ends with a backslash is therefore rejected, because some parsers read it differently.
 fn parameter_value(text: &[u8], start: usize) -> Option<(Span, usize)> {
     if text.get(start) != Some(&b'"') {
         let length = text[start..].iter().position(|b| matches!(b, b';' | b' ' | b'\t'));

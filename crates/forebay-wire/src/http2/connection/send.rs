@@ -285,9 +285,9 @@ impl Connection {
         Ok(Allowance { room, window })
     }
 
-    /// Returns the next stream that may continue with [`Self::send_data`]. Only streams whose data
-    /// was not accepted completely are returned. The call removes the stream from the queue, and
-    /// the caller decides what to send.
+    /// Returns the next stream that may continue with [`Self::send_data`], or `None` if no stream
+    /// may continue now. Only streams whose data was not accepted completely are returned. The call
+    /// removes the stream from the queue, and the caller decides what to send.
     pub fn poll_writable(&mut self) -> Option<u32> {
         let output = self.out.len();
         if self.send_window <= 0 || output >= self.config.output {

@@ -165,8 +165,8 @@ impl Encoder {
         }
     }
 
-    /// Looks up `hash`. Returns the position of its entry in the dynamic table if `fits` accepts
-    /// the name and value of the entry.
+    /// Looks up `hash`. If `fits` accepts the name and value of its entry, returns the position of
+    /// this entry in the dynamic table. Otherwise returns `None`.
     fn find(&self, hash: u32, fits: impl Fn(&[u8], &[u8]) -> bool) -> Option<usize> {
         let place = self.table.place_of(self.slots[hash as usize % SLOTS])?;
         let (_, name, value) = self.table.get(place)?;
