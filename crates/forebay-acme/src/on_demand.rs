@@ -257,7 +257,8 @@ impl Issuer {
         }
     }
 
-    /// Orders the certificate, unless another machine orders it.
+    /// Orders the certificate. If another machine orders it, waits for the end of that order, but
+    /// checks at most [`LOOKS`] times.
     async fn order(&self, kept: &mut Kept, stopped: &mut Stopped) {
         // Let only one order create the account: simultaneous first orders would create several
         // accounts.

@@ -133,8 +133,8 @@ impl TokenCheck {
     }
 }
 
-/// Returns the token of the request. Refuses a request with several tokens, because the origin may
-/// read another one of them.
+/// Returns the token of the request. Refuses a request without a token. Also refuses a request with
+/// several tokens, because the origin may read another one of them.
 fn only_token<'r>(request: &'r Request, source: &TokenSource) -> Result<&'r [u8], Refused> {
     let name = match source {
         TokenSource::Header(name) => name.as_str(),

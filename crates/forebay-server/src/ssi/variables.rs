@@ -97,7 +97,7 @@ impl Document<'_> {
         })
     }
 
-    /// Returns the names of all variables that have a value, for `printenv`.
+    /// Returns the names of all variables that may have a value, for `printenv`.
     pub(super) fn names(&self) -> Vec<String> {
         const FIXED: [&str; 17] = [
             "DATE_GMT",

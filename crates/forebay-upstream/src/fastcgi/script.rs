@@ -181,7 +181,7 @@ impl Script {
     }
 
     /// Adds the variables that nginx also sends but CGI does not define, because scripts may rely
-    /// on them: PATH_INFO, CONTENT_LENGTH and CONTENT_TYPE even if they are empty, and
+    /// on them: PATH_INFO, CONTENT_LENGTH, CONTENT_TYPE and REMOTE_USER even if they are empty, and
     /// HTTP_CONTENT_LENGTH and HTTP_CONTENT_TYPE.
     fn append_as_nginx(
         &self,

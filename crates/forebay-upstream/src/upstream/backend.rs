@@ -346,7 +346,8 @@ impl Backend {
     }
 
     /// Opens a connection within the connect timeout. The fault of a failure allows another
-    /// attempt, because nothing was sent.
+    /// attempt, because nothing was sent. If a resource of this machine or process is exhausted,
+    /// the fault allows no other attempt.
     async fn open_by(
         &self,
         permit: Option<ConnectionPermit>,

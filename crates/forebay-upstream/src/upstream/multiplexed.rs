@@ -113,7 +113,8 @@ impl<C: SharedConnection> Multiplexed<C> {
     ///
     /// # Errors
     /// Returns the errors of `acquire` and `open`. Returns the fault of a busy backend if neither a
-    /// stream nor a permit is available within the connect timeout.
+    /// stream nor a permit is available within the connect timeout. Also fails if `open` does not
+    /// end within this time.
     pub async fn wait_for<T, R>(
         &self,
         backend: &Backend,
