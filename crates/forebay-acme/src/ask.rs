@@ -14,8 +14,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum number of bytes that are read to find the status of a reply.
 const LONGEST_REPLY: usize = 16 * 1024;
 
-/// Returns true if the application answers with the status 200. Does not follow redirects. `name` has
-/// only letters, digits, hyphens and dots. `tls` is for an https:// URL.
+/// Returns true if the application answers with the status 200, and false for other statuses below
+/// 500. Returns an error for a status from 500 on, and if no answer arrives in time. Does not
+/// follow redirects. `name` has only letters, digits, hyphens and dots. `tls` is for an https://
+/// URL.
 pub async fn ask(url: &AskUrl, tls: Option<&ClientTls>, name: &str) -> Result<bool, String> {
     let answer = tokio::time::timeout(PATIENCE, status(url, tls, name)).await;
     match answer {
@@ -73,7 +75,7 @@ impl AskConnection {
         }
     }
 
-    /// Appends bytes of the reply. Returns their number, which is 0 at the end.
+    /// Appends bytes of the reply. Returns the number of these bytes, which is 0 at the end.
     async fn receive(&mut self, reply: &mut Vec<u8>) -> io::Result<usize> {
         let Self { socket, session } = self;
         let Some(session) = session else { return socket.read_buf(reply).await };
@@ -130,7 +132,7 @@ fn final_status(mut reply: &[u8]) -> io::Result<Option<u16>> {
     }
 }
 
-/// Returns the status in a line such as `HTTP/1.1 200 OK`.
+/// Returns the status in a line such as `HTTP/1.1 200 OK`, or `None` if the line is not valid.
 fn status_of(line: &[u8]) -> Option<u16> {
     let rest = line.strip_prefix(b"HTTP/1.1 ").or_else(|| line.strip_prefix(b"HTTP/1.0 "))?;
     let (digits, rest) = rest.split_at_checked(3)?;

@@ -32,6 +32,7 @@ const STALE: u32 = 3;
 const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
 
 /// Obtains a certificate from the authority. The error is the reason of a failure, for the log.
+/// Ends early if the server stops, but removes the DNS records even then.
 pub async fn issue(
     acme: &Acme,
     challenge: AcmeChallenge,
@@ -238,7 +239,8 @@ fn dns_name<'a>(of: &AuthorizedIdentifier<'a>) -> Result<&'a str, String> {
     }
 }
 
-/// Answers a challenge for each name.
+/// Answers the challenge of each name that has no valid authorization, and reports this to the
+/// authority. [`create_records`] has already answered DNS challenges.
 async fn prove(order: &mut Order, proof: &mut Proof<'_>) -> Result<(), OrderFailure> {
     let by = proof.challenge;
     let mut authorizations = order.authorizations();

@@ -194,7 +194,8 @@ async fn order_as_owner(
     shared.end_turn(kept, errors).await;
 }
 
-/// Obtains one certificate and starts to serve it.
+/// Obtains one certificate and starts to serve it. After a failure, logs the reason and sets the
+/// time of the next attempt.
 async fn renew(
     kept: &mut Kept,
     front: ChallengeFront<'_>,

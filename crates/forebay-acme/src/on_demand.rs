@@ -61,7 +61,7 @@ impl AskTls {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = tls;
     }
 
-    /// Returns the settings for the next question.
+    /// Returns the settings for the next question, or `None` if it needs no TLS.
     pub fn now(&self) -> Option<Arc<ClientTls>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -155,8 +155,8 @@ impl Issuer {
         }
     }
 
-    /// Obtains certificates until a stop. Then waits for current orders, which remove their DNS
-    /// records.
+    /// Obtains certificates until a stop, or until another manager takes over. Then waits for
+    /// current orders, which remove their DNS records.
     async fn serve(
         self: Rc<Self>,
         mut names: mpsc::UnboundedReceiver<String>,
@@ -257,7 +257,8 @@ impl Issuer {
         }
     }
 
-    /// Orders the certificate, unless another machine orders it.
+    /// Orders the certificate. If another machine orders it, waits for the end of that order, but
+    /// checks at most [`LOOKS`] times.
     async fn order(&self, kept: &mut Kept, stopped: &mut Stopped) {
         // Let only one order create the account: simultaneous first orders would create several
         // accounts.
@@ -290,14 +291,14 @@ impl Issuer {
         drop(founding);
     }
 
-    /// Records if the account exists. Even a failed order may have created it, and later orders
-    /// then need not wait for each other.
+    /// Records if the account exists. Even a failed order may have created the account. Later
+    /// orders then need not wait for each other.
     fn look_for_account(&self, is_issued: bool) {
         let exists = is_issued || state::account(&self.settings.acme).is_some();
         self.has_account.set(self.has_account.get() || exists);
     }
 
-    /// Returns the saved certificate of a name, if there is one.
+    /// Returns the state of a name, with the saved certificate if there is one.
     fn kept(&self, name: &str) -> Kept {
         let acme = Acme { names: vec![name.to_owned()], ..self.settings.acme.clone() };
         let certificate = Arc::<SiteCertificate>::default();
@@ -309,7 +310,8 @@ impl Issuer {
         Kept { wanted: Wanted { acme, certificate }, stored, due, failures }
     }
 
-    /// Shows a certificate to clients. Returns false if it does not exist or has expired.
+    /// Shows a certificate to clients. Returns false if there is no certificate, or if the
+    /// certificate has expired.
     fn show(&self, kept: &Kept) -> bool {
         let Some(stored) = &kept.stored else { return false };
         if stored.not_after <= SystemTime::now() {

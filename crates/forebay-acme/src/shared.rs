@@ -79,7 +79,7 @@ impl SharedState {
         }
     }
 
-    /// Returns the saved account credentials.
+    /// Returns the saved account credentials, or `None` if no account is saved.
     pub async fn account(&self, acme: &Acme) -> Result<Option<String>, String> {
         let name = account_name(acme);
         let found = self.with(move |store| store.get(&name)).await;
@@ -153,8 +153,9 @@ impl SharedState {
         stored
     }
 
-    /// Takes the lock of the authority, unless another machine orders there, has just ordered, or
-    /// waits after a failure.
+    /// Takes the lock of the authority. The caller must wait if another machine orders from the
+    /// authority, has just ordered, or waits after a failure. The caller must also wait if the
+    /// store is unreachable.
     pub async fn take_turn(&self, kept: &mut Kept, errors: &ErrorLog) -> OrderTurn {
         let name = self.lock_name(&kept.wanted.acme);
         let locked = self.with(move |store| store.lock(&name, LEASE)).await;
@@ -212,6 +213,7 @@ impl SharedState {
     }
 
     /// Returns the number of failures in a row of all machines, and the time of the next attempt.
+    /// Returns `None` without a failure, and if the store is unreachable.
     async fn failures(&self, acme: &Acme) -> Option<(u32, SystemTime)> {
         let name = failures_name(acme);
         let entry = self.with(move |store| store.get(&name)).await.ok()??;
@@ -222,7 +224,8 @@ impl SharedState {
         Some((failures.parse().ok()?, UNIX_EPOCH + Duration::from_secs(due)))
     }
 
-    /// Returns the name of the lock for orders from the authority.
+    /// Returns the name of the lock for orders from the authority, or for orders of this
+    /// certificate if each certificate has a lock.
     pub fn lock_name(&self, acme: &Acme) -> String {
         let authority = state::authority_name(acme);
         if self.is_per_certificate {

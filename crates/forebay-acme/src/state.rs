@@ -41,7 +41,7 @@ pub struct Stored {
 /// Maximum size of a certificate file in bytes. Forebay itself writes much smaller files.
 const LARGEST_FILE: u64 = 1 << 20;
 
-/// Returns the saved certificate for exactly the names of `acme`.
+/// Returns the saved certificate for exactly the names of `acme`, or `None` without one.
 pub fn load(acme: &Acme) -> Option<Stored> {
     // A certificate for several names may also be in a file that is named after only the first
     // configured name.
@@ -105,7 +105,8 @@ pub fn save(acme: &Acme, text: &str) -> Result<(), String> {
     write(&certificate_file(acme), text)
 }
 
-/// Returns the saved account credentials as the client library serialized them.
+/// Returns the saved account credentials as the client library serialized them. Returns `None` if
+/// no account is saved.
 pub fn account(acme: &Acme) -> Option<String> {
     fs::read_to_string(account_file(acme)).ok()
 }

@@ -87,7 +87,7 @@ impl<S: Sink> FastcgiMux<S> {
     }
 
     /// Returns an ID for a new request. IDs ascend, so that a late record of an ended request does
-    /// not reach a new one.
+    /// not reach a new request. Returns `None` if no ID is unused.
     fn unused_id(&self) -> Option<u16> {
         let is_unused =
             |id: &u16| *id != 0 && !self.aborted.contains(id) && self.find(*id).is_none();
@@ -113,6 +113,7 @@ impl<S: Sink> FastcgiMux<S> {
     }
 
     /// Processes a record. If the record ends an exchange, returns the result of that exchange.
+    /// Fails if the record belongs to no exchange of this connection.
     fn handle(
         &mut self,
         id: u16,
@@ -157,6 +158,7 @@ impl<S: Sink> FastcgiMux<S> {
     }
 
     /// Processes the application's answer about its capabilities. Further answers change nothing.
+    /// Fails if the answer is malformed, or if the application does not multiplex.
     fn learn(&mut self, values: &[u8], now: Instant) -> Result<(), Malformed> {
         if self.allowed.is_some() {
             return Ok(());

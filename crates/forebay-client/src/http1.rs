@@ -109,8 +109,8 @@ impl ReplyReader {
         }
     }
 
-    /// Sets `to_head` for the following replies. If it changes, the next head is parsed even if it
-    /// equals the last one, because a reply to HEAD has no body.
+    /// Sets `to_head` for the following replies. If `to_head` changes, the next head is parsed even
+    /// if this head equals the last one, because a reply to HEAD has no body.
     pub fn set_to_head(&mut self, to_head: bool) {
         if self.to_head != to_head {
             self.to_head = to_head;

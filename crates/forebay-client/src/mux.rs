@@ -30,7 +30,8 @@ pub trait MuxSession {
         false
     }
 
-    /// Returns the time that the session's own handshake took, once for each handshake.
+    /// Returns the time that the session's own handshake took, once for each handshake. Otherwise
+    /// returns `None`.
     fn take_handshake(&mut self) -> Option<Duration> {
         None
     }
@@ -38,7 +39,7 @@ pub trait MuxSession {
     /// Ends the connection. The output then contains the message for the peer, if there is one.
     fn close(&mut self, _now: Instant) {}
 
-    /// Returns the reason of the end of the connection, for a session that notices the end itself.
+    /// Returns the reason of the end of the connection if the session itself noticed the end.
     fn end(&self) -> Option<&SessionEnd> {
         None
     }

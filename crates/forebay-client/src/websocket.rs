@@ -118,7 +118,7 @@ impl<S: Sink> WebSocket<S> {
 }
 
 impl<S> WebSocket<S> {
-    /// Appends the answer to a ping. It replaces an earlier one of which no byte was written, so
+    /// Appends the answer to a ping. If an earlier answer is completely unwritten, replaces it, so
     /// that a server that reads nothing cannot make the output grow (RFC 6455, section 5.5.3).
     fn add_pong(&mut self, payload: &[u8]) {
         if let Some(unsent) = self.pong.filter(|&pong| pong >= self.written) {

@@ -115,8 +115,8 @@ impl AddressCounts {
         })
     }
 
-    /// Records that a connection was refused. Returns the log message that is due, at most one per
-    /// ten seconds.
+    /// Records that a connection was refused. Returns the log message if one is due, at most one
+    /// per ten seconds.
     pub fn refuse(&self, address: IpAddr) -> Option<String> {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);

@@ -46,7 +46,7 @@ impl Io {
         }
     }
 
-    /// Writes as many bytes as the send buffer accepts. Returns their number.
+    /// Writes as many bytes as the send buffer accepts. Returns the number of written bytes.
     pub fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         Ok(match (self.fd(), pieces) {
             (Ok(fd), [piece]) => rustix::net::send(fd, piece, SendFlags::NOSIGNAL)?,
@@ -60,7 +60,8 @@ impl Io {
         })
     }
 
-    /// Sends up to `count` bytes of `file` from `at` on, and advances `at`.
+    /// Sends up to `count` bytes of `file` from `at` on, and advances `at`. Returns the number of
+    /// sent bytes, or 0 at the end of the file.
     pub fn send_file(&self, file: BorrowedFd<'_>, at: &mut u64, count: usize) -> io::Result<usize> {
         let link = match self.fd() {
             Ok(fd) => return Ok(rustix::fs::sendfile(fd, file, Some(at), count)?),

@@ -27,7 +27,7 @@ impl<T> Default for FreeList<T> {
 }
 
 impl<T> FreeList<T> {
-    /// Takes the object that was returned last.
+    /// Takes the object that was returned last, or `None` if the list is empty.
     pub fn take(&self) -> Option<T> {
         let mut free = self.free.borrow_mut();
         let taken = free.pop();
@@ -84,6 +84,7 @@ impl FreeLists {
     }
 
     /// Counts a tick. Every ten seconds, trims all lists and returns the number of freed objects.
+    /// Otherwise returns `None`.
     pub fn tick(&self) -> Option<usize> {
         self.ticks.set(self.ticks.get() + 1);
         if self.ticks.get() < TRIM_EVERY {

@@ -35,7 +35,7 @@ impl HeapWatch {
     }
 
     /// Returns true if memory should be returned now. `freed` is the number of objects that a
-    /// thread's lists have just freed.
+    /// thread's lists have just freed. If the result is true, a new observation begins.
     pub fn is_over(&self, connections: usize, freed: usize) -> bool {
         let has_fallen = self.peak.load(Ordering::Relaxed) >= BURST.max(2 * connections);
         let rests = connections == 0 && (freed > 0 || self.was_used());

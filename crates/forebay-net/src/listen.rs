@@ -125,8 +125,8 @@ pub type Sockets = BTreeMap<PathBuf, SocketAccess>;
 /// Opens `listen` for each of `threads` threads. Returns the address with the port that the kernel
 /// chose for port 0.
 ///
-/// The TCP sockets of an address share it with SO_REUSEPORT. All of them stay open while the
-/// address is in use: closing one would drop the connections in its queue.
+/// The TCP sockets of an address share the address with SO_REUSEPORT. All sockets stay open while
+/// the address is in use: closing one would drop the connections in its queue.
 pub fn open(listen: &Listen, threads: usize, sockets: &Sockets) -> Result<Opened, ListenError> {
     let fail = |error| ListenError { listen: listen.clone(), error };
     match listen {

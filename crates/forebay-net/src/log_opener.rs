@@ -157,7 +157,7 @@ fn rule_text(rule: Option<Rotation>) -> String {
     format!("{size},{age},{keep},{}", u8::from(compress))
 }
 
-/// Parses the argument of [`rule_text`].
+/// Parses the argument of [`rule_text`]. Returns `None` for other text.
 fn parse_rule(text: &str) -> Option<Rotation> {
     let mut numbers = text.split(',').map(|number| number.parse::<u64>().ok());
     let mut next = || numbers.next().flatten();

@@ -174,8 +174,8 @@ impl RotatedLog {
         Ok(())
     }
 
-    /// Opens the oldest file that is not compressed, and a file for the result. Returns `None` if
-    /// there is none, or if a process still uses it.
+    /// Opens the oldest uncompressed file that no process uses, and a file for the result. Returns
+    /// `None` if there is no such file, or if the rule demands no compression.
     pub fn begin_compression(&mut self) -> io::Result<Option<Compression>> {
         if !self.rotation.compress {
             return Ok(None);
@@ -275,7 +275,8 @@ struct OldFile {
 }
 
 impl OldFile {
-    /// Parses the name of a file in the directory of the log `log`.
+    /// Parses the name of a file in the directory of the log `log`. Returns `None` if the file is
+    /// no old file of this log.
     fn parse(name: &[u8], log: &[u8]) -> Option<Self> {
         const TIME: &[u8] = b"00000000T000000Z";
         let rest = name.strip_prefix(log)?.strip_prefix(b".")?;

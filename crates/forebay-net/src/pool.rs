@@ -37,8 +37,8 @@ pub struct IdleRoom {
 
 /// A set of idle connections that can close some of them.
 trait CloseOldest {
-    /// Closes up to `most` connections. Closes those first that have been idle longest. Returns the
-    /// number of closed connections.
+    /// Closes up to `most` connections. The connections that have been idle longest close first.
+    /// Returns the number of closed connections.
     fn close_oldest(&self, most: usize) -> usize;
 }
 
@@ -94,9 +94,10 @@ impl<H: 'static> Pool<H> {
         Self { idle, room, keep, idle_time, keep_alive }
     }
 
-    /// Takes an idle connection that seems to be alive. The boolean is true if the connection has
-    /// been idle for at least one whole tick (100 ms). A later close by the backend is then no
-    /// consequence of the last reply. Drops connections that the backend has closed.
+    /// Takes an idle connection that seems to be alive, or `None` without one. The boolean is true
+    /// if the connection has been idle for at least one whole tick (100 ms). A later close by the
+    /// backend is then no consequence of the last reply. Drops connections that the backend has
+    /// closed.
     pub fn take(&self, deadlines: &Deadlines) -> Option<(Socket, H, bool)> {
         loop {
             let Idle { socket, held, since, due, .. } = self.idle.borrow_mut().pop()?;
@@ -179,8 +180,8 @@ impl<H: 'static> Pool<H> {
         }
     }
 
-    /// Records that the backend left a connection open: when the connection was reused, or a second
-    /// after a reply.
+    /// Records that the backend left a connection open. Call this when a kept connection is reused,
+    /// or is still open a second after a reply.
     pub fn record_keeping(&self) {
         match self.keep_alive.get() {
             KeepAlive::Unknown => self.keep_alive.set(KeepAlive::Observed),

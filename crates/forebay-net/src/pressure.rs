@@ -131,7 +131,7 @@ impl Pressure {
         self.is_stuck.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the log message that is due, at most one per [`PERIOD`]. `most` is the limit on
+    /// Returns the log message if one is due, at most one per [`PERIOD`]. `most` is the limit on
     /// connections.
     pub fn line(&self, most: usize) -> Option<String> {
         if self.closed.load(Ordering::Relaxed) == 0 && !self.is_stuck.load(Ordering::Relaxed) {

@@ -62,7 +62,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Looks up `user` and `group`. Returns `None` if neither is given.
+    /// Looks up `user` and `group`. Returns `None` if neither is given. Fails if a name is unknown,
+    /// or if this process is not root.
     pub fn find(user: Option<&str>, group: Option<&str>) -> Result<Option<Self>, PrivilegeError> {
         if user.is_none() && group.is_none() {
             return Ok(None);
@@ -80,8 +81,8 @@ impl Identity {
         Some((user.uid.as_raw(), self.group.unwrap_or(user.gid).as_raw()))
     }
 
-    /// Becomes the user permanently, on all threads. Call this after sockets and logs are opened,
-    /// and before any code runs that should not have root's rights.
+    /// Becomes the user permanently, on all threads, and calls [`hide_memory`]. Call this after
+    /// sockets and logs are opened, and before any code runs that should not have root's rights.
     pub fn assume(&self) -> Result<(), PrivilegeError> {
         let Self { user, group } = self;
         let assume = || {

@@ -118,7 +118,7 @@ impl<S: SharedStream> SharedStreams<S> {
         }
     }
 
-    /// Returns the stream with this number.
+    /// Returns the stream with this number, or `None`.
     pub fn find(&self, id: u32) -> Option<Rc<S>> {
         let list = self.list.borrow();
         let at = list.binary_search_by_key(&id, |stream| stream.id()).ok()?;

@@ -15,8 +15,8 @@ use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 /// Takes over a descriptor that the parent process passed, and marks it close-on-exec.
 ///
 /// Call this once for each number, before this process opens other descriptors. Fails if the number
-/// is not open or is already close-on-exec. A descriptor with this flag did not come through an
-/// exec, so this process has opened it.
+/// is at most 2, is not open, or is already close-on-exec. A descriptor with this flag did not come
+/// through an exec, so this process has opened it.
 pub fn inherit(number: RawFd) -> io::Result<OwnedFd> {
     if number <= 2 {
         return Err(io::ErrorKind::InvalidInput.into());

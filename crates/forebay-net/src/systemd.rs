@@ -263,7 +263,8 @@ impl Inherited {
         self.passed.extract_if(.., is_meant).collect()
     }
 
-    /// Fails if a socket was not claimed.
+    /// Fails if a socket of the service manager was not claimed. But unclaimed sockets of a former
+    /// process close without an error.
     pub fn finish(self) -> Result<(), InheritError> {
         // A new configuration may have fewer listeners than that of a former process.
         if self.passed.is_empty() || self.is_takeover {
@@ -310,6 +311,7 @@ pub struct Notify(Option<(UnixDatagram, SocketAddr)>);
 
 impl Notify {
     /// Opens the socket that `NOTIFY_SOCKET` names: a path, or an abstract name after an `@`.
+    /// Without a usable name, all reports are dropped.
     pub fn from_environment() -> Self {
         let name = env::var_os("NOTIFY_SOCKET").unwrap_or_default();
         let address = match name.as_bytes() {

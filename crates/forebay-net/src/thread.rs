@@ -284,7 +284,8 @@ impl Thread {
         }
     }
 
-    /// Returns true if a limited message may be logged now. The next one must then wait.
+    /// Returns true if a limited message may be logged now. No other limited message may then be
+    /// logged in the same second.
     fn may_log_limited(&self, level: Level) -> bool {
         let now = self.second();
         self.errors.is_logged(level) && self.last_warning.replace(now) != now

@@ -1,5 +1,5 @@
-//! Measures the time that each request spends in each step. Does so only if `timing` of `[server]`
-//! is on, or if a log or a trace contains such times.
+//! Measures the time that each request spends in each step. The times are measured only if `timing`
+//! of `[server]` is on, or if a log or a trace contains such times.
 //!
 //! A request is in exactly one step at any time. If a request enters a step several times (for
 //! example, to wait for the body), the times of the step add up.
@@ -69,7 +69,7 @@ impl Steps {
         self.marks = Some(vec![(self.current, self.since)]);
     }
 
-    /// Returns the steps with their starts. Empty if they were not recorded.
+    /// Returns the steps with their starts. The result is empty if the starts were not recorded.
     pub fn marks(&self) -> &[(Step, Instant)] {
         self.marks.as_deref().unwrap_or_default()
     }
@@ -119,7 +119,8 @@ impl Steps {
     }
 }
 
-/// Measures the steps of a connection's current request. Measures only after [`StepTimer::begin`].
+/// Measures the steps of a connection's current request. Nothing is measured before
+/// [`StepTimer::begin`].
 #[derive(Default)]
 pub struct StepTimer(RefCell<Option<Box<Steps>>>);
 
@@ -136,7 +137,7 @@ impl StepTimer {
         }
     }
 
-    /// Enters another step. Returns the previous step.
+    /// Enters another step. Returns the previous step, or `None` if no request is measured.
     #[inline]
     pub fn enter(&self, step: Step) -> Option<Step> {
         self.0.borrow_mut().as_mut().map(|steps| steps.enter(step))
@@ -157,7 +158,7 @@ impl StepTimer {
         Some(value)
     }
 
-    /// Stops the measurement and returns the steps.
+    /// Stops the measurement and returns the steps. Returns `None` if no request is measured.
     pub fn take(&self) -> Option<Box<Steps>> {
         self.0.take()
     }

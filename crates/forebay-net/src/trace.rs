@@ -2,7 +2,7 @@
 //!
 //! A request that is recorded gets one span of the server, and a child span for each step that is
 //! timed (`timing`). Its backend gets the span in `traceparent`. A separate thread exports the
-//! spans (`export`). If its queue is full, spans are dropped and counted.
+//! spans (`export`). If the queue of this thread is full, spans are dropped and counted.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;

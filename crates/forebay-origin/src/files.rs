@@ -149,7 +149,7 @@ impl Files {
     }
 
     /// Returns the file or directory at `path`, or its variant in the language that the client
-    /// prefers. If it returns a variant, changes `path` to the path of the variant.
+    /// prefers. If the result is a variant, changes `path` to the path of the variant.
     fn find(&self, request: &Request, path: &mut Vec<u8>) -> Result<PathEntry, Fault> {
         let second = self.thread.second();
         let plain = self.cache.find(path, second);
@@ -309,9 +309,9 @@ impl Files {
         send(exchange, &sibling.unwrap_or(entry), self.settings.max_ranges).await
     }
 
-    /// Returns the compressed sibling that the client prefers. A range refers to the file itself,
-    /// unless `If-Range` shows that the client has a part of the sibling. Otherwise the client
-    /// would join bytes of two files.
+    /// Returns the compressed sibling that the client prefers, or `None` if the file itself must be
+    /// sent. A range refers to the file itself, unless `If-Range` shows that the client has a part
+    /// of the sibling. Otherwise the client would join bytes of two files.
     fn sibling(
         &self,
         exchange: &Exchange,

@@ -209,8 +209,9 @@ impl Origin for MirroredOrigin {
 }
 
 impl Mirror {
-    /// Returns true if `exchange` has a request to copy. A request for a tunnel is never copied,
-    /// and neither is a copy that this process has made.
+    /// Returns true if the request of `exchange` must be copied: at random, for the configured
+    /// share of requests. A request for a tunnel is never copied, and neither is a copy that this
+    /// process has made.
     fn selects(&self, exchange: &Exchange) -> bool {
         let request = &exchange.request;
         let is_for_tunnel = request.head.upgrade || exchange.reply.stream().asks_for_tunnel();
@@ -338,7 +339,7 @@ impl BodyCopy {
         Self { mirror: mirror.clone(), request: Some(request), bytes: Vec::new(), reserved }
     }
 
-    /// Ends the copy without a request to the server.
+    /// Ends the copy without a request to the server. Always returns false.
     fn give_up(&mut self, outcome: CopyOutcome) -> bool {
         if self.request.take().is_some() {
             self.mirror.state.count(outcome);

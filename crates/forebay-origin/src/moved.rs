@@ -32,7 +32,8 @@ impl Origin for MovedRedirects {
     }
 }
 
-/// Returns the entry for the request, and the `Location` of its reply.
+/// Returns the entry for the request, and the `Location` of its reply. Declines the request if no
+/// entry has its address.
 pub fn new_address<'p>(
     pages: &'p MovedPages,
     request: &Request,

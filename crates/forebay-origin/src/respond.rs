@@ -121,7 +121,8 @@ impl Origin for Rewriting {
 }
 
 /// Returns the target of the redirect for `request`. Parts from the client are percent-encoded, so
-/// that they can end neither the field nor the path.
+/// that they can end neither the field nor the path. Fails if the target needs the requested host,
+/// and the request names none.
 pub fn location(redirect: &Redirect, request: &Request) -> Result<Vec<u8>, Fault> {
     let uses_host = redirect.to.uses(|value| *value == Placeholder::Host);
     if uses_host && request.plain_host().is_none() {

@@ -324,7 +324,8 @@ fn add_languages(files: &conf::Files, request: &Request, found: &mut Vec<OtherPa
     found.append(&mut more);
 }
 
-/// Returns the path of the index file that answers for the requested directory.
+/// Returns the path of the index file that answers for the requested directory. Returns `None` if
+/// the request names no directory, or if the directory has no index file.
 fn found_index(files: &conf::Files, request: &Request) -> Option<Vec<u8>> {
     if !request.path.ends_with(b"/") {
         return None;

@@ -71,8 +71,8 @@ impl Accepting {
         }
     }
 
-    /// Accepts no more connections, because another process accepts those in the queues. This
-    /// process only finishes the QUIC handshakes that it has begun.
+    /// Accepts no more connections, because another process accepts the connections in the queues.
+    /// Of the unfinished QUIC handshakes, this process completes those that it has begun.
     pub async fn leave(self) {
         for OpenListener { close, .. } in self.listeners.into_values() {
             // A task may hold an accepted connection that waits in `make_room`. The task serves
@@ -83,8 +83,9 @@ impl Accepting {
         tokio::task::yield_now().await;
     }
 
-    /// Closes all listeners after the connections in their queues have been accepted. Connections
-    /// that other threads pass on are still served, because their clients are already connected.
+    /// Closes all listeners after the connections in their queues have been accepted. A listener
+    /// whose queue is not empty in time closes after `EMPTYING`. Connections that other threads
+    /// pass on are still served, because their clients are already connected.
     pub async fn stop(self) {
         let deadline = tokio::time::Instant::now() + EMPTYING;
         let mut tasks = Vec::new();
@@ -200,8 +201,8 @@ impl Drop for Inbox {
     }
 }
 
-/// Serves connections from other threads. After `closed`, closes the inbox, but still serves the
-/// connections in it.
+/// Serves connections from other threads, and closes an idle connection if another thread needs
+/// room. After `closed`, closes the inbox, but still serves the connections in it.
 async fn take_handed(mut inbox: Inbox, mut closed: oneshot::Receiver<()>) {
     let context = inbox.context.clone();
     let mut is_closed = false;
@@ -271,8 +272,8 @@ struct Pauses {
 }
 
 impl Pauses {
-    /// Handles a failed accept. Frees descriptors if possible; otherwise logs the error and waits
-    /// for a tick.
+    /// Handles a failed accept. Does nothing if only this connection failed. Otherwise frees
+    /// descriptors if possible. If that is not possible, logs the error and waits for a tick.
     async fn after(&mut self, thread: &Thread, error: &io::Error) {
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
             return;
@@ -303,7 +304,7 @@ impl Pauses {
     }
 }
 
-/// Serves a connection in its own task.
+/// Serves a connection in its own task. Resets the connection if its address has too many.
 pub fn start(
     context: &Rc<FrontContext>,
     socket: Socket,
@@ -346,7 +347,7 @@ pub fn start(
 }
 
 /// Serves a connection that begins with a PROXY header. Closes the connection if the header is
-/// missing or invalid.
+/// missing or invalid, or if `peer` is not a trusted proxy.
 async fn start_proxied(
     context: Rc<FrontContext>,
     socket: Socket,

@@ -78,7 +78,7 @@ impl Queue {
         self.memory.is_empty() && self.file.is_none()
     }
 
-    /// Stores as many bytes of `data` as the limits allow. Returns their number.
+    /// Stores as many bytes of `data` as the limits allow. Returns the number of stored bytes.
     pub fn append(&mut self, data: &[u8], thread: &Thread) -> usize {
         let mut kept = 0;
         if self.file.is_none() {

@@ -115,8 +115,8 @@ impl Body {
         self.tap = None;
     }
 
-    /// Prepares to read the body of `head`. The first bytes of the body may follow the head in
-    /// `bytes`.
+    /// Prepares to read the body of `head`. If bytes of the body follow the head in `bytes`, moves
+    /// them into this body.
     pub fn prepare(&mut self, head: &RequestHead, bytes: &mut Vec<u8>) {
         self.begin(head.framing);
         self.head_len = head.len;
@@ -175,7 +175,7 @@ impl Body {
         spool.finish()
     }
 
-    /// Returns the next piece of a buffered body.
+    /// Returns the next piece of a buffered body, or `None` at the end of the body.
     fn next_of_whole(&mut self) -> Result<Option<&[u8]>, Fault> {
         let Some(whole) = &mut self.whole else { return Ok(None) };
         let (spooled, at) = &mut **whole;
@@ -452,7 +452,8 @@ impl Body {
     }
 }
 
-/// Shows a piece of the body to `tap`, if there is one.
+/// Shows a piece of the body to `tap`, if there is one. Removes `tap` after the last piece, or if
+/// `tap` wants no more pieces.
 fn show(tap: &mut Option<Box<dyn BodyTap>>, piece: &[u8], is_last: bool) {
     let Some(observer) = tap else { return };
     if !observer.piece(piece) {

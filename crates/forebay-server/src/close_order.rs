@@ -11,8 +11,8 @@ pub enum Closing {
     Leave,
 }
 
-/// The command to close a listener. Takes effect after the event loop has reported the connections
-/// in the listener's queue.
+/// The command to close a listener. The command takes effect after the event loop has reported the
+/// connections in the listener's queue.
 pub struct CloseOrder {
     order: oneshot::Receiver<Closing>,
     given: Option<Closing>,
@@ -30,7 +30,8 @@ impl CloseOrder {
         }
     }
 
-    /// Returns true if the listener must not accept another connection.
+    /// Returns true after the command [`Closing::Leave`]. The listener must then not accept another
+    /// connection.
     pub fn is_left(&mut self) -> bool {
         if self.given.is_none() {
             self.given = self.order.try_recv().ok();

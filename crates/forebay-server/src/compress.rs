@@ -1,5 +1,6 @@
-//! Compresses replies while they are sent. Selects the replies and the content coding, and adapts
-//! their heads. [`crate::reply`] passes the bodies to the compressor and decides when to write.
+//! Compresses replies while they are sent. This module selects the replies and the content coding,
+//! and adapts the heads. [`crate::reply`] passes the bodies to the compressor and decides when to
+//! write.
 
 mod encoder;
 mod head;
@@ -42,7 +43,8 @@ pub struct Offer {
 pub struct Compressor {
     compression: Rc<Compression>,
     algorithm: Algorithm,
-    /// Created when it is first needed: with the first bytes of the body, or at its end.
+    /// The encoder, which is created with the first bytes of the body, or at the end of an empty
+    /// body.
     encoder: Option<Box<dyn Encoder>>,
     /// Body length that the origin announced.
     announced: Option<u64>,
@@ -189,7 +191,8 @@ impl Compressor {
         Ok(())
     }
 
-    /// Returns the compressed form of the whole body `data`.
+    /// Returns the compressed form of the whole body `data`. Takes this form from `copies` if
+    /// possible, and otherwise adds it to `copies` if it is small enough.
     pub fn whole(mut self, data: &[u8], copies: &CompressedCopies) -> Result<Arc<[u8]>, Fault> {
         let is_wanted = |(algorithm, _): &&(Algorithm, _)| *algorithm == self.algorithm;
         if let Some((_, copy)) = copies.all().iter().find(is_wanted) {

@@ -93,7 +93,7 @@ enum Suitability {
 }
 
 impl Filters {
-    /// Returns the changes of a route; `None` if it has none.
+    /// Returns the changes that a route's settings demand, or `None` if the settings are empty.
     pub fn new(settings: &conf::Filters) -> Option<Rc<Self>> {
         let replace = settings.replace.as_ref().map(|replace| Rc::new(Replacements::new(replace)));
         let ssi = settings.ssi.clone().map(Rc::new);
@@ -185,7 +185,7 @@ impl BodyFilter {
         }
     }
 
-    /// Takes the page after its end.
+    /// Takes the page after its end. Returns `None` if there is no page.
     pub(crate) fn take_page(&mut self) -> Option<SsiPage> {
         self.page.take()
     }

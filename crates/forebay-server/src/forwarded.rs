@@ -65,6 +65,7 @@ impl Trust {
 ///
 /// Only fields of a trusted peer count. The client is the first address from the right that is not
 /// a trusted proxy, as with nginx's `real_ip_recursive`. An unreadable address ends the search.
+/// Fails if a `Forwarded` field is malformed, or contradicts the `X-Forwarded-` fields.
 pub fn find_client(
     request: &mut Request,
     peer: ClientAddress,
@@ -124,7 +125,8 @@ fn by_x_fields(request: &Request, peer: ClientAddress, trust: &Trust) -> Option<
     (client.is_some() || https.is_some()).then_some(Claimed { client, https })
 }
 
-/// Returns the claims of the `Forwarded` fields. Returns `None` if there are no such fields.
+/// Returns the claims of the `Forwarded` fields. Returns `None` if there are no such fields, and an
+/// error if a field is malformed.
 fn by_forwarded(
     request: &Request,
     peer: ClientAddress,
@@ -215,8 +217,8 @@ mod tests {
         found(peer, &fields).client.to_string()
     }
 
-    /// Cases on which nginx (`real_ip_recursive on`) and Apache's mod_remoteip agree. The tests of
-    /// `forebay serve` run both servers with these cases.
+    /// Checks the cases on which nginx (`real_ip_recursive on`) and Apache's mod_remoteip agree.
+    /// The tests of `forebay serve` run both servers with these cases.
     #[test]
     fn the_client_is_the_first_stranger_from_the_right() {
         for (values, expected) in CASES {

@@ -53,6 +53,7 @@ impl From<io::Error> for HandshakeFailure {
 
 /// Performs the handshake with the settings that `select` returns for the client's server name.
 /// `prefix` contains bytes that were already read. Returns `None` if the connection must be closed.
+/// A client that speaks plain HTTP gets an error reply before.
 pub async fn accept_tls(
     context: &FrontContext,
     socket: &Socket,
@@ -172,7 +173,8 @@ async fn shake_hands(
     Ok(Handshake::new(tls, server_name, session))
 }
 
-/// Waits until a certificate for the client's server name exists. Otherwise sends an alert.
+/// Waits until a certificate for the client's server name exists. If no certificate is obtained in
+/// time, sends an alert and returns an error.
 async fn await_certificate(
     context: &FrontContext,
     socket: &Socket,

@@ -122,7 +122,7 @@ impl Routes for RoutesOfSite<'_> {
 }
 
 /// Converts the request to a GET for `target`, which an origin has named instead of sending a
-/// reply.
+/// reply. Fails if `target` is not a valid path.
 async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault> {
     let end = memchr::memchr(b'#', target).unwrap_or(target.len());
     let target = &target[..end];
@@ -168,7 +168,8 @@ async fn prepare_internal(
     Ok(())
 }
 
-/// Sends the file that the reply of `route` named, with the fields of that reply.
+/// Sends the file that the reply of `route` named, with the fields of that reply. Fails if the
+/// route has no directory for such files, or if the file is not in this directory.
 async fn send_file(
     exchange: &mut Exchange,
     route: &Route,
@@ -209,7 +210,8 @@ async fn send_file(
     })
 }
 
-/// Discards the body, so that the next origin sees a request without a body.
+/// Discards the body, so that the next origin sees a request without a body. If the body is long,
+/// the connection closes after the reply.
 async fn discard_body(exchange: &mut Exchange) -> Result<(), Fault> {
     if !exchange.body.discard(WORTH_DRAINING).await? {
         exchange.reply.close_after();

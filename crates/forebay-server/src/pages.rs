@@ -89,7 +89,8 @@ impl Closed {
         exists
     }
 
-    /// Sends the page.
+    /// Sends the maintenance page with status 503. A gRPC client gets only the corresponding gRPC
+    /// status.
     pub(crate) async fn answer(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         if exchange.reply.is_to_grpc() {
             return exchange.reply.respond_error(503).await;

@@ -55,7 +55,8 @@ pub struct Head<'a> {
 
 impl Head<'_> {
     /// Returns status and fields for a client that requested a tunnel (RFC 8441 section 5, RFC
-    /// 9220). A tunnel starts with 200 instead of the 101 of HTTP/1.1.
+    /// 9220). A tunnel starts with 200 instead of the 101 of HTTP/1.1. Fails if the status is
+    /// another 2xx.
     pub fn of_tunnel(&self) -> io::Result<(u16, Cow<'_, [u8]>)> {
         match self.status {
             101 => {

@@ -29,7 +29,7 @@ pub struct Relay {
     pub needs_hello: bool,
     /// True if connections begin with a PROXY header.
     pub proxy_protocol: bool,
-    /// Peers that may send a PROXY header. If empty, all may.
+    /// Peers that may send a PROXY header. If the list is empty, all peers may.
     pub trusted_proxies: Vec<Clients>,
     /// Rules about the addresses of clients.
     pub access: Access,

@@ -235,13 +235,13 @@ impl Reply {
         self.rules = rules;
     }
 
-    /// Sets the error pages. If `intercepts`, they also replace error replies of the origin.
+    /// Sets the error pages. If `intercepts`, the pages also replace error replies of the origin.
     pub(crate) fn set_pages(&mut self, pages: Option<Rc<ErrorPages>>, intercepts: bool) {
         self.intercepts = intercepts && pages.is_some();
         self.pages = pages;
     }
 
-    /// Returns the error pages.
+    /// Returns the error pages, or `None` if none are set.
     pub(crate) fn pages(&self) -> Option<Rc<ErrorPages>> {
         self.pages.clone()
     }
@@ -295,7 +295,7 @@ impl Reply {
 
     /// Writes an interim reply (RFC 9110 section 15.2) with these field lines, each ending in CRLF.
     /// Call this before [`Self::begin`]. Writes nothing for 100, which the server itself sends, and
-    /// nothing to HTTP/1.0 clients.
+    /// nothing to HTTP/1.0 clients. Also writes nothing if no client waits for the reply.
     pub async fn inform(&mut self, status: u16, reason: &[u8], lines: &[u8]) -> Result<(), Fault> {
         debug_assert!(self.phase == ReplyPhase::Waiting, "interim replies come before the reply");
         let is_silent = self.capture.as_ref().is_some_and(|capture| capture.is_silent());
@@ -325,8 +325,8 @@ impl Reply {
         encode::field(&mut self.out, name, value);
     }
 
-    /// Ends and writes the head of a 101. Its fields name the new protocol. The connection then no
-    /// longer speaks HTTP; see [`crate::exchange::Exchange::open_tunnel`].
+    /// Ends and writes the head of a 101, whose fields name the new protocol. The connection then
+    /// no longer speaks HTTP; see [`crate::exchange::Exchange::open_tunnel`].
     pub async fn switch(&mut self) -> Result<(), Fault> {
         debug_assert!(self.status == 101, "no other status switches protocols");
         self.rules = None;
@@ -466,8 +466,8 @@ impl Reply {
         self.phase = ReplyPhase::Body;
     }
 
-    /// Returns the redirect to an error page, if there is one for the status of the origin's reply.
-    /// A gRPC client never gets an error page.
+    /// Returns the redirect to the error page for the status of the origin's reply. Returns `None`
+    /// without such a page, and for a gRPC client.
     fn page_instead(&self) -> Option<InternalRedirect> {
         let status = self.status;
         self.pages.as_ref()?.of(status).filter(|_| !self.to_grpc)?;
@@ -557,7 +557,7 @@ impl Reply {
         self.phase = ReplyPhase::Body;
     }
 
-    /// Takes the redirect that replaces the reply. The reply can then begin again.
+    /// Takes the redirect that replaces the reply, if there is one. The reply can then begin again.
     pub(crate) fn take_redirect(&mut self) -> Option<InternalRedirect> {
         let redirect = self.redirect.take()?;
         self.phase = ReplyPhase::Waiting;

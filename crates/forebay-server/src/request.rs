@@ -199,6 +199,7 @@ fn check_handshake(
 }
 
 /// Returns the answer to an ACME authority's request, for every host name and on every listener.
+/// Returns `None` if the path names no known challenge.
 fn challenge(context: &FrontContext, request: &Request) -> Option<String> {
     let table = context.table();
     table.challenges.as_ref()?.reply(&request.path)
@@ -209,7 +210,8 @@ fn may_ask(context: &FrontContext, request: &Request) -> bool {
     context.table().challenges.as_ref().is_some_and(|all| all.may_ask(&request.path))
 }
 
-/// Asks the shared store for the answer to an ACME authority's request.
+/// Asks the shared store for the answer to an ACME authority's request. Returns `None` if there is
+/// no answer in time.
 async fn ask_for_challenge(context: &FrontContext, request: &Request) -> Option<String> {
     let challenges = context.table().challenges.clone()?;
     challenges.ask_for_reply(&request.path).await
@@ -231,7 +233,8 @@ enum Subject {
     Server,
 }
 
-/// Prepares the path for the selection of a route.
+/// Prepares the path for the selection of a route. Returns [`Subject::Server`] for the target `*`.
+/// Fails for the methods CONNECT and TRACE, and for an invalid path.
 fn clean_target(
     stream: &Stream,
     site: Option<&Site>,
@@ -286,7 +289,8 @@ async fn answer_by_routes<'s>(
     Box::pin(follow(stream, exchange, origins, redirect, answering)).await
 }
 
-/// Relays bytes in both directions after a 101, until the tunnel ends.
+/// Relays bytes in both directions after a 101, until the tunnel ends. Does nothing if the exchange
+/// has no tunnel.
 async fn carry_tunnel(stream: &Stream, exchange: &mut Exchange, outcome: &Result<(), Fault>) {
     if outcome.is_ok()
         && let Some(tunnel) = exchange.tunnel.take()

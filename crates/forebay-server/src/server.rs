@@ -543,7 +543,7 @@ fn most_connections(limits: &conf::Limits) -> usize {
     }
 }
 
-/// Raises the soft limit on descriptors to the hard limit, and returns it.
+/// Raises the soft limit on descriptors to the hard limit. Returns the soft limit that now applies.
 fn raise_descriptors() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

@@ -385,7 +385,7 @@ impl<'a> Evaluation<'a> {
         }
     }
 
-    /// Writes the size or the time of the last change of a file.
+    /// Writes the size of a file, or the time of the file's last change.
     async fn describe(&mut self, command: &Command) -> Result<(), SsiFailure> {
         for (name, value) in &command.attributes {
             let target = match &name[..] {
@@ -416,7 +416,7 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-/// Returns the name of a variable that a page may set.
+/// Returns `name` as text. Fails if a page may not set a variable of this name.
 fn variable_name(name: &[u8]) -> Result<String, SsiFailure> {
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     if name.is_empty() || name.len() > 128 || !name.iter().all(is_name) {

@@ -122,7 +122,8 @@ impl Stream {
         }
     }
 
-    /// Records that the request enters another step. Returns the previous step.
+    /// Records that the request enters another step. Returns the previous step, or `None` if no
+    /// request is measured.
     pub fn enter(&self, step: Step) -> Option<Step> {
         self.timer().enter(step)
     }

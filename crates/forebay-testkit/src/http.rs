@@ -328,7 +328,8 @@ impl Client {
 }
 
 impl Reply {
-    /// Returns the value of the first header field with this name; upper and lower case are equal.
+    /// Returns the value of the first header field with this name, or `None`; upper and lower case
+    /// are equal.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers_named(name).first().copied()
     }

@@ -154,7 +154,8 @@ pub fn has(packages: &[&str]) -> bool {
     false
 }
 
-/// Returns the path of a program. If it is missing, reports the test as skipped.
+/// Returns the path of a program. If the program is missing, reports the test as skipped and
+/// returns `None`.
 ///
 /// # Panics
 /// Panics if `scripts/peers` lacks the program.
@@ -167,8 +168,8 @@ pub fn installed(program: &str) -> Option<PathBuf> {
     found
 }
 
-/// Returns the path of a Go program in `scripts/peers`. If it has not been built, reports the test
-/// as skipped.
+/// Returns the path of a Go program in `scripts/peers`. If the program has not been built, reports
+/// the test as skipped and returns `None`.
 ///
 /// # Panics
 /// Panics if `scripts/peers` lacks the program.
@@ -176,8 +177,8 @@ pub fn built_from_go(program: &str) -> Option<PathBuf> {
     has(&[program]).then(|| PeerEntry::of_package(program).go_program())
 }
 
-/// Returns the folder of a package of npm in `scripts/peers`. If it is not installed, reports the
-/// test as skipped.
+/// Returns the folder of a package of npm in `scripts/peers`. If the package is not installed,
+/// reports the test as skipped and returns `None`.
 ///
 /// # Panics
 /// Panics if `scripts/peers` lacks the package.
@@ -190,8 +191,8 @@ pub fn npm_package(package: &str) -> Option<PathBuf> {
     is_installed.then(|| entry.npm_folder())
 }
 
-/// Returns the folder from which Python imports a package that pip has installed. If it is missing,
-/// reports the test as skipped.
+/// Returns the folder from which Python imports a package that pip has installed. If the package is
+/// missing, reports the test as skipped and returns `None`.
 ///
 /// # Panics
 /// Panics if `scripts/peers` lacks the package.
@@ -199,8 +200,8 @@ pub fn pip_folder(package: &str) -> Option<PathBuf> {
     has(&[package]).then(PeerEntry::pip_folder)
 }
 
-/// Returns the folder with the source of a Python package, which has the package's tests. If it is
-/// missing, reports the test as skipped.
+/// Returns the folder with the source of a Python package, which has the package's tests. If the
+/// source is missing, reports the test as skipped and returns `None`.
 ///
 /// # Panics
 /// Panics if `scripts/peers` has no source of the package.
@@ -286,7 +287,7 @@ fn is_root() -> bool {
 const WORKER: &str = "www-data";
 
 /// Starts a TCP server on a free port, which `start` receives with the folder. If another process
-/// takes this port, tries again with another one. When the server listens, it must write its
+/// takes this port, tries again with another port. When the server listens, it must write its
 /// process ID to the file `pid` in the folder.
 fn on_free_port(start: impl Fn(&Folder, u16) -> Process) -> Peer {
     // Only the server itself can report that it listens, because another process could answer on

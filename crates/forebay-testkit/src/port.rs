@@ -15,7 +15,7 @@ pub fn listener() -> (TcpListener, SocketAddr) {
 const CHOICE: std::ops::Range<u32> = 16_000..32_000;
 
 /// Returns a port of the loopback address on which nothing listens, and which this process has not
-/// returned before. Programs that need a port as an argument use it.
+/// returned before. Use this port for a program that needs a port as an argument.
 ///
 /// # Panics
 /// Panics if all ports are in use.

@@ -155,7 +155,8 @@ impl Process {
         self.wait()
     }
 
-    /// Waits until the process has ended.
+    /// Waits until the process has ended, and then kills the other processes of its group. The
+    /// result contains the command lines of these other processes.
     ///
     /// # Panics
     /// Panics if the deadline passes. The message contains the end of the output.
@@ -232,7 +233,7 @@ pub fn command(program: &str) -> Command {
 }
 
 /// Returns the path of a program in `PATH`, or in Debian's directories of servers, `/usr/sbin` and
-/// `/sbin`.
+/// `/sbin`. Returns `None` if the program is in none of these directories.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -253,7 +254,7 @@ pub fn link_programs(programs: &[&str], folder: &Path) {
 }
 
 /// Returns the command line of the process with this directory in `/proc`. Returns `None` if the
-/// process has ended, is the leader of `group`, or does not belong to it.
+/// process has ended, is the leader of `group`, or does not belong to `group`.
 fn member_of(folder: &Path, group: u32) -> Option<String> {
     let id: u32 = folder.file_name()?.to_str()?.parse().ok()?;
     let stat = fs::read_to_string(folder.join("stat")).ok()?;

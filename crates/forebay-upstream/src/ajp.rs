@@ -95,7 +95,8 @@ impl Ajp {
         if is_route && is_unconnected { Fault { status: 503, ..fault } } else { fault }
     }
 
-    /// Pings the container over `connection`.
+    /// Pings the container over `connection`. Fails if no answer arrives within the connect
+    /// timeout.
     async fn ping(&self, backend: &Backend, connection: &BackendConnection) -> Result<(), Fault> {
         let limit = backend.connect_timeout();
         let asking = async {
@@ -157,7 +158,8 @@ impl Carrier for AjpCarrier<'_> {
     type Connection = BackendConnection;
     type Outcome = ();
 
-    /// Returns a connection. Replaces a kept connection that does not answer a ping by a new one.
+    /// Returns a connection. If the settings demand pings and a kept connection answers none,
+    /// returns a new connection instead.
     async fn connect(
         &mut self,
         attempt: &Attempt<'_>,

@@ -78,7 +78,8 @@ pub fn name(protocol: ServerProtocol) -> &'static str {
     }
 }
 
-/// Appends the head of the request, which precedes the body.
+/// Appends the head of the request, which precedes the body. Fails if the head is too large for a
+/// uwsgi packet.
 pub fn append_head(
     out: &mut Vec<u8>,
     request: &Request,

@@ -127,8 +127,8 @@ impl Fastcgi {
         }
     }
 
-    /// Appends the first records of request number `id`. `keep` asks the application to keep the
-    /// connection open.
+    /// Appends the first records of request number `id`, and the body unless it is in a file.
+    /// `keep` asks the application to keep the connection open.
     fn append_head(
         &self,
         out: &mut Vec<u8>,

@@ -14,13 +14,13 @@
 //! allow none, requests wait for new settings, for at most the connect timeout. After a GOAWAY with
 //! an error code, streams without a reply fail at once.
 //!
-//! A backend has not processed a request that it refuses (REFUSED_STREAM), or whose stream id is
-//! above the one in its GOAWAY. Forebay resends such a request if the request's body is still
-//! available, for every method (`upstream/attempts.rs`).
+//! A backend has not processed a request that it refuses (REFUSED_STREAM), or whose stream
+//! identifier is above the identifier in the backend's GOAWAY. Forebay resends such a request if
+//! the request's body is still available, for every method (`upstream/attempts.rs`).
 //!
 //! While bytes arrive, Forebay sends no PING, because gRPC servers count PINGs. If a reply is late
 //! and nothing else arrived on its connection, Forebay sends a PING. Until the answer arrives, the
-//! connection gets no requests. After 5 s without an answer, Forebay closes it.
+//! connection gets no requests. After 5 s without an answer, Forebay closes the connection.
 //!
 //! Tomcat ends connections with too much overhead: it counts small DATA frames that do not end a
 //! stream, small window updates, resets and PINGs. So if the length of a body is known, its last

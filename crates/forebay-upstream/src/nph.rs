@@ -37,7 +37,7 @@ impl NphReply {
     }
 
     /// Creates the reply from an application server. The client's connection may stay open after
-    /// it.
+    /// the reply.
     pub fn of_server(to_head: bool, limit: OutputLimit) -> Self {
         Self::of(to_head, limit, "the application's reply", false)
     }

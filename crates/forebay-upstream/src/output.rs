@@ -41,8 +41,8 @@ impl Output {
         Self::Parsed(ScriptReply::new(limit))
     }
 
-    /// Creates the output of an application server. The first bytes show if it is HTTP or CGI
-    /// output.
+    /// Creates the output of an application server. The first bytes show if the output is complete
+    /// HTTP or CGI output.
     pub fn of_server(request: &Request, limit: OutputLimit) -> Self {
         let to_head = request.method() == b"HEAD";
         Self::Undecided(Undecided { start: Vec::new(), to_head, limit })

@@ -81,7 +81,7 @@ impl<'a> ReplyPump<'a> {
     }
 }
 
-/// Sends a reply to the client that comes from a backend with framed replies (HTTP or AJP).
+/// Sends the client a reply of a backend that frames its replies (HTTP or AJP).
 pub struct FramedPump<'a> {
     pub backend: &'a Backend,
     pub socket: &'a Socket,
@@ -95,7 +95,7 @@ pub struct FramedPump<'a> {
 
 impl FramedPump<'_> {
     /// Reads more bytes into `inbox`. The first `used` bytes of `inbox` were passed to `reply`.
-    /// Sends them to the client first, unless the head is held. Returns 0 at the end of the
+    /// Sends these bytes to the client first, unless the head is held. Returns 0 at the end of the
     /// connection.
     pub async fn next(
         &mut self,

@@ -14,7 +14,7 @@ use forebay_wire::cgi;
 use crate::mount;
 use crate::params::request_data;
 
-/// Maximum number of remembered scripts. If it is reached, all are forgotten.
+/// Maximum number of remembered scripts. At this number, all scripts are forgotten.
 const REMEMBERED: usize = 10_000;
 
 /// The script file that a path names, and the rest of the path.
@@ -106,7 +106,8 @@ impl Scripts {
     }
 
     /// Returns the script that `path` names: the first prefix of `path` that is a file. `path` has
-    /// no dot segments. `second` is the current time in seconds since any fixed moment.
+    /// no dot segments. Returns an error if there is no such file, or if the rules of this finder
+    /// exclude the file. `second` is the current time in seconds since any fixed moment.
     pub fn find(&self, path: &[u8], second: u64) -> Result<Rc<Script>, NoScript> {
         let mut known = self.known.borrow_mut();
         if let Some((at, script)) = known.get(path)
@@ -140,7 +141,7 @@ pub fn looks_like_script(name: &[u8], start: &[u8]) -> bool {
         || (end.len() < name.len() && ends.iter().any(|one| end.eq_ignore_ascii_case(one)))
 }
 
-/// Reads the beginning of a file and decides as [`looks_like_script`] does. An unreadable file
+/// Reads the beginning of a file. Returns true if [`looks_like_script`] does. An unreadable file
 /// counts as a script.
 pub fn is_script(file: &Path) -> bool {
     let mut start = [0; 4];

@@ -50,7 +50,7 @@ impl OutputLimit {
         (self.blame)(502, message)
     }
 
-    /// Subtracts output from the limit.
+    /// Subtracts the length of `output` from the limit. Fails if the limit is exceeded.
     pub fn take(&mut self, output: &[u8]) -> Result<(), Fault> {
         let left = self.left.checked_sub(output.len() as u64);
         self.left = left.ok_or_else(|| {
@@ -219,7 +219,7 @@ impl ScriptReply {
     }
 
     /// Begins the reply and sends the held body. The script's own `Content-Length` takes precedence
-    /// over `length`.
+    /// over `length`. For a local redirect, requests the site's answer for the named path instead.
     async fn start(&mut self, length: Length, reply: &mut Reply) -> Result<(), Fault> {
         let (head, bytes) = (&self.head, &self.output);
         if let Some(location) = head.location.filter(|_| head.is_local_redirect(bytes)) {

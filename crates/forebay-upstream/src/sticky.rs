@@ -21,14 +21,16 @@ impl Sticky {
         Some(Self { cookie, routes, names: upstream.to.iter().map(name).collect() })
     }
 
-    /// Returns the backend that the request's cookie names. If the backends create the cookie, also
-    /// looks for the session in the path, such as `;jsessionid=` from clients without cookies.
+    /// Returns the backend that the request's cookie names, or `None` if there is no such backend.
+    /// If the backends create the cookie, also looks for the session in the path, such as
+    /// `;jsessionid=` from clients without cookies.
     pub fn wanted(&self, request: &Request) -> Option<usize> {
         let by_cookie = values(request, &self.cookie).find_map(|value| self.backend(value));
         by_cookie.or_else(|| self.routes.then(|| self.in_path(request.target()))?)
     }
 
-    /// Appends the cookie that directs the client to `backend`, unless the client has it already.
+    /// Appends the cookie that directs the client to `backend`. Does nothing if the client has this
+    /// cookie already, or if the backends create the cookie themselves.
     pub fn append(&self, out: &mut Vec<u8>, backend: usize, wanted: Option<usize>, https: bool) {
         if self.routes || wanted == Some(backend) {
             return;

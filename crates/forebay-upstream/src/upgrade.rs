@@ -36,7 +36,8 @@ pub fn append_fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
     }
 }
 
-/// Returns true if the backend switches to protocols that the client requested.
+/// Returns true if the reply names at least one protocol, and only protocols that the client
+/// requested.
 pub fn is_answered(
     request: &[Field],
     request_bytes: &[u8],

@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 /// Element of a list and its weight in thousandths.
 pub type Accepted<'a> = (&'a [u8], u16);
 
-/// Returns the elements of a field's value. Malformed elements are skipped, which means that they
-/// are not accepted.
+/// Returns each element of a field's value, such as `gzip;q=0.5`, with its weight in thousandths.
+/// Malformed elements are skipped.
 pub fn weighted(value: &[u8]) -> impl Iterator<Item = Accepted<'_>> {
     value.split(|&b| b == b',').filter_map(parse)
 }
@@ -16,7 +16,8 @@ pub fn weighted(value: &[u8]) -> impl Iterator<Item = Accepted<'_>> {
 /// result contains indices into `offered`, with the best coding first.
 ///
 /// The client's weights determine the order. Codings of equal weight are in the order of `offered`.
-/// A coding with less weight than `identity` is skipped. `accepted` contains the elements of all
+/// The weight of `*` applies to the codings that the client does not name. A coding is skipped if
+/// its weight is 0, or less than the weight of `identity`. `accepted` contains the elements of all
 /// `Accept-Encoding` fields.
 pub fn rank_codings(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
     let weight = |name: &str| {
@@ -43,9 +44,9 @@ pub fn rank_codings(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
 /// (RFC 4647 section 3.4). Tags are compared without regard to case.
 ///
 /// If the client names `de`, the offered tag `de-ch` matches. If the client names `de-ch`, the
-/// offered tag `de` also matches. The client's weights determine the order. Languages of equal
-/// weight are in the client's order. Languages that the client does not mention follow in the order
-/// of `offered`. Languages with the weight 0 come last.
+/// offered tag `de` also matches. `*` matches every tag. The client's weights determine the order.
+/// Languages of equal weight are in the client's order. Languages that the client does not mention
+/// follow in the order of `offered`. Languages with the weight 0 come last.
 pub fn rank_languages(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
     let place = |tag: &str| {
         let fits = |(at, &(range, weight)): (usize, &Accepted<'_>)| {
@@ -77,8 +78,9 @@ pub fn rank_languages(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize>
     found.into_iter().map(|(.., index)| index).collect()
 }
 
-/// Returns true if a list of entity tags is `*` or contains the strong tag `etag`. If `weak` is
-/// true, a weak tag also matches (the weak comparison of RFC 9110 section 8.8.3.2).
+/// Returns true if `tags`, a list of entity tags, is `*` or contains the strong tag `etag`. If
+/// `weak` is true, the element `W/` followed by `etag` also matches (the weak comparison of RFC
+/// 9110 section 8.8.3.2).
 pub fn lists_tag(tags: &[u8], etag: &[u8], weak: bool) -> bool {
     tags == b"*"
         || tags.split(|&b| b == b',').map(<[u8]>::trim_ascii).any(|tag| {
@@ -87,7 +89,8 @@ pub fn lists_tag(tags: &[u8], etag: &[u8], weak: bool) -> bool {
         })
 }
 
-/// Parses `element` or `element;q=0.5`.
+/// Parses `element` or `element;q=0.5`. Returns `None` if the element is empty, or if another
+/// parameter or an invalid weight follows it.
 fn parse(element: &[u8]) -> Option<Accepted<'_>> {
     let mut parts = element.split(|&b| b == b';').map(<[u8]>::trim_ascii);
     let element = parts.next().filter(|element| !element.is_empty())?;

@@ -69,7 +69,7 @@ pub const fn most_chunk(packet_size: usize) -> usize {
     packet_size - HEADER - 4
 }
 
-/// Returns the bytes that precede `length` bytes of a request body. `length` is at most
+/// Returns the header of a data packet with `length` bytes of a request body. `length` is at most
 /// [`most_data`].
 pub fn data_header(length: usize) -> [u8; 6] {
     debug_assert!(length <= most_data(MOST_PACKET), "a data packet has room for it");

@@ -9,7 +9,7 @@ pub use freshness::{Freshness, ReplyTimes, parse_date};
 pub use refusal::{Circumstances, Refusal};
 
 /// Returns true if Forebay knows how caches must treat replies with this status (RFC 9111 section
-/// 3). Only the directive `must-understand` depends on this.
+/// 3). Only the directive `must-understand` depends on the result.
 pub fn is_understood(status: u16) -> bool {
     matches!(
         status,

@@ -43,7 +43,7 @@ impl fmt::Display for HelloError {
 
 impl std::error::Error for HelloError {}
 
-/// Reads a ClientHello that may arrive in several pieces and records.
+/// Reader of a ClientHello that may arrive in several pieces and records.
 #[derive(Debug, Default)]
 pub struct HelloReader {
     /// The handshake message without record headers, as far as whole records have arrived.
@@ -157,7 +157,8 @@ fn parse(body: &[u8]) -> Result<ClientHello, HelloError> {
     Ok(ClientHello { server_name })
 }
 
-/// Returns the only name of the extension, in lower case.
+/// Returns the host name of the extension, in lower case. The extension must contain exactly one
+/// valid host name.
 fn host_name(data: &[u8]) -> Result<String, HelloError> {
     let mut data = Unread(data);
     let mut list = Unread(data.vector()?);
@@ -193,13 +194,13 @@ impl<'a> Unread<'a> {
         Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    /// Takes a vector with a length of two bytes.
+    /// Takes a vector that begins with a length of two bytes.
     fn vector(&mut self) -> Result<&'a [u8], HelloError> {
         let length = self.number()?;
         self.take(usize::from(length))
     }
 
-    /// Takes a vector with a length of one byte.
+    /// Takes a vector that begins with a length of one byte.
     fn short_vector(&mut self) -> Result<&'a [u8], HelloError> {
         let length = self.take(1)?[0];
         self.take(usize::from(length))

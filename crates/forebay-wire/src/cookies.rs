@@ -26,7 +26,8 @@ impl<'a> Cookie<'a> {
     }
 }
 
-/// Returns the cookies of a field's value in their order. Repeated names are included.
+/// Returns the cookies of a field's value in their order. Repeated names are included. A cookie
+/// without an equals sign has an empty name.
 pub fn cookies(value: &[u8]) -> impl Iterator<Item = Cookie<'_>> {
     value.split(|&b| b == b';').map(trim).filter(|pair| !pair.is_empty()).map(|pair| {
         match memchr::memchr(b'=', pair) {
@@ -36,8 +37,8 @@ pub fn cookies(value: &[u8]) -> impl Iterator<Item = Cookie<'_>> {
     })
 }
 
-/// Returns the first cookie with this name. This cookie has the most specific path, because
-/// browsers send cookies with longer paths first.
+/// Returns the first cookie with this name, or `None`. The first cookie has the most specific path,
+/// because browsers send cookies with longer paths first.
 pub fn find<'a>(value: &'a [u8], name: &[u8]) -> Option<Cookie<'a>> {
     cookies(value).find(|cookie| cookie.name == name)
 }

@@ -60,7 +60,8 @@ impl Fields {
         self.entries.push(Entry { name, value, known, sensitive: false });
     }
 
-    /// Appends a field. `joined` contains its name, directly followed by its value.
+    /// Appends a field. `joined` contains the field's name, which has `name_len` bytes, directly
+    /// followed by the value.
     pub(crate) fn push_joined(&mut self, known: KnownField, joined: &[u8], name_len: usize) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(joined);
@@ -103,13 +104,13 @@ impl Fields {
         self.into_iter()
     }
 
-    /// Returns the value of the first field with this known name.
+    /// Returns the value of the first field with this known name, or `None`.
     pub fn value(&self, known: KnownField) -> Option<&[u8]> {
         let entry = self.entries.iter().find(|entry| entry.known == known)?;
         Some(entry.value.of(&self.bytes))
     }
 
-    /// Returns the value of the first field with this name, ignoring case.
+    /// Returns the value of the first field with this name in any case, or `None`.
     pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
         let named = |entry: &&Entry| entry.name.of(&self.bytes).eq_ignore_ascii_case(name);
         self.entries.iter().find(named).map(|entry| entry.value.of(&self.bytes))
@@ -223,7 +224,8 @@ pub fn of_lines(lines: &[u8]) -> impl Iterator<Item = FieldRef<'_>> {
 }
 
 impl Entry {
-    /// Returns the field with its name and value. `bytes` is the buffer of its [`Fields`].
+    /// Returns the name and value of this entry. `bytes` is the buffer of the [`Fields`] that
+    /// contain the entry.
     pub fn of(self, bytes: &[u8]) -> FieldRef<'_> {
         FieldRef {
             name: self.name.of(bytes),

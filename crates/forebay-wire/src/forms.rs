@@ -68,8 +68,8 @@ impl<'a> Iterator for Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// Takes the text up to the separator. Returns the text and the position of its first equals
-    /// sign.
+    /// Takes the text up to the separator, or all of `rest` without a separator. Returns the text
+    /// and the position of the first equals sign in the text.
     fn until(&mut self, rest: &'a [u8], separator: Option<usize>) -> (&'a [u8], Option<usize>) {
         let end = separator.unwrap_or(rest.len());
         self.rest = separator.map(|at| &rest[at + 1..]);
@@ -77,7 +77,8 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// Decodes a name or value: `+` is a space, and `%` with two hexadecimal digits is a byte.
+/// Decodes a name or value: `+` is a space, and `%` with two hexadecimal digits is a byte. A `%`
+/// without two such digits remains.
 pub fn decode(encoded: &[u8]) -> Cow<'_, [u8]> {
     let Some(first) = memchr2(b'+', b'%', encoded) else { return Cow::Borrowed(encoded) };
     let mut out = Vec::with_capacity(encoded.len());
@@ -112,7 +113,7 @@ pub fn text(encoded: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Appends a pair as browsers write it. A `&` precedes it unless `out` is empty.
+/// Appends a pair as browsers write it. If `out` is not empty, a `&` precedes the pair.
 pub fn encode(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     if !out.is_empty() {
         out.push(b'&');

@@ -143,7 +143,8 @@ impl Element {
     }
 }
 
-/// Parses the value of `for` or `by`: a node with an optional port.
+/// Parses the value of `for` or `by`: a node with an optional port. The port is checked, but is not
+/// a part of the result. Returns `None` for an invalid value.
 fn node(text: &[u8]) -> Option<Node> {
     let text = str::from_utf8(text).ok()?;
     let (name, port) = match text.strip_prefix('[') {

@@ -241,7 +241,8 @@ impl FormDecoder {
         }
     }
 
-    /// Reads a complete head without the CRLF of its blank line.
+    /// Reads a complete head without the CRLF of its blank line. Returns [`Event::More`] if the
+    /// head is incomplete.
     fn head(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         let window = &input[..input.len().min(self.limits.head)];
         while let Some(found) = memchr(b'\n', &window[self.seen..]) {
@@ -282,8 +283,8 @@ impl FormDecoder {
         DecodedPart { consumed: 2, event: Event::More }
     }
 
-    /// Returns the next piece of a part's content, or its end. Holds back bytes that may begin a
-    /// delimiter.
+    /// Returns the next piece of a part's content, or the end of the part. Holds back bytes that
+    /// may begin a delimiter. Returns [`Event::More`] if `input` contains no other bytes.
     fn content(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         let found = self.delimiter.find(input);
         let length = found.unwrap_or_else(|| input.len() - self.held(input));

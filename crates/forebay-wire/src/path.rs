@@ -65,7 +65,8 @@ pub fn normalize(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
 
 /// Appends the normalized path of `target` to `out`, for the lookup of routes and files. The query
 /// is removed, and the path is percent-decoded once. `slashes` decides if repeated slashes are
-/// merged. Dot segments are removed.
+/// merged. Dot segments are removed. Returns an error, for example, for a malformed escape and for
+/// a path that leads above the root.
 ///
 /// An escaped slash stays `%2F`, because it is data within a segment. No file name can contain a
 /// slash.
@@ -261,13 +262,14 @@ fn hidden_slash(rest: &[u8]) -> Option<usize> {
     }
 }
 
-/// Returns the byte that the escape at the start of `rest` represents. The caller has found the
-/// `%`.
+/// Returns the byte that the escape at the start of `rest` represents, or `None` if the escape is
+/// malformed. The caller has found the `%`.
 fn escape(rest: &[u8]) -> Option<u8> {
     Some(hex_digit(rest.get(1)?)? << 4 | hex_digit(rest.get(2)?)?)
 }
 
-/// Decodes the percent escapes of `path` once. `%2F` stays.
+/// Decodes the percent escapes of `path` once. `%2F` stays. Returns an error for a malformed
+/// escape.
 pub fn decode(path: &[u8]) -> Result<Vec<u8>, PathError> {
     let mut out = Vec::with_capacity(path.len());
     decode_onto(path, &mut out)?;
@@ -302,8 +304,10 @@ fn hex_digit(byte: &u8) -> Option<u8> {
     (*byte as char).to_digit(16).map(|digit| digit as u8)
 }
 
-/// Removes dot segments from `out` in place, from position `start`. Segments move towards the start
-/// and never overwrite unread bytes.
+/// Removes dot segments from `out` in place, from position `start`. With [`Slashes::Merge`], also
+/// merges repeated slashes. Segments move towards the start and never overwrite unread bytes.
+/// Returns an error for a NUL, for a path that leads above the root, and for a dot segment with
+/// parameters.
 fn remove_dot_segments(out: &mut Vec<u8>, start: usize, slashes: Slashes) -> Result<(), PathError> {
     if out[start..].contains(&0) {
         return Err(PathError::Nul);

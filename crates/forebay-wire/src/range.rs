@@ -24,8 +24,8 @@ pub enum Ranges {
 
 /// Parses the value of a `Range` field for a representation of `length` bytes.
 ///
-/// More than `most` ranges, and ranges that overlap, are an attack or a mistake. For them, the
-/// function returns [`Ranges::Whole`], so a reply never contains a byte twice.
+/// Returns [`Ranges::Whole`] for a malformed value, for more than `most` ranges, and for ranges
+/// that overlap. So a reply never contains a byte twice.
 pub fn parse(value: &[u8], length: u64, most: usize) -> Ranges {
     let Some(list) = str::from_utf8(value).ok().and_then(|text| text.strip_prefix("bytes=")) else {
         return Ranges::Whole;
@@ -64,7 +64,8 @@ fn part((first, last): (Option<u64>, Option<u64>), length: u64) -> Option<ByteRa
     (start < end).then(|| ByteRange { start, length: end - start })
 }
 
-/// Parses `first-last`, `first-` or `-suffix`.
+/// Parses `first-last`, `first-` or `-suffix`. Returns `None` if `range` has another form, or if
+/// `last` is less than `first`.
 fn parse_range(range: &str) -> Option<(Option<u64>, Option<u64>)> {
     let (first, last) = range.split_once('-')?;
     let number = |text: &str| match text {

@@ -103,7 +103,8 @@ impl<'a> RespReader<'a> {
         }
     }
 
-    /// Returns the bytes up to the next line break, and moves past it.
+    /// Returns the bytes up to the next line break, and moves past this line break. Returns `None`
+    /// if the line break has not arrived.
     fn line(&mut self) -> Result<Option<&'a [u8]>, RespError> {
         let rest = &self.bytes[self.at..];
         let searched = &rest[..rest.len().min(LONGEST_LINE)];

@@ -56,8 +56,8 @@ impl<'a> Packet<'a> {
         Self { out, start, has_long: false }
     }
 
-    /// Completes the packet with its length. The body must follow. If the packet is too long, it is
-    /// removed from the buffer.
+    /// Completes the packet with its length. The body must follow. If the packet, a name or a value
+    /// is too long, removes the packet from the buffer and returns an error.
     pub fn finish(self) -> Result<(), UwsgiError> {
         let length = self.out.len() - self.start - HEADER;
         if self.has_long || length > MOST {

@@ -9,7 +9,8 @@ pub fn addresses(value: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
     value.rsplit(|&b| b == b',').map(address)
 }
 
-/// Parses an address with an optional port. An IPv6 address may have brackets.
+/// Parses an address with an optional port. An IPv6 address may have brackets. Returns `None` for
+/// other text.
 fn address(element: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(element).ok()?.trim();
     if let Ok(address) = text.parse::<IpAddr>() {

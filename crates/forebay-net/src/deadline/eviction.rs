@@ -65,7 +65,7 @@ impl Deadlines {
         (guest, Admitted { deadlines: self.clone(), key })
     }
 
-    /// Closes the first candidate to make room. Returns false if there is none.
+    /// Closes the first candidate to make room. Returns false if there is no candidate.
     pub(crate) fn evict(&self) -> bool {
         // Candidates may have become busy since the scan. If so, a second scan finds others.
         for _ in 0..2 {

@@ -107,7 +107,8 @@ impl Deadlines {
         self.outgoing.queue.replace(queue);
     }
 
-    /// Sends as many bytes as `socket` has room for.
+    /// Sends as many bytes as `socket` has room for. A new task sends the rest. If the write fails,
+    /// shuts down the socket.
     fn send(&self, socket: Rc<Watched>, data: &[u8]) {
         match write_now(&socket, data) {
             Ok(sent) if sent == data.len() => socket.set_sent(),

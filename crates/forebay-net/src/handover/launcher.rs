@@ -41,8 +41,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Returns the program of this process, by its path: a successor runs the file that has this
-    /// path then. The successor receives `note` (`Takeover::note`).
+    /// Returns the program of this process as a path. A successor runs the file that has this path
+    /// at that time. The successor receives `note` (`Takeover::note`).
     pub fn of_this_process(note: &str) -> io::Result<Self> {
         let mut arguments = env::args_os();
         let name = arguments.next().unwrap_or_default();

@@ -106,7 +106,8 @@ impl AccessLog {
         });
     }
 
-    /// Appends the line that `write` writes to the log with this number.
+    /// Calls `write` to append a line to the log with this number. Does nothing if this log is off.
+    /// If too many lines wait, drops and counts the line.
     #[inline]
     fn append(&self, number: usize, write: impl FnOnce(&Collected, &Pattern, &str, &mut Vec<u8>)) {
         let Some(log) = self.logs.get(number) else { return };

@@ -1,7 +1,7 @@
 //! Sends log lines to syslog, or to the journal of systemd.
 //!
-//! Each service has its own thread, so that a service that hangs delays no other log. Its queue is
-//! bounded in bytes. Lines that do not fit are dropped and counted.
+//! Each service has its own thread, so that a service that hangs delays no other log. The queue of
+//! each thread is bounded in bytes. Lines that do not fit are dropped and counted.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
@@ -122,7 +122,8 @@ impl Troubles {
     }
 
     /// Counts lost lines. Returns one warning after lines begin to be lost, and one after the
-    /// service takes lines again. A service that fails again and again causes few warnings.
+    /// service takes lines again. Otherwise returns `None`. A service that fails again and again
+    /// causes few warnings.
     fn note(&mut self, name: &str, outcome: Result<(), Loss>, now: Instant) -> Option<String> {
         match outcome {
             Err(Loss { lines, error }) => {
@@ -191,7 +192,7 @@ impl ServiceConnection {
         Self { link, messages, name, pause: None }
     }
 
-    /// Sends each line as a message.
+    /// Sends each line as a message. For a moment after a slow failure, fails at once.
     fn send(&mut self, lines: &Lines) -> Result<(), Loss> {
         if self.pause.is_some_and(|end| Instant::now() < end) {
             let error = io::Error::other("it failed a moment ago");

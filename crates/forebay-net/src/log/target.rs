@@ -47,7 +47,7 @@ impl Target {
         }
     }
 
-    /// Returns the file, if this is one.
+    /// Returns the file, or `None` if the destination is no file.
     pub(super) fn file(&mut self) -> Option<&mut FileTarget> {
         match self {
             Self::File(file) => Some(file),
@@ -208,7 +208,8 @@ impl FileTarget {
         }
     }
 
-    /// Begins to compress an old file, if there is one and none is being compressed.
+    /// Begins to compress an old file. Returns `None` if no old file waits, if one is being
+    /// compressed, or after an error, which is logged.
     pub(super) fn begin_compression(&mut self, opener: Option<&mut Opener>) -> Option<Compression> {
         if !std::mem::take(&mut self.has_old) || self.compressing.is_some() {
             return None;
@@ -236,7 +237,8 @@ impl FileTarget {
         }
     }
 
-    /// Replaces the old file by its compressed copy, if `outcome` is a success.
+    /// Replaces the old file by its compressed copy, if `outcome` is a success. Otherwise deletes
+    /// the copy.
     pub(super) fn end_compression(
         &mut self,
         path: &Path,

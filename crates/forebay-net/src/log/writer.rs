@@ -309,7 +309,8 @@ impl LogThread {
     }
 }
 
-/// Returns a message for a log service, which adds time and level itself.
+/// Returns a message for a log service, which adds time and level itself. But a message in JSON
+/// contains both.
 fn service_line(level: Level, message: &str, style: &Style) -> Vec<u8> {
     if style.is_json.load(Ordering::Relaxed) {
         return error_line(level, message, style);

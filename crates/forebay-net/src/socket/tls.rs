@@ -15,7 +15,7 @@ impl Socket {
     }
 
     /// Performs the handshake of a new connection to `host`. Returns true if the server has chosen
-    /// HTTP/2.
+    /// HTTP/2. With [`Alpn::Http2`], fails if the server has not chosen HTTP/2.
     pub async fn secure(&self, tls: &ClientTls, host: &str, alpn: Alpn) -> io::Result<bool> {
         self.start_tls(tls.session(host, alpn)?);
         let is_http2 = self.finish_handshake().await?.is_http2();

@@ -134,8 +134,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Waits for room in the send buffer if a write failed because the buffer was full. Returns
-    /// other errors.
+    /// Waits for room in the send buffer if a write failed because the buffer was full. Ignores an
+    /// interruption, and returns all other errors.
     pub(super) async fn after_write_error(&self, error: io::Error) -> io::Result<()> {
         match error.kind() {
             io::ErrorKind::Interrupted => Ok(()),

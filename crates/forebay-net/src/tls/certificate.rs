@@ -34,7 +34,8 @@ impl SiteCertificate {
         self.shown().is_none()
     }
 
-    /// Returns start and end of the validity, in seconds since 1970.
+    /// Returns start and end of the validity, in seconds since 1970. Returns `None` if no readable
+    /// certificate is loaded.
     pub fn validity(&self) -> Option<(i64, i64)> {
         let shown = self.shown()?;
         let (_, certificate) = x509_parser::parse_x509_certificate(shown.cert.first()?).ok()?;

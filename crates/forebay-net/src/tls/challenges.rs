@@ -95,15 +95,17 @@ impl Challenges {
         }
     }
 
-    /// Returns the server name, if [`Self::ask_for_config`] can ask the store for it.
+    /// Returns the server name if [`Self::ask_for_config`] can ask the store for the configuration
+    /// of this name. Otherwise returns `None`.
     pub fn unknown_name(&self, hello: &ClientHello<'_>) -> Option<String> {
         let name = hello.server_name()?.to_ascii_lowercase();
         let is_asked = self.questions.is_some() && hello.alpn()?.eq([ALPN]) && is_plain(&name);
         is_asked.then_some(name)
     }
 
-    /// Asks the store for the TLS configuration of an authority's handshake. The answer is not kept:
-    /// the next order has another certificate under the same name.
+    /// Asks the store for the TLS configuration of an authority's handshake. The answer is not
+    /// kept: the next order has another certificate under the same name. Returns `None` if the
+    /// store has no usable answer, or does not reply in time.
     pub async fn ask_for_config(&self, name: String) -> Option<Arc<ServerConfig>> {
         match self.ask(Challenge::Name(name)).await? {
             ChallengeAnswer::Certificate(certificate, key) => {
@@ -167,7 +169,8 @@ impl Challenges {
         self.read(|answers| answers.replies.get(token).cloned())
     }
 
-    /// Returns the TLS configuration for an authority's handshake.
+    /// Returns the TLS configuration for an authority's handshake. Returns `None` for other
+    /// handshakes, and for an unknown name.
     pub fn config(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
         let name = hello.server_name()?.to_ascii_lowercase();
         if !hello.alpn()?.eq([ALPN]) {

@@ -52,7 +52,7 @@ impl Handshake {
         }
     }
 
-    /// Returns the name that the client sent (SNI).
+    /// Returns the name that the client sent (SNI), or `None`.
     pub fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
     }

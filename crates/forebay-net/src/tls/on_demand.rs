@@ -1,7 +1,8 @@
 //! Certificates that are obtained when a client first names a host.
 //!
-//! Serving threads look certificates up here. If one is missing, they send its name to the thread of
-//! ACME, and the handshake waits. Every collection is bounded, because clients choose the names.
+//! Serving threads look certificates up here. If a certificate is missing, the serving thread sends
+//! the name to the thread of ACME, and the handshake waits. Every collection is bounded, because
+//! clients choose the names.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -164,7 +165,7 @@ impl DemandCertificates {
     }
 
     /// Stores a certificate, and wakes the handshakes that wait for it. `renew` is the time of the
-    /// renewal.
+    /// renewal. If there are too many certificates, removes the least recently used one.
     pub fn show(
         &self,
         name: &str,
@@ -216,7 +217,8 @@ impl DemandState {
         self.shown.get(name).is_some_and(|shown| SystemTime::now() < shown.until)
     }
 
-    /// Returns a valid certificate, and true if its renewal is due.
+    /// Returns a valid certificate, and true if its renewal is due. Removes an expired certificate.
+    /// Returns `None` if there is no valid certificate.
     fn use_certificate(
         &mut self,
         name: &str,
@@ -241,8 +243,8 @@ impl DemandState {
         }
     }
 
-    /// Sends a name to the thread of ACME, unless it has the name already. Returns `None` if there are
-    /// too many names, or no thread.
+    /// Sends a name to the thread of ACME, unless the thread has the name already. Returns a
+    /// receiver of changes, or `None` if there are too many names or no thread.
     fn order(&mut self, name: &str) -> Option<watch::Receiver<()>> {
         if let Some(pending) = self.pending.get(name) {
             return Some(pending.subscribe());
@@ -261,7 +263,7 @@ impl DemandState {
 struct WaitingHandshake<'a>(&'a AtomicUsize);
 
 impl<'a> WaitingHandshake<'a> {
-    /// Returns `None` if too many handshakes wait.
+    /// Counts a waiting handshake, or returns `None` if too many handshakes wait.
     fn new(count: &'a AtomicUsize) -> Option<Self> {
         let this = Self(count);
         (count.fetch_add(1, Ordering::Relaxed) < MOST_HANDSHAKES).then_some(this)

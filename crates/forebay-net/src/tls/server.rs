@@ -122,7 +122,7 @@ impl ServerTls {
         self
     }
 
-    /// Returns the certificates that are obtained on demand.
+    /// Returns the certificates that are obtained on demand, or `None`.
     pub fn demand(&self) -> Option<&SiteDemand> {
         self.demand.as_deref()
     }
@@ -189,7 +189,8 @@ impl ServerTls {
         std::ptr::eq(self, other) || self.clients.is_none() || policy(self) == policy(other)
     }
 
-    /// Returns the name of the request field that passes the client's subject to HTTP backends.
+    /// Returns the name of the request field that passes the client's subject to HTTP backends, or
+    /// `None`.
     pub fn subject_field(&self) -> Option<&str> {
         self.clients.as_ref()?.subject_field.as_deref()
     }

@@ -83,7 +83,7 @@ fn nonce() -> Nonce {
 }
 
 impl TicketKeys {
-    /// Creates new keys. `None` if the system's random number generator fails.
+    /// Creates new keys. Returns `None` if the system's random number generator fails.
     pub fn new() -> Option<Self> {
         let quic = QuicKeys { token: random()?, reset: random()? };
         let keys = KeyRing { ring: vec![TicketKey::new(seconds_now(), false)?], quic };
@@ -140,14 +140,15 @@ impl TicketKeys {
         Ok(next)
     }
 
-    /// Returns the keys that other machines have, as text to store. `None` if there are none.
+    /// Returns the keys that other machines have, as text to store. Returns `None` if other
+    /// machines have no keys.
     pub fn shared_text(&self) -> Option<String> {
         let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let shared: Vec<_> = keys.ring.iter().filter(|key| key.is_shared).cloned().collect();
         (!shared.is_empty()).then(|| ring_text(&shared))
     }
 
-    /// Treats all keys as this machine's own, so that it replaces them itself.
+    /// Treats all keys as keys of this machine only, which then replaces its keys itself.
     pub fn end_sharing(&self) {
         let mut keys = self.0.write().unwrap_or_else(PoisonError::into_inner);
         keys.ring.iter_mut().for_each(|key| key.is_shared = false);
@@ -170,12 +171,13 @@ impl TicketKeys {
     }
 }
 
-/// Returns the text of a first key that all machines may use at once.
+/// Returns the text of a first key that all machines may use at once. Returns `None` if there are
+/// no random numbers.
 pub fn fresh_ring() -> Option<String> {
     Some(ring_text(&[TicketKey::new(seconds_now(), true)?]))
 }
 
-/// Returns the keys with a further one, if it is time to add one.
+/// Returns the keys and a further key, or `None` if it is too early for a further key.
 fn next_ring(ring: &[TicketKey], now: u64) -> Option<Vec<TicketKey>> {
     let newest = ring.last()?;
     if newest.from + PERIOD > now + LEAD {
@@ -187,8 +189,8 @@ fn next_ring(ring: &[TicketKey], now: u64) -> Option<Vec<TicketKey>> {
     Some(next)
 }
 
-/// Returns true if tickets of this key may still be valid. Always true for the last key, and for
-/// the last key that other machines have.
+/// Returns true if tickets of this key may still be valid. Always returns true for the last key,
+/// and for the last key that other machines have.
 fn is_needed(ring: &[TicketKey], key: &TicketKey, now: u64) -> bool {
     let replaces =
         |other: &&TicketKey| other.from > key.from && (other.is_shared || !key.is_shared);
@@ -197,8 +199,8 @@ fn is_needed(ring: &[TicketKey], key: &TicketKey, now: u64) -> bool {
 }
 
 impl KeyRing {
-    /// Returns the key that encrypts new tickets: the newest one that other machines have, else the
-    /// newest one.
+    /// Returns the key that encrypts new tickets. This is the newest key that other machines have,
+    /// else the newest key. Returns `None` without a key that applies at the time `now`.
     fn newest(&self, now: u64) -> Option<&TicketKey> {
         let mut usable = self.ring.iter().rev().filter(|key| key.from <= now);
         let newest = usable.clone().next();

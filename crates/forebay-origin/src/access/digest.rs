@@ -40,8 +40,8 @@ impl DigestCheck {
         Self { settings, users, nonces }
     }
 
-    /// Checks the password of the request. Returns `None` and sets the user if it is right.
-    /// Otherwise returns the lines of the challenge.
+    /// Checks the password of the request. If the password is right, sets the user and returns
+    /// `None`. Otherwise returns the lines of the challenge. Fails if the user file cannot be read.
     pub fn check(&self, thread: &Thread, request: &mut Request) -> Result<Option<Vec<u8>>, Fault> {
         // Parse before the lock is taken, because other threads may wait for the lock.
         let credentials = Credentials::of(request);
@@ -133,8 +133,8 @@ struct Credentials {
 }
 
 impl Credentials {
-    /// Returns the credentials; `None` unless there is exactly one field `Authorization`, in the
-    /// form of RFC 7616 with `qop=auth`.
+    /// Returns the credentials of the only field `Authorization`, in the form of RFC 7616 with
+    /// `qop=auth`. Returns `None` if the field is missing, repeated, or has another form.
     fn of(request: &Request) -> Option<Self> {
         let mut fields =
             request.head.fields.iter().filter(|field| {
@@ -234,7 +234,8 @@ fn parameters(mut text: &[u8]) -> Option<Vec<(String, Vec<u8>)>> {
     }
 }
 
-/// Returns a token or the content of a quoted string, and the text after it.
+/// Returns a token or the content of a quoted string, and the text after it. Returns `None` for a
+/// syntax error.
 fn value(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     if text.first() != Some(&b'"') {
         let end = text.iter().position(|&b| b == b',').unwrap_or(text.len());

@@ -79,8 +79,8 @@ impl DigestUsers {
         }
     }
 
-    /// Checks once a second if the file has changed, and reads it again if so. If the file cannot
-    /// be read, no user has access.
+    /// Checks once a second if the file has changed, and reads it again if so. Logs the first
+    /// invalid line. If the file cannot be read, no user has access.
     pub fn look(&mut self, second: u64, errors: &ErrorLog) -> Result<(), Arc<UsersError>> {
         match self.file.look(second) {
             Look::Same => Ok(()),
@@ -98,7 +98,7 @@ impl DigestUsers {
         }
     }
 
-    /// Returns the hash of a user in a realm.
+    /// Returns the hash of a user in a realm, or `None` if the file has no such hash.
     pub fn hash(&self, realm: &str, user: &[u8], algorithm: Algorithm) -> Option<&[u8]> {
         self.realms.get(realm.as_bytes())?.get(user)?[algorithm as usize].as_deref()
     }

@@ -96,7 +96,7 @@ impl ForwardAuth {
     }
 
     /// Returns true if the server permits the request. Otherwise passes the server's answer to the
-    /// client.
+    /// client. Fails if the answer is unusable, or if the client of a refused request speaks gRPC.
     pub async fn decide(&self, exchange: &mut Exchange) -> Result<bool, Fault> {
         let captured = self.ask(exchange).await?;
         if matches!(captured.status, 200..=299) {
@@ -146,7 +146,7 @@ impl ForwardAuth {
     }
 
     /// Removes the client's fields that could name a user to the server, and those whose names the
-    /// route copies from the server's answer.
+    /// route copies from the server's answer. Keeps all fields of a trusted proxy.
     fn remove_identities(&self, request: &mut Request) {
         // A trusted proxy may have identified the user.
         let is_trusted = request.is_peer_trusted;
@@ -168,8 +168,8 @@ impl ForwardAuth {
         });
     }
 
-    /// Copies the configured fields of the answer to the request, and passes the answer's cookies
-    /// to the client.
+    /// Copies the configured fields of the answer to the request, sets the user, and passes the
+    /// answer's cookies to the client.
     fn permit(&self, exchange: &mut Exchange, answer: &Captured) {
         let value_of = |name: &str| {
             let named = |field: &forebay_wire::fields::FieldRef<'_>| {

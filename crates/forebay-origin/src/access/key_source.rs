@@ -1,6 +1,6 @@
 //! Reads the keys of `jwt` from a URL, in the background.
 //!
-//! A route's threads share the keys, and one of them at a time reads the URL: at the start, after
+//! A route's threads share the keys, and one thread at a time reads the URL: at the start, after
 //! each `refresh`, and for a token with an unknown key. A client can send any number of such
 //! tokens, so they cause at most one request per [`PAUSE`]. No request of a client waits for the
 //! URL. Keys stay until a complete, valid set replaces them.
@@ -52,7 +52,8 @@ impl KeySource {
         source
     }
 
-    /// Asks for the keys in the background, because a token has an unknown key.
+    /// Asks for the keys in the background, because a token has an unknown key. Does nothing
+    /// shortly after the last such attempt, or while another thread reads the keys.
     pub fn find_unknown(self: &Rc<Self>) {
         let now = Instant::now();
         let may_ask = self.requests(|requests| {

@@ -85,6 +85,7 @@ impl HashQueue {
     }
 
     /// Waits until a password of `client` may be hashed. `None` is a client of a Unix socket.
+    /// Returns a refusal if too many passwords wait, or if the wait takes too long.
     pub async fn wait(self: &Arc<Self>, client: Option<IpAddr>) -> Result<Turn, Refusal> {
         let turn = {
             let mut state = self.state();
@@ -138,7 +139,8 @@ impl QueueState {
         Ok(receiver)
     }
 
-    /// Returns the next password, or counts one more hash that may start.
+    /// Removes and returns the password that is next. If no password waits, counts one more hash
+    /// that may start, and returns `None`.
     fn next(&mut self) -> Option<oneshot::Sender<Turn>> {
         let Some(address) = self.order.pop_front() else {
             self.free += 1;
@@ -168,8 +170,8 @@ impl QueueState {
         self.forget_if_empty(address);
     }
 
-    /// Refuses the newest password of the address with the most waiting passwords, if it has more
-    /// than `own`.
+    /// Refuses the newest password of the address with the most waiting passwords. Fails if no
+    /// address has more than `own` waiting passwords.
     fn make_room(&mut self, own: usize) -> Result<(), Refusal> {
         let most = self.waiting.iter().max_by_key(|(_, waiting)| waiting.len());
         let most = most.filter(|(_, waiting)| waiting.len() > own).map(|(address, _)| *address);

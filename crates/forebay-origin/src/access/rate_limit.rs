@@ -47,7 +47,7 @@ pub struct RateLimiter {
     start: Instant,
     hasher: RandomState,
     parts: Vec<Mutex<Vec<Bucket>>>,
-    /// Requests that other machines have to learn of. `None` if no store is shared.
+    /// Counts of requests for the other machines. `None` if no store is shared.
     shared: Option<Box<SharedCounts>>,
 }
 
@@ -191,7 +191,8 @@ impl RateLimiter {
         self.limit.key.depends_on(&|value| *value == Placeholder::User)
     }
 
-    /// Returns the hash of the client's network, if it is the whole key.
+    /// Returns the hash of the client's network, if the key consists only of the client. Otherwise
+    /// returns `None`, and also for a client of a Unix socket.
     fn client_key(&self, request: &Request) -> Option<u64> {
         let [KeyPart::Client] = self.key[..] else { return None };
         let (network, length) = network(request.client.ip()?);
@@ -253,7 +254,8 @@ fn bucket_of(part: &mut Vec<Bucket>, key: u64) -> &mut Bucket {
 /// delay, and this delay.
 pub type Judged<'l> = Result<Duration, (&'l RateLimiter, Duration)>;
 
-/// Applies all limits to `request`. A refused request counts for no limit.
+/// Applies all limits to `request`. Returns the time that the request must wait, or the limit that
+/// refuses the request. A refused request counts for no limit.
 pub fn judge<'l>(limits: &'l [Arc<RateLimiter>], request: &Request) -> Judged<'l> {
     // tokio's clock is used, because tests can pause it.
     let now = || tokio::time::Instant::now().into_std();

@@ -108,7 +108,8 @@ fn seconds(digits: &[u8]) -> Option<u64> {
     str::from_utf8(digits).ok().filter(|_| is_plain)?.parse().ok()
 }
 
-/// Decodes a signature in hexadecimal digits or base64url.
+/// Decodes a signature in hexadecimal digits or base64url. Returns `None` if the signature is too
+/// long or has another form.
 fn decoded(typed: &[u8]) -> Option<Vec<u8>> {
     if typed.len() > LONGEST_SIGNATURE {
         return None;

@@ -70,7 +70,8 @@ impl TokenCheck {
         Self { settings, keys, source }
     }
 
-    /// Verifies the token of the request. If it is valid, sets the user and the request fields.
+    /// Verifies the token of the request. If the token is valid and has the required claims, sets
+    /// the user and the request fields.
     pub fn check(&self, request: &mut Request) -> Result<(), Refused> {
         let claims = self.verify(only_token(request, &self.settings.source)?)?;
         let meets = |(claim, values): &(String, Vec<String>)| {
@@ -132,8 +133,8 @@ impl TokenCheck {
     }
 }
 
-/// Returns the token of the request. Refuses a request with several tokens, because the origin may
-/// read another one of them.
+/// Returns the token of the request. Refuses a request without a token. Also refuses a request with
+/// several tokens, because the origin may read another one of them.
 fn only_token<'r>(request: &'r Request, source: &TokenSource) -> Result<&'r [u8], Refused> {
     let name = match source {
         TokenSource::Header(name) => name.as_str(),
@@ -167,7 +168,8 @@ fn only_token<'r>(request: &'r Request, source: &TokenSource) -> Result<&'r [u8]
     }
 }
 
-/// Returns a claim. A name with dots leads into objects, unless there is a claim of the whole name.
+/// Returns a claim, or `None` if the token lacks it. A name with dots leads into objects, unless
+/// there is a claim of the whole name.
 fn find<'c>(claims: &'c Claims, name: &str) -> Option<&'c Value> {
     if let Some(value) = claims.get(name) {
         return Some(value);
@@ -195,6 +197,8 @@ fn has_one(claim: &str, found: &Value, values: &[String]) -> bool {
 }
 
 /// Returns the value of a request field for a claim. The items of a list are separated by commas.
+/// Refuses an object, a list within a list, a list item with a comma, and a text with control
+/// characters.
 fn text(claim: &Value) -> Result<String, Refused> {
     const REFUSED: Refused = Refused::Invalid("a claim cannot be passed on");
     let text = match claim {

@@ -133,7 +133,7 @@ pub struct TokenKeys {
 }
 
 impl TokenKeys {
-    /// Returns the keys at this moment. They are empty until a URL has been read.
+    /// Returns the keys at this moment. The list is empty until the keys of a URL have been read.
     pub fn now(&self) -> Arc<KeyList> {
         self.now.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -183,7 +183,7 @@ impl KeyList {
     }
 
     /// Returns the key for a token with this header. In a set, it is the key that `kid` names, or
-    /// the only key if the token has no `kid`.
+    /// the only key if the token has no `kid`. Returns `None` without such a key.
     pub fn select(&self, header: &Header) -> Option<&TokenKey> {
         if !self.is_set {
             return self.keys.first();
@@ -216,7 +216,7 @@ fn from_pem(text: &[u8]) -> Result<DecodingKey, Reason> {
 }
 
 /// Returns the usable keys of a set. Other keys are ignored, because issuers publish keys for other
-/// purposes, too.
+/// purposes, too. Fails if `text` is not a set, if the set is too large, or if no key is usable.
 fn from_set(settings: &Jwt, text: &[u8]) -> Result<Vec<TokenKey>, Reason> {
     let set: JwkSet = serde_json::from_slice(text).map_err(|_| Reason::NotSet)?;
     if set.keys.len() > MOST_KEYS {

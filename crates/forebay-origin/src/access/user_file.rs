@@ -119,7 +119,7 @@ impl UserFile {
         }
     }
 
-    /// Reads the file.
+    /// Reads the file. Fails if the file is unreadable, too large, or not a regular file.
     pub fn read(&mut self) -> Result<Vec<u8>, UsersError> {
         let failed = |error| UsersError::Io(self.path.clone(), error);
         let file = open(&self.path).map_err(failed)?;

@@ -85,7 +85,8 @@ impl Users {
         Self::read(file).map(|(_, wrong)| wrong)
     }
 
-    /// Returns those of `names` that are not in the file.
+    /// Returns those of `names` that are not in the file. Returns no names if the file cannot be
+    /// read.
     pub fn absent<'n>(file: &Path, names: &'n [String]) -> Vec<&'n str> {
         let Ok((users, _)) = Self::read(file) else { return Vec::new() };
         let is_absent = |name: &&str| users.get(name.as_bytes()).is_none();
@@ -103,8 +104,8 @@ impl Users {
         }
     }
 
-    /// Checks once a second if the file has changed, and reads it again if so. If the file cannot
-    /// be read, no user has access.
+    /// Checks once a second if the file has changed, and reads it again if so. Logs the first
+    /// invalid line. If the file cannot be read, no user has access.
     pub fn look(&mut self, second: u64, errors: &ErrorLog) -> Result<(), Arc<UsersError>> {
         match self.file.look(second) {
             Look::Same => Ok(()),
@@ -122,7 +123,7 @@ impl Users {
         }
     }
 
-    /// Returns the user of this name.
+    /// Returns the user of this name, or `None`.
     pub fn get(&self, name: &[u8]) -> Option<&Arc<User>> {
         self.users.get(name)
     }

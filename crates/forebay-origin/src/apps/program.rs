@@ -198,7 +198,8 @@ impl ProgramApp {
         Err(attempts.last().unwrap_or_else(|| Fault::us(500, "no process was offered the request")))
     }
 
-    /// Returns the process that the request's cookie names, if that process takes requests.
+    /// Returns the process that the request's cookie names. Returns `None` if there is no such
+    /// cookie, or if that process takes no requests.
     fn wanted(&self, request: &Request) -> Option<u64> {
         let Protocol::Http(HttpRoute { sticky: Some(cookie), .. }) = &self.options.protocol else {
             return None;

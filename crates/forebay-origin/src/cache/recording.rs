@@ -93,13 +93,14 @@ impl Recording {
         self.lead.borrow_mut().take()
     }
 
-    /// Takes the body that was written to disk.
+    /// Takes the body that was written to disk, or `None` if there is no such body.
     pub fn take_spill(&self) -> Option<Spill> {
         self.large.as_ref()?.take()
     }
 
-    /// Ends the wait of other requests for this reply, so that they ask the origin themselves. For
-    /// some time, later requests that `why` concerns also ask the origin at once.
+    /// Ends the wait of other requests for this reply, so that these requests ask the origin
+    /// themselves. Does nothing if no request waits, or if `why` is `None`. For some time, later
+    /// requests that `why` concerns also ask the origin at once.
     fn end_lead(&self, why: Option<Unstorable>) {
         let Some((lead, why)) = self.take_lead().zip(why) else { return };
         if why != Unstorable::User {
@@ -141,7 +142,8 @@ impl Recording {
         (control, freshness)
     }
 
-    /// Begins to write a body to disk that is too large for the memory.
+    /// Begins to write a body to disk that is too large for the memory. Returns false if the length
+    /// is unknown, or if the disk does not take the body.
     fn begin_large(&self, length: Length) -> bool {
         let Length::Known(length) = length else { return false };
         let has_begun = self.large.as_ref().is_some_and(|large| large.begin(length));

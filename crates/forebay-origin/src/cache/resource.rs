@@ -44,7 +44,7 @@ pub enum Unstorable {
 }
 
 impl Resource {
-    /// Adds the newest reply.
+    /// Adds the newest reply. If there are too many replies, removes the oldest one.
     pub fn add(&mut self, stored: Arc<Stored>) {
         if self.variants.len() == VARIANTS {
             self.variants.remove(0);
@@ -52,8 +52,8 @@ impl Resource {
         self.variants.push(stored);
     }
 
-    /// Returns the newest reply that matches `request` (RFC 9111 section 4.1), if `may_use` allows
-    /// it.
+    /// Returns the newest reply that matches `request` (RFC 9111 section 4.1) and that `may_use`
+    /// allows, or `None`.
     pub fn find(
         &self,
         request: &Request,

@@ -131,7 +131,8 @@ fn has_only_a_weight(element: &[u8]) -> bool {
 }
 
 /// Returns the content codings that a client accepts. Returns `None` if an application could send
-/// another coding: the list names one that it does not accept, or one that Forebay does not know.
+/// another coding: the list names a coding that the client does not accept, or a coding that
+/// Forebay does not know.
 fn codings(value: &[u8]) -> Option<Vec<u8>> {
     let mut accepted = [false; CODINGS.len()];
     for element in value.split(|&b| b == b',') {

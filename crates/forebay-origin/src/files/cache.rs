@@ -183,7 +183,8 @@ impl Cache {
         entries.get(path).filter(|entry| entry.checked.get() == second).cloned()
     }
 
-    /// Returns the sibling of `entry` with this coding. `path` is the path of `entry`.
+    /// Returns the sibling of `entry` with this coding, or `None` without such a file. `path` is
+    /// the path of `entry`.
     pub fn find_sibling(
         &self,
         path: &[u8],

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use forebay_net::head::Request;
 use forebay_wire::accept::{rank_languages, weighted};
 
-/// Maximum number of remembered paths. If it is reached, all are forgotten.
+/// Maximum number of remembered paths. At this number, all paths are forgotten.
 const REMEMBERED: usize = 10_000;
 /// Maximum length of a remembered path without variants.
 const LONGEST_MISSING: usize = 256;
@@ -92,7 +92,8 @@ impl FileLanguages {
     }
 }
 
-/// Splits the path of a variant into the path without a language and the language.
+/// Splits the path of a variant into the path without a language and the language. Returns `None`
+/// if `path` does not end in a language.
 pub fn split<'p, 't>(path: &'p [u8], tags: &'t [String]) -> Option<(&'p [u8], &'t str)> {
     tags.iter().find_map(|tag| {
         let base = path.strip_suffix(tag.as_bytes())?.strip_suffix(b".")?;

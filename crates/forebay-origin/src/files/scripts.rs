@@ -69,9 +69,9 @@ impl ScriptRoutes {
         self.0.is_empty()
     }
 
-    /// Returns the route that would run `file`. If `file` is an editor's copy of a script (such as
-    /// `x.pl~`), returns the route that would run the original. `path` is the path that was opened,
-    /// and `start` is the beginning of the file.
+    /// Returns the route that would run `file`, or `None`. If `file` is an editor's copy of a
+    /// script (such as `x.pl~`), returns the route that would run the original. `path` is the path
+    /// that was opened, and `start` is the beginning of the file.
     pub fn runner(&self, path: &Path, file: &File, start: &[u8]) -> Option<RouteId> {
         if self.is_empty() {
             return None;
@@ -105,7 +105,7 @@ impl ScriptRoutes {
         self.route_of(path).is_some()
     }
 
-    /// Returns the route that would run the file at `path`. Does not read the file.
+    /// Returns the route that would run the file at `path`, or `None`. Does not read the file.
     pub fn route_of(&self, path: &Path) -> Option<RouteId> {
         let below = |route: &ScriptRoute| path.strip_prefix(&route.dir).ok().map(Path::to_owned);
         let mut routes = self.0.iter();

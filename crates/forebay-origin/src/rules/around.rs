@@ -89,8 +89,9 @@ pub fn paths_below(site: &Site, plan: &Plan) -> Vec<Around> {
     found
 }
 
-/// Returns a path below `start`, an exact path of the rule, that another route answers. A rule that
-/// protects nothing counts only if files below `start` exist.
+/// Returns a path below `start` that another route answers, or `None` without such a path. `start`
+/// is an exact path of the rule. A rule that protects nothing counts only if files below `start`
+/// exist.
 fn below_path(
     (site, plan, kept): (&Site, &Plan, &[Vec<usize>]),
     rule: usize,
@@ -264,7 +265,8 @@ fn at_backend(
     (of_rule != backend || path != backend).then_some((of_rule, backend))
 }
 
-/// Returns a path that begins with `start` and leads into the region.
+/// Returns a path that begins with `start` and leads into the region, or `None` without such a
+/// path.
 fn path_to(
     region: &Region,
     name: &str,
@@ -310,9 +312,9 @@ fn ends<'m>(ours: &'m Matcher, theirs: &'m Matcher) -> Vec<&'m str> {
     }
 }
 
-/// Returns the route that serves `path`, unless this route refuses some requests or an earlier rule
-/// decides. A route before `rule` that takes only a part of the rule's paths is an intended
-/// exception. A route with `when` may leave the path to later routes.
+/// Returns the first route that serves `path`. Returns `None` if this route refuses some requests
+/// or an earlier rule decides. A route before `rule` that takes only a part of the rule's paths is
+/// an intended exception. A route with `when` may leave the path to later routes.
 fn reached(site: &Site, kept: &[Vec<usize>], rule: usize, path: &str) -> Option<usize> {
     let matcher = &site.routes[rule].matcher;
     for (at, route) in site.routes.iter().enumerate() {
@@ -368,7 +370,8 @@ fn is_unknown(route: &conf::Route, plan: &Plan) -> bool {
     }
 }
 
-/// Returns the directory of an application whose paths name files.
+/// Returns the directory of an application whose paths name files, and `None` for other
+/// applications.
 fn dir_of_app(app: &conf::App) -> Option<&Path> {
     match &app.kind {
         AppKind::CgiBin { dir, .. }
@@ -379,7 +382,8 @@ fn dir_of_app(app: &conf::App) -> Option<&Path> {
     }
 }
 
-/// Returns the source of all answers that the route gives below `start`.
+/// Returns the source of all answers that the route gives below `start`, or `None` if the source is
+/// not known.
 fn directory(route: &conf::Route, plan: &Plan, start: &str) -> Option<AnswerSource> {
     let found = place(route, plan, start.as_bytes())?;
     let path = match found.path.strip_suffix(b"/") {
@@ -390,6 +394,7 @@ fn directory(route: &conf::Route, plan: &Plan, start: &str) -> Option<AnswerSour
 }
 
 /// Returns the source of the route's answer for `path`, even if the route does not match that path.
+/// Returns `None` if the source is not known.
 fn place(route: &conf::Route, plan: &Plan, path: &[u8]) -> Option<AnswerSource> {
     let rest = route.matcher.rest(path);
     let rest = rest.unwrap_or_else(|| path.strip_prefix(b"/").unwrap_or(path));

@@ -5,8 +5,8 @@
 //! continue.
 //!
 //! Children get the limit on open files that Forebay had at its start. Forebay sets it with
-//! `prlimit` just after their start. To set it before would require `fork`, which takes 13 ms
-//! instead of 0.9 ms if Forebay uses 100 MB.
+//! `prlimit` just after their start. To set the limit before their start would require `fork`,
+//! which takes 13 ms instead of 0.9 ms if Forebay uses 100 MB.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -108,7 +108,8 @@ impl Cgi {
         self.run_script(exchange, &script).await
     }
 
-    /// Starts `script`, and sends its output to the client.
+    /// Starts `script`, and sends its output to the client. Ends the script and fails at the time
+    /// limit.
     pub async fn run_script(&self, exchange: &mut Exchange, script: &Script) -> Result<(), Fault> {
         let body = exchange.body.spool().await?;
         let deadline = Instant::now() + self.settings.timeout;
@@ -281,7 +282,8 @@ async fn relay(process: &mut ScriptProcess, mut pump: ReplyPump<'_>) -> Result<(
     }
 }
 
-/// Returns the signal that ended the script, if any.
+/// Returns the signal that ended the script. Returns `None` if the script ended without a signal,
+/// or continues for some time after its output.
 async fn signal_of_end(
     child: &mut ScriptChild,
     pump: &mut ReplyPump<'_>,
@@ -350,7 +352,8 @@ pub fn no_script(reason: NoScript) -> Fault {
     }
 }
 
-/// Returns the fault if `file` cannot be run by any user.
+/// Returns the fault if no user can run `file`, because it is not executable or because the program
+/// in its first line is missing.
 pub fn obstacle(file: &Path) -> Option<Fault> {
     let mode = std::fs::metadata(file).map_or(0, |found| found.permissions().mode());
     if mode & 0o111 == 0 {

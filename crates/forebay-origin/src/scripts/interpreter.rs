@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes that the kernel reads (BINPRM_BUF_SIZE).
 const LOOKED_AT: u64 = 256;
-/// Maximum number of remembered scripts. If it is reached, all are forgotten.
+/// Maximum number of remembered scripts. At this number, all scripts are forgotten.
 const REMEMBERED: usize = 10_000;
 /// Maximum number of files and directories in a survey.
 const SURVEYED: usize = 5_000;
@@ -96,7 +96,8 @@ pub fn survey(dir: &Path) -> Survey {
     found
 }
 
-/// Returns the first line of a script for messages; `None` if it does not begin with `#!`.
+/// Returns the first line of a script for messages. Returns `None` if the script is unreadable, or
+/// does not begin with `#!`.
 pub fn first_line(file: &Path) -> Option<String> {
     let start = beginning(file)?;
     let line = marked_line(&start)?;

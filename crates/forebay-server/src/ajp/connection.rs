@@ -163,7 +163,8 @@ impl Front<'_> {
         }
     }
 
-    /// Answers a ping. Returns true if the connection continues.
+    /// Answers a ping. Returns false if the connection must close, for example after too many
+    /// pings.
     async fn answer_ping(&mut self) -> bool {
         self.pings += 1;
         if self.pings > PINGS {
@@ -254,7 +255,8 @@ impl Front<'_> {
         }
     }
 
-    /// Converts the packet to a request. Fails if the packet lacks the listener's secret.
+    /// Converts the packet to a request. Fails if the packet lacks the listener's secret, or is not
+    /// a valid request.
     fn take_up(
         &self,
         head: &RequestHead,
@@ -287,8 +289,8 @@ impl Front<'_> {
     }
 }
 
-/// Compares the request's secret with the configured one in constant time: the time depends only on
-/// their lengths.
+/// Returns true if the request has the configured secret. The comparison takes constant time: the
+/// time depends only on the lengths of the two secrets.
 fn is_known(secret: &Secret, head: &RequestHead) -> bool {
     let (wanted, given) =
         (secret.as_bytes(), head.attribute(Attribute::Secret).unwrap_or_default());

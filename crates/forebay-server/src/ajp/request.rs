@@ -11,7 +11,7 @@ use forebay_wire::http1::{Http1Limits, KnownField, Progress, RequestParser, Vers
 use crate::part::Accepted;
 use crate::refusal::head_fault;
 
-/// Converts the head to lines of HTTP/1.1 and parses them.
+/// Converts `packet` to the lines of an HTTP/1.1 request, and parses these lines into `request`.
 ///
 /// The client's fields about its own connection to the web server (`Connection`, `Expect`) are
 /// ignored. An upgrade is ignored, too, because AJP has no tunnels (RFC 9110 section 7.8 allows
@@ -65,7 +65,9 @@ pub fn decode_request(
     Ok(())
 }
 
-/// Stores the web server's information about the client. Returns the client's address.
+/// Stores the web server's information about the client. Returns the client's address, or the
+/// address of the web server if the packet names no client. Fails for an invalid address, and for a
+/// text with control bytes.
 pub fn describe_client(
     packet: &RequestHead,
     request: &mut Request,

@@ -48,7 +48,7 @@ pub fn new(Algorithm { coding, level }: Algorithm) -> io::Result<Box<dyn Encoder
     })
 }
 
-/// Encoder for gzip with a window of 32 KiB. Takes about 260 kB of memory.
+/// Encoder for gzip with a window of 32 KiB. The encoder takes about 260 kB of memory.
 struct Gzip(Compress);
 
 impl Gzip {
@@ -95,8 +95,8 @@ impl Encoder for Gzip {
     }
 }
 
-/// Encoder for Brotli. Takes 1 to 3 MB of memory up to level 6. `state` cannot be reused for
-/// another body.
+/// Encoder for Brotli. The encoder takes 1 to 3 MB of memory up to level 6. `state` cannot be
+/// reused for another body.
 struct Brotli {
     level: u32,
     state: Option<Box<BrotliEncoderStateStruct<StandardAlloc>>>,
@@ -185,8 +185,8 @@ impl Drop for Brotli {
     }
 }
 
-/// Encoder for Zstandard. Takes only 1 to 4 MB of memory up to level 9, because its hash tables
-/// shrink with the window.
+/// Encoder for Zstandard. The encoder takes only 1 to 4 MB of memory up to level 9, because the
+/// hash tables shrink with the window.
 struct Zstandard(raw::Encoder<'static>);
 
 impl Zstandard {

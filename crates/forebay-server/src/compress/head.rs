@@ -42,7 +42,8 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Applies the changes to the field lines of `out` from `start` on.
+    /// Adds `Vary: Accept-Encoding` to the field lines of `out` from `start` on. With a coding,
+    /// also sets `Content-Encoding`, weakens `ETag`, and removes the fields in `DROPPED`.
     pub fn apply(&self, out: &mut Vec<u8>, start: usize) {
         let varies = fields(&out[start..]).any(|(name, value)| {
             is(name, b"vary") && (list_has(value, b"accept-encoding") || list_has(value, b"*"))

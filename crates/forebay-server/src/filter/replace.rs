@@ -108,7 +108,8 @@ impl Replacer {
     }
 
     /// Appends bytes with replaced texts to `out`, until it has [`ROOM`] bytes. Returns true if
-    /// more bytes can be appended. `is_last` is true after the end of the body.
+    /// `out` is full and the next call can append more bytes. `is_last` is true after the end of
+    /// the body.
     pub(super) fn step(&mut self, is_last: bool, out: &mut Vec<u8>) -> bool {
         let held = std::mem::take(&mut self.held);
         let mut at = 0;
@@ -149,7 +150,7 @@ impl Replacer {
 
     /// Finds the first text, from position `at` on, that must be replaced. Returns its start and
     /// end in `bytes`, and its index in the list of texts. If several texts begin at one position,
-    /// finds the longest.
+    /// finds the longest. Returns `None` without such a text.
     fn find(&self, bytes: &[u8], mut at: usize) -> Option<(usize, usize, usize)> {
         if !self.done.is_empty() && self.done.iter().all(|done| *done) {
             return None;
@@ -176,7 +177,8 @@ impl Replacer {
         }
     }
 
-    /// Returns the first place, from `at` on, of a possible text whose end has not arrived.
+    /// Returns the first position, from `at` on, at which a text may begin whose end has not
+    /// arrived. Returns the length of `bytes` without such a position.
     fn undecided_from(&self, bytes: &[u8], at: usize) -> usize {
         let first = bytes.len().saturating_sub(self.shared.longest.saturating_sub(1));
         let may_begin = |start: &usize| {

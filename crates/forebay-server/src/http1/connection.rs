@@ -23,7 +23,8 @@ use crate::request::{Next, answer};
 use crate::stream::Stream;
 
 /// Serves a connection until it closes. If the client begins with HTTP/2, returns the connection
-/// and all bytes read from it. `prefix` contains bytes that were already read.
+/// and all bytes read from it. Otherwise returns `None`. `prefix` contains bytes that were already
+/// read.
 pub async fn serve_connection(
     context: &FrontContext,
     socket: Socket,
@@ -40,7 +41,7 @@ pub async fn serve_connection(
 }
 
 /// Serves requests until the connection ends. If the client begins with HTTP/2, returns the bytes
-/// that were read.
+/// that were read. Otherwise returns `None`.
 async fn serve_requests(
     context: &FrontContext,
     client: &Rc<Http1>,
@@ -238,7 +239,7 @@ async fn read_head(
     }
 }
 
-/// Refuses TLS at once.
+/// Returns an error if `bytes` begin with a TLS handshake.
 fn refuse_other_protocols(bytes: &[u8]) -> Result<(), Fault> {
     // Refuse now: a TLS client waits for an answer, and its bytes may never form an HTTP/1 line.
     // 0x16 is the record type of a TLS handshake, and no method begins with it.

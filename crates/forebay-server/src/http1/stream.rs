@@ -34,8 +34,8 @@ impl Http1 {
         Self { socket, accepted, has_input, is_half_closed, has_write_limit, shared }
     }
 
-    /// Sets the maximum time that a write waits for the client: `limit` of a route, or the limit of
-    /// the server.
+    /// Sets the maximum time that a write waits for the client. `limit` is the limit of the route.
+    /// `None` means the limit of the server.
     pub(crate) fn limit_writes(&self, limit: Option<Duration>) {
         if self.has_write_limit.replace(limit.is_some()) || limit.is_some() {
             let default = || self.accepted.thread.settings().timeouts.write;
@@ -98,7 +98,7 @@ impl<'a> Part<'a> {
         self.data.is_empty() && !self.is_chunked
     }
 
-    /// Returns the size line of the chunk. Empty if the part is not a chunk.
+    /// Returns the size line of the chunk. The line is empty if the part is not a chunk.
     pub(crate) fn chunk_size(&self) -> Vec<u8> {
         let length = self.gathered.len() - self.body_at + self.data.len();
         let mut line = Vec::new();

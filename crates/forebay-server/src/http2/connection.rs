@@ -47,7 +47,7 @@ impl Connection {
         self.streams.poll_woken(context)
     }
 
-    /// Returns the stream with this number, if it is being answered.
+    /// Returns the stream with this number, or `None` if no such stream is being answered.
     pub fn stream(&self, id: u32) -> Option<Rc<Http2>> {
         self.streams.find(id)
     }

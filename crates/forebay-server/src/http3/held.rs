@@ -61,7 +61,8 @@ impl HeldHello {
         Arc::new(HoldingConfig { inner, held: self.clone() })
     }
 
-    /// Returns a name if the client must wait for its certificate.
+    /// Returns `None` if the client need not wait for the certificate of `name`. Otherwise returns
+    /// the awaited name, and lets [`Self::refused`] wait for the certificate.
     fn hold(&self, name: String) -> Option<Arc<AwaitedName>> {
         let demand = (self.find)(&name)?;
         let awaited = Arc::new(AwaitedName { demand, name });
@@ -135,7 +136,8 @@ enum Hello {
 }
 
 impl HeldSession {
-    /// Lets the session read what has arrived, unless the client must wait.
+    /// Lets the session read what has arrived, and returns the session's result. While the client
+    /// must wait, only returns false.
     fn pass_if_ready(&mut self) -> Result<bool, TransportError> {
         if let Hello::Waiting(awaited) = &self.hello
             && !awaited.is_ready()

@@ -45,7 +45,8 @@ impl Http3 {
         self.send_reply(status, &lines, ends && status >= 300)
     }
 
-    /// Writes a head to `frames`. The caller sends body bytes next, and the head with them.
+    /// Writes a head to `frames`. The caller sends body bytes next, and the head with them. But the
+    /// head of a tunnel is sent at once.
     pub(crate) fn begin_head(&self, head: &Head<'_>) -> io::Result<()> {
         if self.is_tunnel.get() {
             return self.send_head(head, false);

@@ -94,7 +94,8 @@ pub(crate) async fn accept(
     }
 }
 
-/// Begins the session of a new client.
+/// Begins the session of a new client. Drops the datagram if the access rules deny the client, or
+/// if a limit on sessions is reached.
 fn begin(
     context: &FrontContext,
     shared: &Rc<SharedSocket>,
@@ -131,7 +132,7 @@ fn begin(
 struct SessionCount(Rc<Thread>);
 
 impl SessionCount {
-    /// Returns `None` if there are too many sessions.
+    /// Counts a session, or returns `None` if there are too many sessions.
     fn new(thread: &Rc<Thread>) -> Option<Self> {
         thread.load.enter_session().then(|| Self(thread.clone()))
     }

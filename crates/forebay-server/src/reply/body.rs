@@ -35,7 +35,7 @@ impl Reply {
     }
 
     /// Buffers a complete reply as [`Reply::buffer_reply`] does, but uses the `Date` in `lines`.
-    /// `append` adds some short lines.
+    /// `append` adds some short lines. Returns false in the same cases.
     pub fn buffer_stored(
         &mut self,
         status: u16,
@@ -95,8 +95,9 @@ impl Reply {
         }
     }
 
-    /// Adds body bytes if they need no wait. This function is not `async`, because the compiler
-    /// does not inline a future with two callers.
+    /// Adds body bytes if the caller need not wait. Otherwise adds nothing, and the result says how
+    /// the caller must add the bytes. This function is not `async`, because the compiler does not
+    /// inline a future with two callers.
     fn collect(&mut self, data: &[u8]) -> Result<Collected, Fault> {
         if self.compressor.is_some() {
             return Ok(Collected::Compress);
@@ -219,7 +220,8 @@ impl Reply {
         }
     }
 
-    /// Counts `data` against the announced length. Returns true if `data` is to be written.
+    /// Counts `data` against the announced length. Returns true if `data` is to be written, and an
+    /// error if `data` exceeds the announced length.
     fn admit(&mut self, data: &[u8]) -> Result<bool, Fault> {
         debug_assert!(self.phase == ReplyPhase::Body, "the body comes between head and end");
         if self.framing == Framing::None || data.is_empty() {

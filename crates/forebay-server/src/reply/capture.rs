@@ -240,7 +240,8 @@ impl Reply {
         false
     }
 
-    /// Records the end of the origin's body.
+    /// Records the end of the origin's body. Fails if the length of a body that the client does not
+    /// get is wrong.
     pub(super) fn capture_end(&mut self) -> Result<(), Fault> {
         let Some(capture) = &mut self.capture else { return Ok(()) };
         capture.check_length()?;

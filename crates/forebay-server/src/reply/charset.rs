@@ -8,8 +8,8 @@ pub(super) fn add(charset: &str, out: &mut Vec<u8>, start: usize) {
     out.splice(start + end..start + end, added);
 }
 
-/// Returns the end of the value of `Content-Type`, if it names a text without a charset. Returns
-/// `None` if there are several such fields.
+/// Returns the end of the value of `Content-Type`, if this field occurs once and names a text
+/// without a charset. Otherwise returns `None`.
 fn end_of_type(lines: &[u8]) -> Option<usize> {
     const NAME: &[u8] = b"content-type:";
     let (mut at, mut found) = (0, None);

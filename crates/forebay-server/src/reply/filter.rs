@@ -119,7 +119,8 @@ impl Reply {
         Ok(())
     }
 
-    /// Passes on the end of the changed body.
+    /// Passes on the end of the changed body. After the body of a page, requests the evaluation of
+    /// the page as a redirect.
     pub(super) async fn end_filter(&mut self) -> Result<(), Fault> {
         let mut is_full = true;
         while is_full {

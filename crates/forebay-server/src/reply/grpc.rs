@@ -1,6 +1,6 @@
 //! Sends errors to gRPC clients: as a gRPC status in the head of a reply without a body
 //! ("Trailers-Only" in the protocol). A gRPC client that receives an HTTP error page reports only
-//! its content type.
+//! the content type of the page.
 //!
 //! Protocol: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
 

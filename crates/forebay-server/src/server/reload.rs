@@ -188,7 +188,7 @@ impl Server {
     }
 
     /// Logs the Unix sockets whose configured mode or owner has changed. The new values do not
-    /// apply, because both are set only when a socket is created.
+    /// apply, because mode and owner are set only when a socket is created.
     fn name_kept_accesses(&self, wanted: &Wanted) {
         for (path, access) in &wanted.sockets {
             if self.wanted.sockets.get(path).is_some_and(|before| before != access) {
@@ -223,7 +223,8 @@ impl Server {
         Ok(New { listens: new, addresses, opened, copies })
     }
 
-    /// Sends the configuration to the threads and waits for them.
+    /// Sends the configuration to the threads, and waits until they have applied it. After
+    /// [`PATIENCE`], logs a warning and waits no longer.
     fn send_change(
         &self,
         threads: &Threads,

@@ -96,7 +96,8 @@ impl Succession {
         Ok(theirs)
     }
 
-    /// Starts the process that stays root to start successors.
+    /// Starts the process that stays root to start successors. Does nothing if upgrades are not
+    /// enabled.
     pub(super) fn keep_root(&mut self) -> io::Result<()> {
         if let Some(program) = &self.program {
             self.launcher = None;
@@ -105,7 +106,7 @@ impl Succession {
         Ok(())
     }
 
-    /// Returns the reason why this process cannot be replaced.
+    /// Returns the reason why this process cannot be replaced, or `None` if it can.
     fn obstacle(&self) -> Option<&'static str> {
         if std::process::id() == 1 {
             return Some(
@@ -134,7 +135,8 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Starts a successor, passes it the sockets, and lets it serve when it is ready. Blocks.
+    /// Starts a successor, passes it the sockets, and lets it serve when it is ready. Returns the
+    /// successor's process ID. Blocks.
     fn run(&mut self, theirs: OwnedFd) -> Result<u32, String> {
         let start = self.launcher.start(theirs);
         start.map_err(|error| format!("cannot start the new process: {error}"))?;
@@ -202,7 +204,8 @@ impl Server {
     }
 
     /// Starts a successor and lets it take over. If that fails, logs the reason and returns a
-    /// signal that arrived in the meantime.
+    /// signal that arrived in the meantime. If the predecessor still runs, postpones the upgrade
+    /// and returns an error.
     pub(super) fn upgrade(
         &mut self,
         runtime: &Runtime,
@@ -235,7 +238,8 @@ impl Server {
         Ok(())
     }
 
-    /// Logs the reason of a failed upgrade. Returns a signal that arrived in the meantime.
+    /// Logs the reason of a failed upgrade. Returns `signalled`, a signal that arrived in the
+    /// meantime.
     fn keep_serving(&self, why: &str, signalled: Option<Signalled>) -> Option<Signalled> {
         let own = std::process::id();
         self.errors().error(&format!("not upgraded, process {own} keeps serving: {why}"));
@@ -243,8 +247,8 @@ impl Server {
         signalled
     }
 
-    /// Starts a successor on a separate thread, and waits until it serves. Returns its process ID,
-    /// and a signal that the caller must handle.
+    /// Starts a successor on a separate thread, and waits until it serves. Returns the successor's
+    /// process ID, and a signal that the caller must handle.
     async fn attempt(
         &mut self,
         signals: &mut Signals,

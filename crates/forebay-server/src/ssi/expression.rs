@@ -80,7 +80,7 @@ fn push_text(tokens: &mut Vec<Token>, text: Vec<u8>) {
 }
 
 /// Returns the text between two quotes, and its length with the quotes. Only a backslash before the
-/// quote is removed.
+/// quote is removed. Returns `None` without a second quote.
 fn quoted(text: &[u8], quote: u8) -> Option<(Vec<u8>, usize)> {
     let (mut inner, mut at) = (Vec::new(), 1);
     loop {
@@ -103,8 +103,8 @@ fn quoted(text: &[u8], quote: u8) -> Option<(Vec<u8>, usize)> {
     }
 }
 
-/// Returns a text without quotes and its length. `v("NAME")`, `reqenv("NAME")` and `%{NAME}` mean
-/// a variable, as in the expressions of Apache 2.4.
+/// Returns the unquoted text at the start of `text`, and the length of this text. `v("NAME")`,
+/// `reqenv("NAME")` and `%{NAME}` mean a variable, as in the expressions of Apache 2.4.
 fn word(text: &[u8]) -> Result<(Vec<u8>, usize), Wrong> {
     for function in [&b"v("[..], b"reqenv(", b"env("] {
         let Some(rest) = text.strip_prefix(function) else { continue };

@@ -39,7 +39,7 @@ const DROPPED: [&[u8]; 11] = [
 
 impl Evaluation<'_> {
     /// Returns the target of `virtual`: a path of the site with an optional query. A relative path
-    /// begins at the directory of the page.
+    /// begins at the directory of the page. Fails for a URL, and for an empty or too long path.
     pub(super) fn virtual_target(&self, text: &[u8]) -> Result<Vec<u8>, SsiFailure> {
         let mut target = Vec::new();
         match text.first() {
@@ -54,7 +54,7 @@ impl Evaluation<'_> {
         within_length(target)
     }
 
-    /// Returns the target of `file`: a path below the directory of the page.
+    /// Returns the target of `file`. Fails if `text` is not a path below the directory of the page.
     pub(super) fn file_target(&self, text: &[u8]) -> Result<Vec<u8>, SsiFailure> {
         let is_up = |part: &[u8]| part == b".." || part == b".";
         if text.is_empty() || text[0] == b'/' || text.split(|&b| b == b'/').any(is_up) {
@@ -72,12 +72,14 @@ impl Evaluation<'_> {
         append_path(&path[..end], target);
     }
 
-    /// Returns the body of a successful reply to GET.
+    /// Requests `target` with GET, and returns the body of the reply. Fails if the reply is no
+    /// success.
     pub(super) async fn fetch(&mut self, target: &[u8]) -> Result<Vec<u8>, SsiFailure> {
         Ok(self.request(target, false).await?.body)
     }
 
-    /// Returns the field lines of a successful reply to HEAD.
+    /// Requests `target` with HEAD, and returns the field lines of the reply. Fails if the reply is
+    /// no success.
     pub(super) async fn probe(&mut self, target: &[u8]) -> Result<Vec<u8>, SsiFailure> {
         Ok(self.request(target, true).await?.lines)
     }
@@ -175,7 +177,7 @@ impl Evaluation<'_> {
         Ok(request)
     }
 
-    /// Records if the fields of an included reply say that caches must not share it.
+    /// Records if caches must not share an included reply, or must not store it.
     fn note_privacy(&self, lines: &[u8]) {
         let has = |value: &[u8], word: &[u8]| {
             value.split(|&b| b == b',' || b == b'=').any(|part| is(part.trim_ascii(), word))

@@ -32,7 +32,7 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// Returns the value of the last attribute with this name.
+    /// Returns the value of the last attribute with this name, or `None`.
     pub(super) fn get(&self, name: &str) -> Option<&[u8]> {
         let mut named = self.attributes.iter().rev().filter(|(other, _)| other == name);
         named.next().map(|(_, value)| &value[..])
@@ -70,7 +70,8 @@ pub(super) fn parse(page: &[u8]) -> Vec<PagePart> {
     parts
 }
 
-/// Returns a command and the length of its text, which follows [`START`].
+/// Returns a command and the length of its text, which follows [`START`]. Returns `None` if the
+/// command is malformed.
 fn command(text: &[u8]) -> Option<(Command, usize)> {
     let mut reader = CommandReader { text, at: 0 };
     reader.skip_space();
@@ -135,7 +136,8 @@ impl<'a> CommandReader<'a> {
     }
 
     /// Takes a value, with or without quotes. A backslash escapes the quote. Other backslashes
-    /// remain, because they may belong to a regular expression.
+    /// remain, because they may belong to a regular expression. Returns `None` if the value is
+    /// missing or has no closing quote.
     fn value(&mut self) -> Option<Vec<u8>> {
         let quote = match self.rest().first()? {
             quote @ (b'"' | b'\'' | b'`') => *quote,

@@ -42,7 +42,8 @@ impl Document<'_> {
         })
     }
 
-    /// Returns a value that is the same for all visitors of the URL.
+    /// Returns the value of the variable `name`, if this value is the same for all visitors of the
+    /// URL.
     fn of_url(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         let request = self.request;
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
@@ -96,7 +97,7 @@ impl Document<'_> {
         })
     }
 
-    /// Returns the names of all variables that have a value, for `printenv`.
+    /// Returns the names of all variables that may have a value, for `printenv`.
     pub(super) fn names(&self) -> Vec<String> {
         const FIXED: [&str; 17] = [
             "DATE_GMT",
@@ -130,7 +131,7 @@ impl Document<'_> {
     }
 
     /// Returns the text with the values of `$NAME` and `${NAME}`. A variable without a value is
-    /// empty. A `$` after a backslash remains as text.
+    /// empty. A `$` after a backslash remains as text. The result has at most `most` bytes.
     pub(super) fn fill(&self, text: &[u8], most: usize) -> Vec<u8> {
         let (mut out, mut at) = (Vec::new(), 0);
         while at < text.len() && out.len() <= most {
@@ -162,8 +163,8 @@ fn is_of_visitor(name: &str) -> bool {
         || field_name(name).is_some()
 }
 
-/// Returns the name of the request field that a variable names. `None` if it names no field or, as
-/// in CGI, a field with credentials.
+/// Returns the name of the request field that a variable names. Returns `None` if the variable
+/// names no field. As in CGI, also returns `None` for a field with credentials.
 fn field_name(variable: &str) -> Option<String> {
     let field = variable.strip_prefix("HTTP_").or_else(|| variable.strip_prefix("http_"))?;
     let field = field.replace('_', "-");

@@ -50,7 +50,8 @@ impl IncludeState {
         }
     }
 
-    /// Sets a variable. Returns false if there are too many.
+    /// Sets a variable. Returns false if there are too many variables, or if the variables have too
+    /// many bytes.
     pub fn set(&self, name: &str, value: Vec<u8>) -> bool {
         let mut variables = self.variables.borrow_mut();
         variables.retain(|(other, _)| other != name);
@@ -63,7 +64,7 @@ impl IncludeState {
         fits
     }
 
-    /// Returns the value of a variable.
+    /// Returns the value of a variable, or `None` if it is not set.
     pub fn variable(&self, name: &str) -> Option<Vec<u8>> {
         let variables = self.variables.borrow();
         variables.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())

@@ -13,7 +13,8 @@ use super::End;
 pub(super) const QUIET: Duration = Duration::from_millis(500);
 
 /// Number of [`QUIET`] intervals to wait if the client has sent the last message, because an answer
-/// may follow. Together they are shorter than the time after which a quiet tunnel ends.
+/// may follow. All these intervals together are shorter than the time after which a quiet tunnel
+/// ends.
 const LOOKS_IF_ASKED: u32 = 5;
 
 /// Time after the stop during which Forebay waits for a quiet moment. Afterwards, a close frame
@@ -37,8 +38,9 @@ pub(super) struct Farewell {
 }
 
 impl Farewell {
-    /// Sends bytes of the backend to the client. If they end a message and `is_urgent` is set,
-    /// sends a close frame in the same write. A client that awaits an answer then loses nothing.
+    /// Sends bytes of the backend to the client. If these bytes end a message and `is_urgent` is
+    /// set, sends a close frame in the same write. A client that awaits an answer then loses
+    /// nothing.
     pub(super) async fn pass(&self, client: End<'_>, data: &[u8]) -> io::Result<()> {
         let mut bounds = self.bounds.get();
         bounds.pass(data);

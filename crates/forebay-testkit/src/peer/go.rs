@@ -5,8 +5,8 @@ use std::process::Command;
 use super::{Peer, built_from_go, on_free_port};
 use crate::process::Process;
 
-/// Starts the gRPC server of `scripts/go/routeguide`. If it has not been built, reports the test as
-/// skipped and returns `None`.
+/// Starts the gRPC server of `scripts/go/routeguide`. If this server has not been built, reports
+/// the test as skipped and returns `None`.
 pub fn routeguide() -> Option<Peer> {
     let program = built_from_go("routeguide")?;
     Some(on_free_port(|folder, port| {

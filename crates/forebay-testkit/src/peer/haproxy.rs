@@ -16,7 +16,7 @@ const DEFAULTS: &str = "defaults
     timeout server 10s
 ";
 
-/// Starts HAProxy with the given sections, which must contain `bind 127.0.0.1:{port}`. The port
+/// Starts HAProxy with the given sections, which must contain `bind 127.0.0.1:{port}`. A free port
 /// replaces `{port}`. If HAProxy is not installed, reports the test as skipped and returns `None`.
 pub fn haproxy(sections: &str) -> Option<Peer> {
     let program = installed("haproxy")?;

@@ -57,8 +57,8 @@ fn installed_program() -> Option<PathBuf> {
     has(&["php-fpm"]).then(program)?
 }
 
-/// Returns the program of the newest installed version. In Debian, the program's name contains the
-/// version.
+/// Returns the program of the newest installed version, or `None`. In Debian, the program's name
+/// contains the version.
 fn program() -> Option<PathBuf> {
     if let Some(program) = process::find("php-fpm") {
         return Some(program);

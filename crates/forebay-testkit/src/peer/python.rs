@@ -31,9 +31,9 @@ pub fn wsgiref(app: &Path) -> Option<Peer> {
     })
 }
 
-/// Starts the gRPC server in the Python file `script`. Its arguments are `serve`, the port, and the
-/// path of a file for its process ID. If the gRPC library is missing, reports the test as skipped
-/// and returns `None`.
+/// Starts the gRPC server in the Python file `script`. The arguments of the script are `serve`, the
+/// port, and the path of a file for its process ID. If the gRPC library is missing, reports the
+/// test as skipped and returns `None`.
 pub fn grpc(script: &Path) -> Option<Peer> {
     has(&["python3-grpcio"]).then(|| {
         on_free_port(|folder, port| {

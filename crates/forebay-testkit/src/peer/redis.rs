@@ -55,7 +55,7 @@ impl Redis {
         self.process = None;
     }
 
-    /// Starts Redis on the same port, empty.
+    /// Starts Redis without data, on the same port. If Redis runs, kills it before.
     pub fn restart(&mut self) {
         self.kill();
         let mut command = Command::new(&self.program);
@@ -77,7 +77,7 @@ impl Redis {
     }
 
     /// Sends commands over a new connection, and returns the reply to the last command as Redis
-    /// writes it. Only for replies of one line and without TLS.
+    /// writes it. Use this only for replies of one line, and without TLS.
     ///
     /// # Panics
     /// Panics if Redis does not answer.

@@ -130,14 +130,15 @@ pub struct BodyDemand {
 }
 
 impl BodyDemand {
-    /// Records a request of the container. Returns false if the previous one is not fulfilled.
+    /// Records that the container requests `length` bytes. Returns false if the container's
+    /// previous request is not fulfilled.
     pub fn raise(&self, length: usize) -> bool {
         let is_first = self.length.replace(Some(length)).is_none();
         self.changed.notify_one();
         is_first
     }
 
-    /// Waits until the container requests a packet.
+    /// Waits until the container requests a packet. Returns the number of requested bytes.
     pub async fn wait(&self) -> usize {
         loop {
             if let Some(length) = self.length.get() {

@@ -182,7 +182,8 @@ impl MuxConnection {
         self.aborted.borrow().len() >= ABORTED
     }
 
-    /// Passes one event to its request.
+    /// Passes one event to its request. If too much output of a request waits for the client,
+    /// aborts the request. Fails if the event belongs to no request of this connection.
     fn take(&self, id: u16, event: RecordEvent, input: &[u8]) -> Result<(), String> {
         if matches!(event, RecordEvent::Values(_)) {
             return Ok(());
@@ -348,7 +349,8 @@ impl RequestStream {
         Ok(())
     }
 
-    /// Waits for output or for the end. Moves output to `buffer`, which must be empty.
+    /// Waits for output or for the end. Moves output to `buffer`, which must be empty. Fails if the
+    /// client reads too slowly, or if the connection breaks.
     pub async fn next(&self, buffer: &mut Vec<u8>) -> Result<StreamEvent, Fault> {
         loop {
             let end = self.state.end.get();

@@ -1,8 +1,8 @@
 //! Shared connections of one thread to an application, if the application supports them.
 //!
-//! With `multiplex = "auto"`, Forebay sends FCGI_GET_VALUES over a connection that it then closes.
-//! If no answer arrives within 250 ms, Forebay does not multiplex, and asks again after five
-//! minutes. Each thread has an equal part of `max_connections`, so that no thread waits for
+//! With `multiplex = "auto"`, Forebay sends FCGI_GET_VALUES over a connection, and then closes this
+//! connection. If no answer arrives within 250 ms, Forebay does not multiplex, and asks again after
+//! five minutes. Each thread has an equal part of `max_connections`, so that no thread waits for
 //! another.
 
 use std::cell::Cell;
@@ -79,7 +79,7 @@ impl MuxPool {
         self.connections.wait_for(backend, || self.find(), acquire, open).await
     }
 
-    /// Returns a stream of a new connection.
+    /// Returns a stream of a new connection, or `None` if the application does not multiplex.
     async fn open(&self, backend: &Backend) -> Result<Option<RequestStream>, Fault> {
         if !matches!(self.support.get(), MuxSupport::Yes) && !self.query_support(backend).await? {
             return Ok(None);
@@ -96,7 +96,8 @@ impl MuxPool {
         Ok(stream)
     }
 
-    /// Asks if the application multiplexes.
+    /// Asks the application over a new connection if it multiplexes, and stores the answer. Returns
+    /// true if the application multiplexes.
     async fn query_support(&self, backend: &Backend) -> Result<bool, Fault> {
         if let MuxSupport::Silent(_) = self.support.get() {
             // Until the answer arrives, other requests use unshared connections and do not wait.
@@ -147,7 +148,7 @@ enum Answer {
     Silence,
 }
 
-/// Asks the application over `connection` and then closes it. (php-fpm also closes it.)
+/// Asks the application over `connection`, which then closes. (php-fpm closes it, too.)
 async fn query_support(connection: BackendConnection) -> Answer {
     let has_spoken = Cell::new(false);
     let query = async {
@@ -179,7 +180,7 @@ async fn query_support(connection: BackendConnection) -> Answer {
 }
 
 /// Returns the number of simultaneous requests that the application accepts on a connection.
-/// Returns `None` if it does not multiplex.
+/// Returns `None` if the application does not multiplex.
 fn streams_of(values: &[u8]) -> Option<usize> {
     let pairs = fastcgi::pairs(values)?;
     let value = |wanted: &[u8]| {

@@ -38,8 +38,9 @@ pub struct FoundScripts {
 const MOST: usize = 1024;
 
 impl FoundScripts {
-    /// Returns true if the script has existed in this second. A deleted script is noticed up to a
-    /// second late. (nginx does not check; the application reports a missing script.)
+    /// Returns true if the script exists, or existed at an earlier check in the same second. A
+    /// deleted script is noticed up to a second late. (nginx does not check; the application
+    /// reports a missing script.)
     fn has(&self, file: &[u8], second: u64) -> bool {
         let mut found = self.found.borrow_mut();
         if self.second.replace(second) != second {
@@ -117,7 +118,8 @@ impl Script {
         Ok(Self::new([root.as_os_str().as_bytes(), below, b""], [path, b""], b""))
     }
 
-    /// Returns the script of an application that takes every path. `file` is its file, if any.
+    /// Returns the script of an application that takes every path. `file` is the script's file, if
+    /// any.
     pub fn mounted(request: &Request, settings: &conf::Fastcgi, file: Option<&Path>) -> Self {
         let parts = mount::parts(request, settings.mount.as_deref());
         let file = file.map(|file| file.as_os_str().as_bytes()).unwrap_or_default();
@@ -179,7 +181,7 @@ impl Script {
     }
 
     /// Adds the variables that nginx also sends but CGI does not define, because scripts may rely
-    /// on them: PATH_INFO, CONTENT_LENGTH and CONTENT_TYPE even if they are empty, and
+    /// on them: PATH_INFO, CONTENT_LENGTH, CONTENT_TYPE and REMOTE_USER even if they are empty, and
     /// HTTP_CONTENT_LENGTH and HTTP_CONTENT_TYPE.
     fn append_as_nginx(
         &self,
@@ -236,7 +238,7 @@ fn below_root<'a>(path: &'a [u8], settings: &conf::Fastcgi) -> Result<&'a [u8], 
 }
 
 /// Returns the end of the first segment that ends in one of `scripts`. If `scripts` is empty, the
-/// segment must have the extension of `index`.
+/// segment must have the extension of `index`. Returns `None` without such a segment.
 pub fn script_end(path: &[u8], settings: &conf::Fastcgi) -> Option<usize> {
     let index = settings.index.as_bytes();
     let of_index = index.iter().rposition(|&b| b == b'.').map(|at| &index[at..]);

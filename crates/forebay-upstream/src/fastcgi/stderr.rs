@@ -24,7 +24,8 @@ impl Default for Stderr {
 }
 
 impl Stderr {
-    /// Logs output of the application `name`. A line may arrive in any number of pieces.
+    /// Logs output of the application `name`. A line may arrive in any number of pieces. At a limit
+    /// of bytes, logs a notice, and nothing more after it.
     pub fn log(&self, thread: &Thread, name: &str, text: &[u8]) {
         let left = self.left.get();
         if left == 0 {

@@ -86,7 +86,7 @@ impl<'a> ProxyAttempt<'a> {
         self.to.backend
     }
 
-    /// Returns the `Host` that replaces the client's.
+    /// Returns the `Host` that replaces the client's, or `None` if the client's remains.
     pub fn host(&self) -> Option<&str> {
         self.proxy.hosts.as_ref().map(|hosts| hosts[self.to.index()].as_str())
     }

@@ -19,8 +19,8 @@ pub fn check(request: &Request, prefix: &str) -> Result<(), Fault> {
 }
 
 /// Appends `X-Forwarded-Prefix`: the prefix that a trusted proxy has removed, followed by `prefix`.
-/// Appends the `Destination` without `prefix`, and with `host`, if given, instead of the client's
-/// host.
+/// If the request has a `Destination`, appends this field without `prefix`. `host`, if given,
+/// replaces the client's host in the `Destination`.
 pub fn append_fields(out: &mut Vec<u8>, request: &Request, prefix: &str, host: Option<&str>) {
     let prefix = prefix.trim_end_matches('/');
     let is_removed =
@@ -44,7 +44,8 @@ pub fn append_fields(out: &mut Vec<u8>, request: &Request, prefix: &str, host: O
 
 /// Returns the `Destination` without `prefix`, and with `host`, if given, instead of the client's
 /// host. Returns `None` if the request has no `Destination`. Fails if the client and the backend
-/// would understand it as different paths.
+/// would understand the `Destination` as different paths, or if there are several. A `Destination`
+/// on another server does not change.
 fn destination(
     request: &Request,
     prefix: &str,

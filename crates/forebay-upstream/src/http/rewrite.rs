@@ -85,7 +85,7 @@ impl Context<'_> {
         }
     }
 
-    /// Returns the rewritten URL or reference; `None` leaves it unchanged.
+    /// Returns the rewritten URL or reference, or `None` if no change is needed.
     fn url(&self, url: &[u8]) -> Option<Vec<u8>> {
         let (scheme, rest) = split_scheme(url);
         let Some(rest) = rest else {
@@ -102,8 +102,9 @@ impl Context<'_> {
         is_clients.then(|| self.with_prefix(origin, path))?
     }
 
-    /// Returns the backend's `path` as a path of the host that the client requested. Leaves a path
-    /// that a client could read as a host (`//host`, `/\host`) unchanged.
+    /// Returns the backend's `path` as a path of the host that the client requested. Returns `None`
+    /// if a client could read the path as a host (`//host`, `/\host`), or if the path has a space
+    /// or control byte. The URL then remains unchanged.
     fn path_here(&self, path: &[u8]) -> Option<Vec<u8>> {
         let slash: &[u8] = if path.starts_with(b"/") { b"" } else { b"/" };
         let path = [slash, path].concat();
@@ -138,7 +139,8 @@ impl Context<'_> {
         })
     }
 
-    /// Rewrites the URL in a value like `5; url=http://...`.
+    /// Rewrites the URL in a value like `5; url=http://...`. Returns `None` if there is no URL, or
+    /// if the URL needs no change.
     fn refresh(&self, value: &[u8]) -> Option<Vec<u8>> {
         let at = value.windows(4).position(|four| four.eq_ignore_ascii_case(b"url="))? + 4;
         let quote = value.get(at).copied().filter(|b| matches!(b, b'"' | b'\''));
@@ -150,7 +152,7 @@ impl Context<'_> {
     }
 
     /// Adds the prefix to a cookie's path, and removes the cookie's domain if it is the backend's
-    /// host.
+    /// host. Returns `None` if nothing changes.
     fn cookie(&self, value: &[u8]) -> Option<Vec<u8>> {
         // Browsers accept a cookie whose name begins with `__Host-` only if its path is "/".
         let is_bound = value.get(..7).is_some_and(|name| name.eq_ignore_ascii_case(b"__Host-"));
@@ -180,7 +182,7 @@ impl Context<'_> {
     }
 
     /// Returns the path with the prefix. `/` becomes the prefix itself, which browsers match with
-    /// and without a slash at the end.
+    /// and without a slash at the end. Returns `None` if the path needs no change.
     fn cookie_path(&self, path: &[u8]) -> Option<Vec<u8>> {
         if self.rewrite.prefix.is_empty() || !path.starts_with(b"/") {
             return None;
@@ -211,7 +213,8 @@ pub fn split_scheme(url: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// Compares two authorities. The default port of `scheme` may be missing.
+/// Returns true if two authorities are equal, ignoring case, and not empty. The default port of
+/// `scheme` may be missing.
 pub fn eq_authority(a: &[u8], b: &[u8], scheme: &[u8]) -> bool {
     let port: &[u8] = if scheme.eq_ignore_ascii_case(b"https:") { b":443" } else { b":80" };
     let plain = |authority| <[u8]>::strip_suffix(authority, port).unwrap_or(authority);

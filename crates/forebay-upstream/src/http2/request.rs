@@ -123,8 +123,8 @@ pub struct Failed {
 }
 
 impl ProxyAttempt<'_> {
-    /// Sends one request and passes on its reply. Returns the tunnel after a successful upgrade. If
-    /// the request fails, returns the fault and the state of the stream.
+    /// Sends one request and passes on its reply. Returns the tunnel after a successful upgrade,
+    /// and otherwise `None`. If the request fails, returns the fault and the state of the stream.
     pub async fn run_as_stream(
         &self,
         stream: Stream,
@@ -184,7 +184,8 @@ impl ProxyAttempt<'_> {
         stream.send_head(&head.pseudo(stream.scheme()), &head.lines, ends)
     }
 
-    /// Sends an upgrade as an extended CONNECT, if the backend supports it.
+    /// Sends an upgrade as an extended CONNECT. Fails with 501 if the backend does not support
+    /// this. Returns the tunnel, or `None` if the backend has refused the upgrade with a reply.
     async fn upgrade(
         &self,
         stream: Stream,
@@ -345,7 +346,7 @@ impl ReplyReading<'_> {
         }
     }
 
-    /// Sends the reply whose head was read to the client.
+    /// Sends the client the reply whose head was read.
     async fn relay_body(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         let passes_trailers = self.head().passes_trailers();
         self.head().begin(reply);

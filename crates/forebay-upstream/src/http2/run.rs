@@ -174,7 +174,8 @@ impl Task<'_> {
         connection.is_idle() && permit.bequeath()
     }
 
-    /// Starts or stops the idle limit.
+    /// Starts the idle limit when the connection becomes idle, and frees unused memory. Stops the
+    /// limit when a request begins.
     fn set_limits(&mut self) {
         let connection = self.connection;
         let (is_idle, socket) = (connection.is_idle(), &connection.link.socket);

@@ -57,7 +57,8 @@ impl Stream {
     }
 
     /// Returns true if the backend supports extended CONNECT (RFC 8441). Waits for its settings,
-    /// for at most `limit`. If they do not arrive, the connection takes no further streams.
+    /// for at most `limit`. If the settings do not arrive, returns an error, and the connection
+    /// takes no further streams.
     pub async fn takes_extended_connect(&self, limit: Duration) -> Result<bool, Fault> {
         let connection = &self.connection;
         if tokio::time::timeout(limit, connection.settle()).await.is_err() {

@@ -14,11 +14,11 @@
 //! the exit code, so Forebay waits a moment for this code (`Life::has_crashed`).
 //!
 //! A backend may close a connection after each reply without notice. A request that may not be
-//! resent, such as a POST, would fail on such a connection. So it uses a kept connection only if
-//! the backend is known to keep connections open: one connection was used twice, or was still open
-//! a second after its reply. Otherwise, the request takes a connection that has been idle for 0.2
-//! s, or a new one. Forebay remembers for ten minutes that a backend closed a connection without
-//! notice.
+//! resent, such as a POST, would fail on such a connection. So this request uses a kept connection
+//! only if the backend is known to keep connections open: one connection was used twice, or was
+//! still open a second after its reply. Otherwise, the request takes a connection that has been
+//! idle for 0.2 s, or a new one. Forebay remembers for ten minutes that a backend closed a
+//! connection without notice.
 
 use std::time::Duration;
 
@@ -73,7 +73,8 @@ impl Attempts {
         Err(if self.is_resent { fault.retry(Retry::No) } else { fault })
     }
 
-    /// Returns true if the request may be resent over a new connection after a kept one died.
+    /// Returns true if the request may be resent over a new connection after a kept one died. A
+    /// request may be resent in this way only once.
     pub fn send_anew(&mut self, exchange: &mut Exchange, body: BodyAtHand) -> bool {
         let may = !self.is_sent_anew && may_repeat(exchange, body);
         self.is_sent_anew |= may;
@@ -93,7 +94,7 @@ impl Attempts {
         true
     }
 
-    /// Returns the fault of the last attempt.
+    /// Returns the fault of the last attempt, or `None` if no attempt failed.
     pub fn last(self) -> Option<Fault> {
         self.last
     }
@@ -104,7 +105,8 @@ fn may_repeat(exchange: &mut Exchange, body: BodyAtHand) -> bool {
     exchange.request.is_idempotent() && is_at_hand(exchange, body)
 }
 
-/// Returns true if the whole request is available and no byte of a reply has arrived.
+/// Returns true if the whole request is available and no byte of a reply has arrived. If necessary,
+/// goes back to the start of the body.
 pub fn is_at_hand(exchange: &mut Exchange, body: BodyAtHand) -> bool {
     !exchange.reply.has_begun() && (body == BodyAtHand::Whole || exchange.body.rewind())
 }

@@ -40,7 +40,7 @@ pub struct Backend {
     life: Option<Arc<Life>>,
     tls: Option<(Arc<ClientTls>, String)>,
     alpn: Alpn,
-    /// [`Self::current_generation`] when the idle connections were opened.
+    /// Value of [`Self::current_generation`] when the idle connections were opened.
     generation: Cell<u64>,
 }
 
@@ -117,12 +117,12 @@ impl BackendConnection {
     }
 
     /// Stops measuring the time to the first byte. Called for a connection that requests share,
-    /// because its time does not show how long one request waits.
+    /// because the time of such a connection does not show how long one request waits.
     pub fn forget_wait(&self) {
         self.wait.take();
     }
 
-    /// Returns the permit, if connections are limited.
+    /// Returns the permit, or `None` if connections are not limited.
     pub fn permit(&self) -> Option<&ConnectionPermit> {
         self.permit.as_ref()
     }
@@ -346,7 +346,8 @@ impl Backend {
     }
 
     /// Opens a connection within the connect timeout. The fault of a failure allows another
-    /// attempt, because nothing was sent.
+    /// attempt, because nothing was sent. If a resource of this machine or process is exhausted,
+    /// the fault allows no other attempt.
     async fn open_by(
         &self,
         permit: Option<ConnectionPermit>,
@@ -484,8 +485,9 @@ impl Backend {
         Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
     }
 
-    /// Keeps a connection after its whole reply was read. Closes it instead if a new connection
-    /// waits too long for a process of the backend (`pending_connections`).
+    /// Keeps a connection after its whole reply was read. Closes the connection instead if a new
+    /// connection waits too long for a process of the backend (`pending_connections`). Also closes
+    /// a connection to a former address.
     pub fn keep(&self, connection: BackendConnection) {
         connection.answered();
         if connection.is_reused {
@@ -560,8 +562,8 @@ impl Backend {
     }
 }
 
-/// Ends a read's time limit when dropped, so that it does not apply while Forebay waits for the
-/// client.
+/// Ends a read's time limit when dropped, so that the limit does not apply while Forebay waits for
+/// the client.
 struct Waiting<'a>(&'a Socket);
 
 impl Drop for Waiting<'_> {

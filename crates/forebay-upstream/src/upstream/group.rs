@@ -66,7 +66,7 @@ struct Member {
     weight: u32,
     /// Hash of the backend's address.
     identity: u64,
-    /// Backend that replaces this one while it is excluded.
+    /// Backend that takes over while this backend is excluded.
     redirect: Option<usize>,
     unwell: AtomicBool,
     record: Arc<Record>,
@@ -97,8 +97,8 @@ impl Group {
     }
 
     /// Creates a group that replaces `before`. `index_before` returns the number that a backend had
-    /// in `before`. Such a backend keeps its record. With `keeps_health`, the backend also keeps
-    /// the result of its health checks.
+    /// in `before`, or `None` for a new backend. A backend that was in `before` keeps its record.
+    /// With `keeps_health`, this backend also keeps the result of its health checks.
     pub fn after(
         before: &Self,
         balancing: &Balancing,
@@ -172,7 +172,7 @@ impl Group {
 
     /// Returns the next backend that is not in `tried`: `wanted` or its replacement if it is up,
     /// else a backend in the nearest tier, else the standby. If none is up, returns one that is
-    /// down.
+    /// down. Returns `None` if all backends are in `tried`.
     ///
     /// `key` is a hash. If given, the hash alone selects the backend within a tier.
     pub fn pick(
@@ -202,7 +202,7 @@ impl Group {
         standby.or_else(|| self.last_resort((wanted, key), tried, turns))
     }
 
-    /// Returns the next backend if none is up.
+    /// Returns the next backend if none is up, or `None` if all backends are in `tried`.
     fn last_resort(
         &self,
         (wanted, key): (Option<usize>, Option<u64>),
@@ -219,7 +219,7 @@ impl Group {
     }
 
     /// Returns the backend of `set` for `key`. Without a key, returns the next backend by the
-    /// balance method.
+    /// balance method. Returns `None` if all backends of `set` are in `tried`.
     fn next_for(&self, key: Option<u64>, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
         let Some(key) = key else { return self.next(set, tried, turns) };
         // During its slow start, a backend takes over its keys one after another.

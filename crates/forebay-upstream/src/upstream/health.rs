@@ -44,7 +44,7 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Starts the thread, unless there is nothing to check.
+    /// Starts the thread. Returns `None`, and starts nothing, if there is nothing to check.
     pub fn start(checks: Vec<HealthCheck>, errors: &ErrorLog) -> io::Result<Option<Self>> {
         if checks.is_empty() {
             return Ok(None);

@@ -123,8 +123,8 @@ impl IdleConnections {
         Some((socket, permit, is_settled))
     }
 
-    /// Takes a connection that has been idle for a while. Only for backends without a limit of
-    /// connections.
+    /// Takes a connection that has been idle for a while, or returns `None`. Only for backends
+    /// without a limit of connections.
     pub fn take_settled(&self) -> Option<(Socket, Option<ConnectionPermit>)> {
         self.pool.take_settled(&self.deadlines)
     }
@@ -134,8 +134,8 @@ impl IdleConnections {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Waits in the queue for an open connection, or the right to open one. Returns `None` after
-    /// `limit`.
+    /// Waits in the queue for an open connection, or for the right to open one. In the second case,
+    /// the returned socket is `None`. Returns `None` after `limit`.
     pub async fn wait(
         &self,
         permits: &Arc<Permits>,
@@ -190,12 +190,14 @@ impl IdleConnections {
         }
     }
 
-    /// Records that a connection is being opened for a request.
+    /// Records that a connection is being opened for a request. Returns the wait for the reply, or
+    /// `None` if the waits of this backend are not measured.
     pub fn open(&self) -> Option<Wait> {
         self.pending.as_ref().map(PendingConnections::open)
     }
 
-    /// Records that a request uses a kept connection.
+    /// Records that a request uses a kept connection. Returns the wait for the reply, or `None` if
+    /// this wait is not measured.
     pub fn reuse(&self) -> Option<Wait> {
         self.pending.as_ref().and_then(PendingConnections::reuse)
     }

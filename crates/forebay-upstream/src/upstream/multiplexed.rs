@@ -38,7 +38,8 @@ pub trait SharedConnection {
 /// Knowledge about the number of requests that the backend allows on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// The backend has not sent the number yet. Another connection would have to wait for it, too.
+    /// The backend has not sent the number yet. Another connection would have to wait for the
+    /// number, too.
     Unknown,
     /// The backend allows no requests, and has never allowed any.
     Refusing,
@@ -92,8 +93,8 @@ impl<C: SharedConnection> Multiplexed<C> {
         self.open.borrow().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns a stream on an open connection. Uses the oldest connection first, so that unneeded
-    /// connections become idle and close.
+    /// Returns a stream on an open connection, or `None` if no connection can take another request.
+    /// Uses the oldest connection first, so that unneeded connections become idle and close.
     pub fn find(&self) -> Option<C::Stream> {
         let is_live = |open: &Weak<C>| open.upgrade().is_some_and(|open| !open.is_broken());
         let mut open = self.open.borrow_mut();
@@ -112,7 +113,8 @@ impl<C: SharedConnection> Multiplexed<C> {
     ///
     /// # Errors
     /// Returns the errors of `acquire` and `open`. Returns the fault of a busy backend if neither a
-    /// stream nor a permit is available within the connect timeout.
+    /// stream nor a permit is available within the connect timeout. Also fails if `open` does not
+    /// end within this time.
     pub async fn wait_for<T, R>(
         &self,
         backend: &Backend,

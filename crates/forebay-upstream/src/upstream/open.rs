@@ -53,8 +53,8 @@ impl Upstream {
 }
 
 impl Upstream {
-    /// Opens a UDP socket to the backend that the group selects. Also returns the backend's number,
-    /// and a guard that counts the client as active.
+    /// Opens a UDP socket to the backend that the group selects. Tries every other backend if this
+    /// fails. Also returns the backend's number, and a guard that counts the client as active.
     pub(crate) async fn open_datagrams(
         &self,
         key: Option<u64>,

@@ -90,7 +90,8 @@ impl PendingConnections {
         Wait::New(PendingConnection { all: self.clone(), number })
     }
 
-    /// Records a request on a kept connection.
+    /// Records a request on a kept connection. Returns `None`, and records nothing, if no new
+    /// connection waits for a reply.
     pub fn reuse(self: &Arc<Self>) -> Option<Wait> {
         self.has_any().then(|| Wait::Kept(self.clone(), Instant::now()))
     }

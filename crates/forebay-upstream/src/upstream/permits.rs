@@ -119,7 +119,7 @@ impl PermitState {
 
 impl ConnectionPermit {
     /// Removes and returns the request that has waited longest. If no request waits, counts the
-    /// caller's connection as idle.
+    /// caller's connection as idle and returns `None`.
     pub fn next_waiter(&self) -> Option<Waiter> {
         let mut state = self.permits.state();
         let waiter = state.next_waiter();

@@ -31,7 +31,8 @@ const METHODS: [&[u8]; 27] = [
     b"MKACTIVITY",
 ];
 
-/// Code of methods outside [`METHODS`]. [`Attribute::StoredMethod`] contains their name.
+/// Code of methods outside [`METHODS`]. [`Attribute::StoredMethod`] contains the name of such a
+/// method.
 pub(super) const STORED_METHOD: u8 = 0xFF;
 /// Byte after the last attribute.
 pub(super) const ARE_DONE: u8 = 0xFF;
@@ -110,7 +111,7 @@ pub enum Attribute {
 pub(super) const ATTRIBUTES: usize = 0x0E;
 
 impl Attribute {
-    /// Returns the attribute with this code.
+    /// Returns the attribute with this code, or `None` if no variant has the code.
     pub(super) fn of(code: u8) -> Option<Self> {
         Some(match code {
             0x01 => Self::Context,
@@ -129,7 +130,7 @@ impl Attribute {
     }
 }
 
-/// Returns the code of a method, or [`STORED_METHOD`] if it has none.
+/// Returns the code of `method`, or [`STORED_METHOD`] if the method has no code.
 pub(super) fn method_code(method: &[u8]) -> u8 {
     let at = METHODS.iter().position(|known| *known == method);
     at.map_or(STORED_METHOD, |at| at as u8 + 1)
@@ -139,13 +140,13 @@ pub(super) fn method(code: u8) -> Option<&'static [u8]> {
     METHODS.get(usize::from(code).checked_sub(1)?).copied()
 }
 
-/// Returns the code of a field in `table`, or `None` if it has none.
+/// Returns the code of the field `name`, or `None` if `table` does not contain this name.
 pub(super) fn field_code(table: &[&[u8]], name: &[u8]) -> Option<u16> {
     let at = table.iter().position(|known| known.eq_ignore_ascii_case(name))?;
     Some(FIELD_PAGE + at as u16 + 1)
 }
 
-/// Returns true if `code` is the code of a field. Otherwise, it is the length of a name.
+/// Returns true if `code` is the code of a field. Any other number is the length of a name.
 pub(super) fn is_field_code(code: u16) -> bool {
     code & 0xFF00 == FIELD_PAGE
 }

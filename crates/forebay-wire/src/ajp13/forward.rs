@@ -74,7 +74,8 @@ impl<'a> Forward<'a> {
         self.field(name, &digits);
     }
 
-    /// Completes the fields. If the method has no code, an attribute contains its name.
+    /// Completes the fields and begins the attributes. If the method has no code, the first
+    /// attribute contains the method's name.
     pub fn attributes(mut self) -> Attributes<'a> {
         self.writer.set_int(self.count_at, self.count.min(MOST_FIELDS) as u16);
         let mut attributes = Attributes { writer: self.writer, fields: self.count };
@@ -107,8 +108,9 @@ impl Attributes<'_> {
         self.writer.text(value);
     }
 
-    /// Completes the request. Data packets may follow it. If the request is too large, it is
-    /// removed from the buffer.
+    /// Completes the request, which data packets may follow. If the request has too many fields, a
+    /// text that is too long, or more than `packet_size` bytes, removes the request from the buffer
+    /// and returns an error.
     pub fn finish(mut self, packet_size: usize) -> Result<(), AjpError> {
         self.writer.byte(ARE_DONE);
         let (fields, start) = (self.fields, self.writer.start());

@@ -10,7 +10,8 @@ use crate::fields::Fields;
 use crate::http1::{KnownField, is_field_value, is_token, parse_length};
 
 /// Returns the position of the payload of the packet at the start of `input`, or `None` if more
-/// input is needed. The packet must begin with `magic`. The packet ends at the end of the payload.
+/// input is needed. The packet must begin with `magic` and have at most `packet_size` bytes. The
+/// packet ends at the end of the payload.
 pub(super) fn payload(
     input: &[u8],
     magic: [u8; 2],
@@ -36,8 +37,8 @@ pub struct Data {
     pub len: usize,
 }
 
-/// Parses the data packet at the start of `input`, as a container. Returns `None` if more input is
-/// needed.
+/// Parses the data packet at the start of `input`, as a container does. Returns `None` if more
+/// input is needed.
 pub fn parse_data(input: &[u8], packet_size: usize) -> Result<Option<Data>, AjpError> {
     let Some(payload) = payload(input, TO_CONTAINER, packet_size)? else { return Ok(None) };
     let len = payload.end;
@@ -104,7 +105,8 @@ impl<'a> PayloadReader<'a> {
         Ok(Some(text))
     }
 
-    /// Reads fields. A name may be a code of `table`. Returns the value of `Content-Length`.
+    /// Reads fields. A name may be a code of `table`. Returns the value of `Content-Length`, or
+    /// `None` without this field.
     pub fn fields(
         &mut self,
         table: &'static [&'static [u8]],
@@ -177,7 +179,8 @@ impl<'a> Writer<'a> {
         self.out.push(0);
     }
 
-    /// Appends a field. If `table` has a code for the name, the code replaces the name.
+    /// Appends a field. If `table` has a code for the name, the code replaces the name. Otherwise,
+    /// [`Self::finish`] rejects the packet if the length of the name could be taken for a code.
     pub fn field(&mut self, table: &[&[u8]], name: &[u8], value: &[u8]) {
         match super::codes::field_code(table, name) {
             Some(code) => self.int(code),
@@ -194,8 +197,8 @@ impl<'a> Writer<'a> {
         self.out[at..at + 2].copy_from_slice(&int.to_be_bytes());
     }
 
-    /// Completes the packet with its length. If the packet is too large, it is removed from the
-    /// buffer.
+    /// Completes the packet with its length. If the packet or one of its texts is too long, removes
+    /// the packet from the buffer and returns an error.
     pub fn finish(self, packet_size: usize) -> Result<(), AjpError> {
         let length = self.out.len() - self.start;
         if self.has_long || length > packet_size {

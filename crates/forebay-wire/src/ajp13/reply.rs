@@ -44,7 +44,7 @@ pub enum PacketEvent {
 pub struct DecodedPacket {
     /// Number of input bytes that were consumed.
     pub consumed: usize,
-    /// Event in the consumed bytes. `None` if more input is needed.
+    /// Event in the consumed bytes. `None` if more input is needed, or if the reply has ended.
     pub event: Option<PacketEvent>,
 }
 
@@ -57,7 +57,8 @@ pub struct ReplyDecoder {
 }
 
 impl ReplyHead {
-    /// Returns the reason phrase. It is empty if the container sent the status code instead.
+    /// Returns the reason phrase. The phrase is empty if the container sent only digits, because
+    /// some containers send the status code as the phrase.
     pub fn reason(&self) -> &[u8] {
         let message = self.message.of(self.fields.bytes());
         if message.iter().all(u8::is_ascii_digit) { b"" } else { message }
@@ -92,7 +93,8 @@ impl ReplyDecoder {
     }
 
     /// Decodes the next event in `input`, which starts with the first unconsumed byte. A head is
-    /// written to `head`. Bytes after the end of the reply are not read.
+    /// written to `head`. The result contains no event if more input is needed or the reply has
+    /// ended. Bytes after the end of the reply are not read.
     pub fn decode(
         &mut self,
         input: &[u8],

@@ -71,12 +71,13 @@ pub fn parse_request(
 }
 
 impl RequestHead {
-    /// Returns the value of an attribute with a code.
+    /// Returns the value of `attribute`, or `None` if the request does not contain it.
     pub fn attribute(&self, attribute: Attribute) -> Option<&[u8]> {
         Some(self.attributes[attribute as usize]?.of(self.fields.bytes()))
     }
 
-    /// Returns the value of an attribute with a name.
+    /// Returns the value of the first attribute that has this name instead of a code. Returns
+    /// `None` if no attribute has the name.
     pub fn request_attribute(&self, name: &[u8]) -> Option<&[u8]> {
         let bytes = self.fields.bytes();
         let named = |(given, _): &&(Span, Span)| given.of(bytes) == name;
@@ -110,8 +111,9 @@ impl RequestHead {
         Ok(())
     }
 
-    /// Reads the attributes up to the end of the packet's list. Rejects a repeated attribute,
-    /// except for those with a name.
+    /// Reads the attributes up to the end of the packet's list. Rejects unknown codes, invalid
+    /// query strings and repeated attributes. But attributes that have a name instead of a code may
+    /// be repeated.
     fn read_attributes(&mut self, reader: &mut PayloadReader<'_>) -> Result<(), AjpError> {
         loop {
             match reader.byte()? {

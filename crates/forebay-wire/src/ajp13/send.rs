@@ -15,7 +15,7 @@ pub struct SendHeaders<'a> {
 
 impl<'a> SendHeaders<'a> {
     /// Starts the head of a reply at the end of `out`. `message` is mandatory, because mod_jk fails
-    /// if it is null.
+    /// without a message.
     pub fn new(out: &'a mut Vec<u8>, status: u16, message: &[u8]) -> Self {
         let mut writer = Writer::new(out, TO_FRONT, kind::SEND_HEADERS);
         writer.int(status);
@@ -31,7 +31,8 @@ impl<'a> SendHeaders<'a> {
         self.writer.field(REPLY_FIELDS, name, value);
     }
 
-    /// Completes the head. If the head is too large, it is removed from the buffer.
+    /// Completes the head. If the head has too many fields, a text that is too long, or more than
+    /// `packet_size` bytes, removes the head from the buffer and returns an error.
     pub fn finish(mut self, packet_size: usize) -> Result<(), AjpError> {
         if self.count > MOST_FIELDS {
             let start = self.writer.start();
@@ -67,7 +68,8 @@ pub fn chunk_header(length: usize) -> [u8; 7] {
     [TO_FRONT[0], TO_FRONT[1], whole_high, whole_low, kind::SEND_BODY_CHUNK, high, low]
 }
 
-/// Appends a packet that requests this many bytes of the request body.
+/// Appends a packet that requests `length` bytes of the request body, or 65,535 if `length` is
+/// larger.
 pub fn append_get_body_chunk(out: &mut Vec<u8>, length: usize) {
     let [high, low] = (length.min(usize::from(u16::MAX)) as u16).to_be_bytes();
     out.extend_from_slice(&[TO_FRONT[0], TO_FRONT[1], 0, 3, kind::GET_BODY_CHUNK, high, low]);

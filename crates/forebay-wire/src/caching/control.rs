@@ -38,7 +38,8 @@ pub struct CacheControl {
 }
 
 impl CacheControl {
-    /// Returns the directives of all lines of a field. Returns `None` if no directive exists.
+    /// Returns the directives in `values`, which are the lines of one field. Returns `None` if the
+    /// lines contain no directive.
     pub fn parse<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
         let mut found = None;
         for value in values {
@@ -90,7 +91,8 @@ pub struct ReplyControl {
 }
 
 impl ReplyControl {
-    /// Reads the directives from field lines.
+    /// Reads the directives of `CDN-Cache-Control`. If there are none, reads the directives of
+    /// `Cache-Control`. Also reads `X-Accel-Expires`.
     pub fn of_lines(lines: &[u8]) -> Self {
         let of = |name: &[u8]| {
             let values = of_lines(lines).filter(|field| field.name.eq_ignore_ascii_case(name));
@@ -114,7 +116,8 @@ impl ReplyControl {
     }
 }
 
-/// Returns the elements of a comma-separated list. A comma within quotes does not separate.
+/// Returns the elements of a comma-separated list. A comma within quotes does not separate. Empty
+/// elements are skipped.
 pub fn directives(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let parts = value.split(move |&byte| {
@@ -130,7 +133,8 @@ pub fn directives(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     parts.map(<[u8]>::trim_ascii).filter(|part| !part.is_empty())
 }
 
-/// Parses a number of seconds, which may be in quotes (RFC 9111 section 5.2).
+/// Parses a number of seconds, which may be in quotes (RFC 9111 section 5.2). Returns at most
+/// [`MOST_SECONDS`], and `None` if the argument is not a number.
 fn seconds(argument: &[u8]) -> Option<u64> {
     let bare = argument.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     let digits = bare.unwrap_or(argument);

@@ -34,8 +34,10 @@ pub struct Freshness {
 }
 
 impl Freshness {
-    /// Returns the age and lifetime of a reply with this status and these field lines. `default` is
-    /// the lifetime in seconds of replies that state none.
+    /// Returns the age and lifetime of a reply with this status and these field lines. `default`,
+    /// if given, is the lifetime in seconds of replies with status 200, 301 or 302 that state no
+    /// lifetime. Other replies that state no lifetime get a lifetime from `Last-Modified`, or the
+    /// lifetime 0.
     pub fn of(
         control: &ReplyControl,
         (status, lines): (u16, &[u8]),
@@ -104,7 +106,8 @@ fn field<'a>(lines: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     of_lines(lines).find(|field| field.name.eq_ignore_ascii_case(name)).map(|field| field.value)
 }
 
-/// Parses an HTTP date (RFC 9110 section 5.6.7) into seconds since 1970.
+/// Parses an HTTP date (RFC 9110 section 5.6.7) into seconds since 1970. Returns `None` for an
+/// invalid or earlier date.
 pub fn parse_date(value: &[u8]) -> Option<u64> {
     let date: SystemTime = httpdate::parse_http_date(str::from_utf8(value).ok()?).ok()?;
     date.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())

@@ -58,7 +58,8 @@ pub fn http_head(output: &[u8]) -> Option<(Vec<u8>, usize)> {
     Some((head, end))
 }
 
-/// Returns the position after the blank line that ends the head.
+/// Returns the position after the blank line that ends the head, or `None` if the blank line has
+/// not arrived yet.
 fn head_end(output: &[u8]) -> Option<usize> {
     memchr::memchr_iter(b'\n', output).find_map(|at| match &output[at + 1..] {
         [b'\n', ..] => Some(at + 2),

@@ -100,12 +100,14 @@ impl Decoder {
         Self { only: None, id: 0, kind: 0, content: 0, padding: 0, ended: false }
     }
 
-    /// Returns true if END_REQUEST of the only request was read completely, including its padding.
+    /// Returns true after END_REQUEST and its padding were read. Always returns false if the
+    /// decoder is for several requests.
     pub fn is_done(&self) -> bool {
         self.ended && self.padding == 0
     }
 
-    /// Decodes the next event in `input`, which starts with the first unconsumed byte.
+    /// Decodes the next event in `input`, which starts with the first unconsumed byte. The result
+    /// contains no event if more input is needed, or if the only request has ended.
     pub fn decode(&mut self, input: &[u8]) -> Result<DecodedRecord, FastcgiError> {
         let mut at = 0;
         loop {
@@ -167,8 +169,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Returns the event for `content`, a piece of the current record. `at` is its position in the
-    /// input.
+    /// Returns the event for `content`, a piece of the current record. `at` is the position of
+    /// `content` in the input. Returns `None` if the record causes no event.
     fn event(&mut self, content: &[u8], at: usize) -> Option<RecordEvent> {
         let range = at..at + content.len();
         match self.kind {

@@ -18,7 +18,8 @@ pub fn pairs(content: &[u8]) -> Option<Vec<(Range<usize>, Range<usize>)>> {
     Some(found)
 }
 
-/// Reads a length of one byte, or of four bytes if the first bit is set.
+/// Reads a length of one byte, or of four bytes if the first bit is set, and moves `at` after it.
+/// Returns `None` if the content ends too early.
 fn length(content: &[u8], at: &mut usize) -> Option<usize> {
     let first = *content.get(*at)?;
     if first < 128 {

@@ -33,7 +33,7 @@ impl DecodedBody {
     }
 }
 
-/// Decoder of one body. It never copies payload, but returns ranges of the input.
+/// Decoder of one body. The decoder returns ranges of the input, and never copies payload.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: BodyState,
@@ -77,7 +77,8 @@ impl BodyDecoder {
         Self { state, trailer: 0, kept: None }
     }
 
-    /// Keeps the trailer fields that may be forwarded. [`BodyDecoder::trailers`] returns them.
+    /// Makes the decoder keep the trailer fields that may be forwarded. [`BodyDecoder::trailers`]
+    /// returns them.
     pub fn keeping_trailers(mut self) -> Self {
         self.kept = Some(Vec::new());
         self

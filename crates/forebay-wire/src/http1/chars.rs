@@ -108,7 +108,7 @@ pub(crate) fn has_upper_case(bytes: &[u8]) -> bool {
     !are_all(bytes, |byte| !byte.is_ascii_uppercase())
 }
 
-/// Compares bytes and ignores ASCII case.
+/// Returns true if `a` equals `b`, ignoring ASCII case.
 pub fn eq_ignore_case(a: &[u8], b: &[u8]) -> bool {
     a.eq_ignore_ascii_case(b)
 }

@@ -192,7 +192,8 @@ const fn to_lower_case(word: u64) -> u64 {
 }
 
 impl KnownField {
-    /// Finds the known name that equals `name`. Ignores case.
+    /// Returns the known name that equals `name` without regard to case, or `Other` for all other
+    /// names.
     pub fn of(name: &[u8]) -> Self {
         let length = name.len();
         if length > LONGEST {
@@ -236,7 +237,8 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Returns the next line with its CRLF, or `None` if its end has not arrived.
+    /// Returns the next line with its CRLF, or `None` if the end of the line has not arrived.
+    /// Returns an error if a line ends after position `limit`, or with a bare LF.
     pub fn next(&mut self, bytes: &[u8], limit: usize) -> Result<Option<Span>, HeadError> {
         let from = self.searched.max(self.start);
         let window = &bytes[from.min(bytes.len())..bytes.len().min(limit)];
@@ -318,7 +320,7 @@ fn parse_and_note(bytes: &[u8], line: Span, has_marks: &mut bool) -> Result<Fiel
 
 /// Returns true if a backend may mistake `name` for `Content-Length` or `Transfer-Encoding`.
 ///
-/// Some backends treat other marks as hyphens. For example, both `Transfer_Encoding` and
+/// Some backends treat a mark such as `_` as a hyphen. For example, both `Transfer_Encoding` and
 /// `Transfer-Encoding` become the variable `HTTP_TRANSFER_ENCODING`. Such a backend would find
 /// another end of the body than Forebay.
 pub(crate) fn is_disguised_framing(name: &[u8]) -> bool {
@@ -331,7 +333,8 @@ pub(crate) fn is_disguised_framing(name: &[u8]) -> bool {
         })
 }
 
-/// Parses a `Content-Length` value: only digits, at most 2^63-1 (RFC 9110 section 8.6).
+/// Parses a `Content-Length` value: only digits, at most 2^63-1 (RFC 9110 section 8.6). Returns
+/// `None` for any other text.
 pub(crate) fn parse_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
         return None;

@@ -23,7 +23,7 @@ impl Framing {
     }
 
     /// Reads the value of `Transfer-Encoding`. Rejects a value other than `chunked`, a second
-    /// field, and HTTP/1.0.
+    /// `Transfer-Encoding`, and a message of HTTP/1.0.
     pub fn read_coding(&mut self, value: &[u8], version: Version) -> Result<(), HeadError> {
         let fits = version == Version::Http11 && !self.chunked;
         if !fits || !value.eq_ignore_ascii_case(b"chunked") {
@@ -34,7 +34,7 @@ impl Framing {
     }
 
     /// Returns two values: true if the body is chunked, and the value of `Content-Length`. Rejects
-    /// a message with both.
+    /// a chunked message with a `Content-Length`.
     pub fn end(self) -> Result<(bool, Option<u64>), HeadError> {
         if self.chunked && self.length.is_some() {
             return Err(HeadError::AmbiguousLength);

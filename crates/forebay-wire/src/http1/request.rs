@@ -57,7 +57,7 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// Returns the value of the first field with this known name.
+    /// Returns the value of the first field with this known name, or `None`.
     pub fn value<'a>(&self, known: KnownField, bytes: &'a [u8]) -> Option<&'a [u8]> {
         self.fields.iter().find(|field| field.known == known).map(|field| field.value.of(bytes))
     }
@@ -134,8 +134,8 @@ impl RequestParser {
         Ok(false)
     }
 
-    /// Returns the next line. A line longer than its limit causes [`HeadError::TargetTooLong`], and
-    /// not [`HeadError::TooLarge`].
+    /// Returns the next line, or `None` if it is incomplete. A line longer than its limit causes
+    /// [`HeadError::TargetTooLong`], and not [`HeadError::TooLarge`].
     fn next_line(&mut self, bytes: &[u8]) -> Result<Option<Span>, HeadError> {
         // The method, the version and two spaces may have 64 bytes in addition to the longest
         // target.
@@ -191,7 +191,8 @@ pub(super) fn parse_version(text: &[u8]) -> Result<Version, HeadError> {
     }
 }
 
-/// Reads the fields that concern the body, the host and the connection. Rejects contradictions.
+/// Reads the fields that concern the body, the host and the connection. Rejects invalid and
+/// contradictory fields, and a request of HTTP/1.1 without `Host`.
 fn finish(bytes: &[u8], head: &mut RequestHead) -> Result<(), HeadError> {
     let mut framing = Framing::default();
     let mut host = None;

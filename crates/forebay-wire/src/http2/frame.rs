@@ -253,7 +253,7 @@ fn first_u32(bytes: &[u8]) -> u32 {
 }
 
 impl Kind {
-    /// Returns the kind of a frame. All unknown kinds are treated alike.
+    /// Returns the kind of a frame whose type is `byte`, or `Unknown` for all other types.
     fn of(byte: u8) -> Self {
         match byte {
             0x0 => Self::Data,

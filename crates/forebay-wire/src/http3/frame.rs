@@ -48,7 +48,7 @@ impl HeaderDecoder {
         self.len > 0
     }
 
-    /// Consumes bytes of `input` up to the end of the header. Returns the header when it is
+    /// Consumes bytes of `input` up to the end of the header. Returns `None` until the header is
     /// complete.
     pub fn decode(&mut self, input: &mut &[u8]) -> Option<FrameHeader> {
         while let Some((&byte, rest)) = input.split_first() {

@@ -54,7 +54,8 @@ impl ReplyDecoder {
     /// repeats the call with the unconsumed bytes.
     ///
     /// # Errors
-    /// Fails if the server violates the protocol. The error says if it ends only this stream.
+    /// Fails if the server violates the protocol. The error says if only this stream ends, or the
+    /// connection.
     pub fn decode(&mut self, input: &[u8], head: &mut Head) -> Result<DecodedReply, Http3Error> {
         let step = self.stream.decode(input);
         // Only servers limit useless frames. A client's exchange ends at its time limit.

@@ -77,7 +77,7 @@ impl RequestDecoder {
         self.content_left = length;
     }
 
-    /// Expects a head again, because the last one was that of an interim reply.
+    /// Expects another head, because the last head belongs to an interim reply.
     pub(super) fn expect_head(&mut self) {
         self.stage = FrameStage::Head;
     }

@@ -63,8 +63,8 @@ impl UniDecoder {
         self.has_settings
     }
 
-    /// Returns the value of the last GOAWAY frame. A server processes no request whose stream has
-    /// this or a higher identifier.
+    /// Returns the value of the last GOAWAY frame, or `None` before the first GOAWAY. A server
+    /// processes no request whose stream has this or a higher identifier.
     pub fn goaway(&self) -> Option<u64> {
         self.goaway
     }

@@ -48,8 +48,8 @@ fn is_boundary_byte(byte: u8) -> bool {
 /// Name of a parameter, its value without quotes, and the text after the parameter.
 type Parameter<'a> = (&'a [u8], Vec<u8>, &'a [u8]);
 
-/// Parses `; name=value` at the start of `text`. Returns `Some(None)` if `text` is at its end, and
-/// `None` if it is malformed.
+/// Parses `; name=value` at the start of `text`. Returns `Some(None)` if `text` contains no further
+/// parameter, and `None` if `text` is malformed.
 fn parameter(text: &[u8]) -> Option<Option<Parameter<'_>>> {
     let text = text.trim_ascii();
     if text.is_empty() || text == b";" {
@@ -79,7 +79,7 @@ fn parameter(text: &[u8]) -> Option<Option<Parameter<'_>>> {
 }
 
 /// Returns true if `value` may occur without quotes. Clients write boundaries without quotes even
-/// if these contain marks that need quotes.
+/// if a boundary contains marks that need quotes.
 fn is_token_or_boundary(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(|&b| b != b' ' && is_boundary_byte(b))
 }

@@ -89,7 +89,8 @@ fn field(head: &[u8], line: Span) -> Result<(Span, Span), MultipartError> {
 }
 
 /// Parses `form-data; name="..."; filename="..."`. Other parameters are ignored. These include
-/// `filename*`, which RFC 7578 section 4.2 forbids and browsers do not write.
+/// `filename*`, which RFC 7578 section 4.2 forbids and browsers do not write. Returns `None` for
+/// another type, a syntax error, a missing name, or a repeated `name` or `filename`.
 fn names(head: &[u8], value: Span) -> Option<(Span, Option<Span>)> {
     let text = value.of(head);
     let end = memchr(b';', text).unwrap_or(text.len());
@@ -128,9 +129,9 @@ fn names(head: &[u8], value: Span) -> Option<(Span, Option<Span>)> {
     Some((name?, filename))
 }
 
-/// Returns the value at position `start` without its quotes, and the position of its end. The byte
-/// after a backslash never ends the value. A name that ends with a backslash is therefore rejected,
-/// because some parsers read it differently.
+/// Returns the value at position `start` without its quotes, and the position of its end. Returns
+/// `None` if the value is not valid. The byte after a backslash never ends the value. A name that
+/// ends with a backslash is therefore rejected, because some parsers read it differently.
 fn parameter_value(text: &[u8], start: usize) -> Option<(Span, usize)> {
     if text.get(start) != Some(&b'"') {
         let length = text[start..].iter().position(|b| matches!(b, b';' | b' ' | b'\t'));

@@ -76,7 +76,8 @@ pub fn parse(input: &[u8], most: usize) -> Result<Option<Parsed>, ScgiError> {
     Ok(Some(parsed))
 }
 
-/// Returns the start and the length of the netstring's content.
+/// Returns the start and the length of the netstring's content, or `None` if the length has not
+/// arrived.
 fn netstring(input: &[u8], most: usize) -> Result<Option<(usize, usize)>, ScgiError> {
     let digits = input.iter().take_while(|b| b.is_ascii_digit()).count();
     // A longer length is rejected, because no limit has more than ten digits.
@@ -120,8 +121,9 @@ fn check(input: &[u8], parsed: &mut Parsed) -> Result<(), ScgiError> {
     if is_repeated { Err(ScgiError::Repeated) } else { Ok(()) }
 }
 
-/// Parses a number that consists only of decimal digits. Signs and spaces are rejected, because
-/// parsers read them differently, and such differences enable request smuggling.
+/// Parses a number that consists only of decimal digits. Returns `None` for other text, or if the
+/// number is too large. Signs and spaces are rejected, because parsers read them differently, and
+/// such differences enable request smuggling.
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;

@@ -77,6 +77,7 @@ impl KeyPart {
 }
 
 /// Returns the different texts of a request that are not empty. `hosts` are the names of the site.
+/// Instead of too many texts, returns one text that does not depend on the values of the request.
 pub fn texts(key: &[KeyPart], hosts: &[HostPattern], request: &Request) -> Vec<Vec<u8>> {
     let mut texts = Texts { request, hosts, is_lookup: false, texts: vec![Vec::new()] };
     texts.append(key);
@@ -172,8 +173,8 @@ impl Texts<'_> {
         texts.texts
     }
 
-    /// Returns the host in lower case. In a key, a host is never empty, because requests with an
-    /// empty key are not limited.
+    /// Returns the host in lower case. In a key, a NUL byte replaces an unknown host and an empty
+    /// host, because requests with an empty key are not limited.
     fn host(&self) -> Vec<u8> {
         let request = self.request;
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
@@ -187,7 +188,8 @@ impl Texts<'_> {
     }
 }
 
-/// Returns the bytes of the client's network. A client of a Unix socket has no address.
+/// Returns the bytes of the client's network. A client of a Unix socket has no address, so the
+/// result is empty.
 fn network_of(client: Option<IpAddr>) -> Vec<u8> {
     let (network, length) = client.map(network).unwrap_or_default();
     network[..length].to_vec()

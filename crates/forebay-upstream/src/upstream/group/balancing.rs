@@ -32,7 +32,7 @@ pub struct Rank {
     /// Distance of the backend. A backend is used only if all backends with a smaller distance are
     /// down.
     pub distance: u32,
-    /// Backend that replaces this one while it is excluded.
+    /// Backend that takes over while this backend is excluded.
     pub redirect: Option<usize>,
     /// Clients that may use this backend: all, those with a session on it, or none.
     pub activation: conf::Activation,

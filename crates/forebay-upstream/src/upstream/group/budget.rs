@@ -81,8 +81,9 @@ impl Group {
         }
     }
 
-    /// Returns true if another backend should get a request because of this status of its reply.
-    /// Takes a retry from the budget. The request has been sent to the backends in `tried`.
+    /// Returns true if another backend should get a request because of this status of its reply. In
+    /// this case, takes a retry from the budget. The request has been sent to the backends in
+    /// `tried`.
     pub fn takes_retry(&self, status: u16, method: &[u8], tried: Set) -> bool {
         let Some(retries) = &self.retries else { return false };
         // Do not count backends that are down, because they would answer with a worse error.

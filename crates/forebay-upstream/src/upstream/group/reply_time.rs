@@ -15,12 +15,12 @@ use super::Group;
 
 /// Age at which a mean has the weight 1/e, in microseconds.
 const DECAY: f64 = 10e6;
-/// Mean of a backend that has open requests and has not replied yet, in microseconds. It gets one
-/// request, and others only after its first reply.
+/// Mean of a backend that has open requests and has not replied yet, in microseconds. This backend
+/// gets one request, and further requests only after its first reply.
 const UNKNOWN: f64 = 1e12;
 
 /// Time at which a request was sent: the low 32 bits of the microseconds since the start, always
-/// odd. `None` if the time is not needed. Each request stores it, so it is small.
+/// odd. `None` if the time is not needed. Each request stores this value, so the value is small.
 pub type Begun = Option<NonZeroU32>;
 
 /// The mean time of one backend's replies.
@@ -57,7 +57,7 @@ impl ReplyTime {
 }
 
 impl Group {
-    /// Returns the time at which a request is sent, if the balance method needs this time.
+    /// Returns the time at which a request is sent, or `None` if the balance method needs no times.
     pub fn begin_timing(&self) -> Begun {
         let is_timed = self.balance == conf::Balance::LeastTime && self.members.len() > 1;
         if is_timed { NonZeroU32::new(self.micros() as u64 as u32 | 1) } else { None }

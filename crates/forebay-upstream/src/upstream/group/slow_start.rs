@@ -15,7 +15,7 @@ pub const FULL: u64 = 1000;
 /// The time of a slow start, and the backends in it.
 pub struct SlowStart {
     time: u64,
-    /// While this set is empty, a request reads no clock.
+    /// The backends in their slow start. While this set is empty, a request reads no clock.
     begun: AtomicU64,
 }
 

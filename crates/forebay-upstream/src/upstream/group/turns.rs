@@ -15,6 +15,7 @@ pub struct Turns(RefCell<(Set, Vec<u8>)>);
 
 impl Group {
     /// Returns the next backend of `set` that is not in `tried`, by the group's balance method.
+    /// Returns `None` if no backend is left.
     pub(super) fn next(&self, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let ramp = self.ramp();
@@ -54,7 +55,8 @@ impl Group {
             .or_else(|| bits(set & !tried).next())
     }
 
-    /// Returns the backend of `set` with the lowest cost. `turn` decides between equal costs.
+    /// Returns the backend of `set` with the lowest cost, or `None` if `set` is empty. `turn`
+    /// decides between equal costs.
     fn quickest(&self, set: Set, turn: usize, ramp: &Ramp) -> Option<usize> {
         let (now, count) = (self.micros(), set.count_ones() as usize);
         let cost = |index: usize| {
@@ -75,8 +77,9 @@ impl Group {
     }
 
     /// Returns the less loaded of two backends that `random` selects (Mitzenmacher, "The Power of
-    /// Two Choices in Randomized Load Balancing", 2001). If several gateways always took the least
-    /// loaded backend of all, they would all choose the same one.
+    /// Two Choices in Randomized Load Balancing", 2001). Returns `None` if `set` is empty. If
+    /// several gateways always took the least loaded backend of all, they would all choose the same
+    /// one.
     fn less_loaded_of_two(&self, set: Set, random: u64, ramp: &Ramp) -> Option<usize> {
         let one = self.by_weight(set, random)?;
         let Some(other) = self.by_weight(set & !bit(one), mix(random)) else { return Some(one) };
@@ -84,7 +87,8 @@ impl Group {
         Some(if is_less { other } else { one })
     }
 
-    /// Returns the backend of `set` that `random` selects, in proportion to the weights.
+    /// Returns the backend of `set` that `random` selects, in proportion to the weights. Returns
+    /// `None` if `set` is empty.
     fn by_weight(&self, set: Set, random: u64) -> Option<usize> {
         let weight = |index: usize| u64::from(self.members[index].weight);
         let mut rest = random.checked_rem(bits(set).map(weight).sum())?;

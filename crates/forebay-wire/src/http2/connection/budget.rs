@@ -80,7 +80,8 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Subtracts `price`. Returns false if the budget is too small.
+    /// Refills the budget if necessary, and then subtracts `price`. If the budget is smaller than
+    /// `price`, empties the budget and returns false.
     #[must_use]
     pub fn spend(&mut self, price: u32, now: Instant) -> bool {
         if self.left < price {
@@ -110,7 +111,7 @@ impl Budget {
         self.spend(PING, now)
     }
 
-    /// Refills the budget for work that the peer requested.
+    /// Adds `amount` to the budget, because we did work that the peer requested.
     pub fn earn(&mut self, amount: u32) {
         self.left = (self.left + amount).min(FULL);
     }

@@ -19,8 +19,8 @@ const PRIORITIES: usize = 16;
 type Found = Result<Option<Event>, Http2Error>;
 
 impl Connection {
-    /// Handles a frame that concerns neither heads nor data. Returns the event that it causes, if
-    /// any.
+    /// Handles a frame that concerns neither heads nor data. Returns the event that the frame
+    /// causes, if any.
     pub(super) fn control(&mut self, frame: Frame, now: Instant) -> Found {
         match frame {
             Frame::Settings(settings) => self.settings(settings, now),
@@ -79,8 +79,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Changes the send windows of all streams by the difference between the new and the old value
-    /// (section 6.9.2).
+    /// Applies a new SETTINGS_INITIAL_WINDOW_SIZE of the peer. Adds the difference between `value`
+    /// and the old value to the send windows of all streams (section 6.9.2).
     fn initial_window(&mut self, value: u32) -> Result<(), Http2Error> {
         let overflow = Http2Error::connection(Rule::WindowOverflow);
         if i64::from(value) > LARGEST_WINDOW {

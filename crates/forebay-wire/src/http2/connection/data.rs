@@ -11,7 +11,8 @@ use crate::http2::frame::{HEADER_LEN, Header, flags};
 type Found = Result<Option<Event>, Http2Error>;
 
 impl Connection {
-    /// Reads the header of a DATA frame and the length of its padding.
+    /// Reads the header of a DATA frame and the length of its padding. Returns the number of bytes
+    /// that were read. Before the length of the padding has arrived, this is 0.
     pub(super) fn begin_data(
         &mut self,
         header: &Header,
@@ -81,7 +82,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Processes the part of a DATA frame's payload that has arrived.
+    /// Processes the part of a DATA frame's payload that has arrived. Returns the number of
+    /// processed bytes, and an event for the data.
     pub(super) fn data(
         &mut self,
         mut frame: DataFrame,

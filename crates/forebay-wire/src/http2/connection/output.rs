@@ -20,8 +20,8 @@ impl Output {
         self.bytes.len() - self.written
     }
 
-    /// Counts bytes that the caller has written. Frees their space if they are more than half of
-    /// `bytes`.
+    /// Counts `len` more bytes as written by the caller. If more than half of `bytes` is written,
+    /// frees the space of the written bytes.
     pub fn wrote(&mut self, len: usize) {
         self.written = self.written.saturating_add(len).min(self.bytes.len());
         if self.written == self.bytes.len() {

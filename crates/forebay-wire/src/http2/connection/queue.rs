@@ -54,7 +54,8 @@ impl Queue {
         self.turn = stream;
     }
 
-    /// Returns true if [`Self::give_turn`] has named this stream. The permission is used up then.
+    /// Returns true if [`Self::give_turn`] has named this stream last. The turn of the stream then
+    /// ends.
     #[inline]
     pub fn use_turn(&mut self, stream: u32) -> bool {
         let has_turn = self.turn == stream;
@@ -64,7 +65,7 @@ impl Queue {
         has_turn
     }
 
-    /// Returns true if a stream of equal or higher urgency is waiting.
+    /// Returns true if a stream is waiting whose urgency is at least the urgency of `priority`.
     pub fn goes_before(&self, priority: Priority) -> bool {
         let more_urgent = &self.waiting[..=usize::from(priority.urgency) % URGENCIES];
         self.len > 0 && more_urgent.iter().any(|waiting| !waiting.is_empty())

@@ -10,7 +10,8 @@ pub(super) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// Starts a measurement, unless one is active. Returns true if the caller must send a PING.
+    /// Starts a measurement if none is active. Returns true if a measurement has started. The
+    /// caller must then send a PING.
     pub fn start(&mut self, now: Instant) -> bool {
         let starts = self.sent.is_none();
         if starts {

@@ -87,8 +87,9 @@ impl Connection {
         !goes_on || self.identifiers.left() == 0 || matches!(self.reading, Reading::Failed)
     }
 
-    /// Opens a stream with a request (client). Returns the identifier of the stream. Fields that
-    /// only HTTP/1.1 has are omitted. Names may contain upper case, which is converted.
+    /// Opens a stream with a request (client). Returns the identifier of the stream, or an error if
+    /// we may not open a stream now. Fields that only HTTP/1.1 has are omitted. Names may contain
+    /// upper case, which is converted.
     pub fn send_request<'a>(
         &mut self,
         request: &RequestPseudo,
@@ -126,6 +127,8 @@ impl Connection {
     }
 
     /// Sends the head of a reply. Any number of interim heads (status below 200) may precede it.
+    /// `end` has no effect for an interim head. Returns an error if the final head was sent, or the
+    /// stream is unknown.
     pub fn send_reply<'a>(
         &mut self,
         id: u32,
@@ -282,9 +285,9 @@ impl Connection {
         Ok(Allowance { room, window })
     }
 
-    /// Returns the next stream that may continue with [`Self::send_data`]. Only streams whose data
-    /// was not accepted completely are returned. The call removes the stream from the queue, and
-    /// the caller decides what to send.
+    /// Returns the next stream that may continue with [`Self::send_data`], or `None` if no stream
+    /// may continue now. Only streams whose data was not accepted completely are returned. The call
+    /// removes the stream from the queue, and the caller decides what to send.
     pub fn poll_writable(&mut self) -> Option<u32> {
         let output = self.out.len();
         if self.send_window <= 0 || output >= self.config.output {

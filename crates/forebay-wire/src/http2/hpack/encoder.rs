@@ -165,8 +165,8 @@ impl Encoder {
         }
     }
 
-    /// Looks up `hash`. Returns the position of its entry in the dynamic table if `fits` accepts
-    /// the name and value of the entry.
+    /// Looks up `hash`. If `fits` accepts the name and value of its entry, returns the position of
+    /// this entry in the dynamic table. Otherwise returns `None`.
     fn find(&self, hash: u32, fits: impl Fn(&[u8], &[u8]) -> bool) -> Option<usize> {
         let place = self.table.place_of(self.slots[hash as usize % SLOTS])?;
         let (_, name, value) = self.table.get(place)?;
@@ -201,15 +201,15 @@ impl Encoder {
     }
 }
 
-/// Returns the index of the static entry with this name and value. `index` is the first index with
-/// this name.
+/// Returns the index of the static entry with this name and value, or `None` without one. `index`
+/// is the first index with this name.
 fn exact(index: usize, name: &[u8], value: &[u8]) -> Option<usize> {
     let same_name = ENTRIES[index - 1..].iter().take_while(|entry| entry.0 == name);
     same_name.zip(index..).find(|(entry, _)| entry.1 == value).map(|(_, index)| index)
 }
 
 /// Returns true if no table may store the field. An attacker on the same connection could otherwise
-/// test guesses of its value.
+/// test guesses of the field's value.
 pub(crate) fn is_secret(name: &[u8], value: &[u8]) -> bool {
     match name {
         b"authorization" | b"proxy-authorization" | b"set-cookie" => true,

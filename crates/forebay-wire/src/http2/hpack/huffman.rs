@@ -44,7 +44,7 @@ struct Code {
 
 static CODE: Code = canonical();
 
-/// Computes the canonical code from the lengths of its codes.
+/// Computes the tables of the canonical Huffman code from [`LENGTHS`].
 const fn canonical() -> Code {
     let mut code = Code { symbols: [256; 257], place: [0; 32], first: [0; 32] };
     let (mut length, mut placed, mut next) = (1, 0, 0);
@@ -197,7 +197,8 @@ fn split(short: u16) -> (u32, u8) {
     (u32::from(short >> 8), short as u8)
 }
 
-/// Decodes a code of more than ten bits at the top of `window`.
+/// Decodes a code of more than ten bits at the top of `window`. Returns the length of the code, and
+/// the symbol.
 fn long(window: u64) -> Result<(u32, u8), HpackError> {
     let bits = (window >> 32) as u32;
     for length in SHORT_BITS as usize + 1..=LONGEST {
