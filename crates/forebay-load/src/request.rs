@@ -159,9 +159,12 @@ impl Requests {
     }
 }
 
-/// Returns the request of `spec` as HTTP/1.1, and its message. For a WebSocket, these are the
-/// handshake and the message, and for gRPC the head and the message. For other protocols than these
-/// and `tcp`, the message is empty.
+/// Returns the request of `spec` as HTTP/1.1, and a message.
+///
+/// - WebSocket: the handshake, and the message to send.
+/// - gRPC: the head, and the message to send.
+/// - `tcp`: a request that is not sent, and the bytes to send.
+/// - Other protocols: the whole request, and an empty message.
 fn http_of(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>), Error> {
     match spec.url.protocol() {
         Protocol::Ws | Protocol::Wss => {}

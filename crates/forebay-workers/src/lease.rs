@@ -58,7 +58,7 @@ pub enum EndKind {
 
 /// The right to use a worker for one request. If the lease is dropped between [`send`](Lease::send)
 /// and [`LeaseEvent::End`], the worker and the processes of its script are killed. The supervisor
-/// then starts a new worker.
+/// then starts a new worker. Exception: a worker that has already read its next request continues.
 pub struct Lease {
     app: Arc<AppShared>,
     /// `None` after the worker was returned to the pool.
@@ -301,8 +301,9 @@ impl Lease {
     /// Takes back the requests that follow in the prefetch queue, because the current request takes
     /// long or its client is slow.
     ///
-    /// If the worker has already read one of them, it has finished the current request. The rest of
-    /// the current request's output is then in the socket, and `go_on` reads all of it.
+    /// If the worker has already read a following request, it has finished the current request. The
+    /// rest of the current request's output is then in the socket. This function reads all of it,
+    /// and returns the worker to the pool.
     fn go_on(&mut self, buf: &mut Vec<u8>) -> Result<(), WorkerFault> {
         let Some(worker) = &self.worker else { return Ok(()) };
         let shared = worker.shared.clone();
@@ -412,8 +413,8 @@ impl Drop for Lease {
             self.app.give_back(self.worker.take().expect("it is there"));
             return;
         }
-        // If the worker already runs the next request, `go_on` finishes this request and the worker
-        // continues.
+        // If the worker has already read the next request, it has finished this one. `go_on` then
+        // reads the rest of this request's output, and the worker continues.
         if self.go_on(&mut Vec::new()).is_err() || self.worker.is_some() {
             shared.kill(Killed::LeaseDropped);
             self.app.pool.rescue(&shared);

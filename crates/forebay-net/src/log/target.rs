@@ -67,8 +67,8 @@ pub struct FileTarget {
     is_read_only: bool,
     /// True if an old file may wait for its compression.
     has_old: bool,
-    /// The log whose old file is being compressed. `Some(None)` if the process of `opener` replaces
-    /// the old file afterwards. `None` if no file is being compressed.
+    /// `None` if no old file is being compressed. `Some(Some(log))` if this process replaces the
+    /// old file of `log` after the compression. `Some(None)` if the log opener's process does it.
     compressing: Option<Option<RotatedLog>>,
 }
 
