@@ -66,6 +66,7 @@ pub struct Lease {
     /// The start of the end marker that follows the output of this request.
     mark: Mark,
     /// True if the request was in the worker's prefetch queue before this lease got the worker.
+    /// False after `send`.
     has_request: bool,
     sent: bool,
     any_output: bool,
@@ -209,7 +210,7 @@ impl Lease {
 
     /// Turns the output socket into one end of a tunnel. From then on the caller reads and writes
     /// this socket, and the request has no time limit. Appends to `buf` the bytes that have already
-    /// arrived. Fails if the script has ended.
+    /// arrived. Fails if the script has ended, or if the socket cannot be copied.
     pub fn into_tunnel(mut self, buf: &mut Vec<u8>) -> io::Result<(UnixStream, Tunnelled)> {
         let Some(worker) = self.worker.as_mut().filter(|_| self.end.is_none()) else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -247,7 +248,8 @@ impl Lease {
     }
 
     /// Appends available output to `buf`, up to the end of the request. If the end marker is
-    /// complete, records the end. Returns true at the end of the output socket.
+    /// complete, records the end. Returns true at the end of the output socket, or if the lease has
+    /// no worker.
     fn take_output(&mut self, buf: &mut Vec<u8>) -> Result<bool, WorkerFault> {
         let Some(worker) = &mut self.worker else { return Ok(true) };
         let start = buf.len();

@@ -66,8 +66,8 @@ pub fn decode_request(
 }
 
 /// Stores the web server's information about the client. Returns the client's address, or the
-/// address of the web server if the packet names no client. Fails for an invalid address, and for a
-/// text with control bytes.
+/// address of the web server if the packet names no client. Fails for an invalid address, for a
+/// text that is not UTF-8, and for control bytes in a text other than the client's certificate.
 pub fn describe_client(
     packet: &RequestHead,
     request: &mut Request,

@@ -94,6 +94,7 @@ impl InstancePool {
 
     /// Returns a permit of the process `wanted`, or else of the process with the fewest requests.
     /// If no permit is free, returns a place in the queue, which holds at most `limit` requests.
+    /// Fails if the pool is closed, if the queue is full, or if no process serves in a crash loop.
     pub(super) fn take(
         self: &Arc<Self>,
         limit: usize,
