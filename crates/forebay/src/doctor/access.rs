@@ -13,7 +13,7 @@ pub struct User {
 
 impl User {
     /// Returns the user with this name. `passwd` and `group` are the texts of these files in /etc.
-    /// Returns `None` if there is no such user.
+    /// Returns `None` if there is no such user, or if an ID in the user's line is not a number.
     pub fn find(name: &str, passwd: &str, group: &str) -> Option<Self> {
         let fields = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
         let of_user = fields.into_iter().find(|fields| fields.first() == Some(&name))?;
