@@ -21,14 +21,15 @@ const LONGEST_OUTPUT: u64 = 16 * 1024;
 /// Time limit for reading the last output of a program that has ended.
 const LAST_OUTPUT: Duration = Duration::from_millis(100);
 
-/// Number of records that this process has created and not removed.
+/// Number of records whose `cleanup` call has not ended. A record counts from before its `present`
+/// call, even if this call fails.
 static EXISTING: AtomicUsize = AtomicUsize::new(0);
 
-/// Records that the program has created.
+/// Records that the program was asked to create.
 pub struct DnsRecords {
     /// The program and its first arguments.
     hook: Vec<String>,
-    /// Name and value of each record.
+    /// Name and value of each record, also if the call to create the record failed.
     created: Vec<(String, String)>,
 }
 
@@ -112,8 +113,8 @@ async fn read_into(text: &mut Vec<u8>, stderr: impl AsyncRead + Unpin) {
     let _ = tokio::io::copy(&mut stream.into_inner(), &mut tokio::io::sink()).await;
 }
 
-/// Waits until no record exists that this process has created, for at most `limit`. Blocks the
-/// thread. Call this at the end of the process, after the managers were dropped.
+/// Waits until all `cleanup` calls for records of this process have ended, for at most `limit`.
+/// Blocks the thread. Call this at the end of the process, after the managers were dropped.
 pub fn wait_for_removal(limit: Duration) {
     let deadline = Instant::now() + limit;
     while EXISTING.load(Ordering::Relaxed) > 0 && Instant::now() < deadline {

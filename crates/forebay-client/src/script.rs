@@ -55,7 +55,8 @@ impl ScriptReader {
         if self.has_head { self.head.status } else { 0 }
     }
 
-    /// Marks the end of the output. Returns the status, or the rule that the output violated.
+    /// Returns the status of a complete reply. Call this at the end of the output. Fails if the
+    /// head is not complete, or if the body is shorter than its Content-Length.
     pub fn end(&self) -> Result<u16, CgiError> {
         let is_short = self.head.content_length.is_some_and(|length| length > self.body);
         if self.has_head && !is_short { Ok(self.head.status) } else { Err(CgiError::Premature) }

@@ -39,9 +39,10 @@ pub(crate) struct Sources {
     files: Vec<Source>,
     /// Directories of the patterns in `include`. A new file there may match.
     pub directories: Vec<PathBuf>,
-    /// Values of the environment and of files. Messages show their placeholders instead.
+    /// Values of the placeholders for the environment and for files. Messages show the placeholders
+    /// instead.
     pub secrets: Vec<Secret>,
-    /// The start of each text in the configuration that contains a placeholder for such a value.
+    /// The position of each TOML string that contained a placeholder such as `{env.TOKEN}`.
     pub from_outside: HashSet<usize>,
 }
 
@@ -106,7 +107,8 @@ impl Sources {
         }
     }
 
-    /// Returns the number of the line at a position in its file, from 1.
+    /// Returns the line number of a position in the text that contains the position. The first line
+    /// has the number 1.
     pub fn line(&self, position: usize) -> usize {
         let source = self.at(position);
         source.line_ends.partition_point(|&end| end < position - source.start) + 1

@@ -11,8 +11,8 @@ use crate::results::Results;
 use crate::trial::{Measured, Slice, counted};
 use crate::watch::CpuMethod;
 
-/// Slices of a configuration's counted trials. A disturbed slice has the sign that other work
-/// disturbed it.
+/// Slices of a configuration's counted trials. If other work disturbed a slice, the slice has a
+/// [`Disturbance`].
 #[derive(Debug, Default)]
 pub struct Judged<'a> {
     /// Trials, by the number of their round.

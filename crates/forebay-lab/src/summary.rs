@@ -86,8 +86,8 @@ pub struct Leak {
     pub requests: f64,
 }
 
-/// Growth of a trial, in bytes, below which a cache that still fills may be the reason. Forebay
-/// grows by 8 MB over its first 80,000 requests on 256 new connections, and then no more.
+/// Growth of memory in a trial, in bytes. A cache that still fills may explain smaller growth.
+/// Forebay grows by 8 MB over its first 80,000 requests on 256 new connections, and then no more.
 const MOST_OF_A_CACHE: f64 = 16e6;
 
 /// Maximum number of memory samples that are used of a trial. If the trial has more slices, each
@@ -121,8 +121,8 @@ pub fn rows(experiment: &Experiment) -> Vec<Row> {
     rows
 }
 
-/// Returns the slices of each configuration. A disturbed slice has the sign that other work
-/// disturbed it.
+/// Returns the slices of each configuration. If other work disturbed a slice, the slice has a
+/// [`Disturbance`](crate::disturbance::Disturbance).
 pub fn judged(experiment: &Experiment) -> Vec<Judged<'_>> {
     let slices = experiment.results.iter().flat_map(|results| counted(&results.trials));
     let usual = usual_calibration(slices.flat_map(|(_, measured)| &measured.slices));

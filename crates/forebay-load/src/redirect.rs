@@ -76,12 +76,13 @@ pub(crate) fn resolve(
     }
 }
 
-/// Returns true if a `Location` names a host.
+/// Returns true if a `Location` begins with a scheme or with `//`.
 pub(crate) fn is_absolute(location: &[u8]) -> bool {
     std::str::from_utf8(location).is_ok_and(|text| split_authority(text).is_some())
 }
 
-/// Splits `scheme://authority/path` or `//authority/path`. Returns `None` without an authority.
+/// Splits `scheme://authority/path` or `//authority/path` into scheme, authority and the rest.
+/// Returns `None` if `text` begins neither with a scheme nor with `//`.
 fn split_authority(text: &str) -> Option<(Option<&str>, &str, &str)> {
     let (scheme, rest) = match text.strip_prefix("//") {
         Some(rest) => (None, rest),

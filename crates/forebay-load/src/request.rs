@@ -44,8 +44,8 @@ struct Converter {
 
 /// Encoded request.
 struct Encoded {
-    /// Request as HTTP/1.1. For HTTP/2 and HTTP/3, it is converted later. For a WebSocket, it is the
-    /// handshake.
+    /// Request in FastCGI, SCGI or uwsgi, or else in HTTP/1.1. For HTTP/2 and HTTP/3, it is converted
+    /// later. For a WebSocket, it is the handshake. Empty for AJP.
     bytes: Arc<[u8]>,
     /// Request that is used instead of `bytes` for AJP.
     ajp: Arc<AjpRequest>,
@@ -159,9 +159,12 @@ impl Requests {
     }
 }
 
-/// Returns the request of `spec` as HTTP/1.1, and its message. For a WebSocket, these are the
-/// handshake and the message, and for gRPC the head and the message. For other protocols than these
-/// and `tcp`, the message is empty.
+/// Returns the request of `spec` as HTTP/1.1, and a message.
+///
+/// - WebSocket: the handshake, and the message to send.
+/// - gRPC: the head, and the message to send.
+/// - `tcp`: a request that is not sent, and the bytes to send.
+/// - Other protocols: the whole request, and an empty message.
 fn http_of(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>), Error> {
     match spec.url.protocol() {
         Protocol::Ws | Protocol::Wss => {}
@@ -175,8 +178,8 @@ fn http_of(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>), Error> {
 }
 
 impl Converter {
-    /// Refuses a head that most servers refuse as too long. For protocols other than HTTP/1.1, the
-    /// conversion checks the length.
+    /// Refuses an HTTP/1.1 head that most servers refuse as too long. For HTTP/2, HTTP/3, FastCGI,
+    /// SCGI, uwsgi and AJP, the conversion checks the length.
     fn check_length(&self, http: &[u8]) -> Result<(), Error> {
         if !matches!(self.protocol, Protocol::Http | Protocol::Https) {
             return Ok(());

@@ -2,9 +2,9 @@
 //!
 //! The addresses of one IPv6 network (/64) count together, because one subscriber has a whole network.
 //!
-//! The default limit does not apply to loopback and private addresses. All clients of a load
-//! balancer or of a container's network may share such an address. Load tests use such an address,
-//! too.
+//! The default limit does not apply to loopback, private and link-local addresses. All clients of a
+//! load balancer or of a container's network may share such an address. Load tests use such an
+//! address, too.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

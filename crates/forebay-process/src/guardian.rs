@@ -59,9 +59,9 @@ pub enum Wake<O> {
 }
 
 impl<O: Send + 'static> Guardian<O> {
-    /// Makes this process a guardian, and runs `read` on a separate thread. `read` must pass each
-    /// order of the parent to its argument, a function. `read` must return when this function
-    /// returns false, or when the parent has closed its end.
+    /// Makes this process a guardian, and runs `read` on a separate thread. The argument of `read`
+    /// is a function `pass`. `read` must call `pass` with each order of the parent. `read` must
+    /// return when `pass` returns false, or when the parent has closed its end.
     pub fn new(read: impl FnOnce(&dyn Fn(O) -> bool) + Send + 'static) -> io::Result<Self> {
         // Ignore an error: `setsid` fails only if this process leads a process group. Such a
         // process gets no signals of other terminals anyway.

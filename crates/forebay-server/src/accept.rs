@@ -273,7 +273,8 @@ struct Pauses {
 
 impl Pauses {
     /// Handles a failed accept. Does nothing if only this connection failed. Otherwise frees
-    /// descriptors if possible. If that is not possible, logs the error and waits for a tick.
+    /// descriptors if possible. If that is not possible, waits for a tick. Logs this at most once
+    /// in [`REMINDER`].
     async fn after(&mut self, thread: &Thread, error: &io::Error) {
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
             return;

@@ -233,9 +233,9 @@ impl<'a> Bridge<'a> {
         }
     }
 
-    /// Waits until the server stops. Then ends the WebSocket as soon as no bytes have flowed for
-    /// [`farewell::QUIET`], or after a message that ends more than [`farewell::PATIENCE`] after the
-    /// stop.
+    /// Waits until the server stops. Then sends a close frame as soon as no bytes have flowed for
+    /// [`farewell::QUIET`], or for five times as long if the client has sent the last message. More
+    /// than [`farewell::PATIENCE`] after the stop, the frame follows the end of the next message.
     async fn say_farewell(&self, thread: &Thread) -> Infallible {
         while !thread.is_stopping() {
             thread.changed.notified().await;

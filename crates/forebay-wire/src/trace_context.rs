@@ -73,7 +73,8 @@ pub fn append_hex(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Returns the members of a `tracestate`, which may have several lines, as one value. Returns `None`
-/// if there are none, or if the value breaks a rule.
+/// if there are none, if a member breaks a rule, or if the value has more than 32 members or 512
+/// bytes.
 pub fn trace_state<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
     let (mut state, mut count) = (Vec::new(), 0);
     for member in lines.flat_map(|line| line.split(|&byte| byte == b',')) {

@@ -58,7 +58,7 @@ pub enum EndKind {
 
 /// The right to use a worker for one request. If the lease is dropped between [`send`](Lease::send)
 /// and [`LeaseEvent::End`], the worker and the processes of its script are killed. The supervisor
-/// then starts a new worker.
+/// then starts a new worker. Exception: a worker that has already read its next request continues.
 pub struct Lease {
     app: Arc<AppShared>,
     /// `None` after the worker was returned to the pool.
@@ -66,6 +66,7 @@ pub struct Lease {
     /// The start of the end marker that follows the output of this request.
     mark: Mark,
     /// True if the request was in the worker's prefetch queue before this lease got the worker.
+    /// False after `send`.
     has_request: bool,
     sent: bool,
     any_output: bool,
@@ -209,7 +210,7 @@ impl Lease {
 
     /// Turns the output socket into one end of a tunnel. From then on the caller reads and writes
     /// this socket, and the request has no time limit. Appends to `buf` the bytes that have already
-    /// arrived. Fails if the script has ended.
+    /// arrived. Fails if the script has ended, or if the socket cannot be copied.
     pub fn into_tunnel(mut self, buf: &mut Vec<u8>) -> io::Result<(UnixStream, Tunnelled)> {
         let Some(worker) = self.worker.as_mut().filter(|_| self.end.is_none()) else {
             return Err(io::ErrorKind::NotConnected.into());
@@ -247,7 +248,8 @@ impl Lease {
     }
 
     /// Appends available output to `buf`, up to the end of the request. If the end marker is
-    /// complete, records the end. Returns true at the end of the output socket.
+    /// complete, records the end. Returns true at the end of the output socket, or if the lease has
+    /// no worker.
     fn take_output(&mut self, buf: &mut Vec<u8>) -> Result<bool, WorkerFault> {
         let Some(worker) = &mut self.worker else { return Ok(true) };
         let start = buf.len();
@@ -301,8 +303,9 @@ impl Lease {
     /// Takes back the requests that follow in the prefetch queue, because the current request takes
     /// long or its client is slow.
     ///
-    /// If the worker has already read one of them, it has finished the current request. The rest of
-    /// the current request's output is then in the socket, and `go_on` reads all of it.
+    /// If the worker has already read a following request, it has finished the current request. The
+    /// rest of the current request's output is then in the socket. This function reads all of it,
+    /// and returns the worker to the pool.
     fn go_on(&mut self, buf: &mut Vec<u8>) -> Result<(), WorkerFault> {
         let Some(worker) = &self.worker else { return Ok(()) };
         let shared = worker.shared.clone();
@@ -412,8 +415,8 @@ impl Drop for Lease {
             self.app.give_back(self.worker.take().expect("it is there"));
             return;
         }
-        // If the worker already runs the next request, `go_on` finishes this request and the worker
-        // continues.
+        // If the worker has already read the next request, it has finished this one. `go_on` then
+        // reads the rest of this request's output, and the worker continues.
         if self.go_on(&mut Vec::new()).is_err() || self.worker.is_some() {
             shared.kill(Killed::LeaseDropped);
             self.app.pool.rescue(&shared);

@@ -8,7 +8,7 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
     for (at, site) in plan.sites.iter().enumerate() {
         for (index, route) in site.routes.iter().enumerate() {
             let Action::Respond(reply) = &route.action else { continue };
-            // A filter of the route may replace the name in braces.
+            // `replace` of the route may put a text in place of the name in braces.
             if route.filters.replace.is_some() || !has_placeholder(&reply.body) {
                 continue;
             }
@@ -26,7 +26,8 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Returns true if the text has a placeholder that other keys know. A JSON text has none.
+/// Returns true if the text has a placeholder that other keys know, except `{status}` and
+/// `{reason}`. Other text in braces, such as `{"a": 1}`, is not a placeholder.
 fn has_placeholder(text: &str) -> bool {
     let scope = Scope { is_page: true, ..Scope::default() };
     let is_value = |part: &TemplatePart| {

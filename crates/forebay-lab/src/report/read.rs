@@ -162,8 +162,8 @@ fn duration(json: &Value, name: &str, unit: f64) -> Result<Duration, String> {
     time(json[name].as_f64().ok_or_else(|| name.to_owned())?, unit, name)
 }
 
-/// Converts a number to a duration. The rounding to nanoseconds restores the value from before its
-/// conversion to a decimal number.
+/// Converts a number of the report to a duration. `unit` is the unit of the number, in seconds. The
+/// rounding to nanoseconds restores the duration from which the report's number was computed.
 fn time(value: f64, unit: f64, name: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(value * unit).map_err(|_| name.to_owned())
 }

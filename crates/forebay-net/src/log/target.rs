@@ -67,8 +67,8 @@ pub struct FileTarget {
     is_read_only: bool,
     /// True if an old file may wait for its compression.
     has_old: bool,
-    /// The log whose old file is being compressed. `Some(None)` if the process of `opener` replaces
-    /// the old file afterwards. `None` if no file is being compressed.
+    /// `None` if no old file is being compressed. `Some(Some(log))` if this process replaces the
+    /// old file of `log` after the compression. `Some(None)` if the log opener's process does it.
     compressing: Option<Option<RotatedLog>>,
 }
 
@@ -172,7 +172,7 @@ impl FileTarget {
         }
     }
 
-    /// Returns true if another process has renamed the file.
+    /// Returns true if another process has renamed or removed the file.
     fn was_rotated(&self, found: &Metadata) -> bool {
         if !found.is_file() {
             return false;
@@ -208,8 +208,8 @@ impl FileTarget {
         }
     }
 
-    /// Begins to compress an old file. Returns `None` if no old file waits, if one is being
-    /// compressed, or after an error, which is logged.
+    /// Begins to compress an old file. Returns `None` if no old file waits for compression, if one is
+    /// being compressed, or after an error, which is logged.
     pub(super) fn begin_compression(&mut self, opener: Option<&mut Opener>) -> Option<Compression> {
         if !std::mem::take(&mut self.has_old) || self.compressing.is_some() {
             return None;

@@ -68,9 +68,10 @@ const RETURN: u32 = libc::BPF_RET | libc::BPF_A;
 const LONG: u32 = 0x80;
 /// Bit of a long header's first byte: the type is Handshake or Retry, not Initial or 0-RTT.
 const LATER: u32 = 0x20;
-/// Position of the connection ID after a short header, and after a long one. In a long header, the
-/// version and the length of the ID precede the ID.
+/// Position of the connection ID in a packet with a short header.
 const SHORT_ID: u32 = 1;
+/// Position of the connection ID in a packet with a long header. The version and the length of the
+/// ID precede the ID.
 const LONG_ID: u32 = 6;
 
 fn step(code: u32, jt: u8, jf: u8, k: u32) -> sock_filter {

@@ -64,9 +64,9 @@ impl SiteReplies {
     }
 }
 
-/// Recorder of the reply to a request that may change a resource. The recorder stores nothing. It
-/// removes the replies for the resource before the client gets the head of the reply. After the
-/// head, the client may ask for the resource again, or leave.
+/// Recorder of the reply to a request that may change a resource. The recorder stores nothing. If
+/// the status is 200 to 399, it removes the replies for the resource before the client gets the
+/// head of the reply. After the head, the client may ask for the resource again, or leave.
 struct Invalidation {
     replies: Rc<SiteReplies>,
     request: Request,

@@ -21,8 +21,8 @@ pub struct Around {
     pub route: usize,
     /// A path of the bypass.
     pub path: String,
-    /// If `strip_prefix` causes the bypass: a path of the rule, and the path that the backend gets
-    /// for this path and for `path`.
+    /// A path that the rule matches, and the path that the backend gets for `path`. `None` for
+    /// files, and if both paths equal `path`. For example, `strip_prefix` makes them different.
     pub backend: Option<(String, String)>,
 }
 

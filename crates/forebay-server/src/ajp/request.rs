@@ -66,8 +66,8 @@ pub fn decode_request(
 }
 
 /// Stores the web server's information about the client. Returns the client's address, or the
-/// address of the web server if the packet names no client. Fails for an invalid address, and for a
-/// text with control bytes.
+/// address of the web server if the packet names no client. Fails for an invalid address, for a
+/// text that is not UTF-8, and for control bytes in a text other than the client's certificate.
 pub fn describe_client(
     packet: &RequestHead,
     request: &mut Request,
@@ -105,7 +105,7 @@ pub fn describe_client(
     }
     announce("JK_LB_ACTIVATION", of_name(b"JK_LB_ACTIVATION")?);
     announce("SSL_PROTOCOL", of_name(b"AJP_SSL_PROTOCOL")?);
-    // Accept control bytes here, because PEM contains line ends.
+    // Accept control bytes in a certificate, because PEM contains line ends.
     let certificate = packet.attribute(Attribute::SslCert).map(std::str::from_utf8);
     announce("SSL_CLIENT_CERT", certificate.transpose().map_err(|_| control())?);
     if let Some(bits) = packet.ssl_key_size {
@@ -116,8 +116,8 @@ pub fn describe_client(
     Ok(peer)
 }
 
-/// Returns `text` as a string. Fails if `text` contains control bytes, because an application could
-/// take them for the end of a line.
+/// Returns `text` as a string. Fails if `text` is not UTF-8. Also fails if `text` contains control
+/// bytes, because an application could take them for the end of a line.
 fn plain(text: &[u8]) -> Result<&str, Fault> {
     let text = std::str::from_utf8(text).map_err(|_| control())?;
     if text.bytes().any(|byte| byte.is_ascii_control()) { Err(control()) } else { Ok(text) }

@@ -246,7 +246,7 @@ async fn begin(
             tokio::select! {
                 biased;
                 quic = connecting => quic.ok(),
-                // The listener has closed, so abandon connections whose handshake has not finished.
+                // The listener has been closed for `HANDSHAKES`. Abandon this handshake.
                 _ = handshaking.changed() => None,
                 () = guest.evicted.notified() => None,
                 () = refused(held) => {

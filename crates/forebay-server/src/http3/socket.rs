@@ -108,8 +108,8 @@ impl AsyncUdpSocket for JoiningSocket {
         loop {
             ready!(self.io.poll_recv_ready(context))?;
             let receive = || self.state.recv((&self.io).into(), buffers, received);
-            // After other errors, read again: they concern earlier sends, and the kernel reports
-            // each of them only once.
+            // After an error, continue. If no datagram waits, the next turn of the loop waits for
+            // one. All other errors concern earlier sends, and the kernel reports each only once.
             let Ok(count) = self.io.try_io(Interest::READABLE, receive) else { continue };
             if count < buffers.len().min(BATCH_SIZE) {
                 // The kernel has no more datagrams, so do not ask again until it reports some. The

@@ -9,7 +9,8 @@ use forebay_wire::message_bounds::MessageBounds;
 
 use super::End;
 
-/// A WebSocket without bytes for this time gets a close frame.
+/// A WebSocket without bytes for this time gets a close frame. Exception: if the client has sent the
+/// last message, see [`LOOKS_IF_ASKED`].
 pub(super) const QUIET: Duration = Duration::from_millis(500);
 
 /// Number of [`QUIET`] intervals to wait if the client has sent the last message, because an answer

@@ -47,7 +47,7 @@ pub struct Backend {
 /// Options of a backend's connections.
 #[derive(Clone, Default)]
 pub struct BackendOptions {
-    /// Name for messages.
+    /// Name for messages. Backends share a pool in `pools` only if their names are equal.
     pub name: String,
     /// Maximum number of idle connections per thread. With `None`, a thread keeps as many as were
     /// in use at the same time during the last `idle_time`.

@@ -135,7 +135,7 @@ impl IdleConnections {
     }
 
     /// Waits in the queue for an open connection, or for the right to open one. In the second case,
-    /// the returned socket is `None`. Returns `None` after `limit`.
+    /// the returned socket is `None`. Returns `None` after `limit`, or if the grant is lost.
     pub async fn wait(
         &self,
         permits: &Arc<Permits>,
@@ -159,7 +159,8 @@ impl IdleConnections {
         })
     }
 
-    /// Gives the connection to the request that has waited longest. If no request waits, keeps it.
+    /// Gives the connection to the request that has waited longest. If no request waits, keeps the
+    /// connection.
     pub fn put(&self, socket: Socket, permit: Option<ConnectionPermit>) {
         let Some(permit) = permit else { return self.pool.put(socket, None, &self.deadlines) };
         let Some(waiter) = permit.next_waiter() else {

@@ -36,7 +36,8 @@ pub struct PendingConnections {
     count: AtomicUsize,
     /// Usual time from a request to the first byte of its reply, in microseconds. 0 means unknown.
     usual: AtomicU64,
-    /// True while a thread runs [`watch`].
+    /// True if a thread runs [`watch`]. May be false although a thread runs it: the next new
+    /// connection then starts another `watch`, which does no harm.
     is_watched: AtomicBool,
     state: Mutex<PendingState>,
 }
@@ -49,9 +50,10 @@ struct PendingState {
     /// these closes.
     served: VecDeque<(u64, Instant)>,
     next: u64,
-    /// Number of a connection. For all connections with lower numbers, the holders of idle
-    /// connections were already asked to close one.
+    /// [`watch`] has already asked `holders` about connections with lower numbers than this, if they
+    /// were overdue.
     asked: u64,
+    /// Holders of idle connections.
     holders: Vec<mpsc::UnboundedSender<()>>,
 }
 

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 /// A free permit goes to a request of the thread that frees it, unless the first request has waited
-/// this long. Waking another thread costs more than a small request of the gateway.
+/// this long. Waking another thread takes more CPU time than the gateway needs for a small request.
 const LONG: Duration = Duration::from_millis(2);
 /// Number of waiting requests that are searched for a request of this thread.
 const NEARBY: usize = 16;
@@ -94,6 +94,7 @@ impl InstancePool {
 
     /// Returns a permit of the process `wanted`, or else of the process with the fewest requests.
     /// If no permit is free, returns a place in the queue, which holds at most `limit` requests.
+    /// Fails if the pool is closed, if the queue is full, or if no process serves in a crash loop.
     pub(super) fn take(
         self: &Arc<Self>,
         limit: usize,

@@ -1,6 +1,8 @@
-//! The supervisor's operations on instances, which are the processes of a program. An instance is
-//! ready when it listens. Requests connect to it directly. Each instance has a guardian, which
-//! carries out the supervisor's orders.
+//! The supervisor's operations on instances, which are the processes of a program. Requests connect
+//! to an instance directly. Each instance has a guardian, which carries out the supervisor's orders.
+//!
+//! An instance that opens its own socket is ready when it listens. An instance that inherits a
+//! socket is ready when it has accepted a connection, or after one second.
 
 use super::instance::{Instance, InstanceEnd};
 use super::instance_pool::InstancePool;

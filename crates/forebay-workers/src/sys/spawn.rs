@@ -23,8 +23,9 @@ pub(crate) const DESCRIPTORS: usize = 4;
 /// standard library leaves them: none blocked, and SIGPIPE ends the process.
 ///
 /// # Errors
-/// An error of `posix_spawn`: the program cannot be run, its directory cannot be entered, or a
-/// process or descriptor limit is reached. Also an error if a text contains NUL.
+/// An error of `posix_spawn`, for example because the program cannot be run or its directory cannot
+/// be entered. Also fails if a limit on processes or descriptors is reached, or if a text contains
+/// NUL.
 pub(crate) fn spawn(
     program: &Path,
     command: &Command,

@@ -13,7 +13,7 @@ pub struct User {
 
 impl User {
     /// Returns the user with this name. `passwd` and `group` are the texts of these files in /etc.
-    /// Returns `None` if there is no such user.
+    /// Returns `None` if there is no such user, or if an ID in the user's line is not a number.
     pub fn find(name: &str, passwd: &str, group: &str) -> Option<Self> {
         let fields = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
         let of_user = fields.into_iter().find(|fields| fields.first() == Some(&name))?;
@@ -31,8 +31,9 @@ impl User {
         Some(Self { name: name.to_owned(), id, groups })
     }
 
-    /// Returns the first directory on the way to `path` that the user may not pass, or `path` if
-    /// the user may not read it. Returns `None` if all is permitted or unknown.
+    /// Returns the first directory above `path` that the user may not search. Otherwise returns
+    /// `path` if the user may not read it, or may not search it as a directory. Symbolic links are
+    /// resolved first. Returns `None` if all is permitted, or if the path cannot be resolved.
     pub fn stopped_at(&self, path: &Path) -> Option<PathBuf> {
         let real = fs::canonicalize(path).ok()?;
         let mut above: Vec<_> = real.ancestors().skip(1).collect();

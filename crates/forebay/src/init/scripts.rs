@@ -20,8 +20,10 @@ struct Scripts {
     python: Vec<String>,
 }
 
-/// Puts the name of a script in `directory` into the texts of the experiment and the site. If there
-/// are several scripts, a comment lists the others.
+/// Puts the name of a script in `directory` into the text of the experiment, and the kind of the
+/// script into the text of the site. Takes the first Perl script, or the first Python script if
+/// there is no Perl script. A comment in the experiment lists the other scripts of the same
+/// language. Without scripts, returns the texts unchanged.
 pub fn name(directory: &Path, experiment: &str, site: &str) -> (String, String) {
     let Scripts { perl, python } = find(directory);
     let (scripts, kind) = if perl.is_empty() { (python, PYTHON) } else { (perl, PERL) };
@@ -38,7 +40,7 @@ pub fn name(directory: &Path, experiment: &str, site: &str) -> (String, String) 
     (experiment.replacen("[load]\n", &format!("{note}[load]\n"), 1), site)
 }
 
-/// Returns the names of all scripts in `directory`.
+/// Returns the names of all Perl and Python scripts in `directory`, sorted.
 pub fn all(directory: &Path) -> Vec<String> {
     let Scripts { perl, python } = find(directory);
     let mut all = [perl, python].concat();

@@ -152,8 +152,9 @@ impl DynamicTable {
     }
 
     /// Makes room for `needed` bytes. Before `bytes` grows, evicted bytes are removed if they are
-    /// at least as many as the live ones. On average, an inserted byte therefore moves at most one
-    /// byte. `bytes` is at most twice as large as the limit.
+    /// at least as many as the live ones. A removal therefore moves at most as many bytes as were
+    /// evicted since the last one. The capacity of `bytes` stays below four times the largest limit
+    /// that the table has had.
     fn make_room(&mut self, needed: usize) {
         if self.bytes.len() + needed > self.bytes.capacity() {
             let live = self.size - self.entries.len() * ENTRY_OVERHEAD;
