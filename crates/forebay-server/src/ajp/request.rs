@@ -124,7 +124,7 @@ fn plain(text: &[u8]) -> Result<&str, Fault> {
 }
 
 fn control() -> Fault {
-    Fault::client(400, "an AJP attribute with control bytes")
+    Fault::client(400, "an AJP attribute with control bytes, or not in UTF-8")
 }
 
 /// Parses an address. Ignores a zone (`fe80::1%eth0`).
