@@ -4,7 +4,7 @@ use memchr::memchr;
 
 use crate::Span;
 
-use super::chars::{is_field_value, is_tchar, plain_len};
+use super::chars::{has_mark, is_field_value, is_token, position};
 use super::{HeadError, Progress};
 
 /// Limits of a message head.
@@ -286,17 +286,16 @@ pub(super) fn parse_line(bytes: &[u8], line: Span) -> Result<Field, HeadError> {
 #[inline(always)]
 fn parse_and_note(bytes: &[u8], line: Span, has_marks: &mut bool) -> Result<Field, HeadError> {
     let text = &line.of(bytes)[..line.len() - 2];
-    let mut colon = plain_len(text);
-    if text.get(colon).is_some_and(|&byte| is_tchar(byte)) {
+    let colon = position(b':', text).unwrap_or(0);
+    let name = &text[..colon];
+    let known = KnownField::of(name);
+    // Known names contain only letters and hyphens.
+    if known == KnownField::Other && (colon == 0 || has_mark(name)) {
+        if !is_token(name) {
+            let folded = matches!(text.first(), Some(b' ' | b'\t'));
+            return Err(if folded { HeadError::ObsFold } else { HeadError::FieldName });
+        }
         *has_marks = true;
-        colon += text[colon..].iter().take_while(|&&byte| is_tchar(byte)).count();
-    }
-    if colon == text.len() {
-        return Err(HeadError::FieldName);
-    }
-    if text[colon] != b':' || colon == 0 {
-        let folded = colon == 0 && (text[0] == b' ' || text[0] == b'\t');
-        return Err(if folded { HeadError::ObsFold } else { HeadError::FieldName });
     }
     let mut start = colon + 1;
     let mut end = text.len();
@@ -314,7 +313,7 @@ fn parse_and_note(bytes: &[u8], line: Span, has_marks: &mut bool) -> Result<Fiel
         name: Span::new(base, base + colon),
         value: Span::new(base + start, base + end),
         line,
-        known: KnownField::of(&text[..colon]),
+        known,
     })
 }
 
