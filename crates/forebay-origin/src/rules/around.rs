@@ -242,7 +242,7 @@ fn others(
                 };
                 let Some(path) = path_to(region, &name, &base, (start, is_dir)) else { continue };
                 if reached(site, kept, rule, &path) == Some(at) {
-                    let backend = at_backend(region, &name, (other, plan), &path);
+                    let backend = at_backend(region, (other, plan), &path);
                     found.push(Around { rule, route: at, path, backend });
                 }
             }
@@ -251,17 +251,22 @@ fn others(
     found
 }
 
-/// Returns the path of the rule for `name` and the path at the backend. Returns `None` for files,
-/// and if both paths are equal to `path`.
+/// Returns the path of the rule that leads to the same resource as `path`, and the path at the
+/// backend. Returns `None` for files, and if both paths are equal to `path`.
 fn at_backend(
     region: &Region,
-    name: &str,
     (other, plan): (&conf::Route, &Plan),
     path: &str,
 ) -> Option<(String, String)> {
     let place = place(other, plan, path.as_bytes()).filter(|place| place.space != "files")?;
     let backend = String::from_utf8(place.path).ok()?;
-    let of_rule = format!("{}{name}", region.start);
+    let region_path = std::str::from_utf8(&region.place.path).ok()?;
+    let of_rule = if region.is_dir {
+        let rest = backend.strip_prefix(region_path)?.trim_start_matches('/');
+        format!("{}{rest}", region.start)
+    } else {
+        region.start.clone()
+    };
     (of_rule != backend || path != backend).then_some((of_rule, backend))
 }
 
