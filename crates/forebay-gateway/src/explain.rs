@@ -223,6 +223,9 @@ fn routes(
             return Ok(());
         }
         gate(route, request, text)?;
+        if matches!(request.method(), b"MOVE" | b"COPY") {
+            text.item("", b"if the client may also send a PUT to the `Destination`");
+        }
         if let Some(to) = route.rewrite.as_ref().filter(|_| is_again) {
             taken.push(at);
             rewritten::rewrite(to, site, request, text)?;

@@ -42,7 +42,7 @@ use forebay_net::limit::Limit;
 use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
 use forebay_server::dispatch::only_internal;
-use forebay_server::exchange::{Admitting, Exchange, Gate, Origin};
+use forebay_server::exchange::{Admitting, Exchange, Gate, Origin, Permission};
 use forebay_wire::ClientAddress;
 use forebay_wire::http1::encode;
 use sha2::{Digest as _, Sha256};
@@ -395,6 +395,14 @@ impl Gate for Guarded {
 
     fn is_by_path(&self) -> bool {
         self.forward.is_some() || self.access.signed_url.is_some()
+    }
+
+    fn permission(&self, method: &[u8]) -> Permission {
+        match (self.access.permits_method(method), self.access.is_open_to(method)) {
+            (false, _) => Permission::Refused,
+            (true, false) => Permission::Checked,
+            (true, true) => Permission::Open,
+        }
     }
 
     fn is_by_client(&self) -> bool {

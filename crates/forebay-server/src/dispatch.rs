@@ -75,7 +75,7 @@ pub async fn try_routes<'s>(
                 }
             }
         }
-        if destination::is_written(&exchange.request)
+        if destination::is_written(&exchange.request, route)
             && !Box::pin(destination::admit(exchange, site, at)).await?
         {
             return Ok(route);

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_conf::{Action, Address, ErrorPages, HttpVersion, Jwt, Listen, Scheme};
+use forebay_conf::{Action, Address, ErrorPages, HostPattern, HttpVersion, Jwt, Listen, Scheme};
 use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
 use forebay_net::tls::Alpn;
@@ -49,8 +49,10 @@ impl Origins {
     /// table.
     pub(super) fn table(&self, listen: &[Option<Listen>], thread: &Rc<Thread>) -> Table {
         let pools = Pools::default();
+        let all_hosts = self.plan.sites.iter().flat_map(|site| &site.hosts).cloned().collect();
         let sites = 0..self.plan.sites.len();
-        let sites: Vec<_> = sites.map(|index| Rc::new(self.site(index, thread, &pools))).collect();
+        let sites = sites.map(|index| Rc::new(self.site(index, &all_hosts, (thread, &pools))));
+        let sites: Vec<_> = sites.collect();
         let listeners = listen.iter().map(|address| {
             let here = self.plan.sites.iter().enumerate();
             let here = here
@@ -91,7 +93,12 @@ impl Origins {
         }
     }
 
-    fn site(&self, index: usize, thread: &Rc<Thread>, pools: &Pools) -> Site {
+    fn site(
+        &self,
+        index: usize,
+        all_hosts: &Rc<[HostPattern]>,
+        (thread, pools): (&Rc<Thread>, &Pools),
+    ) -> Site {
         let site = &self.plan.sites[index];
         let scripts = ScriptRoutes::of(site, &self.plan);
         let kept = kept_scripts(site, &self.plan);
@@ -153,6 +160,7 @@ impl Origins {
             name: self.plan.file.hide(&name_of_site(site)).into(),
             log: self.plan.log_of(site, None),
             hosts: site.hosts.clone(),
+            all_hosts: all_hosts.clone(),
             trust: trust(site),
             proxy_protocol: site.proxy_protocol,
             ajp: site.ajp.clone(),

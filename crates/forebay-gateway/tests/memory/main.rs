@@ -28,6 +28,7 @@ mod clients;
 mod compression;
 mod conditions;
 mod connections;
+mod destinations;
 mod error_pages;
 mod extended_connect;
 mod fastcgi;
