@@ -25,7 +25,7 @@ use forebay_net::request_fields::RequestFields;
 use forebay_origin::access::check_signed_url;
 use forebay_origin::rules::{instead, keeps_from, rules_above, rules_beside};
 use forebay_server::dispatch::{
-    ambiguous_query, ambiguous_route, kept_from_scripts, only_internal,
+    ambiguous_condition, ambiguous_route, kept_from_scripts, only_internal,
 };
 use forebay_server::forwarded::find_client;
 use forebay_server::rewrite::{fallback_path, rewrite_request, target as rewritten_target};
@@ -202,7 +202,7 @@ fn routes(
             continue;
         }
         if request.is_doubtful(&route.matcher) {
-            return Err(ambiguous_query());
+            return Err(ambiguous_condition());
         }
         text.item(
             "route",

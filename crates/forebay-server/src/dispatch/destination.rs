@@ -7,7 +7,7 @@ use forebay_net::head::Request;
 use forebay_wire::http1::{Claims, KnownField, host_of};
 use forebay_wire::path;
 
-use super::{ambiguous_query, ambiguous_route, kept_from_scripts, only_internal, prepare};
+use super::{ambiguous_condition, ambiguous_route, kept_from_scripts, only_internal, prepare};
 use crate::exchange::{Exchange, Permission};
 use crate::rewrite::{fallback_path, rewrite_request, target};
 use crate::route::{Instead, Route, Site};
@@ -77,7 +77,7 @@ impl Walk<'_> {
             }
             from = number + 1;
             if request.is_doubtful(&route.matcher) {
-                return Err(ambiguous_query());
+                return Err(ambiguous_condition());
             }
             if route.internal && !request.is_internal {
                 return Err(only_internal());
