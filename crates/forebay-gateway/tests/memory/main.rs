@@ -57,6 +57,7 @@ mod internal_routes;
 mod languages;
 mod limits;
 mod logs;
+mod loops;
 mod maps;
 mod media_types;
 mod methods;
