@@ -1,7 +1,6 @@
-//! Request fields that are valid only from a trusted proxy, and field names that servers mistake
-//! for others.
+//! Request fields that are valid only from a trusted proxy, and field names with marks.
 
-use super::chars::{has_mark, is_plain};
+use super::chars::has_mark;
 use super::{Field, KnownField, may_be_trailer};
 
 /// Fields about the client and the requested URL that a trusted proxy has set.
@@ -34,7 +33,7 @@ impl Claims {
 const CLAIMS: [&[u8]; 5] =
     [b"x-real-ip", b"x-scheme", b"x-original-url", b"x-rewrite-url", b"front-end-https"];
 
-fn is_claim(name: &[u8]) -> bool {
+pub(super) fn is_claim(name: &[u8]) -> bool {
     const PREFIX: &[u8] = b"x-forwarded-";
     match name.first() {
         Some(b'x' | b'X' | b'f' | b'F') => {}
@@ -42,29 +41,6 @@ fn is_claim(name: &[u8]) -> bool {
     }
     name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
         || CLAIMS.iter().any(|claim| claim.eq_ignore_ascii_case(name))
-}
-
-/// Returns true if the name of `field` is a disguise of another name. An example is `X_Real_IP`
-/// instead of `X-Real-IP`.
-///
-/// CGI and its successors (PSGI, WSGI, Rack) replace `_`, `.` and other marks with the same mark.
-/// These programs would mistake the field for another field of `fields`, or for a field that a
-/// gateway writes or must understand.
-pub fn is_disguised(field: &Field, fields: &[Field], bytes: &[u8]) -> bool {
-    let name = field.name.of(bytes);
-    if field.known != KnownField::Other || !has_mark(name) {
-        return false;
-    }
-    let meant_by = meant(name);
-    let is_alike = |other: &Field| {
-        let other = other.name.of(bytes);
-        other.len() == name.len()
-            && !other.eq_ignore_ascii_case(name)
-            && meant(other).eq_ignore_ascii_case(&meant_by)
-    };
-    KnownField::of(&meant_by) != KnownField::Other
-        || is_claim(&meant_by)
-        || fields.iter().any(is_alike)
 }
 
 /// Fields of W3C Trace Context. The head of a request names the trace, and a trailer must not name
@@ -79,12 +55,6 @@ pub fn may_be_request_trailer(name: &[u8]) -> bool {
     !has_mark(name) && may_be_trailer(name) && !is_claim(name) && !is_trace
 }
 
-/// Returns `name` with a hyphen for each byte that is neither a letter nor a digit. CGI and its
-/// successors read names in this way.
-fn meant(name: &[u8]) -> Vec<u8> {
-    name.iter().map(|&byte| if is_plain(byte) { byte } else { b'-' }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,18 +65,6 @@ mod tests {
         let mut head = RequestHead::default();
         RequestParser::default().parse(&raw, &mut head).unwrap();
         (raw, head)
-    }
-
-    #[test]
-    fn names_that_fold_onto_others_are_disguised() {
-        let (raw, head) = head(
-            "X_Forwarded_For: 1\r\nx.real.ip: 1\r\nX-Forwarded_Ssl: 1\r\nAccept_Encoding: 1\r\n\
-             X_Own: 1\r\nX-Own: 1\r\nX-Plain: 1\r\nX_Api_Key: 1\r\nX_Two: 1\r\nx.two: 2\r\n",
-        );
-        assert!(head.has_marks);
-        let found = head.fields.iter().map(|field| is_disguised(field, &head.fields, &raw));
-        let expected = [false, true, true, true, true, true, false, false, false, true, true];
-        assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 
     #[test]
