@@ -16,6 +16,7 @@ mod digest_users;
 mod forward;
 mod hash;
 mod key_source;
+mod methods;
 mod nonces;
 mod queue;
 mod rate_limit;
@@ -51,6 +52,7 @@ use digest::DigestCheck;
 pub use digest_users::{Algorithm, DigestUsers};
 pub use forward::ForwardAuth;
 use key_source::KeySource;
+pub use methods::{is_open_to, permits_method};
 use nonces::Nonces;
 pub use queue::{HashQueue, Refusal, Turn};
 use rate_limit::{Judged, judge, refusal_fields};
@@ -220,10 +222,10 @@ impl Guarded {
         if access.internal && !request.is_internal {
             return Err(only_internal());
         }
-        if !access.permits_method(request.method()) {
+        if !permits_method(access, request) {
             return Ok(Begun::WrongMethod);
         }
-        let is_open = access.is_open_to(request.method());
+        let is_open = is_open_to(access, request);
         let is_admitted = is_open || access.admits(request.client.ip());
         let is_any = access.satisfy == Satisfy::Any;
         if !is_admitted && !is_any {

@@ -32,7 +32,7 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, changes: Chan
     let (claims, disguises) = (request.claims(), Disguises::of(&request.head, bytes));
     encode::forward_request_fields(out, &request.head, bytes, |field| {
         is_replaced(field)
-            || claims.are_forged(field, bytes)
+            || claims.are_forged(field, &request.head, bytes)
             || disguises.as_ref().is_some_and(|disguises| disguises.have(field))
             || skips_prefix && is_about_prefix(field, request)
     });

@@ -97,7 +97,7 @@ fn append_fields(
         let is_dropped = field.known != KnownField::Gateway
             && (field.known.is_hop_by_hop()
                 || is_replaced(field)
-                || claims.are_forged(field, bytes)
+                || claims.are_forged(field, head, bytes)
                 || disguises.as_ref().is_some_and(|disguises| disguises.have(field))
                 || head.connection_names_fields && head.connection_lists(name, bytes)
                 // After Forebay's own login, the application does not get the password. Apache does

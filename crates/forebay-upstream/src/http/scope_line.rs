@@ -78,7 +78,7 @@ fn append_fields(out: &mut Vec<u8>, request: &Request) {
     encode::forward_request_fields(out, &request.head, bytes, |field| {
         use KnownField::{ContentLength, Expect, Host, Proxy};
         matches!(field.known, ContentLength | Expect | Host | Proxy)
-            || claims.are_forged(field, bytes)
+            || claims.are_forged(field, &request.head, bytes)
             || disguises.as_ref().is_some_and(|disguises| disguises.have(field))
     });
     out.extend_from_slice(request.subject_field.as_deref().unwrap_or_default());

@@ -214,7 +214,7 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
         if has_own_variable
             || is_about_framing
             || is_password
-            || claims.are_forged(field, bytes)
+            || claims.are_forged(field, head, bytes)
             || has_joined && head.fields[..at].iter().any(|other| is_same(&other))
         {
             continue;

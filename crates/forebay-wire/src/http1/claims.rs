@@ -1,7 +1,7 @@
 //! Request fields that are valid only from a trusted proxy, and field names with marks.
 
 use super::chars::has_mark;
-use super::{Field, KnownField, may_be_trailer};
+use super::{Field, KnownField, RequestHead, may_be_trailer};
 
 /// Fields about the client and the requested URL that a trusted proxy has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,15 +16,26 @@ pub enum Claims {
 }
 
 impl Claims {
-    /// Returns true if `field` describes the client or the requested URL, and the client may
-    /// have forged the field.
-    pub fn are_forged(self, field: &Field, bytes: &[u8]) -> bool {
+    /// Returns true if `field` of `head` describes the client or the requested URL, and the client
+    /// may have forged the field.
+    ///
+    /// Few proxies remove `X-Original-URL` and `X-Rewrite-URL` of clients, and some applications
+    /// answer for the path in these fields. So they must name the requested URL, even if a trusted
+    /// proxy sends them.
+    pub fn are_forged(self, field: &Field, head: &RequestHead, bytes: &[u8]) -> bool {
         match field.known {
             KnownField::Forwarded => return self != Self::Forwarded,
             KnownField::Gateway => return false,
             _ => {}
         }
-        self != Self::XForwarded && is_claim(field.name.of(bytes))
+        let name = field.name.of(bytes);
+        match self {
+            Self::XForwarded => {
+                URLS.iter().any(|url| url.eq_ignore_ascii_case(name))
+                    && without_host(field.value.of(bytes)) != without_host(head.target.of(bytes))
+            }
+            Self::Nobodys | Self::Forwarded => is_claim(name),
+        }
     }
 }
 
@@ -32,6 +43,18 @@ impl Claims {
 /// requested path.
 const CLAIMS: [&[u8]; 5] =
     [b"x-real-ip", b"x-scheme", b"x-original-url", b"x-rewrite-url", b"front-end-https"];
+
+/// Names in [`CLAIMS`] of fields that replace the requested URL in some applications.
+const URLS: [&[u8]; 2] = [b"x-original-url", b"x-rewrite-url"];
+
+/// Returns the path and query of `url`, which may be a URL or only a path.
+fn without_host(url: &[u8]) -> &[u8] {
+    let Some(at) = memchr::memmem::find(url, b"://").filter(|_| !url.starts_with(b"/")) else {
+        return url;
+    };
+    let rest = &url[at + 3..];
+    &rest[memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len())..]
+}
 
 pub(super) fn is_claim(name: &[u8]) -> bool {
     const PREFIX: &[u8] = b"x-forwarded-";
@@ -98,11 +121,36 @@ mod tests {
         let (raw, head) =
             head("x-forwarded-PORT: 1\r\nX-Original-URL: /\r\nForwarded: for=_x\r\nX-F: 1\r\n");
         let forged = |claims: Claims| {
-            let forged = head.fields[1..].iter().map(|field| claims.are_forged(field, &raw));
+            let forged = head.fields[1..].iter().map(|field| claims.are_forged(field, &head, &raw));
             forged.collect::<Vec<_>>()
         };
         assert_eq!(forged(Claims::Nobodys), [true, true, true, false]);
         assert_eq!(forged(Claims::XForwarded), [false, false, true, false]);
         assert_eq!(forged(Claims::Forwarded), [true, true, false, false]);
+    }
+
+    #[test]
+    fn a_trusted_proxy_may_name_only_the_requested_url() {
+        let forged = |target: &str, name: &str, value: &str| {
+            let raw = format!("GET {target} HTTP/1.1\r\nHost: h\r\n{name}: {value}\r\n\r\n");
+            let mut head = RequestHead::default();
+            RequestParser::default().parse(raw.as_bytes(), &mut head).unwrap();
+            Claims::XForwarded.are_forged(&head.fields[1], &head, raw.as_bytes())
+        };
+        for name in ["X-Original-URL", "x-rewrite-url"] {
+            for (target, value, expected) in [
+                ("/a?b", "/a?b", false),
+                ("/a?b", "https://a.example/a?b", false),
+                ("http://h/a?b", "/a?b", false),
+                ("/a?b", "/a", true),
+                ("/a", "/admin", true),
+                ("/a", "http://h/admin", true),
+                ("/a", "", true),
+                ("/a?b=http://h/admin", "/admin", true),
+            ] {
+                assert_eq!(forged(target, name, value), expected, "{target} {value}");
+            }
+        }
+        assert!(!forged("/a", "X-Forwarded-Prefix", "/b"));
     }
 }
