@@ -70,9 +70,15 @@ fn wrong_type(message: &str, span: &Range<usize>) -> Option<Problem> {
         let problem = Problem::new(span, format!("expected a table, found {found}"));
         return Some(problem.label("wrong type").help(help));
     }
+    let help_number = match found.strip_prefix("integer ") {
+        Some(_) => "write a number in this range",
+        None => "write it in digits, without quotes",
+    };
     let (expected, help) = match expected {
-        "usize" | "u64" => ("a whole number, 0 or more", "write it in digits, without quotes"),
-        "u16" => ("a whole number from 0 to 65535", "write it in digits, without quotes"),
+        "usize" | "u64" => ("a whole number, 0 or more", help_number),
+        "u8" => ("a whole number from 0 to 255", help_number),
+        "u16" => ("a whole number from 0 to 65535", help_number),
+        "u32" => ("a whole number from 0 to 4294967295", help_number),
         "a sequence" if found == "map" => (
             "a list of tables",
             "double the brackets: [[site]] begins a site, [[site.route]] a route of it",

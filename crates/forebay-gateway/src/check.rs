@@ -9,6 +9,7 @@ mod cache;
 mod clients;
 mod fields;
 mod htaccess;
+mod loops;
 mod rules;
 mod store;
 mod texts;
@@ -68,6 +69,7 @@ pub fn check(plan: &Plan) -> Result<Option<ConfError>, ConfError> {
     let doubtful = doubtful.chain(clients::doubts(plan)).chain(cache::doubts(plan));
     let doubtful = doubtful.chain(htaccess::doubts(plan)).chain(store::doubts(plan));
     let doubtful = doubtful.chain(texts::doubts(plan)).chain(fields::doubts(plan));
+    let doubtful = doubtful.chain(loops::doubts(plan));
     let doubtful: Vec<_> = doubtful
         .chain(odd_users)
         .chain(odd_digests)

@@ -22,10 +22,10 @@ use forebay_conf::{
 use forebay_net::fault::{Decline, Fault};
 use forebay_net::head::Request;
 use forebay_net::request_fields::RequestFields;
-use forebay_origin::access::check_signed_url;
+use forebay_origin::access::{check_signed_url, is_open_to, permits_method};
 use forebay_origin::rules::{instead, keeps_from, rules_above, rules_beside};
 use forebay_server::dispatch::{
-    ambiguous_query, ambiguous_route, kept_from_scripts, only_internal,
+    ambiguous_condition, ambiguous_route, kept_from_scripts, only_internal,
 };
 use forebay_server::forwarded::find_client;
 use forebay_server::rewrite::{fallback_path, rewrite_request, target as rewritten_target};
@@ -202,7 +202,7 @@ fn routes(
             continue;
         }
         if request.is_doubtful(&route.matcher) {
-            return Err(ambiguous_query());
+            return Err(ambiguous_condition());
         }
         text.item(
             "route",
@@ -223,6 +223,9 @@ fn routes(
             return Ok(());
         }
         gate(route, request, text)?;
+        if matches!(request.method(), b"MOVE" | b"COPY") {
+            text.item("", b"if the client may also send a PUT to the `Destination`");
+        }
         if let Some(to) = route.rewrite.as_ref().filter(|_| is_again) {
             taken.push(at);
             rewritten::rewrite(to, site, request, text)?;
@@ -331,7 +334,7 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
     if route.access.internal && !request.is_internal {
         return Err(only_internal());
     }
-    if !route.access.permits_method(request.method()) {
+    if !permits_method(&route.access, request) {
         let allowed = route.access.allow_field();
         return Err(Fault::client(405, format!("`allow_methods` permits {allowed}")));
     }
@@ -339,7 +342,7 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
         check_signed_url(signed, request)?;
         text.item("", b"the signature of the URL is valid (`signed_url`)");
     }
-    if route.access.is_open_to(request.method()) {
+    if is_open_to(&route.access, request) {
         text.item("", b"the method needs no permission (`open_methods`)");
         return Ok(());
     }

@@ -239,6 +239,11 @@ impl Simulation {
         Self { spec: spec.clone(), script, links }
     }
 
+    /// Creates a simulation whose servers have the type `D`.
+    fn of<D: Codec + Default + 'static>(spec: &Spec, shape: Shape, seed: u64) -> Self {
+        Self::new(spec, shape, seed, Arc::new(|| Box::new(D::default()) as _))
+    }
+
     /// Runs the load to its end, and compares its counts with the script. `connection` creates a
     /// connection.
     fn run<C: Drive>(&self, connection: impl Fn(usize, SharedLink) -> C) -> u64 {
@@ -362,8 +367,7 @@ fn simulate_single<C: Session<Sink = Inspection>, D: Codec + Default + 'static>(
 ) {
     simulate_stream(scheme, 1, |spec, shape, seed| {
         let requests = source(Requests::of(spec).unwrap());
-        let simulation =
-            Simulation::new(spec, shape, seed, Arc::new(|| Box::new(D::default()) as _));
+        let simulation = Simulation::of::<D>(spec, shape, seed);
         simulation.run(|id, link| {
             let session = session(requests.first(), sink());
             LoadConnection::<_, Wire<false>>::new(id, session, requests.for_connection(None), link)
@@ -379,8 +383,7 @@ fn simulate_mux<C: MuxSession<Sink = Inspection>, D: Codec + Default + 'static>(
 ) {
     simulate_stream(scheme, STREAMS, |spec, shape, seed| {
         let requests = source(Requests::of(spec).unwrap());
-        let simulation =
-            Simulation::new(spec, shape, seed, Arc::new(|| Box::new(D::default()) as _));
+        let simulation = Simulation::of::<D>(spec, shape, seed);
         simulation.run(|id, link| {
             let session = session(requests.first(), sinks());
             let requests = requests.for_connection(None);

@@ -309,6 +309,19 @@ impl Request {
         outcome
     }
 
+    /// Returns the request of the same client with another method and another target of the client.
+    /// [`Self::prepare_path`] must follow.
+    pub fn with_target(&self, method: &[u8], target: &[u8]) -> Self {
+        let mut request = self.clone();
+        (request.asked, request.is_internal) = (None, false);
+        let at = request.head.len;
+        request.bytes.splice(at..at, method.iter().copied());
+        request.head.method = Span::new(at, at + method.len());
+        request.head.len += method.len();
+        request.replace_target(target);
+        request
+    }
+
     /// Clears the path of an earlier request on the connection, and values that a route set for it.
     /// Values of a cancelled request remain until this call.
     pub fn forget_route(&mut self) {

@@ -22,9 +22,9 @@ impl Request {
     }
 
     /// Returns true if the route restricts access and takes the request in some readings of its
-    /// query, but not in all. The caller then refuses the request, because the application may read
-    /// it as one for a stricter route. Returns false for a route that refuses all requests that it
-    /// takes.
+    /// query or cookies, but not in all. The caller then refuses the request, because the
+    /// application may read it as one for a stricter route. Returns false for a route that refuses
+    /// all requests that it takes.
     pub fn is_doubtful(&self, matcher: &Matcher) -> bool {
         matcher.when.as_ref().is_some_and(|when| {
             when.is_rule && !when.refuses && !self.meets_all(when, Readings::All)
@@ -48,7 +48,8 @@ impl Request {
         true
     }
 
-    /// Returns true if the request meets every condition in `when`, in these readings of its query.
+    /// Returns true if the request meets every condition in `when`, in these readings of its query
+    /// and its cookies.
     fn meets_all(&self, when: &When, readings: Readings) -> bool {
         let method = self.method();
         let is_method =
@@ -59,7 +60,7 @@ impl Request {
             && (when.clients.is_empty()
                 || when.clients.iter().any(|clients| clients.contains(self.client.ip())))
             && when.headers.iter().all(|(name, test)| self.meets_header(name, test))
-            && when.cookies.iter().all(|(name, test)| self.meets_cookie(name, test))
+            && when.cookies.iter().all(|(name, test)| self.meets_cookie(name, test, readings))
             && when.query.iter().all(|(name, test)| self.meets_parameter(name, test, readings))
             && when.variables.iter().all(|(name, test)| test.holds([self.variable(name)]))
             && when.certificate.as_ref().is_none_or(|test| {
@@ -92,13 +93,32 @@ impl Request {
         })
     }
 
-    fn meets_cookie(&self, name: &str, test: &ValueTest) -> bool {
-        let fields = self.head.fields.iter();
-        let lines = fields
-            .filter(|field| field.name.of(&self.bytes).eq_ignore_ascii_case(b"cookie"))
-            .flat_map(|field| cookies(field.value.of(&self.bytes)));
-        let named = lines.filter(|cookie| cookie.name == name.as_bytes());
-        test.holds(named.map(forebay_wire::cookies::Cookie::unquoted))
+    /// Returns true if the cookies of this name meet the condition. The request may have several, and
+    /// others that some applications take for this one.
+    fn meets_cookie(&self, name: &str, test: &ValueTest, readings: Readings) -> bool {
+        let lines = || {
+            let fields = self.head.fields.iter();
+            fields
+                .filter(|field| field.name.of(&self.bytes).eq_ignore_ascii_case(b"cookie"))
+                .map(|field| field.value.of(&self.bytes))
+        };
+        let named = NamedValues {
+            exact: lines().flat_map(cookies).filter(|cookie| cookie.name == name.as_bytes()),
+            possible: lines().flat_map(|line| aliases::cookies(line, name.as_bytes())),
+            // Some applications read only one of several lines.
+            is_complete: lines().nth(1).is_none() && lines().all(aliases::has_clear_quotes),
+        };
+        named.meet(test, readings, |cookie| {
+            let value = cookie.unquoted();
+            // PHP and Perl decode values. Some servers keep the quotes.
+            let decoded = Some(forms::decode(value))
+                .filter(|_| readings == Readings::Any || value.contains(&b'%'));
+            let mut read = [Cow::Borrowed(value), cookie.value.into()].into_iter().chain(decoded);
+            match readings {
+                Readings::Any => test.holds(read),
+                Readings::All => read.all(|value| test.holds([value])),
+            }
+        })
     }
 
     /// Returns true if the parameters of this name meet the condition. The query may have several
@@ -107,30 +127,49 @@ impl Request {
     fn meets_parameter(&self, name: &str, test: &ValueTest, readings: Readings) -> bool {
         let query = self.query().unwrap_or_default();
         let is_exact = |pair: &Pair<'_>| forms::decode(pair.name)[..] == *name.as_bytes();
-        let mut exact = forms::pairs(query, Dialect::Whatwg).filter(is_exact);
-        let mut possible = aliases::parameters(query, name.as_bytes());
-        // Some applications ignore the last parameters, so a parameter may be missing for them.
-        let is_complete = || !aliases::has_too_many(query);
-        let is_met = |pair: Pair<'_>| test.holds([forms::decode(pair.value)]);
+        let named = NamedValues {
+            exact: forms::pairs(query, Dialect::Whatwg).filter(is_exact),
+            possible: aliases::parameters(query, name.as_bytes()),
+            is_complete: !aliases::has_too_many(query),
+        };
+        named.meet(test, readings, |pair| test.holds([forms::decode(pair.value)]))
+    }
+}
+
+/// The values of a parameter or a cookie.
+struct NamedValues<E, P> {
+    /// Values with exactly this name.
+    exact: E,
+    /// Values that an application may read for this name. They may include those of `exact`.
+    possible: P,
+    /// True if all applications read all values. Otherwise the value may be missing for some.
+    is_complete: bool,
+}
+
+impl<E: Iterator, P: Iterator<Item = E::Item>> NamedValues<E, P> {
+    /// Returns true if the values meet the condition. `is_met` compares one of them with `test`.
+    fn meet(self, test: &ValueTest, readings: Readings, is_met: impl Fn(E::Item) -> bool) -> bool {
+        let Self { mut exact, mut possible, is_complete } = self;
         match (test, readings) {
             (ValueTest::Present, Readings::Any) => {
                 exact.next().is_some() || possible.next().is_some()
             }
-            (ValueTest::Present, Readings::All) => exact.next().is_some() && is_complete(),
-            (ValueTest::Absent, Readings::Any) => exact.next().is_none() || !is_complete(),
+            (ValueTest::Present, Readings::All) => exact.next().is_some() && is_complete,
+            (ValueTest::Absent, Readings::Any) => exact.next().is_none() || !is_complete,
             (ValueTest::Absent, Readings::All) => {
                 exact.next().is_none() && possible.next().is_none()
             }
             (ValueTest::OneOf(_), Readings::Any) => exact.chain(possible).any(is_met),
             (ValueTest::OneOf(_), Readings::All) => {
                 let first = exact.next();
-                first.is_some_and(&is_met) && exact.chain(possible).all(is_met) && is_complete()
+                first.is_some_and(&is_met) && exact.chain(possible).all(is_met) && is_complete
             }
         }
     }
 }
 
-/// Readings of a query, which may differ between applications: see `forebay_wire::aliases`.
+/// Readings of a query or of cookies, which may differ between applications: see
+/// `forebay_wire::aliases`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Readings {
     /// One reading must meet the condition.
@@ -141,8 +180,8 @@ enum Readings {
 
 impl Readings {
     /// Returns the readings that count for the route of `when`. A route that restricts access takes
-    /// a request if any reading of its query meets the conditions. Another route takes a request
-    /// only if all readings meet them.
+    /// a request if any reading of its query and cookies meets the conditions. Another route takes a
+    /// request only if all readings meet them.
     fn of(when: &When) -> Self {
         if when.is_rule { Self::Any } else { Self::All }
     }

@@ -125,6 +125,11 @@ impl Link {
         self.shut_down(Shutdown::Write);
     }
 
+    /// Ends the receiving direction: writes of the other end fail, but its reads do not.
+    pub fn stop_reading(&self) {
+        self.shut_down(Shutdown::Read);
+    }
+
     /// Closes the connection with a reset.
     pub fn reset(self) {
         self.resets.set(true);

@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 
 use forebay_conf::{Placeholder, Template, TemplatePart, ValueMap};
-use forebay_wire::Span;
 use forebay_wire::cgi::server_port;
 use forebay_wire::cookies;
 use forebay_wire::forms::{self, Dialect};
@@ -251,13 +250,6 @@ impl Request {
             }
         }
         joined
-    }
-
-    /// Replaces the target by the decoded `path` without a query. Returns the previous target.
-    pub fn replace_path(&mut self, path: &[u8]) -> Span {
-        let before = self.head.path_and_query;
-        self.replace_target(&encode_path(path));
-        before
     }
 
     /// Returns the identifier of the request, if a template has used it.

@@ -16,6 +16,7 @@ mod digest_users;
 mod forward;
 mod hash;
 mod key_source;
+mod methods;
 mod nonces;
 mod queue;
 mod rate_limit;
@@ -42,7 +43,7 @@ use forebay_net::limit::Limit;
 use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
 use forebay_server::dispatch::only_internal;
-use forebay_server::exchange::{Admitting, Exchange, Gate, Origin};
+use forebay_server::exchange::{Admitting, Exchange, Gate, Origin, Permission};
 use forebay_wire::ClientAddress;
 use forebay_wire::http1::encode;
 use sha2::{Digest as _, Sha256};
@@ -51,6 +52,7 @@ use digest::DigestCheck;
 pub use digest_users::{Algorithm, DigestUsers};
 pub use forward::ForwardAuth;
 use key_source::KeySource;
+pub use methods::{is_open_to, permits_method};
 use nonces::Nonces;
 pub use queue::{HashQueue, Refusal, Turn};
 use rate_limit::{Judged, judge, refusal_fields};
@@ -220,10 +222,10 @@ impl Guarded {
         if access.internal && !request.is_internal {
             return Err(only_internal());
         }
-        if !access.permits_method(request.method()) {
+        if !permits_method(access, request) {
             return Ok(Begun::WrongMethod);
         }
-        let is_open = access.is_open_to(request.method());
+        let is_open = is_open_to(access, request);
         let is_admitted = is_open || access.admits(request.client.ip());
         let is_any = access.satisfy == Satisfy::Any;
         if !is_admitted && !is_any {
@@ -395,6 +397,14 @@ impl Gate for Guarded {
 
     fn is_by_path(&self) -> bool {
         self.forward.is_some() || self.access.signed_url.is_some()
+    }
+
+    fn permission(&self, method: &[u8]) -> Permission {
+        match (self.access.permits_method(method), self.access.is_open_to(method)) {
+            (false, _) => Permission::Refused,
+            (true, false) => Permission::Checked,
+            (true, true) => Permission::Open,
+        }
     }
 
     fn is_by_client(&self) -> bool {

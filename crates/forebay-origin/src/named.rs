@@ -9,7 +9,7 @@ use std::cell::RefCell;
 
 use forebay_conf::{CookieName, Placeholder, Template};
 use forebay_net::head::{Request, is_alike};
-use forebay_wire::aliases::{self, Ambiguous};
+use forebay_wire::aliases::{self, Ambiguous, has_clear_quotes};
 use forebay_wire::cookies::{Cookie, cookies};
 use forebay_wire::forms;
 
@@ -146,15 +146,6 @@ fn only_cookie<'r>(request: &'r Request, name: &str) -> Result<Option<Only<'r>>,
         return Err(Ambiguous);
     }
     Ok(Some(Only { name: cookie.name, value: cookie.value }))
-}
-
-/// Returns true if no quoted text of a `Cookie` field may contain a semicolon.
-fn has_clear_quotes(line: &[u8]) -> bool {
-    let is_clear = |part: &[u8]| {
-        let quotes = part.iter().filter(|&&byte| byte == b'"').count();
-        quotes == 0 || quotes % 2 == 0 && !part.contains(&b'\\')
-    };
-    line.split(|&byte| byte == b';').all(is_clear)
 }
 
 fn only_field<'r>(request: &'r Request, name: &'r str) -> Result<Option<Only<'r>>, Ambiguous> {

@@ -10,7 +10,7 @@ use forebay_net::timing::Step;
 use crate::body::Body;
 use crate::exchange::{Exchange, Gate};
 use crate::reply::{Reply, is_preflight};
-pub use crate::rewrite::ambiguous_query;
+pub use crate::rewrite::ambiguous_condition;
 use crate::rewrite::{fall_back, rewrite_here};
 use crate::route::{Instead, Route, Site, is_index_of};
 use crate::stream::Stream;
@@ -41,7 +41,7 @@ pub async fn try_routes<'s>(
             return Err(ambiguous_route());
         }
         if request.is_doubtful(&route.matcher) {
-            return Err(ambiguous_query());
+            return Err(ambiguous_condition());
         }
         // Check this before a rewrite of this route, because a rewrite makes the request internal.
         if route.internal && !exchange.request.is_internal {
@@ -75,7 +75,7 @@ pub async fn try_routes<'s>(
                 }
             }
         }
-        if destination::is_written(&exchange.request)
+        if destination::is_written(&exchange.request, route)
             && !Box::pin(destination::admit(exchange, site, at)).await?
         {
             return Ok(route);

@@ -66,11 +66,27 @@ pub trait Gate {
         false
     }
 
+    /// Returns the part of the decision that depends on the method alone.
+    fn permission(&self, _method: &[u8]) -> Permission {
+        Permission::Checked
+    }
+
     /// Returns true if the decision may depend on the client: on its address, its credentials or the
     /// number of its requests.
     fn is_by_client(&self) -> bool {
         true
     }
+}
+
+/// The part of a gate's decision that depends on the method alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// The gate refuses all requests with the method.
+    Refused,
+    /// The gate checks requests with the method.
+    Checked,
+    /// The gate asks for no user or address.
+    Open,
 }
 
 /// The future of [`Gate::admit`].

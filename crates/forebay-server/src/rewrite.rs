@@ -77,7 +77,7 @@ pub fn rewrite_here(
         return Err(Fault::client(404, why));
     }
     if reached.is_some_and(|number| request.is_doubtful(&site.routes[number].matcher)) {
-        return Err(ambiguous_query());
+        return Err(ambiguous_condition());
     }
     let is_rule =
         |&number: &usize| number < at || number > at && site.routes[number].gate.is_some();
@@ -92,10 +92,11 @@ pub fn rewrite_here(
     Ok(rules)
 }
 
-/// Returns the fault for a query that meets the conditions of a route with access rules only in some
-/// readings. A client could otherwise choose between the rules of two routes.
-pub fn ambiguous_query() -> Fault {
-    Fault::client(404, "applications read a parameter that decides about the route differently")
+/// Returns the fault for a query or a cookie that meets the conditions of a route with access rules
+/// only in some readings. A client could otherwise choose between the rules of two routes.
+pub fn ambiguous_condition() -> Fault {
+    let why = "applications read a parameter or a cookie that decides about the route differently";
+    Fault::client(404, why)
 }
 
 /// Replaces the target of the request by `target`.

@@ -58,6 +58,8 @@ pub struct Site {
     pub name: Rc<str>,
     /// Host names of the site. Empty for any host.
     pub hosts: Vec<HostPattern>,
+    /// Host names of all sites of the configuration.
+    pub all_hosts: Rc<[HostPattern]>,
     /// Trusted proxies and their forwarding fields.
     pub trust: Trust,
     /// True if connections begin with a PROXY header.
@@ -394,6 +396,12 @@ pub fn names_host(patterns: &[HostPattern], host: &[u8]) -> bool {
 }
 
 impl Site {
+    /// Returns true if another site of the configuration names the host more exactly.
+    pub(crate) fn is_of_other(&self, host: &[u8]) -> bool {
+        let best = |patterns: &[HostPattern]| patterns.iter().map(|one| rank(one, host)).max();
+        best(&self.all_hosts) > best(&self.hosts).max(Some(1))
+    }
+
     /// Returns the first route, from number `from` on, that matches `request`. Stores in `request`
     /// the part of the path that the route looks up.
     pub fn route(&self, request: &mut Request, from: usize) -> Option<(usize, &Route)> {

@@ -117,7 +117,7 @@ impl Duplex for Socket {
     }
 }
 
-/// Longest time for which a backend may read the bytes of a client that has left.
+/// Maximum time until a backend reads the next bytes of a client that accepts none.
 const LAST_BYTES: Duration = Duration::from_secs(10);
 
 impl Tunnel {
@@ -213,11 +213,11 @@ impl<'a> Bridge<'a> {
             if downwards.is_lost.get() {
                 // A backend that waits until its own bytes are accepted may read nothing. Accept
                 // and drop them, so that the backend reads the bytes that the client sent before it
-                // left.
+                // left. A client that only accepts nothing may still send more.
                 tokio::select! {
                     ended = downwards.discard() => ended?,
                     () = is_over.notified() => {}
-                    () = tokio::time::sleep(LAST_BYTES) => return Err(io::ErrorKind::TimedOut.into()),
+                    () = upwards.stuck() => return Err(io::ErrorKind::TimedOut.into()),
                 }
             }
             Ok(())
@@ -327,6 +327,8 @@ struct Direction<'a> {
     to: End<'a>,
     idle: Duration,
     carried: Cell<u64>,
+    /// True while `to` has not accepted all bytes that `from` has sent.
+    is_writing: Cell<bool>,
     /// True if `to` accepts no more bytes.
     is_lost: Cell<bool>,
     /// Set when the client of a WebSocket sends something.
@@ -342,6 +344,7 @@ impl<'a> Direction<'a> {
             to,
             idle,
             carried: Cell::new(0),
+            is_writing: Cell::new(false),
             is_lost: Cell::new(false),
             is_asked: None,
             farewell: None,
@@ -389,6 +392,18 @@ impl<'a> Direction<'a> {
         }
     }
 
+    /// Completes if `to` does not accept the next bytes for [`LAST_BYTES`].
+    async fn stuck(&self) {
+        loop {
+            let before = self.carried.get();
+            tokio::time::sleep(LAST_BYTES).await;
+            // `from` cannot be read meanwhile, so it may have left.
+            if self.is_writing.get() && self.carried.get() == before {
+                return;
+            }
+        }
+    }
+
     /// Reads and drops all bytes of `from`, until `from` finishes.
     ///
     /// # Errors
@@ -419,12 +434,14 @@ impl<'a> Direction<'a> {
         if let Some(is_asked) = &self.is_asked {
             is_asked.set(true);
         }
+        self.is_writing.set(true);
         match &self.farewell {
             None => self.to.write_all(data).await?,
             // The client must get nothing after a close frame.
             Some(farewell) if farewell.is_closed.get() => return Ok(()),
             Some(farewell) => farewell.pass(self.to, data).await?,
         }
+        self.is_writing.set(false);
         self.carried.set(self.carried.get() + data.len() as u64);
         Ok(())
     }

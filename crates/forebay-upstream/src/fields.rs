@@ -6,7 +6,7 @@ use forebay_server::reply::{Length, Reply};
 use forebay_wire::cgi::requested_port;
 use forebay_wire::fields::{FieldRef, of_lines};
 use forebay_wire::http1::{
-    Claims, Field, KnownField, ResponseFraming, ResponseHead, encode, is_disguised,
+    Claims, Disguises, Field, KnownField, ResponseFraming, ResponseHead, encode,
 };
 
 /// Changes to a request for a backend.
@@ -29,11 +29,11 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, changes: Chan
     out.extend_from_slice(b"Host: ");
     out.extend_from_slice(host.map(str::as_bytes).or(authority).unwrap_or_default());
     out.extend_from_slice(b"\r\n");
-    let (claims, fields) = (request.claims(), &request.head.fields);
+    let (claims, disguises) = (request.claims(), Disguises::of(&request.head, bytes));
     encode::forward_request_fields(out, &request.head, bytes, |field| {
         is_replaced(field)
-            || claims.are_forged(field, bytes)
-            || request.head.has_marks && is_disguised(field, fields, bytes)
+            || claims.are_forged(field, &request.head, bytes)
+            || disguises.as_ref().is_some_and(|disguises| disguises.have(field))
             || skips_prefix && is_about_prefix(field, request)
     });
     if !request.is_changed(b"x-forwarded-for") {

@@ -11,6 +11,7 @@ pub mod ajp;
 pub mod app_server;
 pub mod fastcgi;
 pub mod fields;
+pub mod hops;
 mod http;
 mod http1;
 pub mod http2;

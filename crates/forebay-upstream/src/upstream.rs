@@ -43,7 +43,7 @@ pub use group::{Balancing, Group};
 pub use health::{Checker, HealthCheck};
 pub use idle_connections::IdlePools;
 pub use multiplexed::{Multiplexed, Readiness, SharedConnection};
-pub use names::{Endpoint, Names, wait_for_names};
+pub use names::{Endpoint, Name, Names, wait_for_names};
 pub use pending_connections::PendingConnections;
 pub use permits::Permits;
 pub use tally::Tallies;

@@ -7,12 +7,14 @@
 //! - PHP, Rack and `qs` of Node.js read `a[]` and `a[x]` as a list or a table with the name `a`.
 //! - ASP.NET ignores the case of names. Spring reads `!a` as the default value of `a`.
 //! - Perl and older versions of Python also end a parameter at a semicolon.
+//! - Some servers also end a cookie at a comma.
 //!
 //! Forebay does not know how the application decodes. So a rule for a name must apply to every name
 //! that some application reads as this name.
 
 use std::borrow::Cow;
 
+use crate::cookies::{self, Cookie};
 use crate::forms::{self, Dialect, Pair};
 
 /// Maximum number of parameters that all applications read. Some applications ignore further ones.
@@ -65,6 +67,31 @@ fn named<'q>(
         .split(|byte| separators.contains(byte))
         .flat_map(|part| forms::pairs(part, Dialect::Whatwg))
         .filter(move |pair| may_be(pair.name, name))
+}
+
+/// Returns the cookies of a `Cookie` field that an application may read as the cookie `name`. If the
+/// field contains commas, a cookie may occur twice: with and without the text after a comma.
+pub fn cookies<'c>(line: &'c [u8], name: &'c [u8]) -> impl Iterator<Item = Cookie<'c>> {
+    // A text between two commas is part of a value, unless it has an equals sign.
+    let parts = line.split(|byte| b";,".contains(byte)).filter(|part| part.contains(&b'='));
+    let parts = memchr::memchr(b',', line).map(|_| parts.flat_map(cookies::cookies));
+    let all = cookies::cookies(line).chain(parts.into_iter().flatten());
+    // PHP takes a text without an equals sign as a name.
+    let named = all.map(|cookie| match cookie.name {
+        b"" => Cookie { name: cookie.value, value: b"" },
+        _ => cookie,
+    });
+    named.filter(move |cookie| may_be(cookie.name, name))
+}
+
+/// Returns true if no quoted text of a `Cookie` field may contain a semicolon. Servers would end
+/// such a cookie at different places.
+pub fn has_clear_quotes(line: &[u8]) -> bool {
+    let is_clear = |part: &[u8]| {
+        let quotes = part.iter().filter(|&&byte| byte == b'"').count();
+        quotes == 0 || quotes % 2 == 0 && !part.contains(&b'\\')
+    };
+    line.split(|&byte| byte == b';').all(is_clear)
 }
 
 /// Error: the query has several values for a name, and applications may read different ones.
@@ -183,6 +210,29 @@ mod tests {
         assert!(!may_begin_with(b"wp-postpas", b"wp-postpass_"));
         assert!(!may_begin_with(b"x+wp-postpass_", b"wp-postpass_"));
         assert!(may_begin_with(b"", b"") && may_begin_with(b"x y", b""));
+    }
+
+    #[test]
+    fn cookies_have_aliases_too() {
+        let values = |line| {
+            let found = cookies(line, b"a_b").map(|cookie| cookie.value);
+            found.map(|value| str::from_utf8(value).unwrap()).collect::<Vec<_>>()
+        };
+        for (line, expected) in [
+            ("a_b=1; a.b=2; a b=3; a[b=4; A_B=5; a_b[x]=6", &["1", "2", "3", "4", "5", "6"][..]),
+            ("a%5fb=1; a%255fb=2", &["1", "2"]),
+            ("a_b", &[""]),
+            ("x=1,a_b=2", &["2"]),
+            ("a_b=1,x=2", &["1,x=2", "1"]),
+            ("x=1,a_b; x=%25,y%25", &[]),
+            ("ab=1; a-b=2; xa_b=3", &[]),
+        ] {
+            assert_eq!(values(line.as_bytes()), expected, "{line}");
+        }
+        assert!(has_clear_quotes(b"a=\"b\"; c=d"));
+        for line in ["a=\"b; c=d\"", "a=\"b\\\"; c=d\"", "a=\""] {
+            assert!(!has_clear_quotes(line.as_bytes()), "{line}");
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod body;
 mod chars;
 mod claims;
+mod disguises;
 pub mod encode;
 mod error;
 mod fields;
@@ -21,7 +22,8 @@ mod trailer;
 pub use body::{BodyDecoder, DecodedBody};
 pub(crate) use chars::{TOKEN, has_upper_case, is_target, is_tchar};
 pub use chars::{eq_ignore_case, has_mark, is_field_value, is_token, list_has};
-pub use claims::{Claims, is_disguised, may_be_request_trailer};
+pub use claims::{Claims, may_be_request_trailer};
+pub use disguises::Disguises;
 pub use error::{HeadError, HttpError};
 pub use fields::{Field, Http1Limits, KnownField};
 pub(crate) use fields::{NAMES, is_disguised_framing, parse_length};

@@ -1,5 +1,6 @@
 //! Resolves `rate_limit` of a route.
 
+use std::num::{IntErrorKind, ParseIntError};
 use std::time::Duration;
 
 use super::Resolution;
@@ -57,7 +58,10 @@ pub(super) fn parse_rate(typed: &At<String>) -> Resolution<(u32, Duration)> {
     let (requests, period) = rate.split_once('/').ok_or_else(unclear)?;
     // nginx writes 10r/s, so an `r` after the number is accepted.
     let requests = requests.strip_suffix('r').unwrap_or(requests);
-    let requests: u32 = requests.parse().map_err(|_| unclear())?;
+    let requests: u32 = requests.parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => wrong(format!("a rate has at most {} requests", u32::MAX)),
+        _ => unclear(),
+    })?;
     if requests == 0 {
         return Err(wrong("a rate of zero admits nobody".to_owned()));
     }

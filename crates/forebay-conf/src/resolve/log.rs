@@ -336,7 +336,8 @@ fn format(typed: &At<String>) -> Resolution<Format> {
         "combined" => Ok(Format::Combined),
         "json" => Ok(Format::Json),
         pattern if pattern.contains('%') => {
-            let pattern = no_control(pattern, typed)?;
+            // Tabs may separate columns, because Forebay escapes those in values.
+            no_control(&pattern.replace('\t', ""), typed)?;
             match unknown_directive(pattern) {
                 None => Ok(Format::Pattern(pattern.to_owned())),
                 Some(unknown) => {

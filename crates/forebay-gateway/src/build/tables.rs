@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_conf::{Action, Address, ErrorPages, HttpVersion, Jwt, Listen, Scheme};
+use forebay_conf::{Action, Address, ErrorPages, HostPattern, HttpVersion, Jwt, Listen, Scheme};
 use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
 use forebay_net::tls::Alpn;
@@ -25,6 +25,7 @@ use forebay_server::route::{OtherPaths, Route, Sendfile, Site, Table};
 use forebay_upstream::ajp::Ajp;
 use forebay_upstream::app_server::AppServer;
 use forebay_upstream::fastcgi::{FASTCGI_IDLE, Fastcgi};
+use forebay_upstream::hops::{HopLimit, OwnListeners};
 use forebay_upstream::http2::Http2Pools;
 use forebay_upstream::proxy::Proxy;
 use forebay_upstream::relay::RelayUpstream;
@@ -48,9 +49,12 @@ impl Origins {
     /// Returns the table that selects the site of a request on each listener. Each thread has a
     /// table.
     pub(super) fn table(&self, listen: &[Option<Listen>], thread: &Rc<Thread>) -> Table {
-        let pools = Pools::default();
+        let listeners = self.plan.sites.iter().flat_map(|site| &site.listen).collect();
+        let pools = Pools { listeners: Rc::new(listeners), ..Pools::default() };
+        let all_hosts = self.plan.sites.iter().flat_map(|site| &site.hosts).cloned().collect();
         let sites = 0..self.plan.sites.len();
-        let sites: Vec<_> = sites.map(|index| Rc::new(self.site(index, thread, &pools))).collect();
+        let sites = sites.map(|index| Rc::new(self.site(index, &all_hosts, (thread, &pools))));
+        let sites: Vec<_> = sites.collect();
         let listeners = listen.iter().map(|address| {
             let here = self.plan.sites.iter().enumerate();
             let here = here
@@ -91,7 +95,12 @@ impl Origins {
         }
     }
 
-    fn site(&self, index: usize, thread: &Rc<Thread>, pools: &Pools) -> Site {
+    fn site(
+        &self,
+        index: usize,
+        all_hosts: &Rc<[HostPattern]>,
+        (thread, pools): (&Rc<Thread>, &Pools),
+    ) -> Site {
         let site = &self.plan.sites[index];
         let scripts = ScriptRoutes::of(site, &self.plan);
         let kept = kept_scripts(site, &self.plan);
@@ -153,6 +162,7 @@ impl Origins {
             name: self.plan.file.hide(&name_of_site(site)).into(),
             log: self.plan.log_of(site, None),
             hosts: site.hosts.clone(),
+            all_hosts: all_hosts.clone(),
             trust: trust(site),
             proxy_protocol: site.proxy_protocol,
             ajp: site.ajp.clone(),
@@ -183,7 +193,8 @@ impl Origins {
         let shared = &self.shared[site][at].auth;
         let forward = route.access.forward_auth.as_ref().map(|settings| {
             let server = self.proxy(&settings.proxy, shared, (thread, pools));
-            ForwardAuth::new(Box::new(server), settings.clone())
+            let server = self.hop_limited(&settings.proxy.upstream, Box::new(server), pools);
+            ForwardAuth::new(server, settings.clone())
         });
         let url = route.access.jwt.as_ref().and_then(Jwt::url);
         let key_server = url.map(|url| {
@@ -253,6 +264,18 @@ impl Origins {
         Proxy::new(thread.clone(), upstream, proxy, &pools.http2)
     }
 
+    /// Returns `origin`, which sends requests to `upstream`. If a listener of this server may receive
+    /// them, wraps it in an origin that ends loops.
+    fn hop_limited(
+        &self,
+        upstream: &forebay_conf::Upstream,
+        origin: Box<dyn Origin>,
+        pools: &Pools,
+    ) -> Box<dyn Origin> {
+        let endpoints = upstream.addresses().map(|address| &self.endpoints[&address.to_string()]);
+        HopLimit::around(origin, endpoints, &pools.listeners)
+    }
+
     /// Returns the origin of a route on one thread: the part that answers its requests.
     fn origin(
         &self,
@@ -306,9 +329,13 @@ impl Origins {
                     ..BackendOptions::default()
                 };
                 let keep = ajp.upstream.keepalive;
-                Box::new(Ajp::new(&thread, upstream(&ajp.upstream, keep, how), ajp.clone()))
+                let origin = Ajp::new(&thread, upstream(&ajp.upstream, keep, how), ajp.clone());
+                self.hop_limited(&ajp.upstream, Box::new(origin), pools)
             }
-            Action::Proxy(proxy) => Box::new(self.proxy(proxy, shared, (&thread, pools))),
+            Action::Proxy(proxy) => {
+                let origin = self.proxy(proxy, shared, (&thread, pools));
+                self.hop_limited(&proxy.upstream, Box::new(origin), pools)
+            }
             Action::App(name) => {
                 let app = &self.plan.apps[name];
                 self.apps[name].origin(name, app, route, thread)
@@ -358,11 +385,13 @@ impl Origins {
     }
 }
 
-/// Connection pools that the routes of one thread share.
+/// State that the routes of one thread share: connection pools, and addresses of listeners.
 #[derive(Default)]
 pub(super) struct Pools {
     idle: Rc<IdlePools>,
     http2: Http2Pools,
+    /// All listeners of sites.
+    listeners: Rc<OwnListeners>,
 }
 
 /// Returns true if the listener at `address` may select this site. An HTTP/3 listener selects from

@@ -5,7 +5,7 @@ use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_net::template::Escape;
 use forebay_origin::rules::{has_gate, instead, keeps_from};
-use forebay_server::dispatch::{ambiguous_query, ambiguous_route, kept_from_scripts};
+use forebay_server::dispatch::{ambiguous_condition, ambiguous_route, kept_from_scripts};
 use forebay_server::rewrite::{rewrite_request, target as rewritten_target};
 use forebay_server::route::Instead;
 
@@ -32,7 +32,7 @@ pub(super) fn here(
         return Err(ambiguous_route());
     }
     if reached.is_some_and(|number| request.is_doubtful(&site.routes[number].matcher)) {
-        return Err(ambiguous_query());
+        return Err(ambiguous_condition());
     }
     if !request.take(&site.routes[at].matcher) {
         // If the route's pattern does not match the new path, look up the whole path without its

@@ -54,7 +54,7 @@ async fn read_to(peer: &Peer, read: &mut Vec<u8>, end: &[u8]) {
 
 /// Returns the smallest number of allocations in this thread during one of ten rounds of requests,
 /// after a warm-up round. In some rounds a new second may begin, in which files are checked again.
-async fn fewest(world: &World, mut backend: Option<Peer>, client: Peer) -> usize {
+async fn fewest(world: &World, mut backend: Option<Peer>, client: Peer, request: &[u8]) -> usize {
     const REQUESTS: usize = 20;
     let mut read = Vec::with_capacity(4096);
     let mut asked = Vec::with_capacity(4096);
@@ -62,7 +62,7 @@ async fn fewest(world: &World, mut backend: Option<Peer>, client: Peer) -> usize
     for _ in 0..11 {
         let before = ALLOCATIONS.get();
         for _ in 0..REQUESTS {
-            client.link.write(REQUEST).await.unwrap();
+            client.link.write(request).await.unwrap();
             if let Some(backend) = &mut backend {
                 read_to(backend, &mut asked, b"\r\n\r\n").await;
                 backend.link.write(REPLY).await.unwrap();
@@ -83,7 +83,7 @@ fn a_proxied_request_over_kept_connections_allocates_nothing() {
         client.link.write(REQUEST).await.unwrap();
         let (_, connection) = backend.answer(std::str::from_utf8(REPLY).unwrap()).await;
         read_to(&client, &mut Vec::new(), b"<p>Page").await;
-        assert_eq!(fewest(world, Some(connection), client).await, 0);
+        assert_eq!(fewest(world, Some(connection), client, REQUEST).await, 0);
     });
 }
 
@@ -94,7 +94,7 @@ fn a_small_file_for_a_kept_connection_allocates_nothing() {
     let route = format!("[[site.route]]\npath = \"/*\"\nfiles = {:?}", dir.path());
     in_memory(&route, async |world| {
         let client = world.client();
-        assert_eq!(fewest(world, None, client).await, 0);
+        assert_eq!(fewest(world, None, client, REQUEST).await, 0);
     });
 }
 
@@ -110,6 +110,25 @@ fn conditions_request_fields_and_a_rate_limit_allocate_nothing() {
         let (asked, connection) = backend.answer(std::str::from_utf8(REPLY).unwrap()).await;
         assert_eq!(asked.values("accept"), ["text/html"]);
         read_to(&client, &mut Vec::new(), b"<p>Page").await;
-        assert_eq!(fewest(world, Some(connection), client).await, 0);
+        assert_eq!(fewest(world, Some(connection), client, REQUEST).await, 0);
+    });
+}
+
+#[test]
+fn many_names_with_marks_allocate_nothing() {
+    let site = "[[site]]\nlisten = \"127.0.0.1:80\"\nunderscores_in_headers = true\n\
+                [[site.route]]\nproxy = \"http://127.0.0.1:8001\"\n";
+    in_memory(site, async |world| {
+        let mut backend = world.backend("127.0.0.1:8001");
+        let client = world.client();
+        let names: String = (10..100).map(|number| format!("X_Name.{number}: 1\r\n")).collect();
+        let request = format!("GET / HTTP/1.1\r\nHost: h\r\n{names}X-Name-10: 2\r\n\r\n");
+        client.link.write(request.as_bytes()).await.unwrap();
+        let (asked, connection) = backend.answer(std::str::from_utf8(REPLY).unwrap()).await;
+        assert_eq!(asked.values("x_name.11"), ["1"]);
+        assert_eq!(asked.field("x_name.10"), None);
+        read_to(&client, &mut Vec::new(), b"<p>Page").await;
+        let request = request.as_bytes();
+        assert_eq!(fewest(world, Some(connection), client, request).await, 0);
     });
 }

@@ -183,6 +183,81 @@ fn no_spelling_of_a_parameter_selects_the_weaker_of_two_rules() {
     }
 }
 
+/// Cookie lines that some applications read as `user_role=admin` and others do not.
+const COOKIES: [&str; 13] = [
+    "user.role=admin",
+    "user role=admin",
+    "user[role=admin",
+    "User_Role=admin",
+    "user%5frole=admin",
+    "user_role[]=admin",
+    "user_role=%61dmin",
+    "user_role=\"admin\"",
+    "user_role=admin; user_role=guest",
+    "user_role=guest; user.role=admin",
+    "a=\"b; user_role=admin; c=\"",
+    "a=b,user_role=admin",
+    "a=b\r\nCookie: user_role=admin",
+];
+
+#[test]
+fn no_spelling_of_a_cookie_avoids_a_rule() {
+    let rule = |path: &str, when: &str, keys: &str| {
+        format!("[[site.route]]\npath = \"/{path}\"\nwhen = {when}\n{keys}\n")
+    };
+    let refused = "respond = { status = 403 }";
+    let site = [
+        rule("value", "{ cookie.user_role = \"admin\" }", refused),
+        rule("present", "{ cookie.user_role = true }", refused),
+        rule("gate", "{ cookie.user_role = \"~^admin\" }", "deny = \"all\"\nrespond = \"in\""),
+        rule("not", "{ not = { cookie.user_role = \"guest\" } }", refused),
+        "[[site.route]]\nrespond = \"open\"\n".into(),
+    ];
+    in_memory(&site.concat(), async |world| {
+        for path in ["value", "present", "gate", "not"] {
+            for cookies in COOKIES.into_iter().chain(["user_role=admin", "a=b; user_role=admin"]) {
+                let fields = format!("Cookie: {cookies}\r\n");
+                let status = world.ask(&with(&format!("/{path}"), &fields)).await.status();
+                let is_doubtful = path == "gate" && COOKIES.contains(&cookies);
+                assert_eq!(status, if is_doubtful { 404 } else { 403 }, "{path} {cookies}");
+            }
+            let other =
+                if path == "not" { "user_role=guest" } else { "user-role=admin; x=user_role" };
+            let request = with(&format!("/{path}"), &format!("Cookie: {other}\r\n"));
+            assert_eq!(asked(world, &request).await, "open", "{path}");
+        }
+    });
+}
+
+#[test]
+fn no_spelling_of_a_cookie_leads_to_a_route_that_it_may_not_mean() {
+    let site = routes(&[
+        ("value", "{ cookie.user_role = \"admin\" }"),
+        ("absent", "{ cookie.user_role = false }"),
+        ("not", "{ not = { cookie.user_role = \"admin\" } }"),
+    ]);
+    in_memory(&site, async |world| {
+        for cookies in COOKIES {
+            for path in ["value", "absent", "not"] {
+                let request = with(&format!("/{path}"), &format!("Cookie: {cookies}\r\n"));
+                assert_eq!(asked(world, &request).await, "no", "{path} {cookies}");
+            }
+        }
+        for (path, cookies, answer) in [
+            ("value", "user_role=admin", "yes"),
+            ("value", "a=1; user_role=admin; b=\"c d\"", "yes"),
+            ("value", "user_role=admin; user_role=admin", "yes"),
+            ("absent", "a=user_role,b%25; c=d,e=f", "yes"),
+            ("not", "user_role=guest", "yes"),
+            ("not", "a=b", "yes"),
+            ("not", "user_role=admin", "no"),
+        ] {
+            let request = with(&format!("/{path}"), &format!("Cookie: {cookies}\r\n"));
+            assert_eq!(asked(world, &request).await, answer, "{path} {cookies}");
+        }
+    });
+}
+
 #[test]
 fn a_rewritten_query_selects_no_weaker_rule() {
     let site = "[[site.route]]\npath = \"/a\"\nrewrite = \"/b\"\nproxy = \"http://10.0.0.1:3000\"\n\

@@ -82,6 +82,19 @@ impl Http2Backend {
         self.0.recv().await.expect("the gateway is there as long as the test")
     }
 
+    /// Answers the first request on a new connection with this body. Returns the request.
+    pub async fn answer(&mut self, body: &str) -> Asked {
+        let mut served = self.accept().await;
+        loop {
+            served.turn().await;
+            if let Some((id, asked)) = served.take_whole().pop() {
+                served.reply(id, body);
+                served.turn().await;
+                return asked;
+            }
+        }
+    }
+
     /// Returns true if a connection waits to be accepted.
     pub fn has_visitor(&self) -> bool {
         !self.0.is_empty()

@@ -43,6 +43,22 @@ fn each_request_is_written_to_the_log_of_its_route_or_site() {
 }
 
 #[test]
+fn a_tab_in_a_value_separates_no_columns() {
+    let site = "[log]\naccess = \"stdout\"\nformat = \"%>s\\t%{User-Agent}i\"\n\
+                [[site]]\nlisten = \"127.0.0.1:80\"\n\
+                [[site.route]]\npath = \"/json\"\nrespond = \"x\"\nlog = { format = \"json\" }\n\
+                [[site.route]]\nrespond = \"x\"\n";
+    in_memory(site, async |world| {
+        for (target, expected) in [("/", "200\ta\\x09b"), ("/json", "\"user_agent\":\"a\\tb\"")] {
+            let request = format!("GET {target} HTTP/1.1\r\nHost: h\r\nUser-Agent: a\tb\r\n\r\n");
+            world.ask(&request).await;
+            let lines = world.gateway.numbered_lines();
+            assert!(lines[0].1.contains(expected), "{lines:?}");
+        }
+    });
+}
+
+#[test]
 fn lines_name_the_backend_the_part_of_the_cache_and_the_identifier() {
     let own = "%{upstream}x %{cache}x %{request_id}x";
     let site = format!(

@@ -37,6 +37,34 @@ fn other_methods_get_405_with_those_that_are_allowed() {
 }
 
 #[test]
+fn a_field_replaces_no_method_by_one_that_a_rule_refuses() {
+    let site = "[[site]]\nlisten = \"127.0.0.1:80\"\nunderscores_in_headers = true\n\
+                [[site.route]]\npath = \"/allowed\"\nallow_methods = [\"GET\", \"POST\"]\nrespond = \"in\"\n\
+                [[site.route]]\npath = \"/open\"\nopen_methods = [\"GET\", \"POST\"]\ndeny = \"all\"\n\
+                respond = \"in\"\n[[site.route]]\nrespond = \"in\"\n";
+    in_memory(site, async |world| {
+        for name in [
+            "X-HTTP-Method-Override",
+            "x-http-method",
+            "X-Method-Override",
+            "X_HTTP_METHOD_OVERRIDE",
+        ] {
+            for (target, value, status) in [
+                ("/allowed", "DELETE", 405),
+                ("/allowed", "delete", 405),
+                ("/allowed", "GET", 200),
+                ("/open", "DELETE", 403),
+                ("/open", "post", 200),
+                ("/other", "DELETE", 200),
+            ] {
+                let reply = ask(world, "POST", target, &format!("{name}: {value}\r\n")).await;
+                assert_eq!(reply.status(), status, "{target} {name}: {value}");
+            }
+        }
+    });
+}
+
+#[test]
 fn the_methods_of_a_script_hold_for_its_path_info() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("x.php"), "").unwrap();

@@ -232,7 +232,7 @@ fn a_gate_holds_for_the_destination_of_a_move() {
                 format!("http://h/{protected}/b"),
                 format!("http://elsewhere/{protected}/b"),
                 format!("/{protected}/b"),
-                format!("/x/..//{protected}//b"),
+                format!("/{protected}//b"),
                 format!("/%{:x}{}/b", protected.as_bytes()[0], &protected[1..]),
             ] {
                 for method in ["MOVE", "COPY"] {

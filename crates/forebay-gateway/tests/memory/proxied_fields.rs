@@ -43,6 +43,25 @@ fn fields_of_one_hop_stay_on_it_and_claims_about_the_client_are_replaced() {
 }
 
 #[test]
+fn only_the_configuration_lets_a_field_of_a_trusted_proxy_name_another_url() {
+    let passes = "request_headers = { X-Original-URL = \"{header.X-Original-URL}\" }";
+    for (keys, expected) in [("", &[][..]), (passes, &["/admin"])] {
+        let site = with_site(
+            "trusted_proxies = \"192.0.2.0/24\"",
+            &PROXIED.replace("proxy", &format!("{keys}\nproxy")),
+        );
+        in_memory(&site, async |world| {
+            let mut backend = world.backend("10.0.0.1:3000");
+            let request = "GET /a HTTP/1.1\r\nHost: h\r\nX-Original-URL: /admin\r\n\
+                           X-Rewrite-URL: /a\r\n\r\n";
+            let (asked, _) = world.pass(&mut backend, request, OK).await;
+            assert_eq!(asked.values("x-original-url"), expected);
+            assert_eq!(asked.values("x-rewrite-url"), ["/a"]);
+        });
+    }
+}
+
+#[test]
 fn fields_of_one_hop_in_a_reply_stay_on_it() {
     in_memory(PROXIED, async |world| {
         let reply = "HTTP/1.1 200 OK\r\nConnection: X-Drop, close\r\nX-Drop: 1\r\nKeep-Alive: timeout=5\r\n\

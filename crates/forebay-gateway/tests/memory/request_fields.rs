@@ -110,18 +110,7 @@ fn an_http2_backend_and_an_http2_client_are_no_different() {
         let mut client = Http2Client::connect(world).await;
         let fields = [("x-real-ip", "9.9.9.9"), ("x_remote_user", "admin"), ("x-keep", "kept")];
         let stream = client.ask("GET", "/a/b?id=5", &fields, true);
-        let serving = async {
-            let mut served = backend.accept().await;
-            loop {
-                served.turn().await;
-                if let Some((id, asked)) = served.take_whole().pop() {
-                    served.reply(id, "ok");
-                    served.turn().await;
-                    return asked;
-                }
-            }
-        };
-        let (asked, reply) = tokio::join!(serving, client.reply(stream));
+        let (asked, reply) = tokio::join!(backend.answer("ok"), client.reply(stream));
         assert_eq!(reply.text(), "ok");
         let named = |name: &str| {
             let fields = asked.fields.iter().filter(|(n, _)| n == name);

@@ -105,6 +105,27 @@ fn a_client_that_reads_nothing_and_leaves_does_not_keep_the_backend() {
 }
 
 #[test]
+fn a_client_that_only_reads_nothing_may_send_for_longer() {
+    in_memory(PROXIED, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        let mut client = world.client();
+        client.send(UPGRADE).await;
+        let (_, mut server) = backend.answer(SWITCHED).await;
+        assert_eq!(client.head().await.unwrap().status(), 101);
+        client.link.stop_reading();
+        server.send("nobody reads this").await;
+        for _ in 0..5 {
+            sleep(Duration::from_secs(8)).await;
+            client.send("bytes").await;
+            assert_eq!(server.exactly(5).await.unwrap(), b"bytes");
+            server.send("nor this").await;
+        }
+        client.link.finish();
+        assert_eq!(server.rest().await.0, b"");
+    });
+}
+
+#[test]
 fn a_request_may_follow_a_refused_upgrade() {
     in_memory(PROXIED, async |world| {
         let mut backend = world.backend("10.0.0.1:3000");

@@ -145,6 +145,8 @@ fn append_clean(line: &[u8], out: &mut Vec<u8>) {
             }
             let mut buffer = [0; 4];
             match c {
+                // Only the format of a line contains tabs: those of values are escaped already.
+                '\t' => out.push(b'\t'),
                 '\0'..='\x1f' | '\x7f' => drop(write!(out, "\\x{:02x}", c as u32)),
                 // Use the form of escapes in JSON.
                 '\u{80}'..='\u{9f}' => drop(write!(out, "\\u{:04x}", c as u32)),
@@ -220,6 +222,15 @@ mod tests {
         let fields: Vec<_> = fields.lines().collect();
         assert_eq!(fields[5], "MESSAGE=x\\x0aPRIORITY=0");
         assert_eq!(fields[6..], ["FOREBAY_STATUS=200", "FOREBAY_HOST=a\\x0aMESSAGE=b"]);
+    }
+
+    #[test]
+    fn tabs_of_a_format_separate_columns_everywhere() {
+        for to in [LogService::Unix("/s".into()), LogService::Udp("h:1".into())] {
+            assert!(text(messages(&to).datagram(b"a\tb\\x09c")).ends_with("a\tb\\x09c"));
+        }
+        let mut journal = messages(&LogService::Journal("/s".into()));
+        assert!(text(journal.datagram(b"a\tb")).ends_with("\nMESSAGE=a\tb\n"));
     }
 
     #[test]

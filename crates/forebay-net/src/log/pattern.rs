@@ -364,6 +364,7 @@ pub fn append_json_text(bytes: &[u8], out: &mut Vec<u8>) {
     for letter in String::from_utf8_lossy(bytes).chars() {
         match letter {
             '"' | '\\' => out.extend_from_slice(&[b'\\', letter as u8]),
+            '\t' => out.extend_from_slice(b"\\t"),
             '\u{0}'..='\u{1f}' | '\u{7f}' => {
                 let _ = write!(out, "\\u{:04x}", letter as u32);
             }

@@ -1,105 +1,316 @@
 //! Checks access to the target of WebDAV's MOVE and COPY (RFC 4918 section 10.3). Such a request
-//! writes to its `Destination`, which another route may protect.
+//! writes to its `Destination`, so Forebay refuses it unless the same client could also send a PUT
+//! for this URL.
 
-use forebay_conf::EncodedSlashes;
 use forebay_net::fault::Fault;
 use forebay_net::head::Request;
+use forebay_wire::http1::{Claims, KnownField, host_of};
 use forebay_wire::path;
 
-use super::prepare;
-use crate::exchange::Exchange;
-use crate::route::{Instead, Site};
+use super::{ambiguous_condition, ambiguous_route, kept_from_scripts, only_internal, prepare};
+use crate::exchange::{Exchange, Permission};
+use crate::rewrite::{fallback_path, rewrite_request, target};
+use crate::route::{Instead, Route, Site};
 
-/// Returns true if the request writes to its `Destination`.
-pub fn is_written(request: &Request) -> bool {
-    matches!(request.method(), b"MOVE" | b"COPY")
+/// Returns true if the request writes to its `Destination`, and `route` could let it do so.
+pub fn is_written(request: &Request, route: &Route) -> bool {
+    matches!(request.method(), b"MOVE" | b"COPY") && route.origin.takes_body()
 }
 
-/// Applies the gate of the route that the `Destination` leads to. Returns false if the gate has
+/// Applies the rules of the routes that the `Destination` leads to. Returns false if one of them has
 /// answered the request. Route `at` answers the request, and its gate checks the request's own path
-/// separately. If the `Destination` leads to the same route, asks this gate again only when its
-/// decision depends on the path.
+/// separately.
+///
+/// The method of the request itself decides, too, so that rules for COPY and MOVE also hold.
 pub async fn admit(exchange: &mut Exchange, site: &Site, at: usize) -> Result<bool, Fault> {
-    for path in readings(&exchange.request, site)? {
-        let method = exchange.request.method();
-        let takes = |route: &crate::route::Route| route.matcher.matches(method, &path).is_some();
-        let Some(number) = site.routes.iter().position(takes) else { continue };
-        let route = &site.routes[number];
-        let is_by_path = route.gate.as_ref().is_some_and(|gate| gate.is_by_path());
-        if number == at && !is_by_path {
-            continue;
-        }
-        prepare(exchange, route);
-        if let Some(gate) = &route.gate {
-            let own = exchange.request.replace_path(&path);
-            let is_admitted = gate.admit(exchange).await;
-            exchange.request.head.path_and_query = own;
-            if !is_admitted? {
-                return Ok(false);
+    let Some(target) = destination(&exchange.request, site)? else { return Ok(true) };
+    let (own, target) = (exchange.request.method().to_vec(), target.to_vec());
+    let mut walk = Walk { site, at, own: &own, asked: Vec::new() };
+    for method in [&b"PUT"[..], &own[..]] {
+        let mut request = exchange.request.with_target(method, &target);
+        request.prepare_path(site.encoded_slashes, site.slashes).map_err(refused)?;
+        let aside = Aside::new(exchange, request);
+        match (walk.follow(aside.exchange).await?, method) {
+            (WalkEnd::Answered, _) => return Ok(false),
+            (WalkEnd::Origin, _) | (WalkEnd::NoOrigin, b"MOVE" | b"COPY") => {}
+            (WalkEnd::Fixed | WalkEnd::NoOrigin, _) => {
+                return Err(Fault::client(403, "a PUT to the Destination would not be possible"));
             }
-        }
-        if number == at {
-            continue;
-        }
-        if route.instead != Instead::No {
-            return Err(Fault::client(403, "the Destination leads to a route without a resource"));
         }
     }
     Ok(true)
 }
 
-/// Returns the paths that backends may read from each `Destination`. Ignores the host in the
-/// `Destination`.
-fn readings(request: &Request, site: &Site) -> Result<Vec<Vec<u8>>, Fault> {
-    let fields = request.head.fields.iter();
-    let values = fields
-        .filter(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(b"destination"))
-        .map(|field| field.value.of(&request.bytes));
-    let mut found = Vec::new();
-    for value in values {
-        let target = target(value);
-        let refused =
-            |error: path::PathError| Fault::client(error.status(), format!("Destination: {error}"));
-        let mut clean = Vec::new();
-        path::normalize(target, &mut clean).map_err(refused)?;
-        found.push(clean);
-        if path::has_hidden_slash(target) {
-            if site.encoded_slashes == EncodedSlashes::Refuse {
-                return Err(refused(path::PathError::EncodedSlash));
-            }
-            let mut unmasked = Vec::new();
-            path::unmask(target, &mut unmasked).map_err(refused)?;
-            found.push(unmasked);
-        }
-    }
-    Ok(found)
+/// The end of a walk through the routes that a request would try.
+enum WalkEnd {
+    /// A gate has answered the request.
+    Answered,
+    /// An origin would get the request.
+    Origin,
+    /// A fixed reply or a redirection would answer the request.
+    Fixed,
+    /// No route would pass the request to an origin that reads bodies.
+    NoOrigin,
 }
 
-/// Returns the path and query of `url`, which may be a URL or only a path.
-fn target(url: &[u8]) -> &[u8] {
-    let Some(at) = memchr::memmem::find(url, b"//") else { return url };
-    if !(at == 0 || url[at - 1] == b':' && !url[..at].contains(&b'/')) {
-        return url;
+/// A walk through the routes that a request would try, without an answer by their origins.
+struct Walk<'w> {
+    site: &'w Site,
+    /// The route that answers the request. Its gate also checks the request's own path.
+    at: usize,
+    /// The request's own method.
+    own: &'w [u8],
+    /// Routes whose gates have admitted the `Destination`.
+    asked: Vec<usize>,
+}
+
+impl Walk<'_> {
+    /// Asks the gates of the routes in their order. An origin that may decline the request does not
+    /// end the walk.
+    async fn follow(&mut self, exchange: &mut Exchange) -> Result<WalkEnd, Fault> {
+        let (site, mut from, mut taken) = (self.site, 0, Vec::new());
+        let mut end = WalkEnd::NoOrigin;
+        while let Some((number, route)) = site.route(&mut exchange.request, from) {
+            let request = &exchange.request;
+            if !request.unmasked.is_empty() && site.is_ambiguous(request, from, number) {
+                return Err(ambiguous_route());
+            }
+            from = number + 1;
+            if request.is_doubtful(&route.matcher) {
+                return Err(ambiguous_condition());
+            }
+            if route.internal && !request.is_internal {
+                return Err(only_internal());
+            }
+            if let Some(ruling) = self.apply_rules(exchange, number).await? {
+                return Ok(ruling);
+            }
+            if !self.ask(exchange, number).await? {
+                return Ok(WalkEnd::Answered);
+            }
+            if route.rewrites || route.rewrite.is_some() {
+                // The backend gets the Destination as the client sent it.
+                return Err(Fault::client(
+                    403,
+                    "a route would rewrite the path of the Destination",
+                ));
+            }
+            if route.instead != Instead::No {
+                return Ok(if matches!(end, WalkEnd::Origin) { end } else { WalkEnd::Fixed });
+            }
+            if route.origin.takes_body() {
+                end = WalkEnd::Origin;
+            }
+            let is_by_segment = route.matcher.is_by_segment(&exchange.request.path);
+            if route.fallback || route.origin.may_fall_back() || is_by_segment {
+                continue;
+            }
+            let Some(to) = route.fallback_to.as_ref().filter(|_| !taken.contains(&number)) else {
+                return Ok(end);
+            };
+            taken.push(number);
+            let target = target(to, &exchange.request);
+            if to.has_query {
+                rewrite_request(&target, &mut exchange.request, site.encoded_slashes)?;
+            } else {
+                exchange.request.reroute(fallback_path(&target)?);
+            }
+            from = 0;
+        }
+        Ok(end)
     }
-    let rest = &url[at + 2..];
-    &rest[memchr::memchr(b'/', rest).unwrap_or(rest.len())..]
+
+    /// Applies the rules of earlier routes to other paths of the resource that route `number`
+    /// serves. Returns the end of the walk if a rule ends it.
+    async fn apply_rules(
+        &mut self,
+        exchange: &mut Exchange,
+        number: usize,
+    ) -> Result<Option<WalkEnd>, Fault> {
+        if !self.site.has_rules_above(number) {
+            return Ok(None);
+        }
+        let second = exchange.reply.stream().thread().second();
+        for (above, _) in self.site.rules_above(number, &exchange.request, second)? {
+            if !self.ask(exchange, above).await? {
+                return Ok(Some(WalkEnd::Answered));
+            }
+            let rule = &self.site.routes[above];
+            if rule.keeps_from.contains(&number) {
+                return Err(kept_from_scripts());
+            }
+            if rule.instead != Instead::No {
+                return Ok(Some(WalkEnd::Fixed));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks the gate of route `number`. Returns false if it has answered the request. The gate of
+    /// the route that answers the request is asked only if it may decide differently about the
+    /// request itself.
+    async fn ask(&mut self, exchange: &mut Exchange, number: usize) -> Result<bool, Fault> {
+        if self.asked.contains(&number) {
+            return Ok(true);
+        }
+        let route = &self.site.routes[number];
+        let second = exchange.reply.stream().thread().second();
+        let closed = route.closed.as_ref();
+        if closed.is_some_and(|closed| closed.is_for(&exchange.request, second)) {
+            return Err(Fault::us(503, "the Destination leads to a closed route"));
+        }
+        let Some(gate) = &route.gate else { return Ok(true) };
+        let permission = gate.permission(exchange.request.method());
+        if permission == Permission::Refused {
+            return Err(Fault::client(403, "`allow_methods` does not permit to write there"));
+        }
+        let is_alike = || !gate.is_by_path() && gate.permission(self.own) == permission;
+        if number == self.at && is_alike() {
+            return Ok(true);
+        }
+        self.asked.push(number);
+        prepare(exchange, route);
+        gate.admit(exchange).await
+    }
+}
+
+/// Replaces the request of an exchange, until it is dropped.
+struct Aside<'e> {
+    exchange: &'e mut Exchange,
+    own: Request,
+}
+
+impl<'e> Aside<'e> {
+    fn new(exchange: &'e mut Exchange, request: Request) -> Self {
+        let own = std::mem::replace(&mut exchange.request, request);
+        Self { exchange, own }
+    }
+}
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        // The request of a client that leaves meanwhile is logged, too.
+        std::mem::swap(&mut self.exchange.request, &mut self.own);
+    }
+}
+
+fn refused(error: path::PathError) -> Fault {
+    Fault::client(error.status(), format!("Destination: {error}"))
+}
+
+/// Returns path and query of the `Destination`; `None` if the request has no such field. Fails if
+/// the URL belongs to another site, or if a backend may read another path in it.
+fn destination<'r>(request: &'r Request, site: &Site) -> Result<Option<&'r [u8]>, Fault> {
+    let fields = request.head.fields.iter();
+    let mut values = fields
+        .filter(|field| field.name.of(&request.bytes).eq_ignore_ascii_case(b"destination"))
+        .map(|field| field.value.of(&request.bytes));
+    let value = match (values.next(), values.next()) {
+        (None, _) => return Ok(None),
+        (Some(value), None) => value,
+        _ => return Err(Fault::client(400, "more than one Destination")),
+    };
+    let Some((host, target)) = parts(value) else {
+        return Err(Fault::client(400, "malformed Destination"));
+    };
+    if host.is_some_and(|host| is_elsewhere(host, request, site)) {
+        return Err(Fault::client(502, "the Destination names the host of another site"));
+    }
+    Ok(Some(target))
+}
+
+/// Returns the host, if any, and the path and query of a `Destination` (`Simple-ref`, RFC 4918
+/// section 8.3). Returns `None` for all other forms: servers read them differently.
+fn parts(value: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
+    // Some servers end a path at `#`, and some remove tabs.
+    if value.iter().any(|byte| b"#\t".contains(byte)) || value.starts_with(b"//") {
+        return None;
+    }
+    let (host, target) = match memchr::memmem::find(value, b"://") {
+        Some(at) if !value.starts_with(b"/") => {
+            let (scheme, rest) = (&value[..at], &value[at + 3..]);
+            if !scheme.eq_ignore_ascii_case(b"http") && !scheme.eq_ignore_ascii_case(b"https") {
+                return None;
+            }
+            let (authority, target) =
+                rest.split_at(memchr::memchr(b'/', rest).unwrap_or(rest.len()));
+            let is_host = |byte: &u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(byte);
+            if authority.is_empty() || !authority.iter().all(is_host) {
+                return None;
+            }
+            (Some(host_of(authority)), if target.is_empty() { &b"/"[..] } else { target })
+        }
+        _ => (None, value),
+    };
+    if !target.starts_with(b"/") || has_dot_segment(target) {
+        return None;
+    }
+    Some((host, target))
+}
+
+/// Returns true if the path has a dot segment, which RFC 4918 forbids. Backends get the
+/// `Destination` as the client sent it, and some do not resolve such segments.
+fn has_dot_segment(target: &[u8]) -> bool {
+    let is_dots = |segment: &[u8]| segment == b"." || segment == b"..";
+    // A malformed escape fails later.
+    path::unresolved(target).is_some_and(|path| path.split(|&byte| byte == b'/').any(is_dots))
+}
+
+/// Returns true if another site names the host more exactly. The request's own host is never
+/// elsewhere, also if only a trusted proxy reports it.
+fn is_elsewhere(host: &[u8], request: &Request, site: &Site) -> bool {
+    let authority = request.head.authority.map(|span| span.of(&request.bytes));
+    let claimed = request.head.value(KnownField::XForwardedHost, &request.bytes);
+    let claimed = claimed.filter(|_| request.claims() == Claims::XForwarded);
+    let mut own = authority.into_iter().chain(claimed).map(host_of);
+    !own.any(|own| own.eq_ignore_ascii_case(host)) && site.is_of_other(host)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::target;
+    use super::parts;
 
     #[test]
-    fn the_path_of_a_url_follows_its_host() {
-        for (url, path) in [
-            ("http://h:80/a//b?c", "/a//b?c"),
-            ("//h/a", "/a"),
-            ("https://h", ""),
-            ("/a//b", "/a//b"),
-            ("/a:b//c", "/a:b//c"),
-            ("a", "a"),
+    fn a_destination_has_a_host_and_a_path() {
+        for (url, expected) in [
+            ("http://h:80/a//b?c", Some((Some("h"), "/a//b?c"))),
+            ("HTTPS://h.", Some((Some("h"), "/"))),
+            ("http://[::1]:8080/a", Some((Some("[::1]"), "/a"))),
+            ("/a//b", Some((None, "/a//b"))),
+            ("/a:b//c?d=http://x", Some((None, "/a:b//c?d=http://x"))),
+            ("/...", Some((None, "/..."))),
         ] {
-            assert_eq!(target(url.as_bytes()), path.as_bytes(), "{url}");
+            let expected = expected.map(|(host, target): (Option<&str>, &str)| {
+                (host.map(str::as_bytes), target.as_bytes())
+            });
+            assert_eq!(parts(url.as_bytes()), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_destination_that_servers_read_differently_is_malformed() {
+        for url in [
+            "",
+            "a",
+            "//h/a",
+            "///a",
+            "http:/a",
+            "http:a",
+            "http:///a",
+            "ftp://h/a",
+            "http://h\\a/b",
+            "http://h?/a",
+            "http://u@h/a",
+            "http://h#/a",
+            "/a#b",
+            "/a\tb",
+            "/a/../b",
+            "/a/./b",
+            "/a/%2e%2E/b",
+            "/a/..",
+            "/.",
+        ] {
+            assert_eq!(parts(url.as_bytes()), None, "{url}");
         }
     }
 }

@@ -5,9 +5,7 @@ use forebay_net::fault::Fault;
 use forebay_net::head::Request;
 use forebay_wire::ajp13::{Attribute, Attributes, Forward, RequestLine};
 use forebay_wire::cgi::server_port;
-use forebay_wire::http1::{
-    Field, KnownField, RequestFraming, Version, encode, host_of, is_disguised,
-};
+use forebay_wire::http1::{Disguises, Field, KnownField, RequestFraming, Version, encode, host_of};
 
 /// Maximum length of an address as text, in bytes.
 const ADDRESS: usize = 45;
@@ -93,14 +91,14 @@ fn append_fields(
     if !authority.is_empty() {
         forward.field(b"Host", authority);
     }
-    let claims = request.claims();
+    let (claims, disguises) = (request.claims(), Disguises::of(head, bytes));
     for field in &head.fields {
         let name = field.name.of(bytes);
         let is_dropped = field.known != KnownField::Gateway
             && (field.known.is_hop_by_hop()
                 || is_replaced(field)
-                || claims.are_forged(field, bytes)
-                || head.has_marks && is_disguised(field, &head.fields, bytes)
+                || claims.are_forged(field, head, bytes)
+                || disguises.as_ref().is_some_and(|disguises| disguises.have(field))
                 || head.connection_names_fields && head.connection_lists(name, bytes)
                 // After Forebay's own login, the application does not get the password. Apache does
                 // the same.

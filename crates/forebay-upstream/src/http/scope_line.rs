@@ -9,7 +9,7 @@
 use std::net::IpAddr;
 
 use forebay_net::head::Request;
-use forebay_wire::http1::{KnownField, Version, encode, is_disguised};
+use forebay_wire::http1::{Disguises, KnownField, Version, encode};
 
 use crate::http1::head::{append_end, append_request_line};
 use crate::mount;
@@ -74,12 +74,12 @@ fn append_fields(out: &mut Vec<u8>, request: &Request) {
     let bytes = &request.bytes;
     let authority = request.head.authority.map(|span| span.of(bytes));
     encode::field(out, "Host", authority.unwrap_or_default());
-    let (claims, fields) = (request.claims(), &request.head.fields);
+    let (claims, disguises) = (request.claims(), Disguises::of(&request.head, bytes));
     encode::forward_request_fields(out, &request.head, bytes, |field| {
         use KnownField::{ContentLength, Expect, Host, Proxy};
         matches!(field.known, ContentLength | Expect | Host | Proxy)
-            || claims.are_forged(field, bytes)
-            || request.head.has_marks && is_disguised(field, fields, bytes)
+            || claims.are_forged(field, &request.head, bytes)
+            || disguises.as_ref().is_some_and(|disguises| disguises.have(field))
     });
     out.extend_from_slice(request.subject_field.as_deref().unwrap_or_default());
 }

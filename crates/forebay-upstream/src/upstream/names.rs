@@ -98,6 +98,10 @@ impl Name {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Returns the number of changes of the addresses. Connections to former addresses are not
     /// kept.
     pub fn generation(&self) -> u64 {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use crate::ClientAddress;
-use crate::http1::{Claims, Field, KnownField, RequestHead, Version, encode, is_disguised};
+use crate::http1::{Claims, Disguises, Field, KnownField, RequestHead, Version, encode};
 
 /// Receiver of variables, which encodes them for a protocol.
 pub trait Sink {
@@ -74,7 +74,7 @@ pub struct Request<'a> {
 ///
 /// A field becomes a variable `HTTP_NAME`, also if its name has `_` or `.`. But such a field is
 /// skipped if the application could mistake it for another field of the request (see
-/// [`is_disguised`]). `Proxy` is never passed (httpoxy). `X-Forwarded-*` and similar fields are
+/// [`Disguises`]). `Proxy` is never passed (httpoxy). `X-Forwarded-*` and similar fields are
 /// skipped if the client may have forged them. Fields with equal names are joined with `", "`, but
 /// cookies with `"; "`.
 pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
@@ -195,6 +195,7 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
     let Request { head, bytes, claims, user, .. } = *request;
     let mut joined = Vec::new();
     let mut has_joined = false;
+    let disguises = Disguises::of(head, bytes);
     for (at, field) in head.fields.iter().enumerate() {
         let text = field.name.of(bytes);
         let is_same = |other: &&Field| {
@@ -213,7 +214,7 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
         if has_own_variable
             || is_about_framing
             || is_password
-            || claims.are_forged(field, bytes)
+            || claims.are_forged(field, head, bytes)
             || has_joined && head.fields[..at].iter().any(|other| is_same(&other))
         {
             continue;
@@ -221,7 +222,7 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
         name.clear();
         name.extend_from_slice(b"HTTP_");
         name.extend(text.iter().map(|&byte| IN_VARIABLE[usize::from(byte)]));
-        if head.has_marks && is_disguised(field, &head.fields, bytes) {
+        if disguises.as_ref().is_some_and(|disguises| disguises.have(field)) {
             continue;
         }
         let mut others = head.fields[at + 1..].iter().filter(is_same).peekable();

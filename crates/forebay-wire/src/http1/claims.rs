@@ -1,8 +1,7 @@
-//! Request fields that are valid only from a trusted proxy, and field names that servers mistake
-//! for others.
+//! Request fields that are valid only from a trusted proxy, and field names with marks.
 
-use super::chars::{has_mark, is_plain};
-use super::{Field, KnownField, may_be_trailer};
+use super::chars::has_mark;
+use super::{Field, KnownField, RequestHead, may_be_trailer};
 
 /// Fields about the client and the requested URL that a trusted proxy has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,15 +16,26 @@ pub enum Claims {
 }
 
 impl Claims {
-    /// Returns true if `field` describes the client or the requested URL, and the client may
-    /// have forged the field.
-    pub fn are_forged(self, field: &Field, bytes: &[u8]) -> bool {
+    /// Returns true if `field` of `head` describes the client or the requested URL, and the client
+    /// may have forged the field.
+    ///
+    /// Few proxies remove `X-Original-URL` and `X-Rewrite-URL` of clients, and some applications
+    /// answer for the path in these fields. So they must name the requested URL, even if a trusted
+    /// proxy sends them.
+    pub fn are_forged(self, field: &Field, head: &RequestHead, bytes: &[u8]) -> bool {
         match field.known {
             KnownField::Forwarded => return self != Self::Forwarded,
             KnownField::Gateway => return false,
             _ => {}
         }
-        self != Self::XForwarded && is_claim(field.name.of(bytes))
+        let name = field.name.of(bytes);
+        match self {
+            Self::XForwarded => {
+                URLS.iter().any(|url| url.eq_ignore_ascii_case(name))
+                    && without_host(field.value.of(bytes)) != without_host(head.target.of(bytes))
+            }
+            Self::Nobodys | Self::Forwarded => is_claim(name),
+        }
     }
 }
 
@@ -34,7 +44,19 @@ impl Claims {
 const CLAIMS: [&[u8]; 5] =
     [b"x-real-ip", b"x-scheme", b"x-original-url", b"x-rewrite-url", b"front-end-https"];
 
-fn is_claim(name: &[u8]) -> bool {
+/// Names in [`CLAIMS`] of fields that replace the requested URL in some applications.
+const URLS: [&[u8]; 2] = [b"x-original-url", b"x-rewrite-url"];
+
+/// Returns the path and query of `url`, which may be a URL or only a path.
+fn without_host(url: &[u8]) -> &[u8] {
+    let Some(at) = memchr::memmem::find(url, b"://").filter(|_| !url.starts_with(b"/")) else {
+        return url;
+    };
+    let rest = &url[at + 3..];
+    &rest[memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len())..]
+}
+
+pub(super) fn is_claim(name: &[u8]) -> bool {
     const PREFIX: &[u8] = b"x-forwarded-";
     match name.first() {
         Some(b'x' | b'X' | b'f' | b'F') => {}
@@ -42,29 +64,6 @@ fn is_claim(name: &[u8]) -> bool {
     }
     name.get(..PREFIX.len()).is_some_and(|start| start.eq_ignore_ascii_case(PREFIX))
         || CLAIMS.iter().any(|claim| claim.eq_ignore_ascii_case(name))
-}
-
-/// Returns true if the name of `field` is a disguise of another name. An example is `X_Real_IP`
-/// instead of `X-Real-IP`.
-///
-/// CGI and its successors (PSGI, WSGI, Rack) replace `_`, `.` and other marks with the same mark.
-/// These programs would mistake the field for another field of `fields`, or for a field that a
-/// gateway writes or must understand.
-pub fn is_disguised(field: &Field, fields: &[Field], bytes: &[u8]) -> bool {
-    let name = field.name.of(bytes);
-    if field.known != KnownField::Other || !has_mark(name) {
-        return false;
-    }
-    let meant_by = meant(name);
-    let is_alike = |other: &Field| {
-        let other = other.name.of(bytes);
-        other.len() == name.len()
-            && !other.eq_ignore_ascii_case(name)
-            && meant(other).eq_ignore_ascii_case(&meant_by)
-    };
-    KnownField::of(&meant_by) != KnownField::Other
-        || is_claim(&meant_by)
-        || fields.iter().any(is_alike)
 }
 
 /// Fields of W3C Trace Context. The head of a request names the trace, and a trailer must not name
@@ -79,12 +78,6 @@ pub fn may_be_request_trailer(name: &[u8]) -> bool {
     !has_mark(name) && may_be_trailer(name) && !is_claim(name) && !is_trace
 }
 
-/// Returns `name` with a hyphen for each byte that is neither a letter nor a digit. CGI and its
-/// successors read names in this way.
-fn meant(name: &[u8]) -> Vec<u8> {
-    name.iter().map(|&byte| if is_plain(byte) { byte } else { b'-' }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,18 +88,6 @@ mod tests {
         let mut head = RequestHead::default();
         RequestParser::default().parse(&raw, &mut head).unwrap();
         (raw, head)
-    }
-
-    #[test]
-    fn names_that_fold_onto_others_are_disguised() {
-        let (raw, head) = head(
-            "X_Forwarded_For: 1\r\nx.real.ip: 1\r\nX-Forwarded_Ssl: 1\r\nAccept_Encoding: 1\r\n\
-             X_Own: 1\r\nX-Own: 1\r\nX-Plain: 1\r\nX_Api_Key: 1\r\nX_Two: 1\r\nx.two: 2\r\n",
-        );
-        assert!(head.has_marks);
-        let found = head.fields.iter().map(|field| is_disguised(field, &head.fields, &raw));
-        let expected = [false, true, true, true, true, true, false, false, false, true, true];
-        assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 
     #[test]
@@ -140,11 +121,36 @@ mod tests {
         let (raw, head) =
             head("x-forwarded-PORT: 1\r\nX-Original-URL: /\r\nForwarded: for=_x\r\nX-F: 1\r\n");
         let forged = |claims: Claims| {
-            let forged = head.fields[1..].iter().map(|field| claims.are_forged(field, &raw));
+            let forged = head.fields[1..].iter().map(|field| claims.are_forged(field, &head, &raw));
             forged.collect::<Vec<_>>()
         };
         assert_eq!(forged(Claims::Nobodys), [true, true, true, false]);
         assert_eq!(forged(Claims::XForwarded), [false, false, true, false]);
         assert_eq!(forged(Claims::Forwarded), [true, true, false, false]);
+    }
+
+    #[test]
+    fn a_trusted_proxy_may_name_only_the_requested_url() {
+        let forged = |target: &str, name: &str, value: &str| {
+            let raw = format!("GET {target} HTTP/1.1\r\nHost: h\r\n{name}: {value}\r\n\r\n");
+            let mut head = RequestHead::default();
+            RequestParser::default().parse(raw.as_bytes(), &mut head).unwrap();
+            Claims::XForwarded.are_forged(&head.fields[1], &head, raw.as_bytes())
+        };
+        for name in ["X-Original-URL", "x-rewrite-url"] {
+            for (target, value, expected) in [
+                ("/a?b", "/a?b", false),
+                ("/a?b", "https://a.example/a?b", false),
+                ("http://h/a?b", "/a?b", false),
+                ("/a?b", "/a", true),
+                ("/a", "/admin", true),
+                ("/a", "http://h/admin", true),
+                ("/a", "", true),
+                ("/a?b=http://h/admin", "/admin", true),
+            ] {
+                assert_eq!(forged(target, name, value), expected, "{target} {value}");
+            }
+        }
+        assert!(!forged("/a", "X-Forwarded-Prefix", "/b"));
     }
 }

@@ -70,6 +70,15 @@ fn a_group_of_servers_that_no_route_names_is_a_warning() {
     assert_eq!(but_root(check(&[&used]).stderr), "");
 }
 
+/// Asserts that `check` ends with this code, and that its messages contain `shown`.
+fn assert_says(path: &str, code: i32, shown: &str) {
+    let output = check(&[path]);
+    let error = String::from_utf8(output.stderr).unwrap().replace(['\n', '|'], " ");
+    let error = error.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(output.status.code(), Some(code), "{error}");
+    assert!(error.contains(shown), "{error}");
+}
+
 #[test]
 fn an_odd_line_among_users_is_a_warning_and_refused_where_nobody_is_left() {
     let folder = tempfile::tempdir().unwrap();
@@ -86,11 +95,7 @@ fn an_odd_line_among_users_is_a_warning_and_refused_where_nobody_is_left() {
         ("old:crypted\n".to_owned(), 2, "line 1"),
     ] {
         std::fs::write(&file, users).unwrap();
-        let output = check(&[&path]);
-        let error = String::from_utf8(output.stderr).unwrap().replace(['\n', '|'], " ");
-        let error = error.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(output.status.code(), Some(code), "{error}");
-        assert!(error.contains(shown), "{error}");
+        assert_says(&path, code, shown);
     }
 }
 
@@ -112,11 +117,7 @@ fn unusable_keys_and_realms_without_a_user_are_reported() {
     ] {
         std::fs::write(&file, content).unwrap();
         let path = typed("gate.toml", &format!("{site}{rule}"));
-        let output = check(&[&path]);
-        let error = String::from_utf8(output.stderr).unwrap().replace(['\n', '|'], " ");
-        let error = error.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(output.status.code(), Some(code), "{error}");
-        assert!(error.contains(shown), "{error}");
+        assert_says(&path, code, shown);
     }
 }
 
