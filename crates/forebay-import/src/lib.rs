@@ -26,6 +26,7 @@ mod print;
 mod source;
 mod template;
 mod units;
+mod unread;
 mod value;
 
 use std::path::Path;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 pub use crate::directive::Directive;
-use crate::directive::Settled;
 use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
@@ -117,13 +116,7 @@ impl Parser {
             }
             let mut texts = line.into_iter().map(|word| word.text);
             let name = texts.next().unwrap_or_default();
-            found.push(Directive {
-                name,
-                args: texts.collect(),
-                block,
-                place,
-                settled: Settled::default(),
-            });
+            found.push(Directive::new(name, texts.collect(), block, place));
         }
         match opened {
             None => Ok(found),
@@ -223,7 +216,8 @@ fn size(lines: &[Directive]) -> usize {
     lines.iter().map(|line| 1 + line.args.len() + size(line.inside())).sum()
 }
 
-/// Returns lines with the arguments of an import in place of `{args[0]}`, `{args[1]}` and so on.
+/// Returns lines with the arguments of an import in place of `{args[0]}`, `{args[1]}` and so on. Each
+/// copy has its own mark, because one site may lose a line that another site has.
 fn copied(lines: &[Directive], args: &[String]) -> Vec<Directive> {
     let fill = |text: &String| {
         let mut text = text.clone();
@@ -237,12 +231,10 @@ fn copied(lines: &[Directive], args: &[String]) -> Vec<Directive> {
         }
         text
     };
-    let copy = |line: &Directive| Directive {
-        name: fill(&line.name),
-        args: line.args.iter().map(fill).collect(),
-        block: line.block.as_ref().map(|block| copied(block, args)),
-        place: line.place.clone(),
-        settled: line.settled.clone(),
+    let copy = |line: &Directive| {
+        let block = line.block.as_ref().map(|block| copied(block, args));
+        let words = line.args.iter().map(fill).collect();
+        Directive::new(fill(&line.name), words, block, line.place.clone())
     };
     lines.iter().map(copy).collect()
 }

@@ -7,7 +7,7 @@ use super::rewrites;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
 use super::variables::{Variables, has_variables};
-use super::{Cx, maintenance, names, referers};
+use super::{Cx, maintenance, needless, referers, unread};
 use crate::draft::DraftRoute;
 use crate::keys::Keys;
 use crate::matcher::Matcher;
@@ -43,10 +43,11 @@ pub fn run<'a>(
     phase: &mut Phase<'a>,
     out: &mut Vec<EarlyStep>,
 ) {
-    for directive in block {
+    for (at, directive) in block.iter().enumerate() {
         let (known, methods) = (out.len(), phase.methods.clone());
         match directive.name.as_str() {
             "return" => {
+                directive.settle();
                 let variables = here.variables(server);
                 let route =
                     DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
@@ -59,8 +60,16 @@ pub fn run<'a>(
                 }));
                 phase.is_done = true;
             }
-            "rewrite" => rewrites::rewrite(cx, server, here, directive, phase, out),
+            "rewrite" => {
+                directive.settle();
+                rewrites::rewrite(cx, server, here, directive, phase, out);
+            }
             "if" => translate(cx, server, here, directive, phase, out),
+            "break" => {
+                directive.settle();
+                unread::settle_rewrites(&block[at..]);
+                return;
+            }
             _ => {}
         }
         // An earlier condition has answered all other methods.
@@ -70,6 +79,7 @@ pub fn run<'a>(
             out.extend(added.into_iter().filter_map(|step| narrowed(step, &limit)));
         }
         if phase.is_done {
+            unread::settle_rewrites(&block[at..]);
             return;
         }
     }
@@ -94,15 +104,15 @@ fn translate<'a>(
     phase: &mut Phase<'a>,
     out: &mut Vec<EarlyStep>,
 ) {
-    let is_site = server.host_conditions().any(|(other, _)| std::ptr::eq(other, directive));
-    if is_site {
+    if server.is_host_condition(directive) {
         return;
     }
+    directive.settle();
     let block = directive.inside();
     let decides =
         block.iter().any(|inner| matches!(inner.name.as_str(), "return" | "rewrite" | "if"));
     match meaning(cx, server, here, directive) {
-        Meaning::Never => {}
+        Meaning::Never => directive.settle_all(),
         Meaning::Always => run(cx, server, here, block, phase, out),
         Meaning::Requests(of) => {
             requests(cx, server, here, directive, *of, phase, out);
@@ -114,13 +124,18 @@ fn translate<'a>(
                 phase.closed = Some(cx.note(directive, "limit `methods` of the route"));
                 return;
             };
+            inner.settle();
             let variables = here.variables(server);
             let route = DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
             phase.otherwise = Some(rewrites::returned(cx, &variables, inner, route));
             phase.methods = Some(methods);
         }
-        Meaning::Missing => missing(cx, server, here, directive, phase),
+        Meaning::Missing => {
+            missing(cx, server, here, directive, phase);
+            directive.settle_all();
+        }
         Meaning::WhileExists(file) if closes(block) => {
+            directive.settle_all();
             match maintenance::table(cx, server, here, &file) {
                 Some(table) => {
                     let mut known = phase.maintenance.iter().chain(&server.maintenance);
@@ -138,6 +153,7 @@ fn translate<'a>(
             }
         }
         Meaning::Moved(pairs) if moves(block) => {
+            directive.settle_all();
             for (from, to) in pairs {
                 let matcher = Matcher::path(from);
                 let route = DraftRoute::new(&directive.place, directive.line(), matcher);
@@ -196,6 +212,8 @@ fn requests<'a>(
             let next = "a route cannot have both conditions: write routes for them";
             phase.closed.get_or_insert(cx.note(directive, next));
         }
+        // Otherwise, no request meets both conditions.
+        directive.settle_all();
         return;
     };
     let narrow = Here {
@@ -207,7 +225,7 @@ fn requests<'a>(
     let block = directive.inside();
     let answers = |inner: &&Directive| {
         !matches!(inner.name.as_str(), "return" | "rewrite" | "set" | "break" | "if" | "add_header")
-            && !names::is_needless(&inner.name)
+            && !needless::is_needless(&inner.name)
     };
     if block.iter().any(|inner| answers(&inner)) {
         note(cx, directive);
@@ -217,6 +235,7 @@ fn requests<'a>(
         && !block.iter().any(|inner| matches!(inner.name.as_str(), "return" | "rewrite" | "if"));
     if only_breaks {
         // nginx reads no further `return` and `rewrite` for these requests.
+        unread::settle_rewrites(block);
         match here.location.directive {
             None => note(cx, directive),
             Some(_) if phase.closed.is_some() => {}
@@ -554,5 +573,6 @@ fn moved(cx: &Cx<'_>, variable: &str) -> Option<Vec<(String, String)>> {
             _ => return None,
         }
     }
+    map.settle_all();
     Some(pairs)
 }

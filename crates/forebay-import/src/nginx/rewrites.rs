@@ -245,11 +245,12 @@ pub fn try_files<'a>(
     let scope = &here.location.scope;
     let own = scope.of_own("try_files");
     // In a server block, `try_files` applies to paths without a location.
-    let of_server = server.scope.of_own("try_files").filter(|_| here.location.directive.is_none());
+    let of_server =
+        server.scope.peek_own("try_files").filter(|_| here.location.directive.is_none());
     let Some(directive) = own.or(of_server) else {
         let target = phase.fallback.take().or_else(|| server.fallback.clone());
         let target = target.or_else(|| missing_page(cx, server, here, phase));
-        let is_script_route = scope.of_own("fastcgi_pass").is_some();
+        let is_script_route = scope.peek_own("fastcgi_pass").is_some();
         if let Some(target) = target.filter(|_| !is_script_route) {
             base.keys.set("fallback_to", target);
         } else if phase.named.is_some() || phase.is_left {
@@ -257,6 +258,7 @@ pub fn try_files<'a>(
         }
         return None;
     };
+    directive.settle();
     let (checks, last) = directive.args.split_at(directive.args.len().saturating_sub(1));
     let last = last.first().map_or("=404", String::as_str);
     let is_known = |check: &String| {
@@ -317,7 +319,7 @@ fn missing_page<'a>(
     here: &Here<'_, 'a>,
     phase: &mut Phase<'a>,
 ) -> Option<String> {
-    let pages = here.location.scope.all("error_page");
+    let pages = here.location.scope.peek(&["error_page"]);
     let is_missing = |page: &&&Directive| {
         let codes = &page.args[..page.args.len().saturating_sub(1)];
         let is_changed = codes.last().is_some_and(|code| code.starts_with('='));
@@ -327,8 +329,11 @@ fn missing_page<'a>(
     let page = pages.iter().find(is_missing)?;
     let to = page.args.last()?;
     if to.starts_with('@') {
+        page.settle();
         phase.named = Some(to.clone());
         return None;
     }
-    fallback_target(cx, &here.variables(server), to).ok()
+    let target = fallback_target(cx, &here.variables(server), to).ok()?;
+    page.settle();
+    Some(target)
 }

@@ -11,7 +11,7 @@ use super::rewrites;
 use super::scope::Scope;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
-use super::{Cx, fields, internal};
+use super::{Cx, fields, internal, logs, unread};
 use crate::draft::{DraftRoute, DraftSite};
 use crate::files;
 use crate::matcher::Matcher;
@@ -42,6 +42,7 @@ pub fn translate<'a>(cx: &mut Cx<'a>, servers: &[&'a Directive]) {
     // first.
     parts.sort_by_key(|(_, part)| !part.is_default);
     let mut taken: Vec<(String, String)> = Vec::new();
+    let mut first_sites: Vec<Option<usize>> = vec![None; servers.len()];
     for (at, mut part) in parts {
         claim(cx, servers[at], &mut part, &mut taken);
         if part.hosts.is_empty() && !part.is_default {
@@ -49,9 +50,17 @@ pub fn translate<'a>(cx: &mut Cx<'a>, servers: &[&'a Directive]) {
             cx.draft.comments.push(text);
             continue;
         }
-        let comments = cx.note_unread(servers[at].inside(), &super::names::NOT_IN_SERVERS);
-        let first = cx.draft.sites.len();
+        first_sites[at].get_or_insert(cx.draft.sites.len());
         site(cx, servers[at], part);
+    }
+    for (server, first) in servers.iter().zip(first_sites) {
+        // Without a site, no request reaches the server.
+        let Some(first) = first else {
+            server.settle_all();
+            continue;
+        };
+        let around = cx.http.blocks();
+        let comments = unread::report(cx, &around, server.inside());
         if let Some(site) = cx.draft.sites.get_mut(first) {
             site.comments.extend(comments);
         }
@@ -187,6 +196,8 @@ fn one_site<'a>(
     let hosts = by_host(cx, &server, &part, &site);
     site.hosts = hosts;
     if site.hosts.is_empty() && !part.is_default {
+        // The conditions on the host answer all requests.
+        directive.settle_all();
         return;
     }
     if part.is_default && !site.hosts.is_empty() && is_shared(cx, &site) {
@@ -200,7 +211,7 @@ fn one_site<'a>(
     slashes(cx, scope, &mut site);
     marks(cx, scope, &mut site);
     site.keys.set_some("maintenance", server.maintenance.take());
-    log(cx, scope, &mut site);
+    logs::site(cx, scope, &mut site);
     cx.draft.sites.push(site);
 }
 
@@ -237,20 +248,6 @@ fn slashes(cx: &Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
     }
 }
 
-/// Adds the access log of a server that has its own, if its directory exists here.
-fn log(cx: &mut Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
-    let Some(log) = scope.of_own("access_log").filter(|log| log.arg(0) != "off") else { return };
-    let file = files::below(&cx.dir, log.arg(0));
-    let is_known = matches!(log.arg(1), "" | "combined");
-    let is_file = !log.arg(0).contains(['$', ':']) && files::is_in_directory(&file);
-    if cx.keys.has("Site", "log") && is_known && is_file {
-        site.keys.set("log", Table::default().with("access", file));
-    } else {
-        let next = "choose a file that Forebay may write: log = { access = \"FILE\", format = \"combined\" }";
-        site.comments.push(cx.note(log, next));
-    }
-}
-
 /// Returns true if an earlier site has one of the listeners, so that `site` is not the first site
 /// there.
 fn is_shared(cx: &Cx<'_>, site: &DraftSite) -> bool {
@@ -278,6 +275,7 @@ fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &SitePart) 
         return None;
     }
     let mut tls = Table::default();
+    tls.set_some("min_version", min_version(scope));
     for (name, key, is_required) in [
         ("ssl_certificate", "certificate", true),
         ("ssl_certificate_key", "key", true),
@@ -304,7 +302,6 @@ fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &SitePart) 
     if let Some(directive) = scope.all("ssl_certificate").get(1) {
         cx.note(directive, "a site has one certificate: the first one is used");
     }
-    tls.set_some("min_version", min_version(scope));
     client_certificates(cx, scope, &mut tls)?;
     Some(tls)
 }
@@ -352,6 +349,9 @@ fn proxies(cx: &mut Cx<'_>, scope: &Scope<'_>, part: &SitePart, site: &mut Draft
         .map(|directive| if directive.arg(0) == "unix:" { "unix" } else { directive.arg(0) })
         .filter(|text| *text == "unix" || is_network(text))
         .collect();
+    for other in trusted.iter().filter(|from| from.arg(0) != "unix:" && !is_network(&from.arg(0))) {
+        site.comments.push(cx.note(other, "write its address in `trusted_proxies`"));
+    }
     let by_header = part.listeners.iter().any(|listener| listener.has_proxy_protocol);
     if by_header {
         site.keys.set("proxy_protocol", true);
@@ -401,12 +401,16 @@ fn by_host<'a>(
     let mut hosts = part.hosts.clone();
     for (directive, host) in server.host_conditions() {
         if !hosts.contains(&host) && !part.is_default {
+            // No request of this server has the host.
+            directive.settle_all();
             continue;
         }
         hosts.retain(|other| *other != host);
         let Some(inner) = directive.inside().iter().find(|inner| inner.name == "return") else {
             continue;
         };
+        directive.settle();
+        inner.settle();
         let variables = server.variables(&server.scope, None);
         let route = DraftRoute::new(&inner.place, inner.line(), Matcher::path("/*"));
         let route = rewrites::returned(cx, &variables, inner, route);
@@ -436,10 +440,14 @@ fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRo
     let mut out = answer::before(cx, server, &here, server.scope.own(), &mut phase);
     server.maintenance = phase.maintenance.take();
     if phase.is_done {
+        // No request reaches the locations.
+        server.directive.settle_all();
         out.extend(phase.otherwise);
         return out;
     }
     if let Some(comment) = phase.closed.take() {
+        // The note says that its line closes the whole site.
+        server.directive.settle_all();
         out.push(here.route(server).closed(comment));
         return out;
     }

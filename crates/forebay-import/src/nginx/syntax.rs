@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 pub use crate::directive::Directive;
-use crate::directive::Settled;
 use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
@@ -188,7 +187,7 @@ fn directive(
     block: Option<Vec<Directive>>,
 ) -> Directive {
     let args = words.split_off(1);
-    Directive { name: words.remove(0), args, block, place, settled: Settled::default() }
+    Directive::new(words.remove(0), args, block, place)
 }
 
 /// Returns the error for a directive that ends in the wrong way. `opened` is the line that opened
