@@ -32,6 +32,8 @@ struct Cx<'a> {
     /// Base directory of relative paths.
     dir: PathBuf,
     draft: Draft,
+    /// The host of the present site, if it has exactly one.
+    host: Option<String>,
     /// The expressions for paths that matchers of the present site exclude, in all spellings.
     excluded: Vec<String>,
     /// True if the sites trust the addresses that proxies send.
@@ -62,8 +64,14 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
     let lines = syntax::read(file)?;
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let dir = absolute.parent().unwrap_or(Path::new("/")).to_owned();
-    let mut cx =
-        Cx { keys, dir, draft: Draft::default(), excluded: Vec::new(), trusts_proxies: false };
+    let mut cx = Cx {
+        keys,
+        dir,
+        draft: Draft::default(),
+        host: None,
+        excluded: Vec::new(),
+        trusts_proxies: false,
+    };
     if lines.is_empty() {
         let message = format!("{} has no site", file.display());
         return Err(ImportError::new(message, "give a Caddyfile with at least one address"));

@@ -20,6 +20,7 @@ mod files;
 mod keys;
 mod matcher;
 mod mount;
+mod network;
 mod nginx;
 mod pattern;
 mod print;

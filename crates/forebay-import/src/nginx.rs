@@ -29,6 +29,7 @@ mod scope;
 mod server;
 mod servers;
 mod streams;
+mod switches;
 mod syntax;
 mod unread;
 mod upstreams;

@@ -170,3 +170,27 @@ fn letters_beyond_ascii_do_not_pass_a_rule() {
     let found = site("@open not path /a/*\nreverse_proxy @open 127.0.0.1:9");
     assert!(!found.toml.contains("request_uri"), "{}", found.toml);
 }
+
+#[test]
+fn a_redirect_may_add_to_the_only_host_of_the_site() {
+    let found = site("redir https://www.{host}{uri}");
+    assert!(found.toml.contains("https://www.a.example{uri}"), "{}", found.toml);
+    let found = of("http://a.example, http://b.example {\nredir https://www.{host}{uri}\n}\n");
+    assert!(!found.notes.is_empty() && found.toml.contains("403"), "{}", found.toml);
+}
+
+#[test]
+fn the_site_for_all_hosts_answers_for_unknown_hosts() {
+    let found = of("http://a.example {\nrespond a\n}\nhttp:// {\nrespond other 404\n}\n");
+    let first = found.toml.split("[[site]]").nth(1).unwrap();
+    assert!(first.contains("404") && !first.contains("hosts ="), "{}", found.toml);
+}
+
+#[test]
+fn variables_of_the_environment_may_be_empty_or_have_several_words() {
+    let text =
+        "http://a.example {\n{$NONE_OF_THIS_NAME}\nheader {$NO:X-A b}\nrespond {$NO:hi}\n}\n";
+    let found = of(text);
+    assert_eq!(found.notes, [], "{}", found.toml);
+    assert!(found.toml.contains("X-A = \"b\"") && found.toml.contains("body = \"hi\""));
+}

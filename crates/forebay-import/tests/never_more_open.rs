@@ -409,3 +409,26 @@ fn names_with_underscores_pass_only_if_nginx_passes_them() {
         }
     }
 }
+
+#[test]
+fn files_that_nginx_does_not_look_for_are_not_sent() {
+    let named = "location @app { proxy_pass http://127.0.0.1:9; }";
+    for (lines, wanted) in [
+        ("location /a/ { try_files /dev/null @app; }", "proxy ="),
+        ("location /a/ { allow 10.0.0.1; deny all; try_files /dev/null @app; }", "allow ="),
+        ("location /a/ { try_files /cache$uri.html @app; }", "proxy ="),
+        ("location /a/ { try_files /dev/null /index.php?$args; }", "rewrite = \"/index.php"),
+        ("location /a/ { allow 10.0.0.1; deny all; try_files /dev/null /b; }", "status = 403"),
+        ("location /a/ { try_files /dev/null =410; }", "status = 410"),
+        ("location /a/ { try_files /dev/null =404; }", "status = 404"),
+    ] {
+        let toml = server(&format!("{lines} {named} location / {{ return 204; }}"));
+        let all = routes(&toml);
+        let own: Vec<_> = all.iter().filter(|route| route.contains("\"/a/*\"")).collect();
+        assert!(own.iter().any(|route| route.contains(wanted)), "{lines}:\n{toml}");
+        assert!(!own.iter().any(|route| route.contains("files =")), "{lines}:\n{toml}");
+        assert!(
+            !lines.contains("allow") || !own[0].contains("proxy =") || own[0].contains("allow")
+        );
+    }
+}

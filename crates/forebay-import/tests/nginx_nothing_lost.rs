@@ -173,3 +173,69 @@ fn a_location_that_stops_the_rewrites_keeps_its_content() {
     let found = server("location / { break; return 403; proxy_pass http://127.0.0.1:9; }");
     assert!(found.toml.contains("proxy = ") && !found.toml.contains("403"), "{}", found.toml);
 }
+
+#[test]
+fn variables_of_map_and_geo_become_conditions() {
+    for (sets, condition, wanted) in [
+        (
+            "map $http_user_agent $v { default 0; ~*semrush 1; ~bad 1; Evil/1.0 1; }",
+            "$v",
+            "http_user_agent = [\"~*^Evil/1\\\\.0$\", \"~*semrush\", \"~bad\"]",
+        ),
+        ("map $http_x_key $v { default 1; secret 0; }", "$v", "not = { variable = { http_x_key"),
+        (
+            "map $request_method $v { default 1; GET 0; HEAD 0; }",
+            "$v",
+            "methods = [\"GET\", \"HEAD\"]",
+        ),
+        ("map $http_x $v { default a; b c; }", "$v = c", "http_x = \"~*^b$\""),
+        ("map $http_x $v { default a; b c; }", "$v != a", "http_x = \"~*^b$\""),
+        ("geo $v { default 0; 10.1.2.3/8 1; ::1 1; }", "$v", "client = [\"10.0.0.0/8\", \"::1\"]"),
+        ("geo $v { default 1; 10.0.0.0/8 0; }", "$v", "not = { client = [\"10.0.0.0/8\"] }"),
+    ] {
+        let found = of(&format!(
+            "{sets} server {{ listen 8080; if ({condition}) {{ return 403; }}\n\
+             location / {{ proxy_pass http://127.0.0.1:9; }} }}"
+        ));
+        let toml = found.toml.replace("'", "\"").replace("\\.", "\\\\.");
+        assert!(toml.contains(wanted), "{sets}:\n{toml}");
+        assert!(found.notes.is_empty() && toml.contains("status = 40"), "{sets}:\n{toml}");
+    }
+    for sets in [
+        "map $http_x $v { default 0; ~a 0; ~b 1; }",
+        "map $http_x $v { default 1; a 0; b 1; }",
+        "map $http_x $v { default 0; a $http_y; }",
+        "map $http_x $v { default 0; a 1; include none.map; }",
+        "map $unknown $v { default 0; a 1; }",
+        "geo $v { default 0; 10.0.0.0/8 1; 10.1.0.0/16 0; }",
+        "geo $http_x $v { default 0; 10.0.0.0/8 1; }",
+        "geo $v { ranges; default 0; 10.0.0.0-10.0.0.9 1; }",
+        "geo $v { proxy 10.0.0.1; default 0; 10.0.0.0/8 1; }",
+    ] {
+        let found = of(&format!(
+            "{sets} server {{ listen 8080; if ($v) {{ return 403; }}\n\
+             location / {{ proxy_pass http://127.0.0.1:9; }} }}"
+        ));
+        assert!(
+            !found.notes.is_empty() && !found.toml.contains("proxy ="),
+            "{sets}:\n{}",
+            found.toml
+        );
+    }
+}
+
+#[test]
+fn a_named_location_answers_for_a_status_of_its_own() {
+    let named = "location @app { proxy_pass http://127.0.0.1:9; }";
+    let found = server(&format!("location /a/ {{ error_page 418 = @app; return 418; }} {named}"));
+    assert!(found.toml.contains("proxy = ") && !found.toml.contains("418 }"), "{}", found.toml);
+    assert_eq!(found.notes, [], "{}", found.toml);
+    for lines in [
+        "location /a/ { error_page 418 @app; return 418; }",
+        "location /a/ { error_page 418 = @none; return 418; }",
+        "location /a/ { error_page 418 = @app; if ($arg_a) { return 403; } return 418; }",
+    ] {
+        let found = server(&format!("{lines} {named}"));
+        assert!(!found.notes.is_empty() && found.toml.contains("418"), "{lines}:\n{}", found.toml);
+    }
+}

@@ -1,5 +1,7 @@
 //! Addresses of servers and networks.
 
+use crate::network::network;
+
 /// Returns an address of `reverse_proxy` as a URL.
 pub fn url(text: &str) -> Option<String> {
     if let Some(path) = text.strip_prefix("unix/") {
@@ -19,14 +21,13 @@ pub fn url(text: &str) -> Option<String> {
 /// Returns networks in Forebay's form; `None` if one of them is no network.
 pub fn networks(args: &[String]) -> Option<Vec<String>> {
     let private =
-        ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.1/8", "fd00::/8", "::1"];
+        ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "fd00::/8", "::1"];
     let mut list: Vec<String> = Vec::new();
     for who in args {
         if who == "private_ranges" {
             list.extend(private.map(str::to_owned));
         } else {
-            who.split('/').next()?.parse::<std::net::IpAddr>().ok()?;
-            list.push(who.clone());
+            list.push(network(who)?);
         }
     }
     Some(list)

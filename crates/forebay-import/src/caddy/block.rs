@@ -364,6 +364,11 @@ fn redirect(
     };
     let to = args.first().and_then(|to| fill(cx, to, Some(of)));
     let to = to.map(|to| redirect_target(&to, false, cx.keys));
+    // Only a whole host of the client may be in a target, so write the host of the site.
+    let to = to.map(|to| match &cx.host {
+        Some(host) if !is_redirect_target(&to) => to.replace("{host}", host),
+        _ => to,
+    });
     match to.filter(|to| is_redirect_target(to)) {
         Some(to) => route.redirect(&to, status),
         None => {

@@ -72,7 +72,11 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
             layer.closed = Some(cx.note(directive, "write routes for these requests"));
         }
         name => {
-            let next = "Forebay has no such directive: look for a key in the configuration reference, or remove the line";
+            let next = if OF_VERSION_1.contains(&name) {
+                "this line is of Caddy 1: convert the file to Caddy 2, and import it again"
+            } else {
+                "Forebay has no such directive: look for a key in the configuration reference, or remove the line"
+            };
             let comment = cx.note(directive, next);
             // A directive of a plugin may restrict access, so close the routes.
             if !HARMLESS.contains(&name) {
@@ -110,6 +114,20 @@ fn encode(directive: &Directive, args: &[String]) -> Value {
     }
     if table.is_empty() { Value::Bool(true) } else { table.into() }
 }
+
+/// Directives of Caddy 1 that Caddy 2 does not have.
+const OF_VERSION_1: [&str; 10] = [
+    "browse",
+    "errors",
+    "ext",
+    "fastcgi",
+    "gzip",
+    "internal",
+    "minify",
+    "proxy",
+    "timeouts",
+    "websocket",
+];
 
 /// Directives that do not restrict access to the replies of other directives.
 const HARMLESS: [&str; 11] = [

@@ -27,6 +27,8 @@ pub fn translate(cx: &mut Cx<'_>, lines: &[Directive]) {
     for (addresses, directive, block) in sites {
         site(cx, &global, &addresses, directive, block);
     }
+    // In Forebay, the first site of a listener answers for unknown hosts.
+    cx.draft.sites.sort_by_key(|site| !site.hosts.is_empty());
     if cx.draft.sites.is_empty() {
         let first = &lines[0];
         let route = DraftRoute::new(&first.place, line(first), Matcher::path("/*")).respond(503);
@@ -206,6 +208,10 @@ fn one_site(
         site.keys.set("trusted_proxies", global.trusted.clone());
         site.keys.set("forwarded", "x-forwarded");
     }
+    cx.host = match &site.hosts[..] {
+        [host] if !host.starts_with('*') => Some(host.clone()),
+        _ => None,
+    };
     site.routes = routes(cx, block, &around);
     let excluded = std::mem::take(&mut cx.excluded);
     site.routes.splice(0..0, other_spellings(directive, excluded));

@@ -219,6 +219,11 @@ pub fn of_here<'a>(
     if internal::serves_subrequests(server, here.location) {
         return vec![only_nginx(server, here)];
     }
+    if let Some(name) = rewrites::passed_on(server, here) {
+        let mut out = named(cx, server, here, name, &Gate::default());
+        internal::hide(here.location, &mut out);
+        return out;
+    }
     let mut phase = Phase::default();
     let mut out = before(cx, server, here, here.location.scope.own(), &mut phase);
     limit_answers(cx, server, here, &mut phase, &mut out);
@@ -364,7 +369,10 @@ fn content<'a>(
         internal::redirects(cx, server, scope, route);
         guard(route, &rules);
     }
-    if !rules.is_open() && !routes.iter().any(|route| route.matcher.covers(&here.matcher)) {
+    // The rules also hold for the routes of a named location.
+    let is_named = routes.is_empty() && phase.named.is_some();
+    let is_covered = is_named || routes.iter().any(|route| route.matcher.covers(&here.matcher));
+    if !rules.is_open() && !is_covered {
         let mut rest = here.route(server).respond(403);
         rest.comments.push("The rules hold for all other paths of this location, too.".into());
         routes.push(rest);
@@ -443,6 +451,9 @@ fn answers<'a>(
     }
     let Some(pass) = scope.own().iter().find(is_answer) else {
         let after = rewrites::try_files(cx, server, here, phase, &mut base);
+        if !rewrites::sends_files(server, here) {
+            return without_files(cx, here, base, after, phase);
+        }
         let mut routes = files_of::routes(cx, variables, here, &base);
         routes.extend(after);
         return routes;
@@ -480,6 +491,35 @@ fn answers<'a>(
         return vec![base.closed(comment)];
     }
     std::iter::once(base).chain(after).collect()
+}
+
+/// Returns the routes of a location whose `try_files` does not look for the requested file.
+fn without_files(
+    cx: &mut Cx<'_>,
+    here: &Here<'_, '_>,
+    mut base: DraftRoute,
+    after: Option<DraftRoute>,
+    phase: &Phase<'_>,
+) -> Vec<DraftRoute> {
+    if phase.named.is_some() || after.is_some() {
+        return after.into_iter().collect();
+    }
+    let scope = &here.location.scope;
+    let target = match base.keys.get("fallback_to") {
+        Some(Value::Text(target)) => target.clone(),
+        _ => return vec![base.respond(404)],
+    };
+    base.keys.remove("fallback_to");
+    if gate(cx, scope).is_open() {
+        base.keys.set("rewrite", target);
+        return vec![base];
+    }
+    // The rules of this location and those of the target would both have to hold.
+    let Some(directive) = scope.peek_own("try_files").or(here.location.directive) else {
+        return vec![base.respond(404)];
+    };
+    let comment = cx.note(directive, "write the rules of this location in the route of the target");
+    vec![base.closed(comment)]
 }
 
 /// Maximum length of a chain of named locations, each reached from the previous one.

@@ -5,6 +5,7 @@ use super::here::{EarlyStep, Here, OwnContent, Phase};
 use super::locations::Location;
 use super::rewrites;
 use super::server::TranslatedServer;
+use super::switches::{self, Switch};
 use super::syntax::Directive;
 use super::variables::{Variables, has_variables};
 use super::{Cx, maintenance, needless, referers, unread};
@@ -31,6 +32,8 @@ enum Meaning {
     /// The condition is a variable that a `map` sets. Contains pairs of an old path and its new
     /// target.
     Moved(Vec<(String, String)>),
+    /// The condition is true for the requests that one of these matchers takes.
+    OneOf(Vec<Matcher>),
     Unknown,
 }
 
@@ -116,6 +119,11 @@ fn translate<'a>(
         Meaning::Always => run(cx, server, here, block, phase, out),
         Meaning::Requests(of) => {
             requests(cx, server, here, directive, *of, phase, out);
+        }
+        Meaning::OneOf(all) => {
+            for matcher in all {
+                requests(cx, server, here, directive, (matcher, None), phase, out);
+            }
         }
         Meaning::OtherMethods(methods) if decides => {
             let inner = block.iter().find(|inner| inner.name == "return");
@@ -347,11 +355,17 @@ fn meaning(
             Some(matcher) => Meaning::Requests(Box::new((matcher, None))),
             None => Meaning::Unknown,
         },
-        [variable] => match moved(cx, variable) {
+        [variable] if moves(directive.inside()) => match moved(cx, variable) {
             Some(pairs) => Meaning::Moved(pairs),
-            // A variable is true unless it is empty or "0".
             None => compared(cx, server, (variable, "~", "^([^0]|0.)")),
         },
+        // A variable is true unless it is empty or "0".
+        [variable] => switch(cx, server, variable, &|value| !matches!(value, "" | "0"))
+            .unwrap_or_else(|| compared(cx, server, (variable, "~", "^([^0]|0.)"))),
+        [variable, operator @ ("=" | "!="), text] if !text.contains('$') => {
+            switch(cx, server, variable, &|value| (value == text) == (operator == "="))
+                .unwrap_or_else(|| compared(cx, server, (variable, operator, text)))
+        }
         ["$request_uri", operator, text] if operator.starts_with('~') => {
             target(cx, directive, operator, text)
                 .unwrap_or_else(|| when(cx.keys, "request_uri", operator, text))
@@ -361,6 +375,20 @@ fn meaning(
         [variable, operator] => compared(cx, server, (variable, operator, "")),
         _ => Meaning::Unknown,
     }
+}
+
+/// Returns the meaning of a condition on a variable that a `map` or `geo` sets.
+fn switch(
+    cx: &Cx<'_>,
+    server: &TranslatedServer<'_>,
+    variable: &str,
+    is_true: &dyn Fn(&str) -> bool,
+) -> Option<Meaning> {
+    let compare = |comparison: (&str, &str, &str)| requests_with(cx, server, comparison);
+    Some(match switches::requests(cx, variable, is_true, &compare)? {
+        Switch::OneOf(all) => Meaning::OneOf(all),
+        Switch::OtherMethods(methods) => Meaning::OtherMethods(methods),
+    })
 }
 
 fn is_request_file(file: &str) -> bool {

@@ -323,9 +323,11 @@ fn media_types(cx: &Cx<'_>, scope: &Scope<'_>, table: &mut Table) {
     }
     let default = scope.value("default_type").filter(|kind| !kind.contains('$'));
     table.set_some("default_type", default.filter(|kind| *kind != "application/octet-stream"));
-    let Some(block) = scope.nearest("types").filter(|block| block.inside().len() <= LONGEST) else {
+    let Some(block) = scope.nearest("types") else { return };
+    block.settle_all();
+    if block.inside().len() > LONGEST {
         return;
-    };
+    }
     let mut types = Table::default();
     for kind in block.inside() {
         let is_plain = |end: &&String| end.bytes().all(|b| b.is_ascii_alphanumeric());

@@ -2,6 +2,7 @@
 
 use super::Cx;
 use super::here::{EarlyStep, Here, OwnContent, Phase};
+use super::locations::{Location, LocationKind};
 use super::scope::Scope;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
@@ -261,11 +262,8 @@ pub fn try_files<'a>(
     directive.settle();
     let (checks, last) = directive.args.split_at(directive.args.len().saturating_sub(1));
     let last = last.first().map_or("=404", String::as_str);
-    let is_known = |check: &String| {
-        let check = check.replace("$document_uri", "$uri").replace("$fastcgi_script_name", "$uri");
-        matches!(check.as_str(), "$uri" | "$uri/" | "$uri/index.html" | "$uri/index.php")
-    };
-    if !checks.iter().all(is_known) {
+    // The file /dev/null is never found.
+    if !checks.iter().all(|check| is_of_path(check) || check == "/dev/null") {
         let next = "only the path itself is looked for: add routes for the other files";
         base.comments.push(cx.note(directive, next));
     }
@@ -290,6 +288,45 @@ pub fn try_files<'a>(
         Err(next) => base.comments.push(cx.note(directive, next)),
     }
     None
+}
+
+/// Returns true if a file that `try_files` looks for has the path of the request.
+fn is_of_path(check: &str) -> bool {
+    let check = check.replace("$document_uri", "$uri").replace("$fastcgi_script_name", "$uri");
+    matches!(check.as_str(), "$uri" | "$uri/" | "$uri/index.html" | "$uri/index.php")
+}
+
+/// Returns false if `try_files` looks for other files only, so that nginx does not send the files
+/// of the location.
+pub fn sends_files(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
+    let own = here.location.scope.peek_own("try_files");
+    let of_server = || server.scope.peek_own("try_files");
+    let directive = match here.location.directive {
+        Some(_) => own,
+        None => own.or_else(of_server),
+    };
+    directive.is_none_or(|directive| directive.args.iter().rev().skip(1).any(|c| is_of_path(c)))
+}
+
+/// Returns the named location that answers all requests of a location with `return CODE` and
+/// `error_page CODE = @NAME`.
+pub fn passed_on<'a>(server: &TranslatedServer<'a>, here: &Here<'_, 'a>) -> Option<&'a str> {
+    let own = here.location.scope.own();
+    let is_rewrite =
+        |inner: &&Directive| matches!(inner.name.as_str(), "return" | "rewrite" | "if" | "break");
+    let mut rewrites = own.iter().filter(is_rewrite);
+    let (only, None) = (rewrites.next()?, rewrites.next()) else { return None };
+    let [code] = &only.args[..] else { return None };
+    let page = own.iter().find(|inner| inner.name == "error_page" && inner.args.contains(code))?;
+    let [.., change, name] = &page.args[..] else { return None };
+    let is_named = |location: &Location<'_>| location.kind == LocationKind::Named(name);
+    let is_there = name.starts_with('@') && server.locations.iter().any(is_named);
+    if only.name != "return" || change != "=" || !is_there {
+        return None;
+    }
+    only.settle();
+    page.settle();
+    Some(name)
 }
 
 /// Returns the target for missing files. Versions without placeholders accept a path without a

@@ -150,7 +150,7 @@ fn one_site<'a>(
         comments: vec![format!("{}: server", directive.place)],
         ..DraftSite::default()
     };
-    site.listen = listen(&mut site.comments, &part.listeners, tls.is_some());
+    site.listen = listen(cx, &mut site.comments, &part, tls.is_some());
     let is_secure = |listener: &Listener| listener.is_tls;
     let scheme = match (part.listeners.iter().all(is_secure), part.listeners.iter().any(is_secure))
     {
@@ -258,13 +258,23 @@ fn is_shared(cx: &Cx<'_>, site: &DraftSite) -> bool {
 }
 
 /// Returns the listeners in Forebay's form. Leaves out TLS listeners if there is no certificate.
-fn listen(comments: &mut Vec<String>, listeners: &[Listener], has_tls: bool) -> Vec<String> {
-    let usable = listeners.iter().filter(|listener| !listener.is_tls || has_tls);
+fn listen(cx: &Cx<'_>, comments: &mut Vec<String>, part: &SitePart, has_tls: bool) -> Vec<String> {
+    let usable = part.listeners.iter().filter(|listener| !listener.is_tls || has_tls);
     let mut listen: Vec<String> = usable.map(Listener::written).collect();
     if listen.is_empty() {
         let text = "Without its certificate, the site listens on this machine only, without TLS.";
         comments.push(text.into());
-        listen = listeners.iter().take(1).map(Listener::on_loopback).collect();
+        let is_taken = |address: &String| {
+            let same = cx.draft.sites.iter().filter(|other| other.listen.contains(address));
+            let mut hosts = same.map(|other| &other.hosts);
+            hosts
+                .any(|hosts| hosts.is_empty() || hosts.iter().any(|host| part.hosts.contains(host)))
+        };
+        // Two sites with one host may have had listeners with different addresses.
+        let first = part.listeners.first().map(Listener::on_loopback).unwrap_or_default();
+        let others = (2..=250).map(|n| first.replacen("127.0.0.1", &format!("127.0.0.{n}"), 1));
+        let mut all = std::iter::once(first.clone()).chain(others);
+        listen.push(all.find(|address| !is_taken(address)).unwrap_or(first));
     }
     listen
 }
@@ -274,7 +284,7 @@ fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &SitePart) 
     if !part.listeners.iter().any(|listener| listener.is_tls) {
         return None;
     }
-    let mut tls = Table::default();
+    let (mut tls, mut is_complete) = (Table::default(), true);
     tls.set_some("min_version", min_version(scope));
     for (name, key, is_required) in [
         ("ssl_certificate", "certificate", true),
@@ -284,8 +294,10 @@ fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &SitePart) 
         let directive = scope.any(&[name]).first().copied();
         let Some(directive) = directive else {
             if is_required {
-                cx.note(server, "the server has no certificate: set tls = { certificate, key }");
-                return None;
+                let place = &server.place;
+                let next = "the server has no certificate: set tls = { certificate, key }";
+                cx.draft.notes.add(place, &server.line(), next);
+                is_complete = false;
             }
             continue;
         };
@@ -295,12 +307,13 @@ fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &SitePart) 
             continue;
         }
         cx.note(directive, format!("{file} cannot be read here: copy it, and set {key} of `tls`"));
-        if is_required {
-            return None;
-        }
+        is_complete &= !is_required;
     }
     if let Some(directive) = scope.all("ssl_certificate").get(1) {
         cx.note(directive, "a site has one certificate: the first one is used");
+    }
+    if !is_complete {
+        return None;
     }
     client_certificates(cx, scope, &mut tls)?;
     Some(tls)
