@@ -432,3 +432,22 @@ fn files_that_nginx_does_not_look_for_are_not_sent() {
         );
     }
 }
+
+#[test]
+fn a_refusal_beside_other_lines_of_its_condition_stays() {
+    let pass = "location / { proxy_pass http://127.0.0.1:9; }";
+    for lines in [
+        format!("if ($http_x) {{ access_log off; return 403; }} {pass}"),
+        format!("if ($http_x) {{ own_directive 1; return 403; }} {pass}"),
+        format!("if ($http_x) {{ expires 1d; return 403; }} {pass}"),
+    ] {
+        let toml = server(&lines);
+        let all = routes(&toml);
+        assert!(all[0].contains("http_x") && all[0].contains("403"), "{lines}:\n{toml}");
+        assert!(!lines.contains("own") || toml.contains("NOT TRANSLATED"), "{lines}:\n{toml}");
+    }
+    let toml = server(&format!("if ($http_x) {{ access_log off; return 403; }} {pass}"));
+    assert!(routes(&toml)[0].contains("log = false") && !toml.contains("NOT TRANSLATED"), "{toml}");
+    let toml = server("location / { if ($http_x) { root /a; rewrite ^ /b last; } return 204; }");
+    assert!(!toml.contains("status = 204"), "{toml}");
+}

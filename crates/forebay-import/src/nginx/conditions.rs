@@ -235,8 +235,15 @@ fn requests<'a>(
         !matches!(inner.name.as_str(), "return" | "rewrite" | "set" | "break" | "if" | "add_header")
             && !needless::is_needless(&inner.name)
     };
-    if block.iter().any(|inner| answers(&inner)) {
-        note(cx, directive);
+    let has = |name: &str| block.iter().any(|inner| inner.name == name);
+    // After `return`, other lines change little. They are reported.
+    if block.iter().any(|inner| answers(&inner)) && !has("return") {
+        if has("rewrite") {
+            let next = "Forebay has no such block: write a route with this condition in `when`";
+            phase.closed.get_or_insert(cx.note(directive, next));
+        } else {
+            note(cx, directive);
+        }
         return;
     }
     let only_breaks = block.iter().any(|inner| inner.name == "break")
@@ -263,6 +270,14 @@ fn requests<'a>(
         for field in block.iter().filter(|inner| inner.name == "add_header") {
             cx.note(field, "write a route with this condition in `when`, and `set_headers`");
         }
+    }
+    if let Some(log) = block.iter().find(|i| i.name == "access_log" && i.arg(0) == "off") {
+        log.settle();
+        let routes = steps.iter_mut().filter_map(|step| match step {
+            EarlyStep::Route(route) => Some(route),
+            EarlyStep::Content(_) => None,
+        });
+        routes.for_each(|route| route.keys.set("log", false));
     }
     for step in &mut steps {
         let EarlyStep::Route(route) = step else { continue };

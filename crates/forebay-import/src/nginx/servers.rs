@@ -17,6 +17,10 @@ use crate::files;
 use crate::matcher::Matcher;
 use crate::value::{Table, Value};
 
+/// Maximum number of positions in the order of a server's locations. A location has several
+/// positions if other expressions precede it than other locations.
+const MOST_SLOTS: usize = 5_000;
+
 /// Listeners and hosts of a server that become one site.
 struct SitePart {
     listeners: Vec<Listener>,
@@ -454,7 +458,9 @@ fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRo
     server.maintenance = phase.maintenance.take();
     if phase.is_done {
         // No request reaches the locations.
-        server.directive.settle_all();
+        let locations = server.scope.own().iter().filter(|inner| inner.name == "location");
+        locations.for_each(Directive::settle_all);
+        unread::settle_unreached(server.scope.own());
         out.extend(phase.otherwise);
         return out;
     }
@@ -470,8 +476,15 @@ fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRo
         out.push(route);
     }
     server.fallback = phase.fallback.take();
+    let slots = order(&server.locations);
+    if slots.len() > MOST_SLOTS {
+        server.directive.settle_all();
+        let next = format!("the locations need more than {MOST_SLOTS} routes: use several servers");
+        let comment = cx.note(server.directive, next);
+        return vec![here.route(server).closed(comment)];
+    }
     let mut rest = Vec::new();
-    for slot in order(&server.locations) {
+    for slot in slots {
         rest.extend(answer::routes(cx, server, slot));
     }
     if let Some(methods) = phase.methods {
