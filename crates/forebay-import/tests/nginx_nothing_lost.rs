@@ -147,6 +147,7 @@ fn further_lines_have_a_translation() {
     for (lines, wanted) in [
         ("location /a/ { access_log {}/a.log; return 204; }", "log = { access = \"ROOT/a.log\" }"),
         ("location / { root {}; max_ranges 3; }", "max_ranges = 3"),
+        ("location / { expires 3d; return 200 x; }", "expires = \"3d\""),
         (
             "location / { fastcgi_pass php; fastcgi_connect_timeout 7s; }",
             "connect_timeout = \"7s\"",

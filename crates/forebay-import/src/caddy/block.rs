@@ -60,7 +60,17 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
         let routes = answer(cx, directive, of, &mut here);
         out.extend(routes);
     }
+    let tries = block.iter().find(|directive| directive.name == "try_files");
+    if let Some(tries) = tries.filter(|_| !sends_files(block)) {
+        cx.note(tries, "no files are sent here: write `rewrite` in the routes");
+    }
     out
+}
+
+/// Returns true if a line of a block, or of a block in it, sends files.
+fn sends_files(block: &[Directive]) -> bool {
+    let is_files = |name: &str| matches!(name, "file_server" | "php_fastcgi");
+    block.iter().any(|line| is_files(&line.name) || sends_files(line.inside()))
 }
 
 /// The next step if the conditions of nested blocks do not fit into one route.

@@ -212,13 +212,19 @@ fn text_of(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, text: &str) -> Result
     Ok(plain.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Translates `expires`, except on routes with a fixed reply.
+/// Translates `expires`, except on redirects and on errors.
 fn expires(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     let Some(directive) = scope.nearest("expires") else { return };
     let text = directive.args.join(" ");
-    let is_fixed = ["respond", "redirect"].iter().any(|key| route.keys.get(key).is_some());
+    // nginx adds the fields to replies with these statuses, and to redirects.
+    let is_other = match route.keys.get("respond") {
+        Some(Value::Table(reply)) => {
+            !matches!(reply.get("status"), Some(Value::Number(200 | 201 | 204 | 206)))
+        }
+        _ => route.keys.get("redirect").is_some(),
+    };
     match text.as_str() {
-        _ if is_fixed => {}
+        _ if is_other => {}
         "off" => {}
         "max" => route.keys.set("expires", "3650d"),
         "epoch" => route.keys.table("set_headers").set("Cache-Control", "no-cache"),
