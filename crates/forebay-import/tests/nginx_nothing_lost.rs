@@ -83,6 +83,7 @@ fn lines_without_an_effect_are_not_reported() {
         "proxy_read_timeout 5s; proxy_set_header A b; proxy_cookie_path / /a/;",
         "ssl_protocols TLSv1.3; ssl_client_certificate /x; gzip_types text/css;",
         "auth_basic_user_file /x; real_ip_header X-Forwarded-For; limit_rate_after 1m;",
+        "proxy_cache off; location / { proxy_cache_bypass $http_x; proxy_pass http://127.0.0.1:9; }",
         "set $x 1; merge_slashes on; location @never { own_directive 1; }",
         "location / { return 301 https://a.example/; proxy_pass http://127.0.0.1:9; expires 1d; }",
         "return 301 https://a.example/; location / { own_directive 1; }",

@@ -36,7 +36,6 @@ pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRo
         let next = "replies with these statuses are stored only if they state their lifetime";
         route.comments.push(cx.note(other, next));
     }
-    store(cx, scope.value(&named("cache")), &named("cache_path"));
     stale(scope, &named("cache_use_stale"), &mut table);
     if let Some(key) = scope.nearest(&named("cache_key")) {
         let text = key.args.concat();
@@ -83,19 +82,6 @@ fn is_for_others(directive: &Directive) -> bool {
     let (_, statuses) = directive.args.split_last().unwrap_or((&directive.name, &[]));
     let is_known = |status: &String| ["200", "301", "302", "any"].contains(&status.as_str());
     !statuses.is_empty() && !statuses.iter().any(is_known)
-}
-
-/// Adds a note on the directory of a store. Another program must not use this directory.
-fn store(cx: &mut Cx<'_>, zone: Option<&str>, name: &str) {
-    let is_zone = |path: &&Directive| {
-        let zones = path.args.iter().filter_map(|arg| arg.strip_prefix("keys_zone="));
-        zones.into_iter().any(|text| text.split(':').next() == zone)
-    };
-    if let Some(path) = cx.http.every(name).find(is_zone) {
-        let next = "replies are stored in memory: for a store on disk, set `cache_dir` and \
-                    `cache_disk` of [server]";
-        cx.note(path, next);
-    }
 }
 
 fn stale(scope: &Scope<'_>, name: &str, table: &mut Table) {

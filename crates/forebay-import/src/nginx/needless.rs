@@ -189,6 +189,10 @@ const NEEDLESS: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "its store is in memory, and `cache_dir` and `cache_disk` of [server] add one on disk",
+        &["fastcgi_cache_path", "proxy_cache_path", "scgi_cache_path", "uwsgi_cache_path"],
+    ),
+    (
         "its cache always does this",
         &[
             "fastcgi_cache_background_update",
@@ -239,17 +243,13 @@ const NEEDLESS: &[(&str, &[&str])] = &[
 
 /// Directives that only define a name. The lines that use this name are translated or reported.
 const DEFINITIONS: &[&str] = &[
-    "fastcgi_cache_path",
     "geo",
     "limit_conn_zone",
     "limit_req_zone",
     "log_format",
     "map",
-    "proxy_cache_path",
-    "scgi_cache_path",
     "split_clients",
     "upstream",
-    "uwsgi_cache_path",
     "valid_referers",
 ];
 
@@ -296,8 +296,16 @@ type Beside = fn(&Directive) -> bool;
 /// the test. The directive has an effect only if one of them is in the blocks around it, or below.
 /// Returns `None` if it needs none.
 pub fn needs(name: &str) -> Option<(&'static str, Beside)> {
-    const GROUPS: [(&str, Beside); 24] = [
+    const GROUPS: [(&str, Beside); 32] = [
         ("proxy_ssl_", passes_to_tls),
+        ("proxy_cache_", caches),
+        ("proxy_no_cache", caches),
+        ("fastcgi_cache_", caches),
+        ("fastcgi_no_cache", caches),
+        ("scgi_cache_", caches),
+        ("scgi_no_cache", caches),
+        ("uwsgi_cache_", caches),
+        ("uwsgi_no_cache", caches),
         ("proxy_", |other| other.name == "proxy_pass"),
         ("fastcgi_", |other| other.name == "fastcgi_pass"),
         ("grpc_", |other| other.name == "grpc_pass"),
@@ -331,6 +339,12 @@ pub fn needs(name: &str) -> Option<(&'static str, Beside)> {
 
 fn is_on(directive: &Directive, name: &str) -> bool {
     directive.name == name && directive.arg(0) == "on"
+}
+
+fn caches(directive: &Directive) -> bool {
+    directive.name.ends_with("_cache")
+        && !directive.name.ends_with("_no_cache")
+        && directive.arg(0) != "off"
 }
 
 fn passes_to_tls(directive: &Directive) -> bool {
