@@ -36,8 +36,8 @@ pub fn accept(draft: &mut Draft, keys: &Keys) {
         return;
     }
     let mut sites = std::mem::take(&mut draft.sites);
-    for site in &mut sites {
-        head(site, keys);
+    for (number, site) in sites.iter_mut().enumerate() {
+        head(site, number, keys);
         for at in 0..site.routes.len() {
             let route = site.routes[at].clone();
             site.routes[at] = accepted(draft, route, keys);
@@ -82,7 +82,7 @@ fn plain_site() -> DraftSite {
 }
 
 /// Replaces those hosts, listeners and keys of a site that Forebay refuses.
-fn head(site: &mut DraftSite, keys: &Keys) {
+fn head(site: &mut DraftSite, number: usize, keys: &Keys) {
     let try_one = |site: &DraftSite| {
         let routes = plain_site().routes;
         let alone = DraftSite { routes, comments: Vec::new(), ..site.clone() };
@@ -91,7 +91,7 @@ fn head(site: &mut DraftSite, keys: &Keys) {
     let Some(why) = try_one(site) else { return };
     site.comments.push(format!("A part of this site has no translation: {why}"));
     // Without a host name, the site would answer for other hosts.
-    site.hosts = vec!["not-translated.invalid".into()];
+    site.hosts = vec![format!("not-translated-{number}.invalid")];
     if try_one(site).is_some() {
         site.keys = Table::default();
         site.listen = vec!["127.0.0.1:8080".into()];

@@ -3,16 +3,21 @@
 mod addresses;
 mod around;
 mod block;
+mod certificates;
 mod complement;
 mod expression;
 mod files;
 mod fill;
 mod layers;
 mod matchers;
+mod needless;
 mod on_demand;
+mod options;
 mod servers;
 mod sites;
+mod spelling;
 mod syntax;
+mod unread;
 
 use std::path::{Path, PathBuf};
 
@@ -27,12 +32,24 @@ struct Cx<'a> {
     /// Base directory of relative paths.
     dir: PathBuf,
     draft: Draft,
+    /// The host of the present site, if it has exactly one.
+    host: Option<String>,
+    /// The expressions for paths that matchers of the present site exclude, in all spellings.
+    excluded: Vec<String>,
+    /// True if the sites trust the addresses that proxies send.
+    trusts_proxies: bool,
 }
 
 impl Cx<'_> {
-    /// Adds a note: Forebay has no full translation of this line. Returns the note as a comment for
-    /// the draft.
+    /// Adds a note: Forebay has no full translation of this line, or of a line in its block.
+    /// Returns the note as a comment for the draft.
     fn note(&mut self, directive: &Directive, next: impl Into<String>) -> String {
+        directive.settle_all();
+        self.note_site(directive, next)
+    }
+
+    /// Adds a note on the address of a site. The note is not about the lines of the site.
+    fn note_site(&mut self, directive: &Directive, next: impl Into<String>) -> String {
         self.draft.notes.add(&directive.place, &line(directive), next)
     }
 }
@@ -47,7 +64,14 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
     let lines = syntax::read(file)?;
     let absolute = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let dir = absolute.parent().unwrap_or(Path::new("/")).to_owned();
-    let mut cx = Cx { keys, dir, draft: Draft::default() };
+    let mut cx = Cx {
+        keys,
+        dir,
+        draft: Draft::default(),
+        host: None,
+        excluded: Vec::new(),
+        trusts_proxies: false,
+    };
     if lines.is_empty() {
         let message = format!("{} has no site", file.display());
         return Err(ImportError::new(message, "give a Caddyfile with at least one address"));

@@ -15,7 +15,10 @@ pub fn name_sites(draft: &mut Draft) {
         let name = names.first().map_or("", String::as_str);
         let is_reason = |note: &&mut Note| route.comments.contains(&note.comment());
         if let Some(note) = draft.notes.0.iter_mut().rfind(is_reason) {
-            note.next.push_str(&format!("; this line closes all of {name}"));
+            note.next.push_str(&format!(
+                "; this line closes all of {name}, so other lines of the site may have no routes: \
+                 import a copy of the file without the line"
+            ));
         }
     }
 }

@@ -12,15 +12,25 @@ pub struct Directive {
     pub args: Vec<String>,
     pub block: Option<Vec<Directive>>,
     pub place: SourceLine,
-    pub settled: Settled,
+    settled: Settled,
 }
 
 /// A mark of a directive that a translator has read, so that the directive is not lost. Copies of
 /// a directive share the mark.
 #[derive(Clone, Debug, Default)]
-pub struct Settled(Rc<Cell<bool>>);
+struct Settled(Rc<Cell<bool>>);
 
 impl Directive {
+    /// Returns a directive that no translator has read.
+    pub fn new(
+        name: impl Into<String>,
+        args: Vec<String>,
+        block: Option<Vec<Self>>,
+        place: SourceLine,
+    ) -> Self {
+        Self { name: name.into(), args, block, place, settled: Settled::default() }
+    }
+
     /// Marks the directive as translated, or as one without an effect. At the end, the import
     /// reports each directive without this mark.
     pub fn settle(&self) {
@@ -31,6 +41,11 @@ impl Directive {
     pub fn settle_all(&self) {
         self.settle();
         self.inside().iter().for_each(Self::settle_all);
+    }
+
+    /// Returns a directive with other words and the same block, which shares the mark of this one.
+    pub fn with_words(&self, name: impl Into<String>, args: Vec<String>) -> Self {
+        Self { name: name.into(), args, ..self.clone() }
     }
 
     /// Returns a copy that does not share its mark, or those of its block.

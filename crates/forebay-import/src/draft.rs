@@ -1,5 +1,6 @@
 //! The draft of a configuration: tables, routes and notes, before they are printed.
 
+use std::collections::HashSet;
 use std::fmt::{self, Display, Formatter};
 use std::rc::Rc;
 
@@ -7,7 +8,7 @@ use crate::matcher::Matcher;
 use crate::value::{Table, Value};
 
 /// The position of a line: its file and its number.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SourceLine {
     pub file: Rc<str>,
     pub line: usize,
@@ -20,7 +21,7 @@ impl Display for SourceLine {
 }
 
 /// A note on a line that Forebay does not translate, or not completely.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Note {
     /// The file, as the command line or an include names it.
     pub file: String,
@@ -64,9 +65,9 @@ pub struct Draft {
     pub omits_tests: bool,
 }
 
-/// The notes of a draft.
+/// The notes of a draft, and all notes that were ever added.
 #[derive(Debug, Default)]
-pub struct Notes(pub Vec<Note>);
+pub struct Notes(pub Vec<Note>, HashSet<Note>);
 
 impl Notes {
     /// Adds a note unless an equal one exists. Returns the note as a comment.
@@ -78,7 +79,8 @@ impl Notes {
             next: next.into(),
         };
         let comment = note.comment();
-        if !self.0.contains(&note) {
+        // A translator may remove notes again. The set saves most comparisons.
+        if self.1.insert(note.clone()) || !self.0.contains(&note) {
             self.0.push(note);
         }
         comment

@@ -20,12 +20,14 @@ mod files;
 mod keys;
 mod matcher;
 mod mount;
+mod network;
 mod nginx;
 mod pattern;
 mod print;
 mod source;
 mod template;
 mod units;
+mod unread;
 mod value;
 
 use std::path::Path;

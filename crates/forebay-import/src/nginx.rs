@@ -15,10 +15,12 @@ mod here;
 mod internal;
 mod listeners;
 mod locations;
+mod logs;
 mod maintenance;
 mod maps;
 mod methods;
 mod names;
+mod needless;
 mod pages;
 mod process;
 mod referers;
@@ -27,14 +29,17 @@ mod scope;
 mod server;
 mod servers;
 mod streams;
+mod switches;
 mod syntax;
+mod unread;
 mod upstreams;
 mod value_maps;
 mod variables;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use crate::draft::Draft;
+use crate::draft::{Draft, SourceLine};
 use crate::keys::Keys;
 use crate::source::ImportError;
 use crate::value::Value;
@@ -59,28 +64,20 @@ struct Cx<'a> {
     /// Number of named locations that are being translated at present. Each of them was reached
     /// from the previous one.
     depth: usize,
+    /// The lines of the locations that have a closed route.
+    closed: HashSet<SourceLine>,
 }
 
 impl Cx<'_> {
     /// Adds a note: Forebay has no full translation of this directive. Returns the note as a
     /// comment for the draft.
     fn note(&mut self, directive: &Directive, next: impl Into<String>) -> String {
+        match directive.name.as_str() {
+            // The note is about the whole block.
+            "if" | "limit_except" => directive.settle_all(),
+            _ => directive.settle(),
+        }
         self.draft.notes.add(&directive.place, &directive.line(), next)
-    }
-
-    /// Adds notes on the directives that the translation does not read. Returns the notes as
-    /// comments. `elsewhere` are directives that the translation reads only in other blocks.
-    fn note_unread(&mut self, block: &[Directive], elsewhere: &[&str]) -> Vec<String> {
-        let is_unread = |directive: &&Directive| {
-            let name = directive.name.as_str();
-            let is_here = names::READ.contains(&name) && !elsewhere.contains(&name);
-            !is_here && !names::is_needless(name)
-        };
-        let unread: Vec<&Directive> = block.iter().filter(is_unread).collect();
-        let next = |name: &str| {
-            if elsewhere.contains(&name) { names::ELSEWHERE } else { names::next_step(name) }
-        };
-        unread.iter().map(|found| self.note(found, next(&found.name))).collect()
     }
 
     /// Returns true if the servers of an upstream look like php-fpm.
@@ -91,6 +88,17 @@ impl Cx<'_> {
                 && found.inside().iter().any(|server| server.arg(0).contains("php"))
         }) || upstream.ends_with(":9000")
     }
+}
+
+/// Reports the unread directives outside of servers.
+fn report(cx: &mut Cx<'_>, main: &[Directive], http: Option<&Directive>) {
+    let mut comments = Vec::new();
+    // Without `http`, the main block has the servers of a single site.
+    if let Some(http) = http {
+        comments.extend(unread::report(cx, &[main], http.inside()));
+    }
+    comments.extend(unread::report(cx, &[], main));
+    cx.draft.comments.extend(comments);
 }
 
 pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
@@ -114,10 +122,11 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
         site_compress: None,
         site_max_body: None,
         depth: 0,
+        closed: HashSet::new(),
     };
     let blocks: Vec<&Directive> =
         main.iter().filter(|directive| directive.name == "stream").collect();
-    process::settings(&mut cx, &main, http.is_some() || !blocks.is_empty());
+    process::settings(&mut cx, &main);
     let servers: Vec<&Directive> =
         scope.own().iter().filter(|directive| directive.name == "server").collect();
     if servers.is_empty() && blocks.is_empty() {
@@ -128,6 +137,7 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
         servers::translate(&mut cx, &servers);
     }
     blocks.iter().for_each(|block| streams::translate(&mut cx, &main, block));
+    report(&mut cx, &main, http);
     if cx.draft.sites.is_empty() && cx.draft.streams.is_empty() {
         let message = format!("no server of {} has a translation", file.display());
         return Err(ImportError::new(message, "write the streams anew: see the guide on streams"));

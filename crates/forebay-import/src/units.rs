@@ -54,6 +54,36 @@ pub fn size(text: &str) -> Option<String> {
     (number < 1 << 40).then(|| if number == 0 { "0".into() } else { format!("{number}{unit}") })
 }
 
+/// Returns the bytes of a size such as `8k` of nginx.
+pub fn bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let unit = match text[digits..].to_ascii_lowercase().as_str() {
+        "" => 1,
+        "k" => 1 << 10,
+        "m" => 1 << 20,
+        _ => return None,
+    };
+    number.checked_mul(unit)
+}
+
+/// Returns the bytes of a size such as `10MB` of Caddy, where MB is a power of ten.
+pub fn decimal_bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" => 1_000,
+        "m" | "mb" => 1_000_000,
+        "g" | "gb" => 1_000_000_000,
+        "kib" => 1 << 10,
+        "mib" => 1 << 20,
+        "gib" => 1 << 30,
+        _ => return None,
+    };
+    number.checked_mul(unit).filter(|all| *all < 1 << 40)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

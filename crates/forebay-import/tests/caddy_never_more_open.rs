@@ -21,11 +21,11 @@ fn routes(toml: &str) -> Vec<&str> {
 #[test]
 fn matchers_become_conditions() {
     for (matcher, wanted) in [
-        ("path *.bak /secret/*", r"path_regex = '~*(?:\.bak$|^/secret/)'"),
+        ("path *.bak /secret/*", r"path_regex = '~*(?:\.ba(?:k|\xE2\x84\xAA)$|^/secret/)'"),
         ("path /a/*/b", "path_regex = \"~*^/a/[^/]*/b$\""),
         ("path *draft*", "path_regex = \"~*draft\""),
         ("path /Secret/*", "path_regex = \"~*^/Secret/\""),
-        ("path *.BAK", r"path_regex = '~*\.BAK$'"),
+        ("path *.BAK", r"path_regex = '~*\.BA(?:K|\xE2\x84\xAA)$'"),
         ("header User-Agent *bot*", "header = { User-Agent = \"~bot\" }"),
         ("header X-A b*", "header = { X-A = \"~^b\" }"),
         ("header X-A *", "header = { X-A = \"~.*\" }"),

@@ -409,3 +409,45 @@ fn names_with_underscores_pass_only_if_nginx_passes_them() {
         }
     }
 }
+
+#[test]
+fn files_that_nginx_does_not_look_for_are_not_sent() {
+    let named = "location @app { proxy_pass http://127.0.0.1:9; }";
+    for (lines, wanted) in [
+        ("location /a/ { try_files /dev/null @app; }", "proxy ="),
+        ("location /a/ { allow 10.0.0.1; deny all; try_files /dev/null @app; }", "allow ="),
+        ("location /a/ { try_files /cache$uri.html @app; }", "proxy ="),
+        ("location /a/ { try_files /dev/null /index.php?$args; }", "rewrite = \"/index.php"),
+        ("location /a/ { allow 10.0.0.1; deny all; try_files /dev/null /b; }", "status = 403"),
+        ("location /a/ { try_files /dev/null =410; }", "status = 410"),
+        ("location /a/ { try_files /dev/null =404; }", "status = 404"),
+    ] {
+        let toml = server(&format!("{lines} {named} location / {{ return 204; }}"));
+        let all = routes(&toml);
+        let own: Vec<_> = all.iter().filter(|route| route.contains("\"/a/*\"")).collect();
+        assert!(own.iter().any(|route| route.contains(wanted)), "{lines}:\n{toml}");
+        assert!(!own.iter().any(|route| route.contains("files =")), "{lines}:\n{toml}");
+        assert!(
+            !lines.contains("allow") || !own[0].contains("proxy =") || own[0].contains("allow")
+        );
+    }
+}
+
+#[test]
+fn a_refusal_beside_other_lines_of_its_condition_stays() {
+    let pass = "location / { proxy_pass http://127.0.0.1:9; }";
+    for lines in [
+        format!("if ($http_x) {{ access_log off; return 403; }} {pass}"),
+        format!("if ($http_x) {{ own_directive 1; return 403; }} {pass}"),
+        format!("if ($http_x) {{ expires 1d; return 403; }} {pass}"),
+    ] {
+        let toml = server(&lines);
+        let all = routes(&toml);
+        assert!(all[0].contains("http_x") && all[0].contains("403"), "{lines}:\n{toml}");
+        assert!(!lines.contains("own") || toml.contains("NOT TRANSLATED"), "{lines}:\n{toml}");
+    }
+    let toml = server(&format!("if ($http_x) {{ access_log off; return 403; }} {pass}"));
+    assert!(routes(&toml)[0].contains("log = false") && !toml.contains("NOT TRANSLATED"), "{toml}");
+    let toml = server("location / { if ($http_x) { root /a; rewrite ^ /b last; } return 204; }");
+    assert!(!toml.contains("status = 204"), "{toml}");
+}

@@ -5,7 +5,6 @@ use std::path::Path;
 use super::Cx;
 use super::sections::{Sections, all, find_access_files, last};
 use super::syntax::{self, Directive, is};
-use crate::directive::Settled;
 use crate::draft::SourceLine;
 
 /// Reads the access files below the directories of all hosts, if the hosts allow such files. Returns
@@ -70,14 +69,7 @@ fn add(
     let place = SourceLine { file: file.display().to_string().into(), line: 1 };
     let directive = match syntax::read(file) {
         Ok(block) => {
-            let args = vec![path.clone()];
-            let directive = Directive {
-                name: "Directory".into(),
-                args,
-                block: Some(block),
-                place,
-                settled: Settled::default(),
-            };
+            let directive = Directive::new("Directory", vec![path.clone()], Some(block), place);
             let unread = cx.note_unread(directive.inside());
             cx.draft.comments.extend(unread);
             directive
@@ -94,18 +86,6 @@ fn add(
 /// Returns a section that refuses all requests for a directory.
 fn closed(path: String, place: SourceLine) -> Directive {
     let args = vec!["all".into(), "denied".into()];
-    let rule = Directive {
-        name: "Require".into(),
-        args,
-        block: None,
-        place: place.clone(),
-        settled: Settled::default(),
-    };
-    Directive {
-        name: "Directory".into(),
-        args: vec![path],
-        block: Some(vec![rule]),
-        place,
-        settled: Settled::default(),
-    }
+    let rule = Directive::new("Require", args, None, place.clone());
+    Directive::new("Directory", vec![path], Some(vec![rule]), place)
 }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 pub use crate::directive::Directive;
-use crate::directive::Settled;
 use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
@@ -191,13 +190,7 @@ impl Parser {
         match holds {
             Some(true) => found.extend(inner),
             Some(false) => {}
-            None => found.push(Directive {
-                name,
-                args,
-                block: Some(inner),
-                place,
-                settled: Settled::default(),
-            }),
+            None => found.push(Directive::new(name, args, Some(inner), place)),
         }
         Ok(())
     }
@@ -286,25 +279,13 @@ impl Parser {
             "undefine" => drop(self.defines.remove(&argument(0))),
             "loadmodule" => {
                 self.modules.push(argument(0));
-                found.push(Directive {
-                    name,
-                    args,
-                    block: None,
-                    place,
-                    settled: Settled::default(),
-                });
+                found.push(Directive::new(name, args, None, place));
             }
             "serverroot" => self.root = PathBuf::from(argument(0)),
             "include" | "includeoptional" => {
                 let Some(files) = self.locate(&argument(0)) else {
                     if name.eq_ignore_ascii_case("include") {
-                        found.push(Directive {
-                            name,
-                            args,
-                            block: None,
-                            place,
-                            settled: Settled::default(),
-                        });
+                        found.push(Directive::new(name, args, None, place));
                     }
                     return Ok(());
                 };
@@ -312,13 +293,7 @@ impl Parser {
                     self.file(path, Some(&place), found)?;
                 }
             }
-            _ => found.push(Directive {
-                name,
-                args,
-                block: None,
-                place,
-                settled: Settled::default(),
-            }),
+            _ => found.push(Directive::new(name, args, None, place)),
         }
         Ok(())
     }

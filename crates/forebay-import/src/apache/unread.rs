@@ -1,5 +1,7 @@
 //! Reports the directives that no translator has read, so that no line is lost silently.
 
+use std::collections::HashSet;
+
 use super::Cx;
 use super::names;
 use super::sections::is_below;
@@ -13,27 +15,36 @@ const NEXT: &str = "this line has no translation here: write it as keys of the r
 pub fn report(cx: &mut Cx<'_>, htaccess: &[(String, Directive)]) -> Vec<String> {
     let main = cx.main;
     let mut comments = Vec::new();
-    within(cx, main, &mut comments);
+    let notes = cx.draft.notes.0.iter().map(|note| (note.file.clone(), note.line));
+    let noted: HashSet<(String, usize)> = notes.collect();
+    within(cx, &noted, main, &mut comments);
     for (_, directive) in htaccess {
-        within(cx, std::slice::from_ref(directive), &mut comments);
+        within(cx, &noted, std::slice::from_ref(directive), &mut comments);
     }
     comments
 }
 
-fn within(cx: &mut Cx<'_>, block: &[Directive], comments: &mut Vec<String>) {
+/// Adds notes on a block. `noted` has the lines that had a note before.
+fn within(
+    cx: &mut Cx<'_>,
+    noted: &HashSet<(String, usize)>,
+    block: &[Directive],
+    comments: &mut Vec<String>,
+) {
     for directive in block {
         if is(directive, "VirtualHost") {
             // A note on the host is not about its lines.
-            within(cx, directive.inside(), comments);
+            within(cx, noted, directive.inside(), comments);
             continue;
         }
         if directive.is_settled() || is_unused(cx, directive) {
             continue;
         }
-        if has_note(cx, directive) || has_no_effect(directive) {
+        let place = &directive.place;
+        if noted.contains(&(place.file.to_string(), place.line)) || has_no_effect(directive) {
             // The note on a section is about all of its lines.
         } else if directive.block.is_some() {
-            within(cx, directive.inside(), comments);
+            within(cx, noted, directive.inside(), comments);
         } else {
             let next = match names::next_step(&directive.name) {
                 names::UNKNOWN => NEXT,
@@ -42,12 +53,6 @@ fn within(cx: &mut Cx<'_>, block: &[Directive], comments: &mut Vec<String>) {
             comments.push(cx.note(directive, next));
         }
     }
-}
-
-fn has_note(cx: &Cx<'_>, directive: &Directive) -> bool {
-    let place = &directive.place;
-    let notes = &cx.draft.notes.0;
-    notes.iter().any(|note| note.line == place.line && *note.file == *place.file)
 }
 
 /// Returns true for a section about a directory that no site serves.

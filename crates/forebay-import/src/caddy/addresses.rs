@@ -1,4 +1,6 @@
-//! Addresses of servers.
+//! Addresses of servers and networks.
+
+use crate::network::network;
 
 /// Returns an address of `reverse_proxy` as a URL.
 pub fn url(text: &str) -> Option<String> {
@@ -14,4 +16,19 @@ pub fn url(text: &str) -> Option<String> {
     let is_port = port.is_none_or(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0));
     (is_plain && is_port && matches!(scheme, "http" | "https" | "h2c"))
         .then(|| format!("{scheme}://{rest}"))
+}
+
+/// Returns networks in Forebay's form; `None` if one of them is no network.
+pub fn networks(args: &[String]) -> Option<Vec<String>> {
+    let private =
+        ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "fd00::/8", "::1"];
+    let mut list: Vec<String> = Vec::new();
+    for who in args {
+        if who == "private_ranges" {
+            list.extend(private.map(str::to_owned));
+        } else {
+            list.push(network(who)?);
+        }
+    }
+    Some(list)
 }

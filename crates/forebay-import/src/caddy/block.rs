@@ -36,6 +36,9 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
     let mut answers: Vec<(&Directive, Result<Condition, String>)> = Vec::new();
     for directive in block.iter().filter(|directive| !directive.name.starts_with('@')) {
         let of = condition(cx, split(directive).0, &here.named);
+        if let Ok(of) = &of {
+            cx.excluded.extend(of.excluded.iter().cloned());
+        }
         if rank(&directive.name).is_some() {
             answers.push((directive, of));
         } else {
@@ -57,7 +60,17 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
         let routes = answer(cx, directive, of, &mut here);
         out.extend(routes);
     }
+    let tries = block.iter().find(|directive| directive.name == "try_files");
+    if let Some(tries) = tries.filter(|_| !sends_files(block)) {
+        cx.note(tries, "no files are sent here: write `rewrite` in the routes");
+    }
     out
+}
+
+/// Returns true if a line of a block, or of a block in it, sends files.
+fn sends_files(block: &[Directive]) -> bool {
+    let is_files = |name: &str| matches!(name, "file_server" | "php_fastcgi");
+    block.iter().any(|line| is_files(&line.name) || sends_files(line.inside()))
 }
 
 /// The next step if the conditions of nested blocks do not fit into one route.
@@ -71,6 +84,7 @@ fn answer<'a>(
     here: &mut Around<'a>,
 ) -> Vec<DraftRoute> {
     let route = |matcher: Matcher| DraftRoute::new(&directive.place, line(directive), matcher);
+    directive.settle();
     let of = match of {
         Ok(of) => of,
         Err(why) => {
@@ -91,6 +105,8 @@ fn answer<'a>(
     let Some(matcher) = here.matcher.and(&of.matcher) else {
         let is_at_odds = here.matcher.is_at_odds(&of.matcher);
         if !is_at_odds && !here.matcher.conflicts_with(&of.matcher) {
+            // No request meets both conditions.
+            directive.settle_all();
             return Vec::new();
         }
         let comment = cx.note(directive, AT_ODDS);
@@ -121,6 +137,18 @@ fn answer<'a>(
         },
         "try_files" => {
             let last = args.last().map_or("", String::as_str);
+            let is_usual = |file: &String| {
+                matches!(
+                    file.as_str(),
+                    "{path}" | "{path}/" | "{path}/index.html" | "{path}/index.php"
+                )
+            };
+            let others = args.split_last().map_or(&[][..], |(_, others)| others);
+            let is_missing = last.starts_with('=') || last.starts_with('/');
+            if !others.iter().all(is_usual) || !is_missing && !is_usual(&last.to_owned()) {
+                let next = "only the path itself is looked for: add routes for the other files";
+                cx.note(directive, next);
+            }
             match fallback(cx, last) {
                 Some(to) => here.fallback = Some(to),
                 None if last.starts_with('=') || last.starts_with("{path}") => {}
@@ -272,6 +300,10 @@ fn layer<'a>(
     out: &mut Vec<DraftRoute>,
 ) {
     let args = split(directive).1;
+    // The site reads these two lines.
+    if !matches!(directive.name.as_str(), "tls" | "bind") {
+        directive.settle();
+    }
     let gates = matches!(directive.name.as_str(), "basic_auth" | "basicauth" | "forward_auth");
     let is_at_odds = of.as_ref().is_ok_and(|of| {
         here.matcher.is_at_odds(&of.matcher) || here.matcher.conflicts_with(&of.matcher)
@@ -306,6 +338,7 @@ fn layer<'a>(
                     .closed(comment),
             );
         }
+        directive.settle_all();
         return;
     };
     if directive.name == "root" {
@@ -341,6 +374,11 @@ fn redirect(
     };
     let to = args.first().and_then(|to| fill(cx, to, Some(of)));
     let to = to.map(|to| redirect_target(&to, false, cx.keys));
+    // Only a whole host of the client may be in a target, so write the host of the site.
+    let to = to.map(|to| match &cx.host {
+        Some(host) if !is_redirect_target(&to) => to.replace("{host}", host),
+        _ => to,
+    });
     match to.filter(|to| is_redirect_target(to)) {
         Some(to) => route.redirect(&to, status),
         None => {
@@ -388,8 +426,10 @@ fn respond(
     let mut status = args.iter().find_map(number);
     let mut body = args.iter().find(|arg| number(arg).is_none()).cloned().unwrap_or_default();
     for inner in directive.inside() {
+        inner.settle();
         match inner.name.as_str() {
             "body" => body = inner.arg(0).to_owned(),
+            // A client connection may stay open after the reply.
             "close" => {}
             _ => drop(cx.note(inner, "a fixed reply has a status and a body")),
         }

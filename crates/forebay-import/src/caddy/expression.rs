@@ -22,13 +22,7 @@ pub fn lines(directive: &Directive) -> Option<Vec<Directive>> {
     let text = directive.args.join(" ");
     let line = |words: Vec<String>| {
         let (name, args) = words.split_first()?;
-        Some(Directive {
-            name: name.clone(),
-            args: args.to_vec(),
-            block: None,
-            place: directive.place.clone(),
-            settled: directive.settled.clone(),
-        })
+        Some(directive.with_words(name.clone(), args.to_vec()))
     };
     terms(&text)?.into_iter().map(|term| line(of_term(term.trim())?)).collect()
 }

@@ -2,11 +2,13 @@
 
 use super::addresses::url;
 use super::around::Around;
+use super::needless::is_needless;
 use super::syntax::Directive;
 use super::{Cx, line};
 use crate::draft::DraftRoute;
 use crate::files;
 use crate::matcher::Matcher;
+use crate::units::duration;
 use crate::value::{Table, Value};
 
 /// Returns the routes of `php_fastcgi`: scripts, and the front controller for other paths.
@@ -21,15 +23,30 @@ pub fn php(
     let mut params = Table::default();
     let mut fallback = Some("/index.php".to_owned());
     let mut servers: Vec<String> = args.to_vec();
-    for inner in directive.inside() {
+    let mut reply_timeout = None;
+    let is_option = |inner: &&Directive| !is_needless("php_fastcgi", &inner.name);
+    for inner in directive.inside().iter().filter(is_option) {
+        inner.settle();
         match inner.name.as_str() {
             "root" => root = Some(files::below(&cx.dir, inner.arg(0))),
             "env" if !inner.arg(1).contains('{') => params.set(inner.arg(0), inner.arg(1)),
             "index" if inner.arg(0) == "off" => fallback = None,
             "index" => fallback = Some(format!("/{}", inner.arg(0))),
             "to" => servers.extend(inner.args.iter().cloned()),
-            "try_files" | "split" | "capture_stderr" | "resolve_root_symlink" => {}
-            "dial_timeout" | "read_timeout" | "write_timeout" => {}
+            "split" if inner.args == [".php"] => {}
+            "try_files" if inner.args.last().is_some_and(|last| is_script(last)) => {
+                let last = inner.args.last().map_or("", String::as_str);
+                fallback = Some(format!("/{}", last.trim_start_matches('/')));
+                let is_usual = |file: &&String| {
+                    matches!(file.as_str(), "{path}" | "{path}/index.php") || *file == last
+                };
+                if !inner.args.iter().all(|file| is_usual(&file)) {
+                    cx.note(inner, "add routes for the other files before this one");
+                }
+            }
+            "read_timeout" if duration(inner.arg(0)).is_some() => {
+                reply_timeout = duration(inner.arg(0)).filter(|time| time != "0s");
+            }
             _ => drop(cx.note(inner, "see the keys of `fastcgi`")),
         }
     }
@@ -59,6 +76,10 @@ pub fn php(
     if !params.is_empty() {
         table.set("params", params);
     }
+    table.set_some(
+        "reply_timeout",
+        reply_timeout.filter(|_| cx.keys.has("Fastcgi", "reply_timeout")),
+    );
     let mut scripts = route.clone();
     let Some(matcher) =
         scripts.matcher.and(&Matcher { suffixes: vec![".php".into()], ..Matcher::default() })
@@ -78,6 +99,12 @@ pub fn php(
     vec![scripts, file_route]
 }
 
+/// Returns true for the path of a script, such as `index.php`.
+fn is_script(file: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    file.ends_with(".php") && file.chars().all(is_plain)
+}
+
 pub fn file_server(
     cx: &mut Cx<'_>,
     directive: &Directive,
@@ -93,9 +120,17 @@ pub fn file_server(
     }
     let mut hidden: Vec<DraftRoute> = Vec::new();
     for inner in directive.inside() {
+        inner.settle();
         match inner.name.as_str() {
             "root" => root = files::below(&cx.dir, inner.arg(0)),
-            "browse" => table.set("listing", true),
+            "browse" => {
+                table.set("listing", true);
+                if !inner.args.is_empty() || inner.block.is_some() {
+                    let next =
+                        "write a page for listings: listing = { template = \"listing.html\" }";
+                    cx.note(inner, next);
+                }
+            }
             "index" => table.set("index", inner.args.clone()),
             "pass_thru" => passes_on = true,
             "precompressed" => {

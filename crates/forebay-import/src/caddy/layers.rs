@@ -9,48 +9,30 @@ use super::syntax::Directive;
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
 use crate::template::literal;
+use crate::units::decimal_bytes;
 use crate::value::{Table, Value};
 
 /// Sets the keys of a directive that changes requests or replies, or that restricts access.
 pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut Layer) {
     match directive.name.as_str() {
         "encode" => {
-            let mut kinds: Vec<&str> = Vec::new();
-            let inner = directive.inside().iter().map(|inner| &inner.name);
-            for kind in args.iter().chain(inner) {
-                match kind.as_str() {
-                    "zstd" => kinds.push("zstd"),
-                    "gzip" => kinds.push("gzip"),
-                    "br" => kinds.push("br"),
-                    _ => {}
-                }
-            }
-            kinds.dedup();
-            let value = if kinds.is_empty() {
-                Value::Bool(true)
-            } else {
-                Table::default().with("algorithms", kinds).into()
-            };
-            layer.keys.set("compress", value);
+            layer.keys.set("compress", encode(directive, args));
         }
         "header" => header(cx, directive, args, layer),
         "request_header" => {
-            let inner = Directive {
-                name: directive.name.clone(),
-                args: args.to_vec(),
-                block: None,
-                place: directive.place.clone(),
-                settled: directive.settled.clone(),
-            };
+            let inner = directive.with_words(directive.name.clone(), args.to_vec());
             let mut route = DraftRoute::new(&directive.place, "", Matcher::default());
             header_up(cx, &inner, &mut Table::default(), &mut route);
             layer.keys.0.extend(route.keys.0);
         }
         "request_body" => {
             let limit = directive.inside().iter().find(|inner| inner.name == "max_size");
+            limit.iter().for_each(|limit| limit.settle());
             let limit = limit.map_or(args.get(1).map_or("", String::as_str), |inner| inner.arg(0));
-            match bytes(limit) {
-                Some(limit) => layer.keys.set("max_body", limit),
+            match decimal_bytes(limit) {
+                // In Caddy, 0 means that there is no limit.
+                Some(0) => layer.keys.set("max_body", "unlimited"),
+                Some(limit) => layer.keys.set("max_body", limit.to_string()),
                 None if limit.is_empty() => {}
                 None => layer.closed = Some(cx.note(directive, "write the limit in `max_body`")),
             }
@@ -69,7 +51,10 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
         "log" | "log_name" | "log_append" => {
             cx.note(directive, "write [log] with access = \"FILE\"");
         }
-        "tls" | "bind" | "vars" | "tracing" | "push" | "" => {}
+        // The site reads these lines.
+        "tls" | "bind" => {}
+        "tracing" => drop(cx.note(directive, "traces of all sites go to `endpoint` of [traces]")),
+        "push" => drop(cx.note(directive, "browsers ignore pushed replies: remove the line")),
         "import" => {
             layer.closed =
                 Some(cx.note(directive, "the file does not exist: copy it here, and import again"));
@@ -79,11 +64,19 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
                 cx.note(directive, "write the rule with `allow`, `basic_auth` or `forward_auth`"),
             );
         }
-        "templates" | "intercept" | "map" | "method" | "handle_errors" | "invoke" => {
+        "templates" | "intercept" | "map" | "handle_errors" | "vars" => {
             cx.note(directive, "Forebay has no such directive: let the application do it");
         }
+        "method" | "invoke" => {
+            // The server would get another request, or a route that `invoke` protects.
+            layer.closed = Some(cx.note(directive, "write routes for these requests"));
+        }
         name => {
-            let next = "Forebay has no such directive: look for a key in the configuration reference, or remove the line";
+            let next = if OF_VERSION_1.contains(&name) {
+                "this line is of Caddy 1: convert the file to Caddy 2, and import it again"
+            } else {
+                "Forebay has no such directive: look for a key in the configuration reference, or remove the line"
+            };
             let comment = cx.note(directive, next);
             // A directive of a plugin may restrict access, so close the routes.
             if !HARMLESS.contains(&name) {
@@ -92,6 +85,49 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
         }
     }
 }
+
+/// Returns the key `compress` for `encode`.
+fn encode(directive: &Directive, args: &[String]) -> Value {
+    let (mut kinds, mut table): (Vec<&str>, _) = (Vec::new(), Table::default());
+    let mut add = |name: &str| {
+        let known = ["zstd", "gzip", "br"].into_iter().find(|known| *known == name);
+        if let Some(known) = known.filter(|known| !kinds.contains(known)) {
+            kinds.push(known);
+        }
+        known.is_some()
+    };
+    for name in args {
+        add(name);
+    }
+    for inner in directive.inside() {
+        if add(&inner.name) {
+            inner.settle();
+        } else if inner.name == "minimum_length"
+            && let Ok(bytes) = inner.arg(0).parse::<u64>()
+        {
+            inner.settle();
+            table.set("min_size", bytes.to_string());
+        }
+    }
+    if !kinds.is_empty() {
+        table.0.insert(0, ("algorithms".into(), kinds.into()));
+    }
+    if table.is_empty() { Value::Bool(true) } else { table.into() }
+}
+
+/// Directives of Caddy 1 that Caddy 2 does not have.
+const OF_VERSION_1: [&str; 10] = [
+    "browse",
+    "errors",
+    "ext",
+    "fastcgi",
+    "gzip",
+    "internal",
+    "minify",
+    "proxy",
+    "timeouts",
+    "websocket",
+];
 
 /// Directives that do not restrict access to the replies of other directives.
 const HARMLESS: [&str; 11] = [
@@ -108,35 +144,17 @@ const HARMLESS: [&str; 11] = [
     "replace_response",
 ];
 
-/// Returns the number of bytes of a size, such as `10MB`. In Caddy, MB is a power of ten.
-fn bytes(text: &str) -> Option<String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..digits].parse().ok()?;
-    let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kb" => 1_000,
-        "m" | "mb" => 1_000_000,
-        "g" | "gb" => 1_000_000_000,
-        "kib" => 1 << 10,
-        "mib" => 1 << 20,
-        "gib" => 1 << 30,
-        _ => return None,
-    };
-    let all = number.checked_mul(unit).filter(|all| *all < 1 << 40)?;
-    // In Caddy, 0 means that there is no limit.
-    Some(if all == 0 { "unlimited".into() } else { all.to_string() })
-}
-
 /// Translates `header [MATCHER] [+|-|?]NAME [VALUE]`, also with a block of such lines.
 fn header(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut Layer) {
-    let mut lines: Vec<(String, Option<String>)> = Vec::new();
-    if let Some(name) = args.first() {
-        lines.push((name.clone(), args.get(1).cloned()));
+    let mut lines: Vec<(String, &[String])> = Vec::new();
+    if let Some((name, values)) = args.split_first() {
+        lines.push((name.clone(), values));
     }
-    for inner in directive.inside() {
-        lines.push((inner.name.clone(), inner.args.first().cloned()));
+    for inner in directive.inside().iter().filter(|inner| inner.name != "match") {
+        inner.settle();
+        lines.push((inner.name.clone(), &inner.args));
     }
-    for (typed, value) in lines {
+    for (typed, values) in lines {
         let name = typed.trim_start_matches(['+', '-', '?', '>']);
         let is_name = !name.is_empty()
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
@@ -150,10 +168,11 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut L
             "upgrade",
         ]
         .contains(&name.to_ascii_lowercase().as_str());
-        if name == "defer" || name == "match" {
+        if name == "defer" {
             continue;
         }
-        if !is_name || is_ours {
+        // `NAME TEXT OTHER` replaces a text in the field, and `?NAME` keeps a field that is there.
+        if !is_name || is_ours || values.len() > 1 || typed.starts_with('?') {
             cx.note(directive, "write fields of replies in `set_headers`");
             continue;
         }
@@ -161,7 +180,7 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut L
             remove(&mut layer.keys, name);
             continue;
         }
-        let value = value.unwrap_or_default();
+        let value = values.first().cloned().unwrap_or_default();
         let filled = fill(cx, &value, None);
         let filled = filled
             .filter(|filled| cx.keys.has_placeholders() || *filled == literal(&value, cx.keys));
@@ -192,6 +211,7 @@ fn forward_auth(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: 
         layer.closed = Some(cx.note(directive, next));
         return;
     };
+    directive.settle_all();
     let mut table = Table::default().with("to", format!("{server}{path}"));
     let mut copied: Vec<String> = Vec::new();
     if let Some(copy) = inner("copy_headers") {

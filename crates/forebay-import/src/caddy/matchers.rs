@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use super::Cx;
+use super::addresses::networks;
 use super::complement::{without, without_ends};
-use super::expression;
 use super::syntax::Directive;
+use super::{expression, spelling};
 use crate::matcher::Matcher;
 use crate::pattern::{PatternConditions, Use, as_regex, classify, is_path};
 use crate::value::{Table, Value};
@@ -17,6 +18,8 @@ pub struct Condition {
     pub found: Option<PatternConditions>,
     /// True if the path must not be that of an existing file.
     pub is_missing: bool,
+    /// Expressions for the excluded paths, in all spellings that Caddy takes for them.
+    pub excluded: Vec<String>,
 }
 
 /// The named matchers of a site.
@@ -68,6 +71,9 @@ pub fn condition(cx: &Cx<'_>, text: Option<&str>, named: &Named<'_>) -> Result<C
     }
     if !excluded.is_empty() {
         exclude(cx, &mut all.matcher, &excluded)?;
+        if excluded.iter().any(|path| spelling::has_others(path)) {
+            all.excluded.push(in_all_spellings(&excluded));
+        }
     }
     Ok(all)
 }
@@ -102,6 +108,16 @@ fn exclude(cx: &Cx<'_>, matcher: &mut Matcher, excluded: &[String]) -> Result<()
     Ok(())
 }
 
+/// Returns an expression for patterns such as `/a*` or `*.b`, in all spellings.
+fn in_all_spellings(patterns: &[String]) -> String {
+    let one = |pattern: &String| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(end), _) => format!("{}$", spelling::expression(end)),
+        (None, Some(start)) => format!("^{}", spelling::expression(start)),
+        (None, None) => format!("^{}$", spelling::expression(pattern)),
+    };
+    format!("~*{}", patterns.iter().map(one).collect::<Vec<_>>().join("|"))
+}
+
 /// Returns true if a matcher has paths in one case, and an expression, so that no expression can
 /// express both in any case.
 pub fn depends_on_case(matcher: &Matcher) -> bool {
@@ -114,13 +130,7 @@ pub fn depends_on_case(matcher: &Matcher) -> bool {
 fn joined(line: &Directive) -> Vec<Directive> {
     let all = match line.args.split_first() {
         // The block of `@name not { ... }` belongs to `not`.
-        Some((name, args)) => vec![Directive {
-            name: name.clone(),
-            args: args.to_vec(),
-            block: line.block.clone(),
-            place: line.place.clone(),
-            settled: line.settled.clone(),
-        }],
+        Some((name, args)) => vec![line.with_words(name.clone(), args.to_vec())],
         None => line.inside().to_vec(),
     };
     let mut lines: Vec<Directive> = Vec::new();
@@ -168,7 +178,7 @@ fn of_line(cx: &Cx<'_>, line: &Directive) -> Result<Condition, String> {
             let found =
                 classify(text, false, cx.keys, Use::Exact).map_err(|unknown| unknown.why)?;
             let matcher = found.matcher.clone();
-            Ok(Condition { matcher, found: Some(found), is_missing: false })
+            Ok(Condition { matcher, found: Some(found), ..Condition::default() })
         }
         "not"
             if line.arg(0) == "file" || line.inside().iter().any(|inner| inner.name == "file") =>
@@ -221,21 +231,9 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
             };
             when.table("query").set(name, value);
         }
-        "remote_ip" | "client_ip" => {
-            let private =
-                ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.1/8", "fd00::/8", "::1"];
-            let mut list: Vec<String> = Vec::new();
-            for who in &line.args {
-                if who == "private_ranges" {
-                    list.extend(private.map(str::to_owned));
-                } else if who.split('/').next()?.parse::<std::net::IpAddr>().is_ok() {
-                    list.push(who.clone());
-                } else {
-                    return None;
-                }
-            }
-            when.set("client", list);
-        }
+        // With trusted proxies, `client` is the address that they send, and not the proxy's own.
+        "remote_ip" if cx.trusts_proxies => return None,
+        "remote_ip" | "client_ip" => when.set("client", networks(&line.args)?),
         "protocol" if matches!(line.arg(0), "http" | "https") => when.set("scheme", line.arg(0)),
         "host" if line.args.iter().all(|host| !host.contains('{')) => {
             // Caddy ignores the case and the port of the host.
@@ -351,7 +349,7 @@ fn path_expression(path: &str) -> Result<String, String> {
     if path.contains(['[', '\\', '%', '{']) {
         return Err(unknown());
     }
-    let literal = |text: &str| regex_syntax::escape(text);
+    let literal = spelling::expression;
     let count = path.matches('*').count();
     let (first, last) = (path.starts_with('*'), path.ends_with('*'));
     let middle = path.trim_matches('*');
@@ -376,12 +374,12 @@ pub fn in_any_case(cx: &Cx<'_>, matcher: &Matcher) -> Option<Matcher> {
         return None;
     }
     let path = |path: &String| match path.strip_suffix('*') {
-        Some(start) => regex_syntax::escape(start),
-        None => format!("{}$", regex_syntax::escape(path)),
+        Some(start) => spelling::expression(start),
+        None => format!("{}$", spelling::expression(path)),
     };
     let paths: Vec<String> = matcher.paths.iter().map(path).collect();
     let ends: Vec<String> =
-        matcher.suffixes.iter().map(|end| format!("{}$", regex_syntax::escape(end))).collect();
+        matcher.suffixes.iter().map(|end| format!("{}$", spelling::expression(end))).collect();
     let group = |all: &[String]| match all {
         [only] => only.clone(),
         all => format!("(?:{})", all.join("|")),

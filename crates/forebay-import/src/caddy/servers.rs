@@ -3,6 +3,7 @@
 use super::addresses::url;
 use super::around::Around;
 use super::fill::fill;
+use super::needless::is_needless;
 use super::syntax::Directive;
 use super::{Cx, files};
 use crate::draft::DraftRoute;
@@ -47,7 +48,16 @@ fn proxy(
 ) -> Vec<DraftRoute> {
     let mut servers: Vec<String> = args.to_vec();
     let mut table = Table::default();
-    for inner in directive.inside() {
+    let is_other = |line: &&Directive| line.name == "transport" && line.arg(0) != "http";
+    if let Some(transport) = directive.inside().iter().find(is_other) {
+        let next = "this is no HTTP server: write `fastcgi` or another key in the route";
+        let comment = cx.note(transport, next);
+        directive.settle_all();
+        return vec![route.closed(comment)];
+    }
+    let is_option = |inner: &&Directive| !is_needless("reverse_proxy", &inner.name);
+    for inner in directive.inside().iter().filter(is_option) {
+        inner.settle();
         option(cx, inner, (&mut servers, &mut table), &mut route);
     }
     let urls: Option<Vec<String>> = servers.iter().map(|server| url(server)).collect();
@@ -64,13 +74,45 @@ fn proxy(
     let mut all = Table::default();
     match &urls[..] {
         [url] => all.set("to", url.as_str()),
-        urls => all.set("to", urls.to_vec()),
+        urls => all.set("to", Value::List(weighted(cx, directive, urls))),
     }
     all.set_some("strip_prefix", here.strip.as_deref().filter(|prefix| !prefix.is_empty()));
     all.0.extend(table.0);
     let value = if all.0.len() == 1 && urls.len() == 1 { all.0.remove(0).1 } else { all.into() };
     route.keys.set("proxy", value);
     vec![route]
+}
+
+/// Returns the servers with the weights or the order of `lb_policy`.
+fn weighted(cx: &mut Cx<'_>, directive: &Directive, urls: &[String]) -> Vec<Value> {
+    let policy = directive.inside().iter().find(|line| line.name == "lb_policy");
+    let plain = || urls.iter().map(|url| Value::from(url.as_str())).collect();
+    let Some(policy) = policy else { return plain() };
+    let server = |url: &String| Table::default().with("url", url.as_str());
+    match policy.arg(0) {
+        "first" => {
+            if urls.len() > 2 {
+                cx.note(policy, "the servers after the first one get requests in turn");
+            }
+            let backup = |url: &String| Value::Table(server(url).with("backup", true));
+            let first = Value::from(urls[0].as_str());
+            std::iter::once(first).chain(urls[1..].iter().map(backup)).collect()
+        }
+        "weighted_round_robin" => {
+            let weights: Option<Vec<u64>> =
+                policy.args[1..].iter().map(|weight| weight.parse().ok()).collect();
+            let weights = weights.filter(|all| {
+                all.len() == urls.len() && all.iter().all(|weight| (1..=256).contains(weight))
+            });
+            let Some(weights) = weights else {
+                cx.note(policy, "write the `weight` of each server in `to`");
+                return plain();
+            };
+            let server = |(url, weight)| Value::Table(server(url).with("weight", weight));
+            urls.iter().zip(weights).map(server).collect()
+        }
+        _ => plain(),
+    }
 }
 
 /// Translates a line within `reverse_proxy`.
@@ -83,6 +125,7 @@ fn option(
     match inner.name.as_str() {
         "to" => servers.extend(inner.args.iter().cloned()),
         "lb_policy" => match inner.arg(0) {
+            // `weighted` reads the last two.
             "round_robin" | "random" | "first" | "weighted_round_robin" => {}
             "least_conn" => table.set("balance", "least-connections"),
             "random_choose" if ["", "2"].contains(&inner.arg(1)) => {
@@ -121,51 +164,63 @@ fn option(
         "health_body" if !inner.arg(0).contains(|c: char| r"\.+*?()|[]{}^$".contains(c)) => {
             table.table("health").set("body", inner.arg(0));
         }
-        "health_interval" => table.table("health").set_some("interval", duration(inner.arg(0))),
-        "health_timeout" => table.table("health").set_some("timeout", duration(inner.arg(0))),
-        "fail_duration" => table.set_some("fail_timeout", duration(inner.arg(0))),
-        "max_fails" => table.set_some("max_fails", inner.arg(0).parse::<u64>().ok()),
-        "flush_interval" | "lb_try_duration" | "lb_try_interval" | "lb_retries" => {}
+        "health_interval" => table.table("health").set_some("interval", time(cx, inner)),
+        "health_timeout" => table.table("health").set_some("timeout", time(cx, inner)),
+        "fail_duration" => table.set_some("fail_timeout", time(cx, inner)),
+        "max_fails" => match inner.arg(0).parse::<u64>() {
+            Ok(number) => table.set("max_fails", number),
+            Err(_) => drop(cx.note(inner, "write the number in `max_fails`")),
+        },
         "header_up" => header_up(cx, inner, table, route),
         "header_down" => {
             let name = inner.arg(0);
             match (name.strip_prefix('-'), inner.args.len()) {
                 (Some(name), _) => remove(&mut route.keys, name),
-                (None, 2) => {
-                    if let Some(value) = fill(cx, inner.arg(1), None) {
-                        route.keys.table("set_headers").set(name.trim_start_matches('+'), value);
+                (None, 2) if !name.starts_with('?') => match fill(cx, inner.arg(1), None) {
+                    Some(value) => {
+                        route
+                            .keys
+                            .table("set_headers")
+                            .set(name.trim_start_matches(['+', '>']), value);
                     }
-                }
+                    None => drop(cx.note(inner, "write a fixed value in `set_headers`")),
+                },
                 _ => drop(cx.note(inner, "write a fixed value in `set_headers`")),
             }
         }
-        "transport" => {
-            for line in inner.inside() {
-                match line.name.as_str() {
-                    "tls" => table.set("over_tls", true),
-                    "tls_insecure_skip_verify" => {
-                        table.set("over_tls", true);
-                        table.table("tls").set("verify", false);
-                    }
-                    "tls_server_name" => table.table("tls").set("server_name", line.arg(0)),
-                    "dial_timeout" => table.set_some("connect_timeout", duration(line.arg(0))),
-                    "response_header_timeout" | "read_timeout" => {
-                        table.set_some(
-                            "reply_timeout",
-                            duration(line.arg(0)).filter(|time| time != "0s"),
-                        );
-                    }
-                    "versions" if line.args.iter().any(|v| v == "h2c") => {
-                        table.set("http_version", "2");
-                    }
-                    "versions" | "compression" | "keepalive" | "read_buffer" | "write_buffer" => {}
-                    "proxy_protocol" => table.set("send_proxy", line.arg(0)),
-                    _ => drop(cx.note(line, "see the keys of `proxy`")),
-                }
-            }
-        }
+        "transport" => inner.inside().iter().for_each(|line| transport(cx, line, table)),
         _ => drop(cx.note(inner, "see the keys of `proxy`, or remove the line")),
     }
+}
+
+/// Translates a line within `transport http`.
+fn transport(cx: &mut Cx<'_>, line: &Directive, table: &mut Table) {
+    match line.name.as_str() {
+        "tls" => table.set("over_tls", true),
+        "tls_insecure_skip_verify" => {
+            table.set("over_tls", true);
+            table.table("tls").set("verify", false);
+        }
+        "tls_server_name" => table.table("tls").set("server_name", line.arg(0)),
+        "dial_timeout" => table.set_some("connect_timeout", time(cx, line)),
+        "response_header_timeout" | "read_timeout" => {
+            table.set_some("reply_timeout", time(cx, line).filter(|time| time != "0s"));
+        }
+        "versions" if line.args.iter().any(|v| v == "h2c") => table.set("http_version", "2"),
+        "proxy_protocol" => table.set("send_proxy", line.arg(0)),
+        name if is_needless("transport", name) => {}
+        _ => drop(cx.note(line, "see the keys of `proxy`")),
+    }
+    line.settle();
+}
+
+/// Returns the time of a line. Adds a note if it is no time.
+fn time(cx: &mut Cx<'_>, line: &Directive) -> Option<String> {
+    let time = duration(line.arg(0));
+    if time.is_none() {
+        cx.note(line, "write one time, such as \"30s\"");
+    }
+    time
 }
 
 /// Translates `header_up [-|+]NAME VALUE`.
@@ -188,6 +243,11 @@ pub fn header_up(cx: &mut Cx<'_>, inner: &Directive, table: &mut Table, route: &
         .contains(&lower.as_str())
         && !name.starts_with('-')
     {
+        let usual = ["remote", "client_ip", "{scheme}", "{host}", "{hostport}", "X-Forwarded-"];
+        let is_usual = usual.iter().any(|usual| value.contains(usual));
+        if !is_usual && !["upgrade", "connection"].contains(&lower.as_str()) {
+            route.comments.push(cx.note(inner, "Forebay sends its own value of this field"));
+        }
         return;
     }
     if !cx.keys.route("request_headers")

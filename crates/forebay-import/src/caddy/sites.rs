@@ -2,30 +2,17 @@
 
 use super::around::Around;
 use super::block::routes;
+use super::certificates::certificate;
+use super::options::{self, Global};
 use super::syntax::Directive;
-use super::{Cx, line, on_demand};
+use super::{Cx, line, unread};
 use crate::draft::{DraftRoute, DraftSite};
-use crate::files;
 use crate::matcher::Matcher;
-use crate::value::{Table, Value};
-
-/// The options that all sites share.
-struct Global {
-    http_port: String,
-    https_port: String,
-    email: Option<String>,
-    directory: Option<String>,
-    /// The URL of the application that permits names (`on_demand_tls`).
-    ask: Option<String>,
-    /// The hosts of `default_bind`.
-    bind: Vec<String>,
-    redirects: bool,
-    https: bool,
-}
+use crate::value::Table;
 
 /// Translates all sites.
 pub fn translate(cx: &mut Cx<'_>, lines: &[Directive]) {
-    let global = global(cx, lines);
+    let global = options::read(cx, lines);
     let without_braces =
         lines.iter().all(|line| line.block.is_none() || line.name.starts_with('@'))
             || lines.first().is_some_and(|first| first.block.is_none() && !first.name.is_empty());
@@ -40,6 +27,8 @@ pub fn translate(cx: &mut Cx<'_>, lines: &[Directive]) {
     for (addresses, directive, block) in sites {
         site(cx, &global, &addresses, directive, block);
     }
+    // In Forebay, the first site of a listener answers for unknown hosts.
+    cx.draft.sites.sort_by_key(|site| !site.hosts.is_empty());
     if cx.draft.sites.is_empty() {
         let first = &lines[0];
         let route = DraftRoute::new(&first.place, line(first), Matcher::path("/*")).respond(503);
@@ -56,42 +45,6 @@ fn addresses(directive: &Directive) -> Vec<String> {
     let all = std::iter::once(&directive.name).chain(&directive.args);
     let parts = all.flat_map(|word| word.split(','));
     parts.filter(|part| !part.is_empty()).map(str::to_owned).collect()
-}
-
-/// Reads the global options at the top of the file.
-fn global(cx: &mut Cx<'_>, lines: &[Directive]) -> Global {
-    let mut global = Global {
-        http_port: "80".into(),
-        https_port: "443".into(),
-        email: None,
-        directory: None,
-        ask: None,
-        bind: Vec::new(),
-        redirects: true,
-        https: true,
-    };
-    let Some(options) = lines.first().filter(|first| first.name.is_empty()) else { return global };
-    for option in options.inside() {
-        match option.name.as_str() {
-            "http_port" => global.http_port = option.arg(0).to_owned(),
-            "https_port" => global.https_port = option.arg(0).to_owned(),
-            "default_bind" => global.bind.clone_from(&option.args),
-            "email" => global.email = Some(option.arg(0).to_owned()),
-            "acme_ca" => global.directory = Some(option.arg(0).to_owned()),
-            "on_demand_tls" => global.ask = on_demand::ask(cx, option),
-            "auto_https" => {
-                global.redirects &= option.arg(0) != "off" && option.arg(0) != "disable_redirects";
-                global.https &= option.arg(0) != "off";
-            }
-            "admin" | "debug" | "log" | "persist_config" => {}
-            _ => {
-                let comment =
-                    cx.note(option, "see the tables [server] and [site.tls] of the reference");
-                cx.draft.comments.push(comment);
-            }
-        }
-    }
-    global
 }
 
 /// A parsed address.
@@ -146,7 +99,7 @@ fn site(
     let mut groups: Vec<(bool, String, Vec<String>, String)> = Vec::new();
     for text in addresses {
         let Some(address) = parse(text) else {
-            cx.note(directive, format!("{text} is no address: write `listen` and `hosts`"));
+            cx.note_site(directive, format!("{text} is no address: write `listen` and `hosts`"));
             continue;
         };
         let is_plain = address.scheme == "http"
@@ -171,8 +124,17 @@ fn site(
             hosts.push(address.host);
         }
     }
+    if groups.is_empty() {
+        // The note on the address is about all lines of the site.
+        return;
+    }
+    let first = cx.draft.sites.len();
     for (is_tls, port, hosts, path) in groups {
         one_site(cx, global, (is_tls, &port, hosts, &path), directive, block);
+    }
+    let comments = unread::report(cx, &directive.name, block);
+    if let Some(site) = cx.draft.sites.get_mut(first) {
+        site.comments.extend(comments);
     }
 }
 
@@ -190,6 +152,7 @@ fn one_site(
         ..DraftSite::default()
     };
     let bind = block.iter().find(|line| line.name == "bind");
+    bind.iter().for_each(|bind| bind.settle());
     let hosts = bind.map_or(&global.bind, |bind| &bind.args);
     let bound = |port: &str| -> Vec<String> {
         match &hosts[..] {
@@ -200,14 +163,19 @@ fn one_site(
     if let Some(bind) = bind.filter(|bind| bind.args.iter().any(|host| address(host).is_none())) {
         cx.note(bind, "the site listens on this machine only: write its addresses in `listen`");
     }
+    let mut redirects = None;
     if is_tls {
         match certificate(cx, global, &site, block, directive) {
             Some(tls) => {
                 let secure = bound(port).into_iter().map(|bound| format!("https://{bound}"));
                 site.listen.extend(secure);
-                if global.redirects && port == global.https_port {
+                // A site that requests client certificates has no listener without TLS.
+                let is_plain = tls.get("client_ca").is_none();
+                if global.redirects && port == global.https_port && is_plain {
                     site.listen.extend(bound(&global.http_port));
                     site.keys.set("redirect_to_https", true);
+                } else if global.redirects && port == "443" {
+                    redirects = Some(bound(&global.http_port));
                 }
                 site.keys.set("tls", tls);
             }
@@ -227,7 +195,8 @@ fn one_site(
                 || site.hosts.iter().any(|host| other.hosts.contains(host)))
     };
     if cx.draft.sites.iter().any(is_taken) {
-        cx.note(directive, "another site has the same address: join both");
+        cx.note_site(directive, "another site has the same address: join both");
+        block.iter().for_each(Directive::settle_all);
         return;
     }
     let matcher = match path.trim_end_matches('*') {
@@ -235,7 +204,17 @@ fn one_site(
         start => Matcher::prefix(start),
     };
     let around = Around { matcher, ..Around::default() };
+    if !global.trusted.is_empty() {
+        site.keys.set("trusted_proxies", global.trusted.clone());
+        site.keys.set("forwarded", "x-forwarded");
+    }
+    cx.host = match &site.hosts[..] {
+        [host] if !host.starts_with('*') => Some(host.clone()),
+        _ => None,
+    };
     site.routes = routes(cx, block, &around);
+    let excluded = std::mem::take(&mut cx.excluded);
+    site.routes.splice(0..0, other_spellings(directive, excluded));
     for route in &mut site.routes {
         let matcher = &route.matcher;
         if matcher.paths.is_empty() && matcher.suffixes.is_empty() && matcher.regex.is_none() {
@@ -246,8 +225,33 @@ fn one_site(
         let route = DraftRoute::new(&directive.place, line(directive), Matcher::path("/*"));
         site.routes.push(route.respond(404));
     }
+    let hosts = site.hosts.clone();
     cx.draft.sites.push(site);
+    if let Some(listen) = redirects {
+        let route = DraftRoute::new(&directive.place, line(directive), Matcher::path("/*"));
+        let routes = vec![route.redirect("https://{host}{uri}", 308)];
+        cx.draft.sites.push(DraftSite { listen, hosts, routes, ..DraftSite::default() });
+    }
 }
+
+/// Returns routes that refuse paths in spellings with letters beyond ASCII, which Caddy takes for
+/// paths that a matcher excludes. The expressions for other paths do not know these letters.
+fn other_spellings(directive: &Directive, mut excluded: Vec<String>) -> Vec<DraftRoute> {
+    excluded.sort();
+    excluded.dedup();
+    let route = |regex: String| {
+        let when = Table::default().with("variable", Table::default().with("request_uri", OTHERS));
+        let matcher = Matcher { regex: Some(regex), when, ..Matcher::default() };
+        let mut route = DraftRoute::new(&directive.place, line(directive), matcher).respond(403);
+        let text = "Caddy takes some letters beyond ASCII, such as \u{130}, for i or k.";
+        route.comments.push(text.into());
+        route
+    };
+    excluded.into_iter().map(route).collect()
+}
+
+/// Bytes beyond ASCII in the target of a request.
+const OTHERS: &str = r"~%[89A-Fa-f]|[\x80-\xFF]";
 
 /// Returns the address of a host of `bind`, or `None` if it is not an IP address.
 fn address(host: &str) -> Option<std::net::IpAddr> {
@@ -262,83 +266,5 @@ fn bound(host: &str, port: &str) -> String {
         Some(std::net::IpAddr::V6(address)) => format!("[{address}]:{port}"),
         Some(address) => format!("{address}:{port}"),
         None => format!("127.0.0.1:{port}"),
-    }
-}
-
-/// Returns the TLS keys of a site: a certificate from a file, or one that Forebay obtains with
-/// ACME.
-fn certificate(
-    cx: &mut Cx<'_>,
-    global: &Global,
-    site: &DraftSite,
-    block: &[Directive],
-    directive: &Directive,
-) -> Option<Table> {
-    let tls = block.iter().find(|line| line.name == "tls");
-    if let Some(tls) = tls.filter(|tls| tls.args.len() == 2) {
-        let files = [files::below(&cx.dir, tls.arg(0)), files::below(&cx.dir, tls.arg(1))];
-        if files.iter().all(|file| files::is_readable(file)) {
-            let mut table = Table::default();
-            table.set("certificate", files[0].as_str());
-            table.set("key", files[1].as_str());
-            return client_certificates(cx, tls, table);
-        }
-        cx.note(
-            tls,
-            "the files cannot be read here: copy them, and set tls = { certificate, key }",
-        );
-        return None;
-    }
-    let is_public = |host: &String| {
-        let is_local = host == "localhost"
-            || host.ends_with(".localhost")
-            || host.ends_with(".local")
-            || host.ends_with(".internal");
-        !host.starts_with('*')
-            && host.contains('.')
-            && !is_local
-            && host.parse::<std::net::IpAddr>().is_err()
-    };
-    if let Some(line) = tls.and_then(on_demand::only) {
-        let table = on_demand::table(cx, line, global.ask.as_deref())?;
-        let mut acme = authority(global, tls);
-        acme.set("on_demand", table);
-        return Some(Table::default().with("acme", Value::Table(acme)));
-    }
-    let has_options = tls.is_some_and(|tls| tls.arg(0) == "internal" || !tls.inside().is_empty());
-    if site.hosts.is_empty() || !site.hosts.iter().all(is_public) || has_options {
-        let next = "no certificate can be obtained for this site: set tls = { certificate, key }";
-        cx.note(tls.unwrap_or(directive), next);
-        return None;
-    }
-    Some(Table::default().with("acme", Value::Table(authority(global, tls))))
-}
-
-/// Returns the keys of `acme` for the account at the authority.
-fn authority(global: &Global, tls: Option<&Directive>) -> Table {
-    let mut acme = Table::default();
-    let email = tls.map(|tls| tls.arg(0)).filter(|email| email.contains('@')).map(str::to_owned);
-    acme.set_some("email", email.or_else(|| global.email.clone()));
-    acme.set_some("directory", global.directory.clone());
-    acme
-}
-
-/// Adds the file of the authority for client certificates. Returns `None` if the file cannot be
-/// read; the site then gets no TLS listener.
-fn client_certificates(cx: &mut Cx<'_>, tls: &Directive, mut table: Table) -> Option<Table> {
-    let Some(auth) = tls.inside().iter().find(|inner| inner.name == "client_auth") else {
-        return Some(table);
-    };
-    let pool = auth.inside().iter().find(|inner| inner.name.starts_with("trust"));
-    let file = pool.and_then(|pool| pool.args.last()).map(|file| files::below(&cx.dir, file));
-    match file.filter(|file| files::is_readable(file)) {
-        Some(file) => {
-            table.set("client_ca", file);
-            Some(table)
-        }
-        None => {
-            cx.note(auth, "name the authority's file in `client_ca` of `tls`");
-            None
-        }
     }
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 pub use crate::directive::Directive;
-use crate::directive::Settled;
 use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
@@ -13,6 +12,12 @@ use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 const MOST_IMPORTS: usize = 10_000;
 /// Maximum number of words in all files together.
 const MOST_WORDS: usize = 500_000;
+
+/// Maximum length of a word without quotation marks, in bytes.
+const LONGEST_WORD: usize = 64 * 1024;
+
+/// Maximum length of a file after its variables were replaced, in bytes.
+const MOST_EXPANDED: usize = 8 * 1024 * 1024;
 
 /// A word of a Caddyfile, with the line that contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,13 +122,7 @@ impl Parser {
             }
             let mut texts = line.into_iter().map(|word| word.text);
             let name = texts.next().unwrap_or_default();
-            found.push(Directive {
-                name,
-                args: texts.collect(),
-                block,
-                place,
-                settled: Settled::default(),
-            });
+            found.push(Directive::new(name, texts.collect(), block, place));
         }
         match opened {
             None => Ok(found),
@@ -223,7 +222,8 @@ fn size(lines: &[Directive]) -> usize {
     lines.iter().map(|line| 1 + line.args.len() + size(line.inside())).sum()
 }
 
-/// Returns lines with the arguments of an import in place of `{args[0]}`, `{args[1]}` and so on.
+/// Returns lines with the arguments of an import in place of `{args[0]}`, `{args[1]}` and so on. Each
+/// copy has its own mark, because one site may lose a line that another site has.
 fn copied(lines: &[Directive], args: &[String]) -> Vec<Directive> {
     let fill = |text: &String| {
         let mut text = text.clone();
@@ -237,12 +237,10 @@ fn copied(lines: &[Directive], args: &[String]) -> Vec<Directive> {
         }
         text
     };
-    let copy = |line: &Directive| Directive {
-        name: fill(&line.name),
-        args: line.args.iter().map(fill).collect(),
-        block: line.block.as_ref().map(|block| copied(block, args)),
-        place: line.place.clone(),
-        settled: line.settled.clone(),
+    let copy = |line: &Directive| {
+        let block = line.block.as_ref().map(|block| copied(block, args));
+        let words = line.args.iter().map(fill).collect();
+        Directive::new(fill(&line.name), words, block, line.place.clone())
     };
     lines.iter().map(copy).collect()
 }
@@ -263,7 +261,8 @@ fn with_block(lines: Vec<Directive>, block: &[Directive]) -> Vec<Directive> {
 
 /// Splits a text into words.
 fn words(text: &str, file: &Rc<str>) -> Result<Vec<Word>, ImportError> {
-    let mut scan = Scan { rest: text, line: 1 };
+    let text = environment(text, file)?;
+    let mut scan = Scan { rest: &text, line: 1 };
     let (mut found, mut is_first) = (Vec::new(), true);
     while let Some(c) = scan.peek() {
         match c {
@@ -284,7 +283,10 @@ fn words(text: &str, file: &Rc<str>) -> Result<Vec<Word>, ImportError> {
                     Some(quote) => scan.quoted(quote, &place)?,
                     None => scan.take_until(char::is_whitespace).to_owned(),
                 };
-                let text = if quote == Some('`') { text } else { environment(&text) };
+                if quote.is_none() && text.len() > LONGEST_WORD {
+                    let message = format!("this word has more than {LONGEST_WORD} bytes");
+                    return Err(ImportError::at(&place, message, "shorten it"));
+                }
                 let text = match text.strip_prefix("<<").filter(|_| quote.is_none()) {
                     Some(mark) if !mark.is_empty() => scan.heredoc(mark, &place)?,
                     _ => text,
@@ -360,23 +362,35 @@ impl<'t> Scan<'t> {
     }
 }
 
-/// Replaces `{$NAME}` and `{$NAME:default}` by the value of the environment variable.
-fn environment(word: &str) -> String {
-    let (mut out, mut rest) = (String::new(), word);
+/// Replaces `{$NAME}` and `{$NAME:default}` by the value of the environment variable, before the text
+/// is split into words, as in Caddy. A value may have several words, or none.
+fn environment(text: &str, file: &Rc<str>) -> Result<String, ImportError> {
+    let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once("{$") {
         out.push_str(before);
-        let Some((inner, behind)) = after.split_once('}') else {
-            out.push_str("{$");
-            rest = after;
-            continue;
+        let is_name = |name: &str| !name.is_empty() && !name.contains(['=', '\0', '\n', ' ']);
+        let of = |inner: &'_ str| {
+            let (name, default) = inner.split_once(':').unwrap_or((inner, ""));
+            is_name(name).then(|| std::env::var(name).unwrap_or_else(|_| default.to_owned()))
         };
-        let (name, default) = inner.split_once(':').unwrap_or((inner, ""));
-        let is_name = !name.is_empty() && !name.contains(['=', '\0']);
-        let value = if is_name { std::env::var(name).ok() } else { None };
-        out.push_str(&value.unwrap_or_else(|| default.to_owned()));
-        rest = behind;
+        let value = after.split_once('}').and_then(|(inner, behind)| Some((of(inner)?, behind)));
+        match value {
+            Some((value, behind)) => {
+                out.push_str(&value);
+                rest = behind;
+            }
+            None => {
+                out.push_str("{$");
+                rest = after;
+            }
+        }
+        if out.len() > MOST_EXPANDED {
+            let place = SourceLine { file: file.clone(), line: 1 };
+            let message = "the values of the variables make the file too long";
+            return Err(ImportError::at(&place, message, "shorten the values"));
+        }
     }
-    out + rest
+    Ok(out + rest)
 }
 
 #[cfg(test)]

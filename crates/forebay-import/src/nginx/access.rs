@@ -44,9 +44,8 @@ pub fn gate(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Gate {
             gate.comments.push(cx.note(directive, next));
         }
     }
-    for name in unreadable(scope) {
-        let Some(directive) = scope.nearest(name) else { continue };
-        gate.closed = Some(cx.note(directive, names::next_step(name)));
+    for directive in unreadable(scope).into_iter().flat_map(|name| scope.all(name)) {
+        gate.closed = Some(cx.note(directive, names::next_step(&directive.name)));
     }
     gate
 }
@@ -59,18 +58,10 @@ pub fn guard(route: &mut DraftRoute, gate: &Gate) {
 
 /// Returns the names of directives that may restrict access, and that have no translation.
 fn unreadable<'a>(scope: &Scope<'a>) -> Vec<&'a str> {
-    let mut found: Vec<&str> = Vec::new();
-    for directive in scope.all_levels() {
-        let name = directive.name.as_str();
-        let is_off = directive.arg(0) == "off";
-        if names::restricts(name)
-            && !names::READ.contains(&name)
-            && !is_off
-            && !found.contains(&name)
-        {
-            found.push(name);
-        }
-    }
+    let is_on = |name: &&str| scope.every(name).any(|directive| directive.arg(0) != "off");
+    let mut found: Vec<&str> = scope.gates().filter(is_on).collect();
+    found.sort_unstable();
+    found.dedup();
     found
 }
 

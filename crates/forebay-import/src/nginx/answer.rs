@@ -11,7 +11,7 @@ use super::rewrites;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
 use super::variables::Variables;
-use super::{Cx, backends, fields, files_of, internal, maintenance, maps, names};
+use super::{Cx, backends, fields, files_of, internal, maintenance, maps, names, needless, unread};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
 use crate::pattern::{self, PatternConditions, Use, classify, classify_with_exception};
@@ -49,6 +49,11 @@ pub fn routes<'a>(
     out.extend(of_here(cx, server, &here));
     out.extend(near_scripts(cx, server, &here));
     out.extend(line_feed(server, &here, &out));
+    let is_closed =
+        |route: &DraftRoute| route.comments.iter().any(|comment| comment == crate::draft::CLOSED);
+    if let Some(directive) = slot.location.directive.filter(|_| out.iter().any(is_closed)) {
+        cx.closed.insert(directive.place.clone());
+    }
     out
 }
 
@@ -114,7 +119,7 @@ fn matcher(cx: &Cx<'_>, slot: Slot<'_, '_>) -> Result<Option<Condition>, NoCondi
                 .ok_or_else(|| ("a route cannot have this path".into(), None))
         }
         LocationKind::Regex { text, ignore_case } => {
-            let runs = slot.location.scope.of_own("fastcgi_pass").is_some();
+            let runs = slot.location.scope.peek_own("fastcgi_pass").is_some();
             let of = if runs { Use::Scripts } else { Use::Exact };
             let found = classify_with_exception(text, ignore_case, cx.keys, of)
                 .map_err(|unknown| (unknown.why, unknown.superset))?;
@@ -186,11 +191,13 @@ fn unknown<'a>(
         matches!(
             directive.name.as_str(),
             "expires" | "add_header" | "access_log" | "log_not_found" | "etag" | "root"
-        ) || names::is_needless(&directive.name)
+        ) || needless::is_needless(&directive.name)
             || directive.name == "try_files" && directive.arg(0) == "$uri"
     };
     let is_tuning = scope.own().iter().all(is_tuning);
     let Some(directive) = here.location.directive else { return Vec::new() };
+    // The note is about all lines of the location.
+    directive.settle_all();
     if is_tuning {
         cx.note(directive, format!("{why}; its paths are answered by other routes"));
         return Vec::new();
@@ -202,36 +209,20 @@ fn unknown<'a>(
     vec![here.route(server).closed(comment)]
 }
 
-/// Adds notes on the directives of a location that the translation does not read there.
-fn note_unread(cx: &mut Cx<'_>, here: &Here<'_, '_>) -> Vec<String> {
-    let elsewhere: &[&str] =
-        if here.location.directive.is_some() { &names::NOT_IN_LOCATIONS } else { &[] };
-    let own = here.location.scope.own();
-    // Without trusted proxies, `real_ip_header` has no effect.
-    let trusts_proxies = !here.location.scope.all("set_real_ip_from").is_empty();
-    let mut comments = cx.note_unread(own, if trusts_proxies { elsewhere } else { &[] });
-    let is_log = |d: &&Directive| d.name == "access_log" && d.arg(0) != "off";
-    for log in own.iter().filter(is_log).filter(|_| !elsewhere.is_empty()) {
-        comments.push(cx.note(log, "write the file in `log` of the route"));
-    }
-    comments
-}
-
 /// Returns the routes of a location for the requests of `here`.
 pub fn of_here<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
 ) -> Vec<DraftRoute> {
-    let mut comments = note_unread(cx, here);
-    let own = here.location.directive.map(Directive::inside).unwrap_or_default();
-    for limit in own.iter().filter(|inner| inner.name == "limit_conn") {
-        let next =
-            "connections are limited for all sites: connections_per_address of [server.limits]";
-        comments.push(cx.note(limit, next));
-    }
+    here.location.directive.iter().for_each(|location| location.settle());
     if internal::serves_subrequests(server, here.location) {
         return vec![only_nginx(server, here)];
+    }
+    if let Some(name) = rewrites::passed_on(server, here) {
+        let mut out = named(cx, server, here, name, &Gate::default());
+        internal::hide(here.location, &mut out);
+        return out;
     }
     let mut phase = Phase::default();
     let mut out = before(cx, server, here, here.location.scope.own(), &mut phase);
@@ -241,7 +232,9 @@ pub fn of_here<'a>(
         out.extend(within_regex(cx, server, here, inner));
     }
     let mut last = Vec::new();
-    if !phase.is_done {
+    if phase.is_done {
+        unread::settle_unreached(here.location.scope.own());
+    } else {
         last = content(cx, server, here, &mut phase);
     }
     // Of a location with `internal`, only the routes of scripts for missing files stay open. The
@@ -265,9 +258,6 @@ pub fn of_here<'a>(
                 _ => route.keys.set("maintenance", maintenance.clone()),
             }
         }
-    }
-    if let Some(first) = out.first_mut() {
-        first.comments.splice(0..0, comments);
     }
     out
 }
@@ -323,6 +313,7 @@ fn within_regex<'a>(
         return of_here(cx, server, &both);
     }
     let Some(directive) = inner.directive else { return Vec::new() };
+    directive.settle_all();
     let comment = cx.note(directive, "write a route for these paths, before this one");
     vec![here.route(server).closed(comment)]
 }
@@ -378,7 +369,10 @@ fn content<'a>(
         internal::redirects(cx, server, scope, route);
         guard(route, &rules);
     }
-    if !rules.is_open() && !routes.iter().any(|route| route.matcher.covers(&here.matcher)) {
+    // The rules also hold for the routes of a named location.
+    let is_named = routes.is_empty() && phase.named.is_some();
+    let is_covered = is_named || routes.iter().any(|route| route.matcher.covers(&here.matcher));
+    if !rules.is_open() && !is_covered {
         let mut rest = here.route(server).respond(403);
         rest.comments.push("The rules hold for all other paths of this location, too.".into());
         routes.push(rest);
@@ -457,10 +451,14 @@ fn answers<'a>(
     }
     let Some(pass) = scope.own().iter().find(is_answer) else {
         let after = rewrites::try_files(cx, server, here, phase, &mut base);
+        if !rewrites::sends_files(server, here) {
+            return without_files(cx, here, base, after, phase);
+        }
         let mut routes = files_of::routes(cx, variables, here, &base);
         routes.extend(after);
         return routes;
     };
+    pass.settle();
     if let Some(routes) = maps::routes(cx, server, here, pass, &base) {
         return routes;
     }
@@ -493,6 +491,35 @@ fn answers<'a>(
         return vec![base.closed(comment)];
     }
     std::iter::once(base).chain(after).collect()
+}
+
+/// Returns the routes of a location whose `try_files` does not look for the requested file.
+fn without_files(
+    cx: &mut Cx<'_>,
+    here: &Here<'_, '_>,
+    mut base: DraftRoute,
+    after: Option<DraftRoute>,
+    phase: &Phase<'_>,
+) -> Vec<DraftRoute> {
+    if phase.named.is_some() || after.is_some() {
+        return after.into_iter().collect();
+    }
+    let scope = &here.location.scope;
+    let target = match base.keys.get("fallback_to") {
+        Some(Value::Text(target)) => target.clone(),
+        _ => return vec![base.respond(404)],
+    };
+    base.keys.remove("fallback_to");
+    if gate(cx, scope).is_open() {
+        base.keys.set("rewrite", target);
+        return vec![base];
+    }
+    // The rules of this location and those of the target would both have to hold.
+    let Some(directive) = scope.peek_own("try_files").or(here.location.directive) else {
+        return vec![base.respond(404)];
+    };
+    let comment = cx.note(directive, "write the rules of this location in the route of the target");
+    vec![base.closed(comment)]
 }
 
 /// Maximum length of a chain of named locations, each reached from the previous one.

@@ -52,9 +52,9 @@ pub fn field_of_parameter(name: &str) -> Option<String> {
 
 /// Returns the fields that directives send to a backend, each with its value.
 fn sent<'a>(scope: &Scope<'a>) -> Vec<(String, &'a str)> {
-    let fields = scope.any(&["proxy_set_header", "grpc_set_header"]);
+    let fields = scope.peek(&["proxy_set_header", "grpc_set_header"]);
     let fields = fields.into_iter().map(|set| (set.arg(0).replace('_', "-"), set.arg(1)));
-    let params = scope.any(&["fastcgi_param", "scgi_param", "uwsgi_param"]);
+    let params = scope.peek(&["fastcgi_param", "scgi_param", "uwsgi_param"]);
     let params =
         params.into_iter().filter_map(|set| Some((field_of_parameter(set.arg(0))?, set.arg(1))));
     fields.chain(params).collect()

@@ -4,6 +4,7 @@ use super::Cx;
 use super::fixed_fields::{self, Fixed};
 use super::scope::Scope;
 use super::variables::{Piece, Variables, split};
+use crate::units::duration;
 use crate::value::Table;
 
 /// Directives of the location that decide something themselves. Forebay asks the server directly
@@ -32,6 +33,7 @@ pub fn table(cx: &Cx<'_>, scope: &Scope<'_>, path: &str) -> Result<Table, String
         .find(|location| location.args.last().is_some_and(|last| last == path))
         .filter(|_| cx.keys.route("forward_auth"))
         .ok_or(NEXT)?;
+    location.settle();
     let scope = scope.of(location);
     let is_decision = |name: &str| DECIDE.contains(&name);
     if scope.own().iter().any(|inner| is_decision(&inner.name)) {
@@ -49,7 +51,11 @@ pub fn table(cx: &Cx<'_>, scope: &Scope<'_>, path: &str) -> Result<Table, String
                     does not believe them, and write `forward_auth`"
             .into());
     }
+    // `forward_auth` sends no body.
+    scope.of_own("proxy_pass_request_body");
     let mut table = Table::default().with("to", url);
+    let time = scope.value("proxy_read_timeout").and_then(duration).filter(|time| time != "0s");
+    table.set_some("timeout", time);
     fields(cx, &scope, &mut table)?;
     Ok(table)
 }
@@ -110,6 +116,7 @@ fn with_server(scope: &Scope<'_>, url: &str) -> Option<String> {
     let Some(upstream) = scope.every("upstream").find(|upstream| upstream.arg(0) == name) else {
         return Some(url.to_owned());
     };
+    upstream.settle_all();
     let mut servers = upstream.inside().iter().filter(|inner| inner.name == "server");
     match (servers.next(), servers.next()) {
         (Some(only), None) => Some(format!("{scheme}://{}{path}", only.arg(0))),

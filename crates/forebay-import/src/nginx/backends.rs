@@ -196,6 +196,17 @@ fn reply_timeout(
     table.set_some("reply_timeout", time.filter(|_| cx.keys.has(table_of, "reply_timeout")));
 }
 
+/// Adds the time limit of connections to a group of applications. Without a group, there is no such
+/// key, and the line is reported.
+fn connect_timeout(cx: &mut Cx<'_>, scope: &Scope<'_>, name: &str, servers: &str) {
+    let Some(group) = servers.strip_prefix('@') else { return };
+    let time = scope.value(name).and_then(duration).filter(|time| time != "0s");
+    let mut groups = cx.draft.upstreams.iter_mut();
+    if let (Some(time), Some((_, keys))) = (time, groups.find(|(name, _)| name == group)) {
+        keys.set("connect_timeout", time);
+    }
+}
+
 /// Adds the keys for time limits, redirects, retries, buffering and TLS of a backend.
 fn options(
     cx: &mut Cx<'_>,
@@ -212,7 +223,9 @@ fn options(
     );
     if scope.value("proxy_redirect") == Some("off") {
         table.set("redirect", "off");
-    } else if let Some(other) = scope.nearest("proxy_redirect").filter(|d| d.arg(0) != "default") {
+    }
+    let is_usual = |redirect: &&Directive| matches!(redirect.arg(0), "off" | "default");
+    for other in scope.all("proxy_redirect").into_iter().filter(|found| !is_usual(found)) {
         let next =
             "redirects to the server's own address are rewritten by themselves; others are not";
         route.comments.push(cx.note(other, next));
@@ -319,9 +332,10 @@ pub fn fastcgi(
     let script = script.map_or("$document_root$fastcgi_script_name", |param| param.arg(1));
     let mut table = Table::default().with("to", servers.as_str());
     reply_timeout(cx, scope, ("Fastcgi", "fastcgi_read_timeout"), &mut table);
+    connect_timeout(cx, scope, "fastcgi_connect_timeout", &servers);
     let text = script.replace("$realpath_root", "$document_root");
     let text = match text.as_str() {
-        "$request_filename" if scope.of_own("alias").is_none() => {
+        "$request_filename" if scope.peek_own("alias").is_none() => {
             "$document_root$fastcgi_script_name"
         }
         text => text,
@@ -477,6 +491,7 @@ pub fn app_server(
     let table_of = if kind == "scgi" { "Scgi" } else { "Uwsgi" };
     let limit = format!("{kind}_read_timeout");
     reply_timeout(cx, variables.scope, (table_of, &limit), &mut table);
+    connect_timeout(cx, variables.scope, &format!("{kind}_connect_timeout"), &servers);
     for (directive, key) in [("uwsgi_modifier1", "modifier1"), ("uwsgi_modifier2", "modifier2")] {
         let number = variables.scope.value(directive).and_then(|text| text.parse::<u8>().ok());
         table.set_some(key, number.map(u64::from).filter(|_| kind == "uwsgi"));

@@ -28,8 +28,13 @@ pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRo
     }
     let named = |name: &str| format!("{prefix}_{name}");
     let mut table = Table::default();
-    if let Some(valid) = valid(&scope.all(&named("cache_valid"))) {
+    let lifetimes = scope.all(&named("cache_valid"));
+    if let Some(valid) = valid(&lifetimes) {
         table.set("valid", valid);
+    }
+    for other in lifetimes.into_iter().filter(|directive| is_for_others(directive)) {
+        let next = "replies with these statuses are stored only if they state their lifetime";
+        route.comments.push(cx.note(other, next));
     }
     stale(scope, &named("cache_use_stale"), &mut table);
     if let Some(key) = scope.nearest(&named("cache_key")) {
@@ -70,6 +75,13 @@ fn valid(directives: &[&Directive]) -> Option<String> {
         statuses.is_empty() || statuses.iter().any(|status| status == "200" || status == "any")
     };
     duration(directives.iter().find(is_for_200)?.args.last()?)
+}
+
+/// Returns true for a lifetime that Forebay has no key for.
+fn is_for_others(directive: &Directive) -> bool {
+    let (_, statuses) = directive.args.split_last().unwrap_or((&directive.name, &[]));
+    let is_known = |status: &String| ["200", "301", "302", "any"].contains(&status.as_str());
+    !statuses.is_empty() && !statuses.iter().any(is_known)
 }
 
 fn stale(scope: &Scope<'_>, name: &str, table: &mut Table) {

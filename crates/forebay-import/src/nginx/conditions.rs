@@ -5,9 +5,10 @@ use super::here::{EarlyStep, Here, OwnContent, Phase};
 use super::locations::Location;
 use super::rewrites;
 use super::server::TranslatedServer;
+use super::switches::{self, Switch};
 use super::syntax::Directive;
 use super::variables::{Variables, has_variables};
-use super::{Cx, maintenance, names, referers};
+use super::{Cx, maintenance, needless, referers, unread};
 use crate::draft::DraftRoute;
 use crate::keys::Keys;
 use crate::matcher::Matcher;
@@ -31,6 +32,8 @@ enum Meaning {
     /// The condition is a variable that a `map` sets. Contains pairs of an old path and its new
     /// target.
     Moved(Vec<(String, String)>),
+    /// The condition is true for the requests that one of these matchers takes.
+    OneOf(Vec<Matcher>),
     Unknown,
 }
 
@@ -43,10 +46,11 @@ pub fn run<'a>(
     phase: &mut Phase<'a>,
     out: &mut Vec<EarlyStep>,
 ) {
-    for directive in block {
+    for (at, directive) in block.iter().enumerate() {
         let (known, methods) = (out.len(), phase.methods.clone());
         match directive.name.as_str() {
             "return" => {
+                directive.settle();
                 let variables = here.variables(server);
                 let route =
                     DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
@@ -59,8 +63,16 @@ pub fn run<'a>(
                 }));
                 phase.is_done = true;
             }
-            "rewrite" => rewrites::rewrite(cx, server, here, directive, phase, out),
+            "rewrite" => {
+                directive.settle();
+                rewrites::rewrite(cx, server, here, directive, phase, out);
+            }
             "if" => translate(cx, server, here, directive, phase, out),
+            "break" => {
+                directive.settle();
+                unread::settle_rewrites(&block[at..]);
+                return;
+            }
             _ => {}
         }
         // An earlier condition has answered all other methods.
@@ -70,6 +82,7 @@ pub fn run<'a>(
             out.extend(added.into_iter().filter_map(|step| narrowed(step, &limit)));
         }
         if phase.is_done {
+            unread::settle_rewrites(&block[at..]);
             return;
         }
     }
@@ -94,18 +107,23 @@ fn translate<'a>(
     phase: &mut Phase<'a>,
     out: &mut Vec<EarlyStep>,
 ) {
-    let is_site = server.host_conditions().any(|(other, _)| std::ptr::eq(other, directive));
-    if is_site {
+    if server.is_host_condition(directive) {
         return;
     }
+    directive.settle();
     let block = directive.inside();
     let decides =
         block.iter().any(|inner| matches!(inner.name.as_str(), "return" | "rewrite" | "if"));
     match meaning(cx, server, here, directive) {
-        Meaning::Never => {}
+        Meaning::Never => directive.settle_all(),
         Meaning::Always => run(cx, server, here, block, phase, out),
         Meaning::Requests(of) => {
             requests(cx, server, here, directive, *of, phase, out);
+        }
+        Meaning::OneOf(all) => {
+            for matcher in all {
+                requests(cx, server, here, directive, (matcher, None), phase, out);
+            }
         }
         Meaning::OtherMethods(methods) if decides => {
             let inner = block.iter().find(|inner| inner.name == "return");
@@ -114,13 +132,18 @@ fn translate<'a>(
                 phase.closed = Some(cx.note(directive, "limit `methods` of the route"));
                 return;
             };
+            inner.settle();
             let variables = here.variables(server);
             let route = DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
             phase.otherwise = Some(rewrites::returned(cx, &variables, inner, route));
             phase.methods = Some(methods);
         }
-        Meaning::Missing => missing(cx, server, here, directive, phase),
+        Meaning::Missing => {
+            missing(cx, server, here, directive, phase);
+            directive.settle_all();
+        }
         Meaning::WhileExists(file) if closes(block) => {
+            directive.settle_all();
             match maintenance::table(cx, server, here, &file) {
                 Some(table) => {
                     let mut known = phase.maintenance.iter().chain(&server.maintenance);
@@ -138,6 +161,7 @@ fn translate<'a>(
             }
         }
         Meaning::Moved(pairs) if moves(block) => {
+            directive.settle_all();
             for (from, to) in pairs {
                 let matcher = Matcher::path(from);
                 let route = DraftRoute::new(&directive.place, directive.line(), matcher);
@@ -196,6 +220,8 @@ fn requests<'a>(
             let next = "a route cannot have both conditions: write routes for them";
             phase.closed.get_or_insert(cx.note(directive, next));
         }
+        // Otherwise, no request meets both conditions.
+        directive.settle_all();
         return;
     };
     let narrow = Here {
@@ -207,16 +233,24 @@ fn requests<'a>(
     let block = directive.inside();
     let answers = |inner: &&Directive| {
         !matches!(inner.name.as_str(), "return" | "rewrite" | "set" | "break" | "if" | "add_header")
-            && !names::is_needless(&inner.name)
+            && !needless::is_needless(&inner.name)
     };
-    if block.iter().any(|inner| answers(&inner)) {
-        note(cx, directive);
+    let has = |name: &str| block.iter().any(|inner| inner.name == name);
+    // After `return`, other lines change little. They are reported.
+    if block.iter().any(|inner| answers(&inner)) && !has("return") {
+        if has("rewrite") {
+            let next = "Forebay has no such block: write a route with this condition in `when`";
+            phase.closed.get_or_insert(cx.note(directive, next));
+        } else {
+            note(cx, directive);
+        }
         return;
     }
     let only_breaks = block.iter().any(|inner| inner.name == "break")
         && !block.iter().any(|inner| matches!(inner.name.as_str(), "return" | "rewrite" | "if"));
     if only_breaks {
         // nginx reads no further `return` and `rewrite` for these requests.
+        unread::settle_rewrites(block);
         match here.location.directive {
             None => note(cx, directive),
             Some(_) if phase.closed.is_some() => {}
@@ -236,6 +270,14 @@ fn requests<'a>(
         for field in block.iter().filter(|inner| inner.name == "add_header") {
             cx.note(field, "write a route with this condition in `when`, and `set_headers`");
         }
+    }
+    if let Some(log) = block.iter().find(|i| i.name == "access_log" && i.arg(0) == "off") {
+        log.settle();
+        let routes = steps.iter_mut().filter_map(|step| match step {
+            EarlyStep::Route(route) => Some(route),
+            EarlyStep::Content(_) => None,
+        });
+        routes.for_each(|route| route.keys.set("log", false));
     }
     for step in &mut steps {
         let EarlyStep::Route(route) = step else { continue };
@@ -328,11 +370,17 @@ fn meaning(
             Some(matcher) => Meaning::Requests(Box::new((matcher, None))),
             None => Meaning::Unknown,
         },
-        [variable] => match moved(cx, variable) {
+        [variable] if moves(directive.inside()) => match moved(cx, variable) {
             Some(pairs) => Meaning::Moved(pairs),
-            // A variable is true unless it is empty or "0".
             None => compared(cx, server, (variable, "~", "^([^0]|0.)")),
         },
+        // A variable is true unless it is empty or "0".
+        [variable] => switch(cx, server, variable, &|value| !matches!(value, "" | "0"))
+            .unwrap_or_else(|| compared(cx, server, (variable, "~", "^([^0]|0.)"))),
+        [variable, operator @ ("=" | "!="), text] if !text.contains('$') => {
+            switch(cx, server, variable, &|value| (value == text) == (operator == "="))
+                .unwrap_or_else(|| compared(cx, server, (variable, operator, text)))
+        }
         ["$request_uri", operator, text] if operator.starts_with('~') => {
             target(cx, directive, operator, text)
                 .unwrap_or_else(|| when(cx.keys, "request_uri", operator, text))
@@ -342,6 +390,20 @@ fn meaning(
         [variable, operator] => compared(cx, server, (variable, operator, "")),
         _ => Meaning::Unknown,
     }
+}
+
+/// Returns the meaning of a condition on a variable that a `map` or `geo` sets.
+fn switch(
+    cx: &Cx<'_>,
+    server: &TranslatedServer<'_>,
+    variable: &str,
+    is_true: &dyn Fn(&str) -> bool,
+) -> Option<Meaning> {
+    let compare = |comparison: (&str, &str, &str)| requests_with(cx, server, comparison);
+    Some(match switches::requests(cx, variable, is_true, &compare)? {
+        Switch::OneOf(all) => Meaning::OneOf(all),
+        Switch::OtherMethods(methods) => Meaning::OtherMethods(methods),
+    })
 }
 
 fn is_request_file(file: &str) -> bool {
@@ -554,5 +616,6 @@ fn moved(cx: &Cx<'_>, variable: &str) -> Option<Vec<(String, String)>> {
             _ => return None,
         }
     }
+    map.settle_all();
     Some(pairs)
 }

@@ -6,8 +6,8 @@ use super::cache::cache;
 use super::scope::Scope;
 use super::syntax::Directive;
 use super::upstreams::{BackendProtocol, to};
-use super::value_maps;
 use super::variables::Variables;
+use super::{logs, value_maps};
 use crate::draft::DraftRoute;
 use crate::units::{duration, size};
 use crate::value::{Table, Value};
@@ -27,10 +27,7 @@ pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
     }
     reply_fields(cx, variables, route);
     expires(cx, scope, route);
-    let charset = scope.value("charset").filter(|name| *name != "off" && !name.contains('$'));
-    if cx.keys.route("charset") && route.keys.get("redirect").is_none() {
-        route.keys.set_some("charset", charset);
-    }
+    charset(cx, scope, route);
     if let Some(compress) = compress(scope) {
         let is_fixed = ["respond", "redirect"].iter().any(|key| route.keys.get(key).is_some());
         if cx.site_compress.as_ref() != Some(&compress) && !is_fixed {
@@ -39,9 +36,7 @@ pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
     } else if cx.site_compress.is_some() {
         route.keys.set("compress", false);
     }
-    if scope.value("access_log") == Some("off") {
-        route.keys.set("log", false);
-    }
+    logs::route(cx, scope, route);
     let limit = scope.value("client_max_body_size").map(max_body);
     if limit != cx.site_max_body {
         route.keys.set_some("max_body", limit);
@@ -52,6 +47,18 @@ pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
     timeouts(cx, scope, route);
     mirror(cx, scope, route);
     bodies(cx, variables, route);
+}
+
+fn charset(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
+    let Some(directive) = scope.nearest("charset").filter(|found| found.arg(0) != "off") else {
+        return;
+    };
+    if !cx.keys.route("charset") || directive.arg(0).contains('$') {
+        let next = "write one character set in `charset`";
+        route.comments.push(cx.note(directive, next));
+    } else if route.keys.get("redirect").is_none() {
+        route.keys.set("charset", directive.arg(0));
+    }
 }
 
 /// Translates `client_body_timeout` and `send_timeout` of a server or location. Those of `http`
@@ -103,6 +110,7 @@ fn mirror(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
         .find(|location| location.args.last().is_some_and(|last| last == path));
     let pass = location
         .and_then(|location| location.inside().iter().find(|inner| inner.name == "proxy_pass"));
+    location.into_iter().chain(pass).for_each(Directive::settle);
     let is_same_path = |rest: &str| matches!(rest, "" | "$request_uri");
     let server = pass.and_then(|pass| {
         let (scheme, rest) = pass.arg(0).split_once("://")?;
@@ -204,13 +212,19 @@ fn text_of(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, text: &str) -> Result
     Ok(plain.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Translates `expires`, except on routes with a fixed reply.
+/// Translates `expires`, except on redirects and on errors.
 fn expires(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     let Some(directive) = scope.nearest("expires") else { return };
     let text = directive.args.join(" ");
-    let is_fixed = ["respond", "redirect"].iter().any(|key| route.keys.get(key).is_some());
+    // nginx adds the fields to replies with these statuses, and to redirects.
+    let is_other = match route.keys.get("respond") {
+        Some(Value::Table(reply)) => {
+            !matches!(reply.get("status"), Some(Value::Number(200 | 201 | 204 | 206)))
+        }
+        _ => route.keys.get("redirect").is_some(),
+    };
     match text.as_str() {
-        _ if is_fixed => {}
+        _ if is_other => {}
         "off" => {}
         "max" => route.keys.set("expires", "3650d"),
         "epoch" => route.keys.table("set_headers").set("Cache-Control", "no-cache"),
@@ -233,6 +247,7 @@ pub fn compress(scope: &Scope<'_>) -> Option<Value> {
     if !scope.is_on("gzip") {
         return None;
     }
+    let min_size = scope.value("gzip_min_length").and_then(size);
     let mut types = vec!["text/html".to_owned()];
     if let Some(directive) = scope.nearest("gzip_types") {
         if directive.args.iter().any(|kind| kind == "*") {
@@ -252,7 +267,7 @@ pub fn compress(scope: &Scope<'_>) -> Option<Value> {
         }
     }
     let mut table = Table::default().with("types", types);
-    table.set_some("min_size", scope.value("gzip_min_length").and_then(size));
+    table.set_some("min_size", min_size);
     Some(table.into())
 }
 

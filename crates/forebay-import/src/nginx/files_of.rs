@@ -69,7 +69,7 @@ pub fn routes(
             return routes;
         }
         // In a location with an expression, `alias` is the path of one file.
-        Some(alias) if here.path().is_none() && scope.of_own("alias").is_some() => {
+        Some(alias) if here.path().is_none() && scope.peek_own("alias").is_some() => {
             let comment = cx.note(alias, "write the directory of these paths in `files`");
             return vec![missing(base.clone(), comment)];
         }
@@ -277,6 +277,12 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
         table.set("index", index);
     }
     media_types(cx, scope, &mut table);
+    let ranges = scope.value("max_ranges").and_then(|number| number.parse::<u64>().ok());
+    // Without a limit, nginx sends any number of ranges.
+    table.set_some(
+        "max_ranges",
+        ranges.filter(|_| cx.keys.has("Files", "max_ranges")).map(|n| n.min(1000)),
+    );
     if scope.is_on("autoindex") {
         table.set("listing", true);
     }
@@ -302,7 +308,7 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
 
 /// Returns false if `try_files` finds files only, and no directory with its index file.
 fn tries_directories(scope: &Scope<'_>) -> bool {
-    let Some(directive) = scope.of_own("try_files") else { return true };
+    let Some(directive) = scope.peek_own("try_files") else { return true };
     let checks = &directive.args[..directive.args.len().saturating_sub(1)];
     let is_file = |check: &String| matches!(check.as_str(), "$uri" | "$document_uri");
     checks.is_empty() || !checks.iter().all(is_file)
@@ -317,9 +323,11 @@ fn media_types(cx: &Cx<'_>, scope: &Scope<'_>, table: &mut Table) {
     }
     let default = scope.value("default_type").filter(|kind| !kind.contains('$'));
     table.set_some("default_type", default.filter(|kind| *kind != "application/octet-stream"));
-    let Some(block) = scope.nearest("types").filter(|block| block.inside().len() <= LONGEST) else {
+    let Some(block) = scope.nearest("types") else { return };
+    block.settle_all();
+    if block.inside().len() > LONGEST {
         return;
-    };
+    }
     let mut types = Table::default();
     for kind in block.inside() {
         let is_plain = |end: &&String| end.bytes().all(|b| b.is_ascii_alphanumeric());

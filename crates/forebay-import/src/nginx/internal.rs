@@ -58,11 +58,11 @@ pub fn hide(location: &Location<'_>, routes: &mut [DraftRoute]) {
 /// requests for these scripts. These requests stay open, because a rule for a script would close
 /// all paths that the script answers.
 pub fn entry(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> Option<Matcher> {
-    here.location.scope.of_own("fastcgi_pass").filter(|_| is_hidden(here.location))?;
+    here.location.scope.peek_own("fastcgi_pass").filter(|_| is_hidden(here.location))?;
     let scopes = server.locations.iter().map(|location| &location.scope);
     let targets = scopes
         .chain([&server.scope])
-        .filter_map(|scope| scope.of_own("try_files")?.args.last())
+        .filter_map(|scope| scope.peek_own("try_files")?.args.last())
         .map(|target| target.split(['?', '$']).next().unwrap_or_default());
     let mut paths: Vec<String> = Vec::new();
     for path in targets {

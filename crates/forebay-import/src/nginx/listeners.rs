@@ -33,6 +33,7 @@ pub fn listeners(cx: &mut Cx<'_>, servers: &[&Directive]) -> Vec<Vec<Listener>> 
             server.inside().iter().filter(|d| d.name == "listen").collect();
         let mut found: Vec<Listener> = Vec::new();
         for listen in &listens {
+            listen.settle();
             let Some(listener) = listener(server, listen) else {
                 cx.note(listen, "write an address and a port in `listen`");
                 continue;
@@ -90,7 +91,9 @@ impl Listener {
 fn listener(server: &Directive, listen: &Directive) -> Option<Listener> {
     let options = &listen.args[1.min(listen.args.len())..];
     let has = |name: &str| options.iter().any(|option| option == name);
-    let is_ssl = server.inside().iter().any(|d| d.name == "ssl" && d.arg(0) == "on");
+    let switches: Vec<_> = server.inside().iter().filter(|d| d.name == "ssl").collect();
+    switches.iter().for_each(|ssl| ssl.settle());
+    let is_ssl = switches.iter().any(|ssl| ssl.arg(0) == "on");
     Some(Listener {
         address: address(listen.arg(0))?,
         is_tls: has("ssl") || has("quic") || is_ssl,
@@ -174,6 +177,7 @@ pub fn names(cx: &mut Cx<'_>, server: &Directive) -> Vec<String> {
     let mut found = Vec::new();
     let directives = server.inside().iter().filter(|d| d.name == "server_name");
     for directive in directives {
+        directive.settle();
         for name in &directive.args {
             let names = hosts(cx, name);
             if names.is_empty() && !matches!(name.as_str(), "_" | "" | "--") {

@@ -2,7 +2,6 @@
 //! the prefix says `^~`, nginx then looks for the first expression that matches. Forebay takes the
 //! first route that matches.
 
-use super::names;
 use super::scope::Scope;
 use super::syntax::Directive;
 
@@ -106,7 +105,8 @@ impl<'a> Location<'a> {
 
     fn passes_on(&self) -> bool {
         self.scope.own().iter().any(|directive| {
-            directive.name.ends_with("_pass") && names::READ.contains(&directive.name.as_str())
+            let kind = directive.name.strip_suffix("_pass");
+            kind.is_some_and(|kind| ["proxy", "fastcgi", "grpc", "scgi", "uwsgi"].contains(&kind))
         })
     }
 }

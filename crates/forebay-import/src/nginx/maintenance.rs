@@ -27,7 +27,7 @@ pub fn table(
     if !cx.keys.route("maintenance") {
         return None;
     }
-    let pages = here.location.scope.all("error_page");
+    let pages = here.location.scope.peek(&["error_page"]);
     let is_503 = |page: &&&Directive| page.args.iter().any(|code| code == "503");
     let page = pages.iter().find(is_503)?;
     let to = page.args.last()?;

@@ -33,6 +33,7 @@ pub fn routes<'a>(
         backends::proxy_to(cx, &variables, here, &url, &mut route).ok()?;
         routes.push(route);
     }
+    map.settle_all();
     Some(routes)
 }
 

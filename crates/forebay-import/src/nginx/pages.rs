@@ -15,15 +15,16 @@ pub fn pages(cx: &mut Cx<'_>, scope: &Scope<'_>, locations: &[Location<'_>]) -> 
     let mut table = Table::default();
     for page in scope.own().iter().filter(|directive| directive.name == "error_page") {
         let Some((to, codes)) = page.args.split_last() else { continue };
-        // These are no error pages: `error_page 404 = /x` answers for missing files, and 497 means
-        // plain HTTP on a TLS port.
+        // `error_page 404 = /x` is no error page: it answers for missing files.
         let changes = codes.iter().any(|code| code.starts_with('='));
         let status = codes.iter().find_map(|code| code.strip_prefix('=')?.parse::<u16>().ok());
         let has_page = status.is_some() && file(cx, to, locations).is_some();
-        if (changes || to.starts_with('@')) && !has_page && codes.iter().any(|code| code == "404")
-            || codes.iter().all(|code| code == "497")
-            || codes.iter().all(|code| code == "503") && closes(scope.own())
-        {
+        if (changes || to.starts_with('@')) && !has_page && codes.iter().any(|code| code == "404") {
+            continue;
+        }
+        if codes.iter().all(|code| code == "503") && closes(scope.own()) {
+            // The table `maintenance` has the page.
+            page.settle();
             continue;
         }
         let is_status = |status: u16| status == 200 || (400..=599).contains(&status);
@@ -34,6 +35,7 @@ pub fn pages(cx: &mut Cx<'_>, scope: &Scope<'_>, locations: &[Location<'_>]) -> 
             cx.note(page, "write the file of the page in `error_pages` if this version has it");
             continue;
         };
+        page.settle();
         for code in codes {
             let is_error = code.parse::<u16>().is_ok_and(|code| (400..=599).contains(&code));
             match status {

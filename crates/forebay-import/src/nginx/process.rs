@@ -1,8 +1,8 @@
 //! Translates the settings of the main block and of `http`.
 
 use super::Cx;
-use super::names;
 use super::syntax::Directive;
+use super::{logs, needless};
 use crate::files;
 use crate::units::duration;
 
@@ -15,15 +15,10 @@ const TIMES: [(&str, &str); 4] = [
 ];
 
 /// Translates the settings of the whole process.
-pub fn settings(cx: &mut Cx<'_>, main: &[Directive], has_http: bool) {
-    if has_http {
-        let comments = cx.note_unread(main, &[]);
-        cx.draft.comments.extend(comments);
-    }
-    let comments = cx.note_unread(cx.http.own(), &["error_page"]);
-    cx.draft.comments.extend(comments);
+pub fn settings(cx: &mut Cx<'_>, main: &[Directive]) {
     needless(cx, main);
     if let Some(user) = main.iter().find(|directive| directive.name == "user") {
+        user.settle();
         let (name, group) = (user.arg(0), user.arg(1));
         if files::has_user(name) {
             cx.draft.server.set("user", name);
@@ -46,36 +41,52 @@ pub fn settings(cx: &mut Cx<'_>, main: &[Directive], has_http: bool) {
     }
     let requests = cx.http.value("keepalive_requests").and_then(|n| n.parse::<u64>().ok());
     cx.draft.limits.set_some("keepalive_requests", requests.filter(|n| *n > 0));
-    log(cx);
+    logs::process(cx);
+    head_size(cx);
 }
 
-/// Adds a comment with the directives that need no key in Forebay.
+/// Translates `large_client_header_buffers`: all buffers together hold the head of a request.
+fn head_size(cx: &mut Cx<'_>) {
+    /// The default of `head_size` in bytes.
+    const DEFAULT: u64 = 32 * 1024;
+    let Some(buffers) = cx.http.nearest("large_client_header_buffers") else { return };
+    let number = buffers.arg(0).parse::<u64>().ok();
+    let bytes = crate::units::bytes(buffers.arg(1));
+    match number.zip(bytes).and_then(|(number, bytes)| number.checked_mul(bytes)) {
+        Some(DEFAULT) => {}
+        Some(all @ 1_024..=1_048_576) => {
+            cx.draft.limits.set("head_size", all.to_string());
+            // The request line has to fit into one buffer.
+            let target = bytes.filter(|bytes| *bytes > 8 * 1024).map(|bytes| bytes.min(all / 2));
+            cx.draft.limits.set_some("target", target.map(|bytes| bytes.to_string()));
+        }
+        _ => drop(cx.note(buffers, "write the largest request head in `head_size`")),
+    }
+}
+
+/// Adds comments with the directives that need no key in Forebay, and the reasons.
 fn needless(cx: &mut Cx<'_>, main: &[Directive]) {
-    let mut found: Vec<&str> = Vec::new();
+    let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut blocks = vec![main];
     while let Some(block) = blocks.pop() {
         for directive in block {
             let name = directive.name.as_str();
-            if names::is_needless(name) && !found.contains(&name) {
-                found.push(name);
+            if let Some(reason) = needless::reason(name) {
+                match found.iter_mut().find(|(other, _)| *other == reason) {
+                    Some((_, names)) if names.contains(&name) => {}
+                    Some((_, names)) => names.push(name),
+                    None => found.push((reason, vec![name])),
+                }
             }
-            if matches!(name, "http" | "server" | "location") {
+            if matches!(name, "http" | "server" | "location" | "upstream" | "stream") {
                 blocks.push(directive.inside());
             }
         }
     }
     found.sort_unstable();
-    if !found.is_empty() {
-        let text = format!("Forebay needs no key for: {}.", found.join(", "));
+    for (reason, mut names) in found {
+        names.sort_unstable();
+        let text = format!("Forebay needs no key for {}: {reason}.", names.join(", "));
         cx.draft.comments.push(text);
     }
-}
-
-fn log(cx: &mut Cx<'_>) {
-    let mut all = cx.http.own().iter();
-    let log = all.find(|directive| directive.name == "access_log" && directive.arg(0) != "off");
-    let Some(log) = log else { return };
-    let next = "choose a file that Forebay may write: [log] with access = \"FILE\" and format = \"combined\"";
-    let comment = cx.note(log, next);
-    cx.draft.comments.push(comment);
 }

@@ -2,6 +2,7 @@
 
 use super::Cx;
 use super::here::{EarlyStep, Here, OwnContent, Phase};
+use super::locations::{Location, LocationKind};
 use super::scope::Scope;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
@@ -245,11 +246,12 @@ pub fn try_files<'a>(
     let scope = &here.location.scope;
     let own = scope.of_own("try_files");
     // In a server block, `try_files` applies to paths without a location.
-    let of_server = server.scope.of_own("try_files").filter(|_| here.location.directive.is_none());
+    let of_server =
+        server.scope.peek_own("try_files").filter(|_| here.location.directive.is_none());
     let Some(directive) = own.or(of_server) else {
         let target = phase.fallback.take().or_else(|| server.fallback.clone());
         let target = target.or_else(|| missing_page(cx, server, here, phase));
-        let is_script_route = scope.of_own("fastcgi_pass").is_some();
+        let is_script_route = scope.peek_own("fastcgi_pass").is_some();
         if let Some(target) = target.filter(|_| !is_script_route) {
             base.keys.set("fallback_to", target);
         } else if phase.named.is_some() || phase.is_left {
@@ -257,13 +259,11 @@ pub fn try_files<'a>(
         }
         return None;
     };
+    directive.settle();
     let (checks, last) = directive.args.split_at(directive.args.len().saturating_sub(1));
     let last = last.first().map_or("=404", String::as_str);
-    let is_known = |check: &String| {
-        let check = check.replace("$document_uri", "$uri").replace("$fastcgi_script_name", "$uri");
-        matches!(check.as_str(), "$uri" | "$uri/" | "$uri/index.html" | "$uri/index.php")
-    };
-    if !checks.iter().all(is_known) {
+    // The file /dev/null is never found.
+    if !checks.iter().all(|check| is_of_path(check) || check == "/dev/null") {
         let next = "only the path itself is looked for: add routes for the other files";
         base.comments.push(cx.note(directive, next));
     }
@@ -288,6 +288,45 @@ pub fn try_files<'a>(
         Err(next) => base.comments.push(cx.note(directive, next)),
     }
     None
+}
+
+/// Returns true if a file that `try_files` looks for has the path of the request.
+fn is_of_path(check: &str) -> bool {
+    let check = check.replace("$document_uri", "$uri").replace("$fastcgi_script_name", "$uri");
+    matches!(check.as_str(), "$uri" | "$uri/" | "$uri/index.html" | "$uri/index.php")
+}
+
+/// Returns false if `try_files` looks for other files only, so that nginx does not send the files
+/// of the location.
+pub fn sends_files(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
+    let own = here.location.scope.peek_own("try_files");
+    let of_server = || server.scope.peek_own("try_files");
+    let directive = match here.location.directive {
+        Some(_) => own,
+        None => own.or_else(of_server),
+    };
+    directive.is_none_or(|directive| directive.args.iter().rev().skip(1).any(|c| is_of_path(c)))
+}
+
+/// Returns the named location that answers all requests of a location with `return CODE` and
+/// `error_page CODE = @NAME`.
+pub fn passed_on<'a>(server: &TranslatedServer<'a>, here: &Here<'_, 'a>) -> Option<&'a str> {
+    let own = here.location.scope.own();
+    let is_rewrite =
+        |inner: &&Directive| matches!(inner.name.as_str(), "return" | "rewrite" | "if" | "break");
+    let mut rewrites = own.iter().filter(is_rewrite);
+    let (only, None) = (rewrites.next()?, rewrites.next()) else { return None };
+    let [code] = &only.args[..] else { return None };
+    let page = own.iter().find(|inner| inner.name == "error_page" && inner.args.contains(code))?;
+    let [.., change, name] = &page.args[..] else { return None };
+    let is_named = |location: &Location<'_>| location.kind == LocationKind::Named(name);
+    let is_there = name.starts_with('@') && server.locations.iter().any(is_named);
+    if only.name != "return" || change != "=" || !is_there {
+        return None;
+    }
+    only.settle();
+    page.settle();
+    Some(name)
 }
 
 /// Returns the target for missing files. Versions without placeholders accept a path without a
@@ -317,7 +356,7 @@ fn missing_page<'a>(
     here: &Here<'_, 'a>,
     phase: &mut Phase<'a>,
 ) -> Option<String> {
-    let pages = here.location.scope.all("error_page");
+    let pages = here.location.scope.peek(&["error_page"]);
     let is_missing = |page: &&&Directive| {
         let codes = &page.args[..page.args.len().saturating_sub(1)];
         let is_changed = codes.last().is_some_and(|code| code.starts_with('='));
@@ -327,8 +366,11 @@ fn missing_page<'a>(
     let page = pages.iter().find(is_missing)?;
     let to = page.args.last()?;
     if to.starts_with('@') {
+        page.settle();
         phase.named = Some(to.clone());
         return None;
     }
-    fallback_target(cx, &here.variables(server), to).ok()
+    let target = fallback_target(cx, &here.variables(server), to).ok()?;
+    page.settle();
+    Some(target)
 }

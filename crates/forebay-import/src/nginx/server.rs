@@ -40,13 +40,22 @@ impl<'a> TranslatedServer<'a> {
     /// Returns the `if` blocks of the server that test for one host, with their hosts. Each host
     /// becomes a site.
     pub fn host_conditions(&self) -> impl Iterator<Item = (&'a Directive, String)> {
-        let condition = |directive: &'a Directive| {
-            let [variable, operator, host] = &directive.args[..] else { return None };
-            let is_host = variable == "($host" && operator == "=";
-            let decides = directive.inside().iter().any(|inner| inner.name == "return");
-            let host = host.trim_end_matches(')').to_ascii_lowercase();
-            (directive.name == "if" && is_host && decides).then_some((directive, host))
-        };
-        self.scope.own().iter().filter_map(condition)
+        let all = self.scope.own().iter();
+        all.filter_map(|directive| Some((directive, host_of_condition(directive)?)))
     }
+
+    /// Returns true for an `if` block of the server that tests for one host.
+    pub fn is_host_condition(&self, directive: &Directive) -> bool {
+        host_of_condition(directive).is_some()
+            && self.scope.own().iter().any(|own| std::ptr::eq(own, directive))
+    }
+}
+
+/// Returns the host that an `if` block with `return` tests for.
+fn host_of_condition(directive: &Directive) -> Option<String> {
+    let [variable, operator, host] = &directive.args[..] else { return None };
+    let is_host = variable == "($host" && operator == "=";
+    let decides = directive.inside().iter().any(|inner| inner.name == "return");
+    let host = host.trim_end_matches(')').to_ascii_lowercase();
+    (directive.name == "if" && is_host && decides).then_some(host)
 }

@@ -11,11 +11,15 @@ use super::rewrites;
 use super::scope::Scope;
 use super::server::TranslatedServer;
 use super::syntax::Directive;
-use super::{Cx, fields, internal};
+use super::{Cx, fields, internal, logs, unread};
 use crate::draft::{DraftRoute, DraftSite};
 use crate::files;
 use crate::matcher::Matcher;
 use crate::value::{Table, Value};
+
+/// Maximum number of positions in the order of a server's locations. A location has several
+/// positions if other expressions precede it than other locations.
+const MOST_SLOTS: usize = 5_000;
 
 /// Listeners and hosts of a server that become one site.
 struct SitePart {
@@ -42,6 +46,7 @@ pub fn translate<'a>(cx: &mut Cx<'a>, servers: &[&'a Directive]) {
     // first.
     parts.sort_by_key(|(_, part)| !part.is_default);
     let mut taken: Vec<(String, String)> = Vec::new();
+    let mut first_sites: Vec<Option<usize>> = vec![None; servers.len()];
     for (at, mut part) in parts {
         claim(cx, servers[at], &mut part, &mut taken);
         if part.hosts.is_empty() && !part.is_default {
@@ -49,9 +54,17 @@ pub fn translate<'a>(cx: &mut Cx<'a>, servers: &[&'a Directive]) {
             cx.draft.comments.push(text);
             continue;
         }
-        let comments = cx.note_unread(servers[at].inside(), &super::names::NOT_IN_SERVERS);
-        let first = cx.draft.sites.len();
+        first_sites[at].get_or_insert(cx.draft.sites.len());
         site(cx, servers[at], part);
+    }
+    for (server, first) in servers.iter().zip(first_sites) {
+        // Without a site, no request reaches the server.
+        let Some(first) = first else {
+            server.settle_all();
+            continue;
+        };
+        let around = cx.http.blocks();
+        let comments = unread::report(cx, &around, server.inside());
         if let Some(site) = cx.draft.sites.get_mut(first) {
             site.comments.extend(comments);
         }
@@ -141,7 +154,7 @@ fn one_site<'a>(
         comments: vec![format!("{}: server", directive.place)],
         ..DraftSite::default()
     };
-    site.listen = listen(&mut site.comments, &part.listeners, tls.is_some());
+    site.listen = listen(cx, &mut site.comments, &part, tls.is_some());
     let is_secure = |listener: &Listener| listener.is_tls;
     let scheme = match (part.listeners.iter().all(is_secure), part.listeners.iter().any(is_secure))
     {
@@ -187,6 +200,8 @@ fn one_site<'a>(
     let hosts = by_host(cx, &server, &part, &site);
     site.hosts = hosts;
     if site.hosts.is_empty() && !part.is_default {
+        // The conditions on the host answer all requests.
+        directive.settle_all();
         return;
     }
     if part.is_default && !site.hosts.is_empty() && is_shared(cx, &site) {
@@ -200,7 +215,7 @@ fn one_site<'a>(
     slashes(cx, scope, &mut site);
     marks(cx, scope, &mut site);
     site.keys.set_some("maintenance", server.maintenance.take());
-    log(cx, scope, &mut site);
+    logs::site(cx, scope, &mut site);
     cx.draft.sites.push(site);
 }
 
@@ -237,20 +252,6 @@ fn slashes(cx: &Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
     }
 }
 
-/// Adds the access log of a server that has its own, if its directory exists here.
-fn log(cx: &mut Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
-    let Some(log) = scope.of_own("access_log").filter(|log| log.arg(0) != "off") else { return };
-    let file = files::below(&cx.dir, log.arg(0));
-    let is_known = matches!(log.arg(1), "" | "combined");
-    let is_file = !log.arg(0).contains(['$', ':']) && files::is_in_directory(&file);
-    if cx.keys.has("Site", "log") && is_known && is_file {
-        site.keys.set("log", Table::default().with("access", file));
-    } else {
-        let next = "choose a file that Forebay may write: log = { access = \"FILE\", format = \"combined\" }";
-        site.comments.push(cx.note(log, next));
-    }
-}
-
 /// Returns true if an earlier site has one of the listeners, so that `site` is not the first site
 /// there.
 fn is_shared(cx: &Cx<'_>, site: &DraftSite) -> bool {
@@ -261,13 +262,23 @@ fn is_shared(cx: &Cx<'_>, site: &DraftSite) -> bool {
 }
 
 /// Returns the listeners in Forebay's form. Leaves out TLS listeners if there is no certificate.
-fn listen(comments: &mut Vec<String>, listeners: &[Listener], has_tls: bool) -> Vec<String> {
-    let usable = listeners.iter().filter(|listener| !listener.is_tls || has_tls);
+fn listen(cx: &Cx<'_>, comments: &mut Vec<String>, part: &SitePart, has_tls: bool) -> Vec<String> {
+    let usable = part.listeners.iter().filter(|listener| !listener.is_tls || has_tls);
     let mut listen: Vec<String> = usable.map(Listener::written).collect();
     if listen.is_empty() {
         let text = "Without its certificate, the site listens on this machine only, without TLS.";
         comments.push(text.into());
-        listen = listeners.iter().take(1).map(Listener::on_loopback).collect();
+        let is_taken = |address: &String| {
+            let same = cx.draft.sites.iter().filter(|other| other.listen.contains(address));
+            let mut hosts = same.map(|other| &other.hosts);
+            hosts
+                .any(|hosts| hosts.is_empty() || hosts.iter().any(|host| part.hosts.contains(host)))
+        };
+        // Two sites with one host may have had listeners with different addresses.
+        let first = part.listeners.first().map(Listener::on_loopback).unwrap_or_default();
+        let others = (2..=250).map(|n| first.replacen("127.0.0.1", &format!("127.0.0.{n}"), 1));
+        let mut all = std::iter::once(first.clone()).chain(others);
+        listen.push(all.find(|address| !is_taken(address)).unwrap_or(first));
     }
     listen
 }
@@ -277,7 +288,8 @@ fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &SitePart) 
     if !part.listeners.iter().any(|listener| listener.is_tls) {
         return None;
     }
-    let mut tls = Table::default();
+    let (mut tls, mut is_complete) = (Table::default(), true);
+    tls.set_some("min_version", min_version(scope));
     for (name, key, is_required) in [
         ("ssl_certificate", "certificate", true),
         ("ssl_certificate_key", "key", true),
@@ -286,8 +298,10 @@ fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &SitePart) 
         let directive = scope.any(&[name]).first().copied();
         let Some(directive) = directive else {
             if is_required {
-                cx.note(server, "the server has no certificate: set tls = { certificate, key }");
-                return None;
+                let place = &server.place;
+                let next = "the server has no certificate: set tls = { certificate, key }";
+                cx.draft.notes.add(place, &server.line(), next);
+                is_complete = false;
             }
             continue;
         };
@@ -297,14 +311,14 @@ fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &SitePart) 
             continue;
         }
         cx.note(directive, format!("{file} cannot be read here: copy it, and set {key} of `tls`"));
-        if is_required {
-            return None;
-        }
+        is_complete &= !is_required;
     }
     if let Some(directive) = scope.all("ssl_certificate").get(1) {
         cx.note(directive, "a site has one certificate: the first one is used");
     }
-    tls.set_some("min_version", min_version(scope));
+    if !is_complete {
+        return None;
+    }
     client_certificates(cx, scope, &mut tls)?;
     Some(tls)
 }
@@ -352,6 +366,9 @@ fn proxies(cx: &mut Cx<'_>, scope: &Scope<'_>, part: &SitePart, site: &mut Draft
         .map(|directive| if directive.arg(0) == "unix:" { "unix" } else { directive.arg(0) })
         .filter(|text| *text == "unix" || is_network(text))
         .collect();
+    for other in trusted.iter().filter(|from| from.arg(0) != "unix:" && !is_network(&from.arg(0))) {
+        site.comments.push(cx.note(other, "write its address in `trusted_proxies`"));
+    }
     let by_header = part.listeners.iter().any(|listener| listener.has_proxy_protocol);
     if by_header {
         site.keys.set("proxy_protocol", true);
@@ -401,12 +418,16 @@ fn by_host<'a>(
     let mut hosts = part.hosts.clone();
     for (directive, host) in server.host_conditions() {
         if !hosts.contains(&host) && !part.is_default {
+            // No request of this server has the host.
+            directive.settle_all();
             continue;
         }
         hosts.retain(|other| *other != host);
         let Some(inner) = directive.inside().iter().find(|inner| inner.name == "return") else {
             continue;
         };
+        directive.settle();
+        inner.settle();
         let variables = server.variables(&server.scope, None);
         let route = DraftRoute::new(&inner.place, inner.line(), Matcher::path("/*"));
         let route = rewrites::returned(cx, &variables, inner, route);
@@ -436,10 +457,16 @@ fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRo
     let mut out = answer::before(cx, server, &here, server.scope.own(), &mut phase);
     server.maintenance = phase.maintenance.take();
     if phase.is_done {
+        // No request reaches the locations.
+        let locations = server.scope.own().iter().filter(|inner| inner.name == "location");
+        locations.for_each(Directive::settle_all);
+        unread::settle_unreached(server.scope.own());
         out.extend(phase.otherwise);
         return out;
     }
     if let Some(comment) = phase.closed.take() {
+        // The note says that its line closes the whole site.
+        server.directive.settle_all();
         out.push(here.route(server).closed(comment));
         return out;
     }
@@ -449,8 +476,15 @@ fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRo
         out.push(route);
     }
     server.fallback = phase.fallback.take();
+    let slots = order(&server.locations);
+    if slots.len() > MOST_SLOTS {
+        server.directive.settle_all();
+        let next = format!("the locations need more than {MOST_SLOTS} routes: use several servers");
+        let comment = cx.note(server.directive, next);
+        return vec![here.route(server).closed(comment)];
+    }
     let mut rest = Vec::new();
-    for slot in order(&server.locations) {
+    for slot in slots {
         rest.extend(answer::routes(cx, server, slot));
     }
     if let Some(methods) = phase.methods {

@@ -8,67 +8,22 @@ use super::listeners::{address, is_host, min_version};
 use super::scope::Scope;
 use super::syntax::Directive;
 use super::upstreams::{BackendProtocol, to};
-use super::{Cx, names};
+use super::{Cx, names, unread};
 use crate::draft::DraftStream;
 use crate::files;
 use crate::units::duration;
 use crate::value::Table;
-
-/// Directives that the translation reads.
-const READ: [&str; 26] = [
-    "allow",
-    "deny",
-    "listen",
-    "map",
-    "proxy_connect_timeout",
-    "proxy_pass",
-    "proxy_protocol",
-    "proxy_ssl",
-    "proxy_ssl_certificate",
-    "proxy_ssl_certificate_key",
-    "proxy_ssl_name",
-    "proxy_ssl_server_name",
-    "proxy_ssl_trusted_certificate",
-    "proxy_ssl_verify",
-    "proxy_ssl_verify_depth",
-    "proxy_timeout",
-    "server",
-    "server_name",
-    "set_real_ip_from",
-    "ssl_certificate",
-    "ssl_certificate_key",
-    "ssl_preread",
-    "ssl_protocols",
-    "ssl_verify_client",
-    "upstream",
-    "access_log",
-];
-
-/// Directives that need no key for streams.
-const NEEDLESS: [&str; 9] = [
-    "log_format",
-    "preread_buffer_size",
-    "preread_timeout",
-    "proxy_half_close",
-    "proxy_next_upstream",
-    "proxy_next_upstream_timeout",
-    "proxy_next_upstream_tries",
-    "proxy_requests",
-    "proxy_responses",
-];
 
 /// Translates all servers of a `stream` block.
 pub fn translate<'a>(cx: &mut Cx<'a>, main: &'a [Directive], block: &'a Directive) {
     let scope = Scope::new(main).inside(block.inside());
     // Groups are looked up in this block, not in `http`.
     let http = std::mem::replace(&mut cx.http, scope.clone());
-    let comments = note_unread(cx, block.inside());
-    cx.draft.comments.extend(comments);
     for server in block.inside().iter().filter(|found| found.name == "server") {
-        let mut comments = vec![format!("{}: server", server.place)];
-        comments.extend(note_unread(cx, server.inside()));
         match one_server(cx, &scope.inside(server.inside()), server) {
             Ok(streams) => {
+                let mut comments = vec![format!("{}: server", server.place)];
+                comments.extend(unread::report(cx, &scope.blocks(), server.inside()));
                 for keys in streams {
                     let (place, comments) = (server.place.clone(), comments.clone());
                     cx.draft.streams.push(DraftStream { place, comments, keys });
@@ -78,39 +33,21 @@ pub fn translate<'a>(cx: &mut Cx<'a>, main: &'a [Directive], block: &'a Directiv
                 let next = format!("{why}; until then Forebay does not listen here");
                 let comment = cx.note(server, next);
                 cx.draft.comments.push(comment);
+                // Forebay does not listen for this server, so the note is about all its lines.
+                server.settle_all();
             }
         }
     }
+    let comments = unread::report(cx, &[main], block.inside());
+    cx.draft.comments.extend(comments);
     cx.http = http;
-}
-
-/// Adds notes on the directives of a block that the translation does not read.
-fn note_unread(cx: &mut Cx<'_>, block: &[Directive]) -> Vec<String> {
-    let is_unread = |directive: &&Directive| {
-        let name = directive.name.as_str();
-        !READ.contains(&name) && !NEEDLESS.contains(&name) && !names::is_needless(name)
-    };
-    let next = |name: &str| match name {
-        "proxy_download_rate" | "proxy_upload_rate" => {
-            "streams have no limit on their rate: remove the line"
-        }
-        "limit_conn" | "limit_conn_zone" => {
-            "connections are limited by address: connections_per_address of [server.limits]"
-        }
-        "proxy_bind" => "Forebay connects from the address that the system selects",
-        _ => names::next_step(name),
-    };
-    let unread: Vec<&Directive> = block.iter().filter(is_unread).collect();
-    unread.iter().map(|found| cx.note(found, next(&found.name))).collect()
 }
 
 /// Returns true for a directive that may refuse clients, and has no translation.
 fn restricts(directive: &Directive) -> bool {
     let name = directive.name.as_str();
     let is_off = directive.arg(0) == "off";
-    !READ.contains(&name)
-        && !is_off
-        && (names::restricts(name) || name.starts_with("js_") || name.starts_with("ssl_crl"))
+    !is_off && (names::restricts(name) || name.starts_with("js_") || name.starts_with("ssl_crl"))
 }
 
 /// Returns the streams of a server. An error says what to do about a server without a translation.
@@ -173,6 +110,7 @@ struct Listeners {
 fn listeners(server: &Directive) -> Result<Listeners, String> {
     let mut found = Listeners { listen: Vec::new(), is_tls: false, is_proxied: false };
     for listen in server.inside().iter().filter(|inner| inner.name == "listen") {
+        listen.settle();
         let has = |name: &str| listen.args.iter().skip(1).any(|option| option == name);
         let unclear = || format!("write an address and one port instead of `{}`", listen.line());
         let has_port =
@@ -294,6 +232,7 @@ fn targets(
             Err(why) => drop(cx.note(entry, format!("{why}; clients with this name are refused"))),
         }
     }
+    map.settle_all();
     if found.is_empty() {
         return Err(format!("`{}` names no server", map.line()));
     }
@@ -320,6 +259,10 @@ fn server_settings(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Table {
     if scope.is_on("proxy_protocol") {
         settings.set("send_proxy", "v1");
     }
+    // Forebay tries another server by itself.
+    ["proxy_next_upstream", "proxy_next_upstream_timeout", "proxy_next_upstream_tries"]
+        .iter()
+        .for_each(|name| drop(scope.all(name)));
     let connect = scope.value("proxy_connect_timeout").and_then(duration);
     settings.set_some("connect_timeout", connect.filter(|time| time != "0s"));
     if !scope.is_on("proxy_ssl") {

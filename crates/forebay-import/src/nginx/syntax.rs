@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 pub use crate::directive::Directive;
-use crate::directive::Settled;
 use crate::draft::SourceLine;
 use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 
 /// Maximum number of directives. Real configurations have a few thousand.
 const MOST_DIRECTIVES: usize = 200_000;
+
+/// Maximum length of a word, in bytes. It is that of nginx.
+const LONGEST_WORD: usize = 4096;
 
 /// Reads a configuration and its includes.
 pub fn read(file: &Path) -> Result<Vec<Directive>, ImportError> {
@@ -119,6 +121,15 @@ impl Parser {
         let mut place = None;
         loop {
             match tokens.next()? {
+                Token::Word(word, line) if word.len() > LONGEST_WORD => {
+                    let place = SourceLine { file: tokens.file.clone(), line };
+                    let message = format!("this word has more than {LONGEST_WORD} bytes");
+                    return Err(ImportError::at(
+                        &place,
+                        message,
+                        "shorten it: nginx refuses it, too",
+                    ));
+                }
                 Token::Word(word, line) => {
                     place.get_or_insert(SourceLine { file: tokens.file.clone(), line });
                     words.push(word);
@@ -188,7 +199,7 @@ fn directive(
     block: Option<Vec<Directive>>,
 ) -> Directive {
     let args = words.split_off(1);
-    Directive { name: words.remove(0), args, block, place, settled: Settled::default() }
+    Directive::new(words.remove(0), args, block, place)
 }
 
 /// Returns the error for a directive that ends in the wrong way. `opened` is the line that opened

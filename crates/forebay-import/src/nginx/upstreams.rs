@@ -85,6 +85,7 @@ fn group(
     if cx.draft.upstreams.iter().any(|(other, _)| *other == name) {
         return Ok(format!("@{name}"));
     }
+    upstream.settle();
     let mut table = Table::default();
     let servers = servers(cx, upstream, protocol, &mut table)?;
     table.0.insert(0, ("to".into(), Value::List(servers)));
@@ -104,6 +105,7 @@ fn servers(
 ) -> Result<Vec<Value>, String> {
     let (mut found, mut limits) = (Vec::new(), Vec::new());
     for server in upstream.inside().iter().filter(|inner| inner.name == "server") {
+        server.settle();
         if !is_address(server.arg(0)) {
             cx.note(server, "write the address of this server in `to`");
             continue;
@@ -156,9 +158,11 @@ fn servers(
 fn settings(cx: &mut Cx<'_>, upstream: &Directive, protocol: BackendProtocol, table: &mut Table) {
     let is_stream = matches!(protocol, BackendProtocol::Stream | BackendProtocol::StreamTls);
     let is_http = protocol != BackendProtocol::Plain;
-    for inner in upstream.inside() {
+    let is_setting =
+        |inner: &&Directive| inner.name != "server" && !super::needless::is_needless(&inner.name);
+    for inner in upstream.inside().iter().filter(is_setting) {
+        inner.settle();
         match inner.name.as_str() {
-            "server" | "zone" | "keepalive_timeout" | "keepalive_requests" | "keepalive_time" => {}
             "least_conn" if is_http => table.set("balance", "least-connections"),
             "hash" if is_stream && hash_key(inner.arg(0)).as_deref() == Some("{client}") => {
                 table.set("balance", "hash");
@@ -173,7 +177,8 @@ fn settings(cx: &mut Cx<'_>, upstream: &Directive, protocol: BackendProtocol, ta
             // Forebay's default distributes requests by weight, as `random` does.
             "random" if is_http && inner.args.is_empty() => {}
             "keepalive" if is_http => table.set_some("keepalive", inner.arg(0).parse::<u64>().ok()),
-            "keepalive" | "resolver" | "resolver_timeout" => {}
+            // Forebay chooses the number of idle connections to applications.
+            "keepalive" => {}
             "ip_hash" if is_http => table.set("balance", "hash"),
             "hash" if is_http && hash_key(inner.arg(0)).is_some() => {
                 table.set("balance", "hash");
@@ -230,8 +235,9 @@ fn canary(cx: &mut Cx<'_>, split: &Directive, protocol: BackendProtocol) -> Resu
         let upstream = cx.http.every("upstream").find(|found| found.arg(0) == part.arg(0));
         let addresses: Vec<&str> = match upstream {
             Some(upstream) => {
+                upstream.settle();
                 let servers = upstream.inside().iter().filter(|inner| inner.name == "server");
-                servers.map(|server| server.arg(0)).collect()
+                servers.inspect(|server| server.settle()).map(|server| server.arg(0)).collect()
             }
             None => vec![part.arg(0)],
         };
@@ -246,6 +252,7 @@ fn canary(cx: &mut Cx<'_>, split: &Directive, protocol: BackendProtocol) -> Resu
     if to.is_empty() || to.len() > 64 {
         return Err(format!("{} has no servers", split.line()));
     }
+    split.settle_all();
     cx.note(split, "clients are not kept in their part: `sticky = { cookie = \"NAME\" }` of the group does that");
     cx.draft.upstreams.push((name.clone(), Table::default().with("to", to)));
     Ok(format!("@{name}"))

@@ -85,6 +85,7 @@ fn table_of(variables: &Variables<'_, '_>, name: &str) -> Option<Table> {
             _ => table.set(key.trim_start_matches('\\'), value),
         }
     }
+    map.settle_all();
     Some(table)
 }
 

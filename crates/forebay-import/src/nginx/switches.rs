@@ -1,0 +1,165 @@
+//! Translates conditions on variables that `map` and `geo` set, such as `if ($bad_bot)`.
+
+use super::Cx;
+use super::syntax::Directive;
+use crate::matcher::Matcher;
+use crate::network::network;
+use crate::value::{Table, Value};
+
+/// Maximum number of conditions for one variable.
+const MOST: usize = 32;
+
+/// The requests with a wanted value of a variable.
+pub enum Switch {
+    /// One of these matchers takes the request.
+    OneOf(Vec<Matcher>),
+    /// The request has none of these methods.
+    OtherMethods(Vec<String>),
+}
+
+/// Returns the matcher for a comparison: a variable, an operator and a text.
+type Compare<'c> = &'c dyn Fn((&str, &str, &str)) -> Option<Matcher>;
+
+/// Returns the requests with a value of the variable that `is_true` accepts. Returns `None` if no
+/// `map` or `geo` sets the variable, or if routes cannot have its conditions.
+pub fn requests(
+    cx: &Cx<'_>,
+    variable: &str,
+    is_true: &dyn Fn(&str) -> bool,
+    compare: Compare<'_>,
+) -> Option<Switch> {
+    let sets = |block: &&Directive| block.args.last().is_some_and(|last| last == variable);
+    if let Some(geo) = cx.http.every("geo").find(sets) {
+        let found = of_addresses(geo, is_true)?;
+        geo.settle_all();
+        return Some(Switch::OneOf(vec![found]));
+    }
+    let map = cx.http.every("map").find(|map| sets(map) && map.args.len() == 2)?;
+    let found = of_map(map, is_true, compare)?;
+    map.settle_all();
+    Some(found)
+}
+
+/// A line of a `map` that is no setting.
+struct Choice<'m> {
+    operator: &'static str,
+    text: String,
+    is_true: bool,
+    key: &'m str,
+}
+
+fn of_map(map: &Directive, is_true: &dyn Fn(&str) -> bool, compare: Compare<'_>) -> Option<Switch> {
+    let (mut exact, mut expressions, mut default) = (Vec::new(), Vec::new(), is_true(""));
+    for entry in map.inside() {
+        let (key, value) = (entry.name.as_str(), entry.arg(0));
+        if value.contains('$') || entry.args.len() != 1 && key != "volatile" {
+            return None;
+        }
+        let (operator, text) = match (key, key.strip_prefix("~*"), key.strip_prefix('~')) {
+            ("volatile", ..) => continue,
+            ("hostnames" | "include", ..) => return None,
+            ("default", ..) => {
+                default = is_true(value);
+                continue;
+            }
+            ("", ..) => ("=", String::new()),
+            (_, Some(text), _) => ("~*", text.to_owned()),
+            (_, None, Some(text)) => ("~", text.to_owned()),
+            // In nginx, a `map` ignores the case of texts.
+            _ => ("~*", format!("^{}$", regex_syntax::escape(key.trim_start_matches('\\')))),
+        };
+        let choice = Choice { operator, text, is_true: is_true(value), key };
+        let list = if key.starts_with('~') { &mut expressions } else { &mut exact };
+        list.push(choice);
+    }
+    let variable = map.arg(0);
+    let has_order = exact.iter().any(|choice| !choice.is_true) && !expressions.is_empty()
+        || expressions.iter().any(|choice| !choice.is_true);
+    exact.append(&mut expressions);
+    if default {
+        if exact.iter().any(|choice| choice.is_true) {
+            return None;
+        }
+        return others(variable, &exact, compare);
+    }
+    let wanted: Vec<Choice<'_>> = exact.into_iter().filter(|choice| choice.is_true).collect();
+    // An earlier line may take the requests of a later one.
+    if has_order && !wanted.is_empty() || wanted.len() > 2_000 {
+        return None;
+    }
+    let of = |choice: &Choice<'_>| compare((variable, choice.operator, &choice.text));
+    let all = wanted.iter().map(of).collect::<Option<Vec<Matcher>>>()?;
+    let all = joined(all);
+    (all.len() <= MOST).then_some(Switch::OneOf(all))
+}
+
+/// Returns the requests that none of these lines takes.
+fn others(variable: &str, choices: &[Choice<'_>], compare: Compare<'_>) -> Option<Switch> {
+    if variable == "$request_method" {
+        let is_method = |key: &str| !key.is_empty() && key.bytes().all(|b| b.is_ascii_uppercase());
+        let methods = choices.iter().map(|choice| choice.key);
+        return methods
+            .map(|key| is_method(key).then(|| key.to_owned()))
+            .collect::<Option<Vec<_>>>()
+            .map(Switch::OtherMethods);
+    }
+    let mut all = Matcher::default();
+    for choice in choices {
+        let operator = match choice.operator {
+            "~" => "!~",
+            "~*" => "!~*",
+            _ => "!=",
+        };
+        all = all.and(&compare((variable, operator, &choice.text))?)?;
+    }
+    Some(Switch::OneOf(vec![all]))
+}
+
+/// Joins conditions on one variable to a condition with a list of values.
+fn joined(all: Vec<Matcher>) -> Vec<Matcher> {
+    let of_variable = |matcher: &Matcher| -> Option<(String, Value)> {
+        let only = Matcher { when: matcher.when.clone(), ..Matcher::default() };
+        match matcher.when.0.as_slice() {
+            [(key, Value::Table(table))] if key == "variable" && *matcher == only => {
+                match table.0.as_slice() {
+                    [(name, text @ Value::Text(_))] => Some((name.clone(), text.clone())),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    };
+    let Some(pairs) = all.iter().map(of_variable).collect::<Option<Vec<_>>>() else { return all };
+    match pairs.first() {
+        Some((name, _)) if pairs.len() > 1 && pairs.iter().all(|(other, _)| other == name) => {
+            let values = pairs.iter().map(|(_, value)| value.clone()).collect();
+            let variable = Table::default().with(name, Value::List(values));
+            let when = Table::default().with("variable", variable);
+            vec![Matcher { when, ..Matcher::default() }]
+        }
+        _ => all,
+    }
+}
+
+/// Returns the requests of a `geo` on the client's address.
+fn of_addresses(geo: &Directive, is_true: &dyn Fn(&str) -> bool) -> Option<Matcher> {
+    if geo.args.len() == 2 && geo.arg(0) != "$remote_addr" {
+        return None;
+    }
+    let (mut default, mut list) = (is_true(""), Vec::new());
+    for entry in geo.inside() {
+        let value = is_true(entry.arg(0));
+        match entry.name.as_str() {
+            "default" => default = value,
+            name => list.push((network(name)?, value)),
+        }
+    }
+    // A network within another one may have another value.
+    if list.is_empty() || list.iter().any(|(_, value)| *value == default) {
+        return None;
+    }
+    let list: Vec<String> = list.into_iter().map(|(network, _)| network).collect();
+    let client = Table::default().with("client", list);
+    let when = if default { Table::default().with("not", client) } else { client };
+    Some(Matcher { when, ..Matcher::default() })
+}

@@ -1,0 +1,243 @@
+//! Lines of nginx that a translation could lose silently. Each line is translated, needs no key for
+//! a reason that the output states, or is reported.
+
+use std::path::Path;
+
+use forebay_import::{Imported, Language, import};
+
+/// Returns the translation of a block `http`, which Forebay must accept. `{}` in the text is the
+/// directory of the configuration.
+fn of(text: &str) -> Imported {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().display().to_string();
+    let file = dir.path().join("nginx.conf");
+    let text = text.replace("{}", &root);
+    std::fs::write(&file, format!("events {{}}\nhttp {{\n{text}\n}}\n")).unwrap();
+    let found = import(Language::Nginx, &file).unwrap();
+    if let Err(error) = forebay_conf::parse(&found.toml, "site.toml", Path::new("/")) {
+        panic!("{}\n{}", found.toml, error.plain());
+    }
+    let toml = found.toml.replace(&root, "ROOT");
+    Imported { toml, ..found }
+}
+
+/// Returns the translation of a server with these lines.
+fn server(lines: &str) -> Imported {
+    of(&format!("server {{ listen 8080; root /srv;\n{lines}\n}}"))
+}
+
+fn notes(found: &Imported) -> Vec<String> {
+    found.notes.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn lines_that_no_translator_reads_are_reported() {
+    let pass = "proxy_pass http://127.0.0.1:9;";
+    for (lines, wanted) in [
+        ("merge_slashes off;".to_owned(), "merge_slashes off;"),
+        ("set $limit_rate 10k;".into(), "set $limit_rate 10k;"),
+        ("set $args a=1;".into(), "set $args a=1;"),
+        ("access_log {}/log combined if=$x;".into(), "access_log"),
+        ("access_log {}/log; access_log {}/other;".into(), "/other"),
+        ("error_page 497 https://$host$request_uri;".into(), "error_page 497"),
+        ("unknown_directive 1;".into(), "unknown_directive 1;"),
+        ("add_trailer X-A b;".into(), "add_trailer"),
+        ("location / { limit_conn z 1; }".into(), "limit_conn z 1;"),
+        ("location / { client_header_timeout 5s; }".into(), "client_header_timeout"),
+        ("location / { access_log /none/log; }".into(), "access_log /none/log;"),
+        (format!("location / {{ try_files $uri /x; {pass} }}"), "try_files $uri /x;"),
+        (format!("location / {{ proxy_cookie_path / /a/; {pass} }}"), "proxy_cookie_path"),
+        (
+            format!("location / {{ proxy_pass_request_body off; {pass} }}"),
+            "proxy_pass_request_body",
+        ),
+        (
+            format!("location / {{ proxy_redirect /a /b; proxy_redirect /c /d; {pass} }}"),
+            "proxy_redirect /a /b;",
+        ),
+        ("location / { fastcgi_connect_timeout 5s; fastcgi_pass 127.0.0.1:9; }".into(), "5s"),
+        (
+            "location / { fastcgi_pass 127.0.0.1:9; proxy_pass http://127.0.0.1:9; }".into(),
+            "proxy_",
+        ),
+        ("location / { if ($scheme = http) { expires 1d; } }".into(), "expires 1d;"),
+        ("location / { return 404; error_page 404 /x; }".into(), "error_page 404 /x;"),
+        ("location = /x { location /x { return 200 a; } return 200 b; }".into(), "location /x"),
+        (
+            "limit_req_zone $x zone=a:1m rate=1r/s; set_real_ip_from proxy.example;".into(),
+            "set_real",
+        ),
+        ("charset $x;".into(), "charset $x;"),
+        ("mp4_buffer_size 1m;".into(), "mp4_buffer_size"),
+    ] {
+        let found = server(&lines);
+        let notes = notes(&found);
+        assert!(notes.iter().any(|note| note.contains(wanted)), "{lines}:\n{}", found.toml);
+        assert!(found.toml.contains("NOT TRANSLATED"), "{lines}:\n{}", found.toml);
+    }
+}
+
+#[test]
+fn lines_without_an_effect_are_not_reported() {
+    for lines in [
+        "proxy_read_timeout 5s; proxy_set_header A b; proxy_cookie_path / /a/;",
+        "ssl_protocols TLSv1.3; ssl_client_certificate /x; gzip_types text/css;",
+        "auth_basic_user_file /x; real_ip_header X-Forwarded-For; limit_rate_after 1m;",
+        "proxy_cache off; location / { proxy_cache_bypass $http_x; proxy_pass http://127.0.0.1:9; }",
+        "set $x 1; merge_slashes on; location @never { own_directive 1; }",
+        "location / { return 301 https://a.example/; proxy_pass http://127.0.0.1:9; expires 1d; }",
+        "return 301 https://a.example/; location / { own_directive 1; }",
+        "location / { break; return 403; }",
+        "location / { if ($scheme = https) { own_directive 1; } }",
+        "if ($host = other.example) { return 301 https://a.example/; }",
+    ] {
+        let found = server(&format!("server_name a.example; {lines}"));
+        assert_eq!(found.notes, [], "{lines}:\n{}", found.toml);
+    }
+    // A block that no server uses, and a server that no request reaches.
+    let found =
+        of("upstream unused { server 127.0.0.1:1; own_directive; } map $a $b { default c; }\n\
+         limit_req_zone $a zone=z:1m rate=1r/s; gzip off; add_header A b;\n\
+         server { listen 8080; server_name a.example; gzip on; add_header A c; }\n\
+         server { listen 8080; server_name a.example; own_directive; }");
+    assert_eq!(found.notes, [], "{}", found.toml);
+}
+
+#[test]
+fn the_output_says_why_a_line_needs_no_key() {
+    let found = server("sendfile on; tcp_nopush on; server_tokens off; resolver 127.0.0.1;");
+    for text in
+        ["sendfile, tcp_nopush: it chooses its buffers", "needs no key for resolver: it resolves"]
+    {
+        assert!(found.toml.contains(text), "{}", found.toml);
+    }
+    assert_eq!(found.notes, [], "{}", found.toml);
+}
+
+#[test]
+fn many_lines_of_one_kind_get_one_note() {
+    let locations: String = (0..40)
+        .map(|n| {
+            format!(
+                "location /{n}/ {{ proxy_cookie_path / /a/; proxy_pass http://127.0.0.1:9; }}\n"
+            )
+        })
+        .collect();
+    let found = server(&locations);
+    let notes = notes(&found);
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    let wanted =
+        "the same holds for the lines 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 27 others";
+    assert!(notes[0].contains(":4: proxy_cookie_path") && notes[0].contains(wanted), "{notes:?}");
+}
+
+#[test]
+fn one_note_names_the_lines_of_a_closed_location() {
+    let found = server(
+        "location /a/ { auth_jwt on; proxy_set_header A b; limit_req zone=z; proxy_pass http://127.0.0.1:9; }",
+    );
+    let notes = notes(&found);
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("auth_jwt on")), "{notes:?}");
+    let wanted = "write these lines in it: proxy_set_header, limit_req, proxy_pass";
+    assert!(notes.iter().any(|note| note.contains(wanted)), "{notes:?}");
+}
+
+#[test]
+fn further_lines_have_a_translation() {
+    for (lines, wanted) in [
+        ("location /a/ { access_log {}/a.log; return 204; }", "log = { access = \"ROOT/a.log\" }"),
+        ("location / { root {}; max_ranges 3; }", "max_ranges = 3"),
+        ("location / { expires 3d; return 200 x; }", "expires = \"3d\""),
+        (
+            "location / { fastcgi_pass php; fastcgi_connect_timeout 7s; }",
+            "connect_timeout = \"7s\"",
+        ),
+        (
+            "location = /auth { internal; proxy_pass http://127.0.0.1:9; proxy_read_timeout 3s; }\n\
+             location / { auth_request /auth; proxy_pass http://127.0.0.1:9; }",
+            "timeout = \"3s\"",
+        ),
+    ] {
+        let found = of(&format!(
+            "upstream php {{ server 127.0.0.1:9; }} server {{ listen 8080;\n{lines}\n}}"
+        ));
+        assert!(found.toml.contains(wanted), "{lines}:\n{}", found.toml);
+        assert_eq!(found.notes, [], "{lines}:\n{}", found.toml);
+    }
+    let found = of("large_client_header_buffers 4 16k; server { listen 8080; return 204; }");
+    assert!(found.toml.contains("head_size = \"65536\"\ntarget = \"16384\""), "{}", found.toml);
+    assert_eq!(found.notes, [], "{}", found.toml);
+}
+
+#[test]
+fn a_location_that_stops_the_rewrites_keeps_its_content() {
+    let found = server("location / { break; return 403; proxy_pass http://127.0.0.1:9; }");
+    assert!(found.toml.contains("proxy = ") && !found.toml.contains("403"), "{}", found.toml);
+}
+
+#[test]
+fn variables_of_map_and_geo_become_conditions() {
+    for (sets, condition, wanted) in [
+        (
+            "map $http_user_agent $v { default 0; ~*semrush 1; ~bad 1; Evil/1.0 1; }",
+            "$v",
+            "http_user_agent = [\"~*^Evil/1\\\\.0$\", \"~*semrush\", \"~bad\"]",
+        ),
+        ("map $http_x_key $v { default 1; secret 0; }", "$v", "not = { variable = { http_x_key"),
+        (
+            "map $request_method $v { default 1; GET 0; HEAD 0; }",
+            "$v",
+            "methods = [\"GET\", \"HEAD\"]",
+        ),
+        ("map $http_x $v { default a; b c; }", "$v = c", "http_x = \"~*^b$\""),
+        ("map $http_x $v { default a; b c; }", "$v != a", "http_x = \"~*^b$\""),
+        ("geo $v { default 0; 10.1.2.3/8 1; ::1 1; }", "$v", "client = [\"10.0.0.0/8\", \"::1\"]"),
+        ("geo $v { default 1; 10.0.0.0/8 0; }", "$v", "not = { client = [\"10.0.0.0/8\"] }"),
+    ] {
+        let found = of(&format!(
+            "{sets} server {{ listen 8080; if ({condition}) {{ return 403; }}\n\
+             location / {{ proxy_pass http://127.0.0.1:9; }} }}"
+        ));
+        let toml = found.toml.replace("'", "\"").replace("\\.", "\\\\.");
+        assert!(toml.contains(wanted), "{sets}:\n{toml}");
+        assert!(found.notes.is_empty() && toml.contains("status = 40"), "{sets}:\n{toml}");
+    }
+    for sets in [
+        "map $http_x $v { default 0; ~a 0; ~b 1; }",
+        "map $http_x $v { default 1; a 0; b 1; }",
+        "map $http_x $v { default 0; a $http_y; }",
+        "map $http_x $v { default 0; a 1; include none.map; }",
+        "map $unknown $v { default 0; a 1; }",
+        "geo $v { default 0; 10.0.0.0/8 1; 10.1.0.0/16 0; }",
+        "geo $http_x $v { default 0; 10.0.0.0/8 1; }",
+        "geo $v { ranges; default 0; 10.0.0.0-10.0.0.9 1; }",
+        "geo $v { proxy 10.0.0.1; default 0; 10.0.0.0/8 1; }",
+    ] {
+        let found = of(&format!(
+            "{sets} server {{ listen 8080; if ($v) {{ return 403; }}\n\
+             location / {{ proxy_pass http://127.0.0.1:9; }} }}"
+        ));
+        assert!(
+            !found.notes.is_empty() && !found.toml.contains("proxy ="),
+            "{sets}:\n{}",
+            found.toml
+        );
+    }
+}
+
+#[test]
+fn a_named_location_answers_for_a_status_of_its_own() {
+    let named = "location @app { proxy_pass http://127.0.0.1:9; }";
+    let found = server(&format!("location /a/ {{ error_page 418 = @app; return 418; }} {named}"));
+    assert!(found.toml.contains("proxy = ") && !found.toml.contains("418 }"), "{}", found.toml);
+    assert_eq!(found.notes, [], "{}", found.toml);
+    for lines in [
+        "location /a/ { error_page 418 @app; return 418; }",
+        "location /a/ { error_page 418 = @none; return 418; }",
+        "location /a/ { error_page 418 = @app; if ($arg_a) { return 403; } return 418; }",
+    ] {
+        let found = server(&format!("{lines} {named}"));
+        assert!(!found.notes.is_empty() && found.toml.contains("418"), "{lines}:\n{}", found.toml);
+    }
+}
