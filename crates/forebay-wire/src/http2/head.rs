@@ -98,6 +98,8 @@ pub struct Head {
     pub accepts_trailers: bool,
     /// Value of the `priority` field.
     pub priority: Priority,
+    /// True if the name of a field contains a mark other than a hyphen, such as `_`.
+    pub has_marks: bool,
     /// Last authority that was valid. An equal authority of a later message is not checked again.
     checked: Vec<u8>,
 }
@@ -231,6 +233,7 @@ impl Head {
         if decoded.too_large {
             return Err(HeadRule::TooLarge);
         }
+        self.has_marks = decoded.has_marks;
         let mut found = [None; 6];
         let mut count = 0;
         let bytes = self.fields.bytes();

@@ -5,7 +5,7 @@ use super::Head;
 use crate::Span;
 use crate::http1::{
     Field, KnownField, RequestFraming, RequestHead, ResponseFraming, ResponseHead, TargetForm,
-    Version, has_mark, may_be_trailer,
+    Version, may_be_trailer,
 };
 
 impl Head {
@@ -34,9 +34,7 @@ impl Head {
         let target = append(bytes, target);
         let is_http3 = version == Version::Http3;
         bytes.extend_from_slice(if is_http3 { b" HTTP/3.0\r\n" } else { b" HTTP/2.0\r\n" });
-        let mut has_marks = false;
         for field in &self.fields {
-            has_marks |= field.known == KnownField::Other && has_mark(field.name);
             fields.push(append_line(bytes, field.known, field.name, field.value));
         }
         if is_tunnel {
@@ -73,7 +71,7 @@ impl Head {
             expect_continue: self.expect_continue && framing != RequestFraming::None,
             upgrade: is_tunnel,
             connection_names_fields: false,
-            has_marks,
+            has_marks: self.has_marks,
             len: bytes.len(),
         };
     }
