@@ -69,7 +69,7 @@ pub fn decode(
             _ => return Err(HpackError::Index),
         }
     }
-    Ok(list.found)
+    Ok(list.finish())
 }
 
 /// Reads the value of a literal whose name starts at `start` in the buffer of the fields.

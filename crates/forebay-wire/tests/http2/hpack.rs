@@ -18,7 +18,7 @@ pub fn hex(text: &str) -> Vec<u8> {
 fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<String, HpackError> {
     let mut fields = Fields::new();
     let decoded = decoder.decode(block, LIMITS, &mut fields)?;
-    assert_eq!(decoded, Decoded::default());
+    assert_eq!(decoded, Decoded { size: decoded.size, ..Decoded::default() });
     Ok(lines(&fields))
 }
 
@@ -275,6 +275,9 @@ proptest! {
                     && has_mark(field.name)
             };
             prop_assert_eq!(decoded.has_marks, fields.iter().any(is_marked));
+            let size: usize =
+                fields.iter().map(|field| field.name.len() + field.value.len() + 32).sum();
+            prop_assert_eq!(decoded.size, size);
         }
     }
 

@@ -29,6 +29,8 @@ pub struct Decoded {
     /// True if the name of a field contains a mark other than a hyphen, such as `_`. Known names
     /// and pseudo-fields do not count.
     pub has_marks: bool,
+    /// Size of the fields, as in [`ListLimits::size`].
+    pub size: usize,
 }
 
 /// Decoder of the header blocks that one side of a connection receives. Each block must be decoded
@@ -85,7 +87,7 @@ impl Decoder {
                 }
             }
         }
-        Ok(list.found)
+        Ok(list.finish())
     }
 
     /// Frees unused memory of the table.
@@ -207,14 +209,21 @@ pub(crate) fn is_marked(known: KnownField, name: &[u8]) -> bool {
 /// Fields of a block that are decoded so far, and the remaining limits.
 pub(crate) struct List<'a> {
     pub fields: &'a mut Fields,
-    pub room: usize,
-    pub left: usize,
-    pub found: Decoded,
+    size: usize,
+    room: usize,
+    left: usize,
+    found: Decoded,
 }
 
 impl<'a> List<'a> {
     pub fn new(limits: ListLimits, fields: &'a mut Fields) -> Self {
-        Self { fields, room: limits.size, left: limits.fields, found: Decoded::default() }
+        let ListLimits { size, fields: left } = limits;
+        Self { fields, size, room: size, left, found: Decoded::default() }
+    }
+
+    /// Returns the result after the last field.
+    pub fn finish(self) -> Decoded {
+        Decoded { size: self.size - self.room, ..self.found }
     }
 
     /// Counts a field whose name and value have `bytes` bytes in total. Returns false if this field
