@@ -25,6 +25,14 @@ impl Head {
     ) {
         let mut fields = std::mem::take(&mut head.fields);
         fields.clear();
+        // The lines of all fields and the request line need at most this size.
+        let size = self.fields.bytes().len() + 4 * self.fields.len() + 64;
+        if bytes.capacity() < size {
+            // Free the small buffer before any byte of it is used. If the buffer grew instead, the
+            // allocator's heap would be fragmented, and take 12 % more for heads of 28 kB.
+            *bytes = Vec::new();
+            bytes.reserve_exact(size);
+        }
         let is_tunnel = !self.protocol.is_empty();
         let method = if is_tunnel { b"GET" } else { self.bytes(self.method) };
         let is_connect = method == b"CONNECT";
