@@ -408,7 +408,7 @@ impl Admin {
             "body_bytes": totals.body_bytes,
             "steps": steps(&totals),
             "buffered_bytes": self.loads.buffered.bytes(),
-            "limits_reached": Limit::ALL.iter().zip(totals.limits)
+            "limits_reached": Limit::ALL.iter().zip(totals.limits.0)
                 .map(|(limit, n)| (limit.name(), n)).collect::<BTreeMap<_, _>>(),
             "apps": apps.collect::<Vec<_>>(),
             "backends": backends::json(&backends),
@@ -559,7 +559,7 @@ fn histogram(out: &mut String, name: &str, label: &str, durations: &Durations) {
 fn limits(out: &mut String, totals: &Totals) {
     let name = "forebay_limit_reached_total";
     family(out, name, "counter", "Requests and connections that reached a limit, by key.");
-    for (limit, n) in Limit::ALL.iter().zip(totals.limits) {
+    for (limit, n) in Limit::ALL.iter().zip(totals.limits.0) {
         let _ = writeln!(out, "{name}{{limit=\"{}\"}} {n}", limit.name());
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::limit::Limit;
+use crate::limit::{Limit, PerLimit};
 use crate::timing::Step;
 
 pub use routes::{RouteCounters, RouteLabels, RouteRegistry, RouteTotals};
@@ -27,7 +27,7 @@ pub struct Counters {
     /// Durations per [`Step`], if steps are timed.
     steps: [Histogram; Step::ALL.len()],
     /// Number of times that each [`Limit`] was reached.
-    limits: [AtomicU64; Limit::ALL.len()],
+    limits: PerLimit<AtomicU64>,
     body_bytes: AtomicU64,
     accepted: AtomicU64,
 }
@@ -69,7 +69,7 @@ impl Counters {
 
     /// Counts that a limit was reached.
     pub fn count_limit(&self, limit: Limit) {
-        add(&self.limits[limit as usize], 1);
+        add(&self.limits.0[limit as usize], 1);
     }
 
     /// Counts one accepted connection.
@@ -116,7 +116,7 @@ pub struct Totals {
     /// Durations of each [`Step`] of the requests.
     pub steps: [Durations; Step::ALL.len()],
     /// Number of times that each limit was reached.
-    pub limits: [u64; Limit::ALL.len()],
+    pub limits: PerLimit<u64>,
     /// Bytes of reply bodies, without framing.
     pub body_bytes: u64,
     /// Accepted connections.
@@ -132,7 +132,7 @@ impl Totals {
             for (sum, number) in totals.classes.iter_mut().zip(&thread.classes) {
                 *sum += read(number);
             }
-            for (sum, number) in totals.limits.iter_mut().zip(&thread.limits) {
+            for (sum, number) in totals.limits.0.iter_mut().zip(&thread.limits.0) {
                 *sum += read(number);
             }
             totals.durations.add(&thread.durations);

@@ -46,6 +46,7 @@ limits! {
     Timeout "timeout" "A CGI script took too long.",
     Http2Frames "http2_frames" "An HTTP/2 client sent too many useless frames; no key.",
     Http3Frames "http3_frames" "An HTTP/3 client sent too many useless frames; no key.",
+    HeldHeads "held_heads" "The heads of the active requests of an HTTP/2 or HTTP/3 connection were too large together; no key.",
     AjpPings "ajp_pings" "A web server sent too many pings in a row over AJP; no key.",
     Queue "queue" "Too many requests waited for an application.",
     QueueTimeout "queue_timeout" "No worker became free in time.",
@@ -55,6 +56,17 @@ limits! {
     RateLimit "rate_limit" "Too many requests had the same key.",
     RequestTimeout "request_timeout" "An application took too long.",
     OnDemand "on_demand" "A TLS handshake failed: its name may have no certificate, or the certificate came too late.",
+}
+
+/// A value for each limit, in the order of [`Limit::ALL`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PerLimit<T>(pub [T; Limit::ALL.len()]);
+
+impl<T: Default> Default for PerLimit<T> {
+    fn default() -> Self {
+        // The standard library implements `Default` only for arrays of up to 32 elements.
+        Self(std::array::from_fn(|_| T::default()))
+    }
 }
 
 #[cfg(test)]

@@ -115,7 +115,7 @@ impl MemoryGateway {
 
     /// Returns the number of times that this limit was reached.
     pub fn reached(&self, limit: Limit) -> u64 {
-        Totals::of(std::slice::from_ref(&self.context.thread.counters)).limits[limit as usize]
+        Totals::of(std::slice::from_ref(&self.context.thread.counters)).limits.0[limit as usize]
     }
 
     /// Returns the errors logged since the last call.

@@ -6,6 +6,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use forebay_conf::Level;
+use forebay_net::limit::Limit;
 use forebay_net::thread::Thread;
 use forebay_net::timing::StepTimer;
 use forebay_net::tls::Handshake;
@@ -25,6 +27,22 @@ pub struct Accepted {
     pub listener: usize,
     /// TLS handshake, if the connection uses TLS.
     pub tls: Option<Rc<Handshake>>,
+}
+
+impl Accepted {
+    /// Counts and logs a request that is refused because of
+    /// [`HeldHeads`](forebay_wire::http2::HeldHeads).
+    pub(crate) fn report_held_heads(&self) {
+        self.thread.counters.count_limit(Limit::HeldHeads);
+        self.thread.log_limited_with(Level::Info, || {
+            format!(
+                "a request was refused, because the heads of all active requests of its connection \
+                 are too large together, from {}; if your clients send such heads, raise head_size \
+                 of [server.limits]",
+                self.peer
+            )
+        });
+    }
 }
 
 /// State of the current request that body and reply share.

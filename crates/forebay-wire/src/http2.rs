@@ -11,6 +11,7 @@ mod connection;
 mod error;
 pub mod frame;
 mod head;
+mod held_heads;
 pub mod hpack;
 mod http1;
 
@@ -19,3 +20,4 @@ pub use connection::{Cause, Config, Connection, Event, ReceivedEvent, RequestPse
 pub use error::{Abuse, ErrorCode, HeadRule, Http2Error, Rule, Scope};
 pub use frame::PREFACE;
 pub use head::{Head, HeadLimits, Priority};
+pub use held_heads::HeldHeads;

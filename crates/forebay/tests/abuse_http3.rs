@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::{BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use support::http3::{
     still_serves, with,
 };
 use support::{pattern, serve};
+use tokio::task::JoinSet;
 
 const EXCESSIVE_LOAD: u64 = 0x107;
 
@@ -162,6 +163,53 @@ fn endless_heads_end_the_connection() {
         assert!(streams.borrow().len() < 50, "nothing is done against it");
         is_sent
     });
+}
+
+#[test]
+fn heads_that_are_too_large_together_are_refused_until_others_are_released() {
+    const REJECTED: u64 = 0x10b;
+    // The kernel accepts the connections to this backend, which never answers.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let admin = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let first = format!("[server]\nadmin = \"{admin}\"\n");
+    let to = format!("path = \"/silent\"\nproxy = \"http://{}\"", silent.local_addr().unwrap());
+    let routes = format!("[[site.route]]\n{to}\n{HELLO}");
+    let (forebay, authority) = site_after(&first, Folder::new(), &routes);
+    let value: &'static str = "v".repeat(31_000).leak();
+    let large = |path| with(path, &[("x-large", value)]);
+    run(async {
+        let client = Client::connect(forebay.address, &authority).await;
+        for _ in 0..2 {
+            let mut streams = JoinSet::new();
+            for _ in 0..40 {
+                let (mut send, mut receive) = client.quic.open_bi().await.unwrap();
+                // If this fails, the server has refused it, and the read below reports that.
+                let _ = send.write_all(&large("/silent")).await;
+                let _ = send.finish();
+                // Only a few heads may be incomplete, so wait until this one has arrived.
+                let _ = send.stopped().await;
+                streams.spawn(async move { receive.read_chunk(1, true).await });
+            }
+            for _ in 0..7 {
+                let Err(ReadError::Reset(code)) = streams.join_next().await.unwrap().unwrap()
+                else {
+                    panic!("a silent backend has answered");
+                };
+                assert_eq!(code.into_inner(), REJECTED);
+            }
+            // A small head still fits.
+            still_serves(&client).await;
+            // Cancel the other requests, which releases their heads.
+            streams.shutdown().await;
+            while exchange_raw(&client.quic, &large("/"), true).await == End::Reset(REJECTED) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        still_serves(&client).await;
+    });
+    assert!(limit(admin, "held_heads") >= 14);
+    let (exit, _) = forebay.stop();
+    assert!(exit.output.contains("head_size"), "{}", exit.output);
 }
 
 #[test]

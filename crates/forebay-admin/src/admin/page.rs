@@ -70,7 +70,7 @@ fn append_details(page: &mut String, totals: &Totals) {
         }
         page.push_str("</table>\n");
     }
-    let limits = Limit::ALL.iter().zip(totals.limits).filter(|(_, n)| *n > 0);
+    let limits = Limit::ALL.iter().zip(totals.limits.0).filter(|(_, n)| *n > 0);
     let limits: Vec<_> = limits.collect();
     if !limits.is_empty() {
         page.push_str("<table><tr><th>Limit</th><th>Reached</th></tr>\n");

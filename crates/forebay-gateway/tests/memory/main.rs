@@ -47,6 +47,7 @@ mod http2_backend_failures;
 mod http2_backend_websockets;
 mod http2_backends;
 mod http2_broken;
+mod http2_heads;
 mod http2_random;
 mod http2_refusals;
 mod http2_trailers;

@@ -22,7 +22,9 @@ use forebay_net::thread::{Settings, Thread};
 use forebay_net::timing::Step;
 use forebay_wire::http1::{RequestFraming, RequestHead, Version};
 use forebay_wire::http2::hpack::ListLimits;
-use forebay_wire::http2::{self, Config, ErrorCode, Event, HeadLimits, HeadRule, Http2Error, Rule};
+use forebay_wire::http2::{
+    self, Cause, Config, ErrorCode, Event, HeadLimits, HeadRule, Http2Error, Rule,
+};
 
 use crate::context::FrontContext;
 use crate::exchange::Exchange;
@@ -82,6 +84,7 @@ fn config(settings: &Settings) -> Config {
             get_body: limits.get_body,
             extended_connect: true,
         },
+        limits_heads: true,
         ..Config::default()
     }
 }
@@ -223,19 +226,26 @@ impl Front {
                 None => codec.borrow_mut().discard(stream, Connection::now()),
             },
             Event::Trailers { stream, head } => {
-                if let Some(stream) = connection.stream(stream) {
-                    stream.receive_trailers(&head);
+                match connection.stream(stream) {
+                    Some(stream) => stream.receive_trailers(&head),
+                    None => codec.borrow_mut().release_heads(head.counted),
                 }
                 codec.borrow_mut().recycle(head);
             }
-            Event::Reset { stream, .. } => {
+            Event::Reset { stream, cause } => {
                 if let Some(stream) = connection.stream(stream) {
                     stream.cancel();
                 }
+                if cause == Cause::Rule(Rule::HeldTrailers) {
+                    connection.accepted.report_held_heads();
+                }
             }
-            // These events do not occur on a connection with a client.
-            Event::Interim { .. } | Event::Refused { .. } => {}
-            Event::Goaway { .. } | Event::Settings => {}
+            Event::Refused { rule: Rule::HeldHeads, .. } => {
+                connection.accepted.report_held_heads();
+            }
+            Event::Refused { .. } | Event::Goaway { .. } | Event::Settings => {}
+            // This event does not occur on a connection with a client.
+            Event::Interim { .. } => {}
         }
         None
     }
@@ -243,6 +253,9 @@ impl Front {
     /// Prepares the answer to a new request.
     fn open(&mut self, id: u32, head: &http2::Head, end: bool) -> Answering {
         let (answered, mut exchange) = self.take_up(id, !head.protocol.is_empty(), end);
+        if let Stream::Http2(stream) = &answered.stream {
+            stream.hold(head);
+        }
         let request = &mut exchange.request;
         head.write_http1(
             Version::Http2,

@@ -35,6 +35,9 @@ pub struct Http2 {
     has_ended: Cell<bool>,
     /// Trailers of the request that may be forwarded, as lines.
     request_trailers: RefCell<Vec<u8>>,
+    /// Number of bytes that the head and the trailers of the request count in the codec, until
+    /// [`Self::close`].
+    held: Cell<usize>,
     /// True if the reply has ended.
     has_finished: Cell<bool>,
     /// True if the stream was reset or its connection has ended.
@@ -73,6 +76,7 @@ impl Http2 {
             incoming: RefCell::default(),
             has_ended: Cell::new(has_ended),
             request_trailers: RefCell::default(),
+            held: Cell::new(0),
             has_finished: Cell::new(false),
             is_closed: Cell::new(false),
             waits: StreamWakers::default(),
@@ -82,6 +86,12 @@ impl Http2 {
 
     pub(crate) fn is_tunnel(&self) -> bool {
         self.is_tunnel
+    }
+
+    /// Releases the request's head or trailers in the codec when the stream is closed. The request
+    /// needs their memory until then, even if the client resets the stream.
+    pub(super) fn hold(&self, head: &http2::Head) {
+        self.held.set(self.held.get() + head.counted);
     }
 
     /// Adds received body bytes. `end` is true for the last bytes of the request.
@@ -95,6 +105,7 @@ impl Http2 {
 
     /// Ends the request with these trailers.
     pub fn receive_trailers(&self, trailers: &http2::Head) {
+        self.hold(trailers);
         trailers.write_trailers(&mut self.request_trailers.borrow_mut());
         self.receive(b"", true);
     }
@@ -111,6 +122,7 @@ impl Http2 {
     /// Ends the stream after its reply.
     pub(crate) fn close(&self) {
         self.connection.streams.remove(self.id);
+        self.connection.codec.borrow_mut().release_heads(self.held.take());
         if !self.has_finished.get() {
             self.reset(self.lost_code());
         } else if !self.has_ended.get() {

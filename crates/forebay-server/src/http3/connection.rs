@@ -7,14 +7,17 @@ use std::time::Instant;
 use forebay_conf::Level;
 use forebay_net::deadline::{Activity, Guest};
 use forebay_net::limit::Limit;
-use forebay_wire::http2::Head;
 use forebay_wire::http2::budget::{self, Budget};
 use forebay_wire::http2::hpack::ListLimits;
+use forebay_wire::http2::{Head, HeldHeads};
 use forebay_wire::http3::{ErrorCode, Http3Error, Rule};
 use tokio::sync::Notify;
 
 use super::send_fairness::FairSendQueue;
 use crate::part::Accepted;
+
+/// Maximum number of concurrent requests on a connection, as with HTTP/2.
+pub(super) const STREAMS: u32 = 100;
 
 /// Maximum total size of incomplete field sections on a connection, in sections of the largest
 /// allowed size.
@@ -40,6 +43,8 @@ pub struct Connection {
     pub guest: Rc<Guest>,
     /// Total bytes of incomplete field sections (heads and trailers).
     partial: Cell<usize>,
+    /// Heads and trailers of the active requests.
+    pub(super) held: RefCell<HeldHeads>,
     /// The streams that wait until they can send.
     pub(crate) waiting: FairSendQueue,
 }
@@ -105,6 +110,7 @@ impl Connection {
     /// Creates the state of a connection without streams.
     pub fn new(quic: quinn::Connection, accepted: Accepted, guest: Rc<Guest>) -> Rc<Self> {
         guest.occupancy.set(Activity::Idle, &accepted.thread.deadlines);
+        let largest = accepted.thread.settings().head_limits().head;
         Rc::new(Self {
             quic,
             accepted,
@@ -115,6 +121,7 @@ impl Connection {
             reading: Cell::new(0),
             guest,
             partial: Cell::new(0),
+            held: RefCell::new(HeldHeads::new(largest, STREAMS)),
             waiting: FairSendQueue::default(),
         })
     }

@@ -36,14 +36,12 @@ use tokio::task::spawn_local;
 use crate::admission::{Counted, is_full, make_room};
 use crate::close_order::CloseOrder;
 use crate::context::FrontContext;
+use crate::http3::connection::STREAMS;
 use crate::http3::held::HeldHello;
 use crate::http3::serve::serve_connection;
 use crate::http3::socket::ThreadRuntime;
 use crate::part::Accepted;
 use crate::route::{Site, Table, best_site};
-
-/// Maximum number of concurrent requests on a connection, as with HTTP/2.
-const STREAMS: u32 = 100;
 
 /// Maximum number of the client's unidirectional streams: the control stream, two for QPACK, and
 /// some of unknown kinds.

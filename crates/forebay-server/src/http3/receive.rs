@@ -142,6 +142,7 @@ impl Http3 {
         // request.
         let mut head = http2::Head::default();
         match http3::read_trailers(&section, self.connection.list_limits(), &mut head) {
+            Ok(()) if !self.hold_trailers(&head) => {}
             Ok(()) => head.write_trailers(&mut self.request_trailers.borrow_mut()),
             Err(error) => self.fail(&error),
         }

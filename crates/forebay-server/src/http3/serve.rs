@@ -404,6 +404,9 @@ fn read_head(answered: &Answered, stream: &Http3) -> Result<Option<Box<Exchange>
             return Ok(None);
         }
     }
+    if !stream.hold_head(&mut head) {
+        return Ok(None);
+    }
     stream.expect_content(head.content_length);
     if !head.protocol.is_empty() {
         stream.expect_tunnel();

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use forebay_net::deadline::{NEVER, Ticks};
-use forebay_wire::http2::budget;
+use forebay_wire::http2::{Head, budget};
 use forebay_wire::http3::{ErrorCode, Http3Error, RequestDecoder};
 use quinn::{RecvStream, SendStream};
 
@@ -63,6 +63,9 @@ pub struct Http3 {
     pub(super) has_ended: Cell<bool>,
     /// Trailers of the request that may be forwarded, as lines.
     pub(super) request_trailers: RefCell<Vec<u8>>,
+    /// Number of bytes that the head and the trailers count in the connection's `HeldHeads`, until
+    /// [`Self::close`].
+    held: Cell<usize>,
     pub(super) send: RefCell<SendStream>,
     /// Headers of DATA frames, and complete other frames. They must be sent before further data.
     pub(super) frames: RefCell<Vec<u8>>,
@@ -112,6 +115,7 @@ impl Http3 {
             incoming: RefCell::default(),
             has_ended: Cell::new(false),
             request_trailers: RefCell::default(),
+            held: Cell::new(0),
             send: RefCell::new(send),
             frames: RefCell::default(),
             frame_left: Cell::new(0),
@@ -156,6 +160,31 @@ impl Http3 {
         // This cannot fail, because the total shrinks.
         let _ = self.partial.set(0);
         section
+    }
+
+    /// Counts the head of the request until the stream is closed. Returns false, and refuses the
+    /// request, if the heads of the connection are too large together.
+    pub fn hold_head(&self, head: &mut Head) -> bool {
+        let fits = self.connection.held.borrow_mut().hold(head);
+        if fits {
+            self.held.set(head.counted);
+        } else {
+            self.connection.accepted.report_held_heads();
+            self.fail(&Http3Error::held_heads());
+        }
+        fits
+    }
+
+    /// Counts the trailers of the request, as [`Self::hold_head`] counts its head.
+    pub(super) fn hold_trailers(&self, trailers: &Head) -> bool {
+        let fits = self.connection.held.borrow_mut().hold_trailers(trailers);
+        if fits {
+            self.held.set(self.held.get() + trailers.counted);
+        } else {
+            self.connection.accepted.report_held_heads();
+            self.fail(&Http3Error::held_trailers());
+        }
+        fits
     }
 
     /// Waits for the next input. Fails if the stream or its connection is lost.
@@ -205,6 +234,7 @@ impl Http3 {
 
     /// Ends the stream after its reply.
     pub(crate) fn close(&self) {
+        self.connection.held.borrow_mut().release(self.held.take());
         if !self.has_finished.get() {
             self.reset(self.lost_code());
         }

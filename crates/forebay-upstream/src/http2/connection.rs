@@ -131,7 +131,7 @@ impl StreamState {
     /// Stores an interim reply. Returns false if there are too many.
     fn inform(&self, head: Box<Head>) -> bool {
         let (count, bytes) = self.interim_seen.get();
-        let seen = (count + 1, bytes + head.fields.bytes().len());
+        let seen = (count + 1, bytes + head.counted);
         self.interim_seen.set(seen);
         self.interim.borrow_mut().push_back(head);
         wake_waiting(&self.waits.reader);

@@ -17,6 +17,7 @@ mod control;
 mod data;
 mod event;
 mod flow;
+mod heads;
 mod identifiers;
 mod output;
 mod past;
@@ -32,11 +33,12 @@ use std::time::{Duration, Instant};
 use super::error::{Abuse, ErrorCode, Http2Error, Rule};
 use super::frame::{self, PREFACE, settings};
 use super::hpack::{Decoder, Encoder};
-use super::{Head, Priority};
+use super::{Head, HeldHeads, Priority};
 
 use block::Fragments;
 use budget::Budget;
 use flow::{DEFAULT_WINDOW, Inbound, LARGEST_WINDOW};
+use heads::Heads;
 use identifiers::Identifiers;
 use output::Output;
 use past::PastStreams;
@@ -116,8 +118,7 @@ pub struct Connection {
     events: VecDeque<Event>,
     /// PRIORITY_UPDATE frames for streams that are not open yet.
     priorities: VecDeque<(u32, Priority)>,
-    #[expect(clippy::vec_box, reason = "events carry them boxed")]
-    heads: Vec<Box<Head>>,
+    heads: Heads,
     inbound: Inbound,
     send_window: i64,
     peer: Peer,
@@ -168,6 +169,11 @@ impl Connection {
         config.stream_window_limit = config.stream_window_limit.max(config.stream_window);
         let most = LARGEST_WINDOW as u32 - config.stream_window_limit;
         config.shared_window_limit = config.shared_window_limit.min(most);
+        let held = if config.limits_heads {
+            HeldHeads::new(config.list.size, config.streams)
+        } else {
+            HeldHeads::unlimited()
+        };
         Self {
             role,
             reading,
@@ -180,7 +186,7 @@ impl Connection {
             fragments: Fragments::default(),
             events: VecDeque::new(),
             priorities: VecDeque::new(),
-            heads: Vec::new(),
+            heads: Heads::new(held),
             inbound: Inbound::new(DEFAULT_WINDOW),
             send_window: DEFAULT_WINDOW.into(),
             peer: Peer {
@@ -211,13 +217,14 @@ impl Connection {
     }
 
     /// Takes the head of an event back, to reuse its memory.
-    pub fn recycle(&mut self, mut head: Box<Head>) {
-        const KEPT: usize = 32;
-        const LARGEST: usize = 8 * 1024;
-        if self.heads.len() < KEPT && head.fields.allocated() <= LARGEST {
-            head.clear();
-            self.heads.push(head);
-        }
+    pub fn recycle(&mut self, head: Box<Head>) {
+        self.heads.give(head);
+    }
+
+    /// Records that the caller no longer needs the head or the trailers of a request. `counted` is
+    /// their [`Head::counted`], or the sum of several.
+    pub fn release_heads(&mut self, counted: usize) {
+        self.heads.held.release(counted);
     }
 
     /// Returns the bytes that the caller must write to the socket.
@@ -303,14 +310,13 @@ impl Connection {
         self.events.shrink_to_fit();
         self.past.shrink();
         self.priorities.shrink_to_fit();
-        self.heads = Vec::new();
+        self.heads.shrink();
         self.fragments.shrink();
         self.out.shrink();
     }
 
     /// Returns the number of bytes that the connection occupies, including `self`.
     pub fn allocated(&self) -> usize {
-        let heads: usize = self.heads.iter().map(|head| head.fields.allocated()).sum();
         size_of::<Self>()
             + size_of::<Config>()
             + self.decoder.allocated()
@@ -320,9 +326,7 @@ impl Connection {
             + self.events.capacity() * size_of::<Event>()
             + self.past.allocated()
             + self.priorities.capacity() * size_of::<(u32, Priority)>()
-            + heads
-            + self.heads.capacity() * size_of::<Box<Head>>()
-            + self.heads.len() * size_of::<Head>()
+            + self.heads.allocated()
             + self.fragments.allocated()
             + self.out.bytes.capacity()
     }

@@ -97,6 +97,10 @@ pub enum Rule {
     ClosedStream,
     /// More concurrent streams than the limit that we announced.
     TooManyStreams,
+    /// The heads of all requests that are being answered would exceed a limit together.
+    HeldHeads,
+    /// The trailers of a request exceed the limit of [`Self::HeldHeads`].
+    HeldTrailers,
     /// Header block that cannot be decompressed.
     Compression(HpackError),
     /// Head or trailers that violate the rules of HTTP.
@@ -204,9 +208,9 @@ impl Rule {
             Self::FrameTooLarge | Self::FrameLength => ErrorCode::FRAME_SIZE_ERROR,
             Self::WindowOverflow | Self::WindowExceeded => ErrorCode::FLOW_CONTROL_ERROR,
             Self::ClosedStream => ErrorCode::STREAM_CLOSED,
-            Self::TooManyStreams => ErrorCode::REFUSED_STREAM,
+            Self::TooManyStreams | Self::HeldHeads => ErrorCode::REFUSED_STREAM,
             Self::Compression(_) => ErrorCode::COMPRESSION_ERROR,
-            Self::Abuse(_) => ErrorCode::ENHANCE_YOUR_CALM,
+            Self::Abuse(_) | Self::HeldTrailers => ErrorCode::ENHANCE_YOUR_CALM,
             _ => ErrorCode::PROTOCOL_ERROR,
         }
     }
@@ -276,6 +280,10 @@ impl fmt::Display for Rule {
             Self::IdleStream => "frame on an idle stream",
             Self::ClosedStream => "frame on a closed stream",
             Self::TooManyStreams => "too many streams at once",
+            Self::HeldHeads => "heads of the connection's requests too large together",
+            Self::HeldTrailers => {
+                "heads and trailers of the connection's requests too large together"
+            }
             Self::Compression(error) => return error.fmt(f),
             Self::Head(rule) => return rule.fmt(f),
             Self::UnexpectedData => "DATA where no body may be",

@@ -98,6 +98,11 @@ pub struct Head {
     pub accepts_trailers: bool,
     /// Value of the `priority` field.
     pub priority: Priority,
+    /// True if the name of a field contains a mark other than a hyphen, such as `_`.
+    pub has_marks: bool,
+    /// Size of the decoded list (RFC 9113 section 6.5.2), or the larger number of bytes that
+    /// [`HeldHeads`](super::HeldHeads) counts for a request head.
+    pub counted: usize,
     /// Last authority that was valid. An equal authority of a later message is not checked again.
     checked: Vec<u8>,
 }
@@ -231,6 +236,7 @@ impl Head {
         if decoded.too_large {
             return Err(HeadRule::TooLarge);
         }
+        (self.has_marks, self.counted) = (decoded.has_marks, decoded.size);
         let mut found = [None; 6];
         let mut count = 0;
         let bytes = self.fields.bytes();

@@ -14,7 +14,7 @@ mod table;
 use std::fmt;
 
 pub use decoder::{Decoded, Decoder, ListLimits};
-pub(crate) use decoder::{List, Literal, is_name, is_value, string};
+pub(crate) use decoder::{List, Literal, is_marked, is_name, is_value, string};
 pub use encoder::Encoder;
 pub(crate) use encoder::{HUFFMAN_FROM, is_secret};
 pub use table::Flaw;

@@ -46,6 +46,10 @@ pub enum Rule {
     ContentLength,
     /// The stream ends before its head is complete.
     Incomplete,
+    /// The heads of all requests that are being answered would exceed a limit together.
+    HeldHeads,
+    /// The trailers of a request exceed the limit of [`Self::HeldHeads`].
+    HeldTrailers,
     /// Trailers above the limits.
     Trailers,
     /// Setting that is repeated or belongs to HTTP/2.
@@ -102,6 +106,17 @@ impl Http3Error {
         Self::stream(rule, ErrorCode::MESSAGE_ERROR)
     }
 
+    /// Creates the error for a head that [`HeldHeads`](crate::http2::HeldHeads) does not admit. The
+    /// client may send the request again.
+    pub fn held_heads() -> Self {
+        Self::stream(Rule::HeldHeads, ErrorCode::REQUEST_REJECTED)
+    }
+
+    /// Creates the error for trailers that [`HeldHeads`](crate::http2::HeldHeads) does not admit.
+    pub fn held_trailers() -> Self {
+        Self::stream(Rule::HeldTrailers, ErrorCode::EXCESSIVE_LOAD)
+    }
+
     /// Creates the error for abuse.
     pub fn abuse() -> Self {
         Self::connection(Rule::Abuse, ErrorCode::EXCESSIVE_LOAD)
@@ -149,6 +164,10 @@ impl fmt::Display for Http3Error {
             Rule::Head(rule) => return rule.fmt(f),
             Rule::ContentLength => "content-length differs from the data",
             Rule::Incomplete => "end of the stream before its head is complete",
+            Rule::HeldHeads => "heads of the connection's requests too large together",
+            Rule::HeldTrailers => {
+                "heads and trailers of the connection's requests too large together"
+            }
             Rule::Trailers => "trailers above the limits",
             Rule::Settings => "malformed settings",
             Rule::MissingSettings => "no settings",

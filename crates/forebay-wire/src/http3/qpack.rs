@@ -10,8 +10,8 @@ use crate::fields::{FieldRef, Fields};
 use crate::http1::{KnownField, has_upper_case};
 use crate::http2::RequestPseudo;
 use crate::http2::hpack::{
-    Decoded, Flaw, HUFFMAN_FROM, HpackError, List, ListLimits, Literal, huffman, integer, is_name,
-    is_secret, is_value, string,
+    Decoded, Flaw, HUFFMAN_FROM, HpackError, List, ListLimits, Literal, huffman, integer,
+    is_marked, is_name, is_secret, is_value, string,
 };
 
 use static_table::ENTRIES;
@@ -69,7 +69,7 @@ pub fn decode(
             _ => return Err(HpackError::Index),
         }
     }
-    Ok(list.found)
+    Ok(list.finish())
 }
 
 /// Reads the value of a literal whose name starts at `start` in the buffer of the fields.
@@ -87,8 +87,9 @@ fn literal(
     let flaw = if is_flawed { Flaw::Value } else { flaw };
     let end = arena.len();
     let known = KnownField::of(&arena[start..middle]);
+    let has_mark = is_marked(known, &arena[start..middle]);
     let (name, value) = (Span::new(start, middle), Span::new(middle, end));
-    list.push(Literal { name, value, known, flaw }, sensitive);
+    list.push(Literal { name, value, known, flaw, has_mark }, sensitive);
     Ok(())
 }
 

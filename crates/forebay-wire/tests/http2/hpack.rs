@@ -1,6 +1,7 @@
 //! Tests of HPACK: the examples of RFC 7541 appendix C, its rules, and round trips.
 
-use forebay_wire::fields::Fields;
+use forebay_wire::fields::{FieldRef, Fields};
+use forebay_wire::http1::{KnownField, has_mark};
 use forebay_wire::http2::hpack::{Decoded, Decoder, Encoder, Flaw, HpackError, ListLimits};
 use proptest::prelude::*;
 
@@ -17,7 +18,7 @@ pub fn hex(text: &str) -> Vec<u8> {
 fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<String, HpackError> {
     let mut fields = Fields::new();
     let decoded = decoder.decode(block, LIMITS, &mut fields)?;
-    assert_eq!(decoded, Decoded::default());
+    assert_eq!(decoded, Decoded { size: decoded.size, ..Decoded::default() });
     Ok(lines(&fields))
 }
 
@@ -200,11 +201,48 @@ fn flaws_are_found_in_literals_and_in_what_the_table_remembers() {
     }
 }
 
+#[test]
+fn marks_are_found_in_literals_and_in_what_the_table_remembers() {
+    for (name, has_mark) in [
+        ("x_user", true),
+        ("x.user", true),
+        ("_", true),
+        ("a~", true),
+        ("x-user", false),
+        ("x", false),
+        // The name of a field of HTTP is known, and a pseudo-field is no field.
+        ("content-type", false),
+        (":protocol", false),
+        (":a_b", false),
+    ] {
+        let literal = |first: u8| {
+            let mut block = vec![first, name.len() as u8];
+            block.extend(name.as_bytes());
+            block.extend(b"\x01v");
+            block
+        };
+        let mut decoder = Decoder::default();
+        // The blocks contain the literal field without and with its entry in the table, its index,
+        // its indexed name with another value, an unmarked field after it, and only that field.
+        for (block, has_mark) in [
+            (&literal(0x00)[..], has_mark),
+            (&literal(0x40), has_mark),
+            (&[0xbe], has_mark),
+            (&hex("0f2f 0178"), has_mark),
+            (&hex("be 4001 7801 79 be"), has_mark),
+            (&hex("be"), false),
+        ] {
+            let decoded = decoder.decode(block, LIMITS, &mut Fields::new()).unwrap();
+            assert_eq!(decoded.has_marks, has_mark, "{name:?}: {block:x?}");
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn encoded_values_are_decoded_again(
         lists in prop::collection::vec(
-            prop::collection::vec(("[a-z:-]{1,12}|content-type|server|cookie", ".{0,40}|[0-9]{1,3}|fixed"), 0..12),
+            prop::collection::vec(("[a-z:_-]{1,12}|content-type|server|cookie", ".{0,40}|[0-9]{1,3}|fixed"), 0..12),
             1..12,
         ),
         sizes in prop::collection::vec(0usize..5_000, 0..4),
@@ -229,8 +267,17 @@ proptest! {
                 expected.push(name.as_bytes(), value.as_bytes());
             }
             let mut fields = Fields::new();
-            decoder.decode(&block, LIMITS, &mut fields).unwrap();
+            let decoded = decoder.decode(&block, LIMITS, &mut fields).unwrap();
             prop_assert_eq!(lines(&fields), lines(&expected));
+            let is_marked = |field: FieldRef| {
+                field.known == KnownField::Other
+                    && !field.name.starts_with(b":")
+                    && has_mark(field.name)
+            };
+            prop_assert_eq!(decoded.has_marks, fields.iter().any(is_marked));
+            let size: usize =
+                fields.iter().map(|field| field.name.len() + field.value.len() + 32).sum();
+            prop_assert_eq!(decoded.size, size);
         }
     }
 

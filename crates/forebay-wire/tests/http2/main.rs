@@ -7,6 +7,7 @@ mod drive;
 mod flow;
 mod frames;
 mod heads;
+mod held_heads;
 mod hpack;
 mod rules;
 mod shared_windows;

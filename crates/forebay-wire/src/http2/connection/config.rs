@@ -13,6 +13,10 @@ pub struct Config {
     pub list: ListLimits,
     /// Further limits of received requests.
     pub head: HeadLimits,
+    /// True if a server limits the total size of the request heads that its caller holds; see
+    /// [`HeldHeads`](crate::http2::HeldHeads). The caller must then call
+    /// [`Connection::release_heads`](super::Connection::release_heads).
+    pub limits_heads: bool,
     /// Initial receive window of a stream in bytes, at least 65,535.
     pub stream_window: u32,
     /// Maximum receive window of a stream in bytes, at least [`Self::stream_window`].
@@ -38,6 +42,7 @@ impl Default for Config {
             streams: 128,
             list: ListLimits { size: 32 * 1024, fields: 100 },
             head: HeadLimits { target: 8 * 1024, get_body: false, extended_connect: true },
+            limits_heads: false,
             stream_window: DEFAULT_WINDOW,
             stream_window_limit: 1024 * 1024,
             shared_window_limit: 0,

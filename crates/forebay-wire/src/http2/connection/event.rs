@@ -23,7 +23,9 @@ pub enum Event {
         /// Stream of the head.
         stream: u32,
         /// The head, which the caller returns with
-        /// [`Connection::recycle`](super::Connection::recycle).
+        /// [`Connection::recycle`](super::Connection::recycle). A server's caller releases it when
+        /// the request has been answered
+        /// ([`Connection::release_heads`](super::Connection::release_heads)).
         head: Box<Head>,
         /// True if the stream ends with the head.
         end: bool,
@@ -64,8 +66,7 @@ pub enum Event {
     Trailers {
         /// Stream of the trailers.
         stream: u32,
-        /// The fields, which the caller returns with
-        /// [`Connection::recycle`](super::Connection::recycle).
+        /// The fields, which the caller returns and releases as the head.
         head: Box<Head>,
     },
     /// The stream was reset.

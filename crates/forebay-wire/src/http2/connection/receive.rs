@@ -40,6 +40,7 @@ impl Connection {
                     return Ok(ReceivedEvent { consumed: at + consumed, event });
                 }
                 Ok(None) if consumed == 0 && self.events.is_empty() => {
+                    self.heads.free_large();
                     return Ok(ReceivedEvent { consumed: at, event: None });
                 }
                 Ok(None) => {}
@@ -69,7 +70,7 @@ impl Connection {
             Event::Refused { stream, rule: error.rule }
         });
         let abuse = match error.rule {
-            Rule::TooManyStreams => Abuse::RefusedStreams,
+            Rule::TooManyStreams | Rule::HeldHeads => Abuse::RefusedStreams,
             _ => Abuse::ProvokedResets,
         };
         let charged = self.charge(budget::RESET, abuse, now);
@@ -176,7 +177,7 @@ impl Connection {
 
     /// Processes a complete header block.
     fn head(&mut self, stream: u32, block: &[u8], end: bool, now: Instant) -> Found {
-        let mut head = self.heads.pop().unwrap_or_default();
+        let mut head = self.heads.take();
         let decoded = self.decoder.decode(block, self.config.list, &mut head.fields);
         let decoded = decoded.map_err(|e| Http2Error::connection(Rule::Compression(e)))?;
         if decoded.too_large {
@@ -246,6 +247,10 @@ impl Connection {
             self.recycle(head);
             return Err(Http2Error::stream(id, Rule::ContentLength));
         }
+        if refused.is_none() && !self.heads.held.hold(&mut head) {
+            self.recycle(head);
+            return Err(Http2Error::stream(id, Rule::HeldHeads));
+        }
         head.priority = stream.priority;
         self.streams.insert(stream);
         Ok(Some(match refused {
@@ -304,8 +309,12 @@ impl Connection {
             self.recycle(head);
             return Err(Http2Error::stream(id, Rule::ContentLength));
         }
-        stream.incoming = Half::Ended;
         let discards = stream.discards;
+        if !discards && !self.heads.held.hold_trailers(&head) {
+            self.recycle(head);
+            return Err(Http2Error::stream(id, Rule::HeldTrailers));
+        }
+        stream.incoming = Half::Ended;
         self.ended(id);
         if discards {
             self.recycle(head);

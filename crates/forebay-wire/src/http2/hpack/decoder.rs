@@ -2,7 +2,7 @@
 
 use crate::Span;
 use crate::fields::{Entry as Field, Fields};
-use crate::http1::{KnownField, is_field_value};
+use crate::http1::{KnownField, has_mark, is_field_value};
 
 use super::static_table::{self, ENTRIES};
 use super::table::{DynamicTable, Entry, Flaw};
@@ -26,6 +26,11 @@ pub struct Decoded {
     /// True if the block exceeds a limit. The first field above the limit and all later fields are
     /// missing.
     pub too_large: bool,
+    /// True if the name of a field contains a mark other than a hyphen, such as `_`. Known names
+    /// and pseudo-fields do not count.
+    pub has_marks: bool,
+    /// Size of the fields, as in [`ListLimits::size`].
+    pub size: usize,
 }
 
 /// Decoder of the header blocks that one side of a connection receives. Each block must be decoded
@@ -82,7 +87,7 @@ impl Decoder {
                 }
             }
         }
-        Ok(list.found)
+        Ok(list.finish())
     }
 
     /// Frees unused memory of the table.
@@ -126,6 +131,7 @@ impl Decoder {
         let (entry, joined) = found.ok_or(HpackError::Index)?;
         if list.has_room(joined.len()) {
             list.flaw(entry.flaw);
+            list.found.has_marks |= entry.has_mark;
             list.fields.push_joined(entry.known, joined, entry.name_len());
         }
         Ok(())
@@ -140,13 +146,15 @@ impl Decoder {
     ) -> Result<Literal, HpackError> {
         let arena = list.fields.arena();
         let start = arena.len();
-        let mut flaw = Flaw::None;
+        let (mut flaw, mut has_mark) = (Flaw::None, false);
         let known = if name == 0 {
             string(rest, 7, arena)?;
             if !is_name(&arena[start..]) {
                 flaw = Flaw::Name;
             }
-            KnownField::of(&arena[start..])
+            let known = KnownField::of(&arena[start..]);
+            has_mark = is_marked(known, &arena[start..]);
+            known
         } else if let Some((static_name, _)) = ENTRIES.get(name - 1) {
             arena.extend_from_slice(static_name);
             static_table::KNOWN[name - 1]
@@ -157,6 +165,7 @@ impl Decoder {
             if entry.flaw == Flaw::Name {
                 flaw = Flaw::Name;
             }
+            has_mark = entry.has_mark;
             entry.known
         };
         let middle = arena.len();
@@ -165,7 +174,8 @@ impl Decoder {
             flaw = Flaw::Value;
         }
         let end = arena.len();
-        Ok(Literal { name: Span::new(start, middle), value: Span::new(middle, end), known, flaw })
+        let (name, value) = (Span::new(start, middle), Span::new(middle, end));
+        Ok(Literal { name, value, known, flaw, has_mark })
     }
 
     fn insert(&mut self, literal: &Literal, list: &List) {
@@ -174,6 +184,7 @@ impl Decoder {
         let mut entry = Entry::new(name, value);
         entry.known = literal.known;
         entry.flaw = literal.flaw;
+        entry.has_mark = literal.has_mark;
         self.table.insert(name, value, entry);
     }
 }
@@ -184,19 +195,35 @@ pub(crate) struct Literal {
     pub value: Span,
     pub known: KnownField,
     pub flaw: Flaw,
+    /// Result of [`is_marked`] for the name.
+    pub has_mark: bool,
+}
+
+/// Returns true if the name of a field contains a mark other than a hyphen. A pseudo-field has no
+/// mark.
+// The table stores the result, so that a repeated field needs no further check.
+pub(crate) fn is_marked(known: KnownField, name: &[u8]) -> bool {
+    known == KnownField::Other && name.first() != Some(&b':') && has_mark(name)
 }
 
 /// Fields of a block that are decoded so far, and the remaining limits.
 pub(crate) struct List<'a> {
     pub fields: &'a mut Fields,
-    pub room: usize,
-    pub left: usize,
-    pub found: Decoded,
+    size: usize,
+    room: usize,
+    left: usize,
+    found: Decoded,
 }
 
 impl<'a> List<'a> {
     pub fn new(limits: ListLimits, fields: &'a mut Fields) -> Self {
-        Self { fields, room: limits.size, left: limits.fields, found: Decoded::default() }
+        let ListLimits { size, fields: left } = limits;
+        Self { fields, size, room: size, left, found: Decoded::default() }
+    }
+
+    /// Returns the result after the last field.
+    pub fn finish(self) -> Decoded {
+        Decoded { size: self.size - self.room, ..self.found }
     }
 
     /// Counts a field whose name and value have `bytes` bytes in total. Returns false if this field
@@ -221,9 +248,10 @@ impl<'a> List<'a> {
     }
 
     pub fn push(&mut self, literal: Literal, sensitive: bool) {
-        let Literal { name, value, known, flaw } = literal;
+        let Literal { name, value, known, flaw, has_mark } = literal;
         if self.has_room(name.len() + value.len()) {
             self.flaw(flaw);
+            self.found.has_marks |= has_mark;
             self.fields.push_entry(Field { name, value, known, sensitive });
         } else {
             self.fields.arena().truncate(name.start as usize);

@@ -30,6 +30,8 @@ pub(super) struct Entry {
     /// Violation in the entry, for the decoder. The decoder stores it, so that each string is
     /// checked only once.
     pub flaw: Flaw,
+    /// True if the name contains a mark, for the decoder; see `Decoded::has_marks`.
+    pub has_mark: bool,
     /// Hash of name and value, for the encoder.
     pub hash: u32,
 }
@@ -180,6 +182,7 @@ impl Entry {
             value_len: value.len() as u32,
             known: KnownField::Other,
             flaw: Default::default(),
+            has_mark: false,
             hash: 0,
         }
     }
