@@ -241,7 +241,7 @@ impl Guarded {
             may_need_login && !is_open && !(is_admitted && access.suffices_by_address());
         match judge(first, request) {
             Ok(wait) if wait.is_zero() && needs_login => Ok(Begun::NeedsLogin),
-            Ok(wait) if wait.is_zero() => Ok(Begun::Admitted),
+            Ok(wait) if wait.is_zero() && after_user.is_empty() => Ok(Begun::Admitted),
             verdict => Ok(Begun::Limited(verdict, needs_login)),
         }
     }
@@ -267,14 +267,12 @@ impl Guarded {
             }
             Begun::NeedsLogin => true,
         };
-        if !needs_login {
-            return Ok(true);
-        }
         let is_any = self.access.satisfy == Satisfy::Any;
         let [_, after_user] = &self.limits;
-        if !self.is_permitted(exchange, is_any).await? {
+        if needs_login && !self.is_permitted(exchange, is_any).await? {
             return Ok(false);
         }
+        // Without a login, the user in the key is empty.
         let verdict = judge(after_user, &exchange.request);
         self.obey(verdict, exchange).await
     }

@@ -140,6 +140,25 @@ fn guessed_passwords_are_limited_before_they_are_checked() {
 }
 
 #[test]
+fn a_limit_with_the_user_in_its_key_also_counts_requests_without_a_login() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("users");
+    std::fs::write(&file, "ann:$apr1$x$6wRqOCMdAMVYbNfNlKCsJ/\n").unwrap();
+    for login in ["satisfy = \"any\"\nallow = [\"0.0.0.0/0\"]", "open_methods = [\"GET\"]"] {
+        let limit = format!(
+            "{{ rate = \"2/m\", key = \"{{client}} {{user}}\" }}\n{login}\n\
+             basic_auth = {{ file = \"{}\" }}",
+            file.display()
+        );
+        in_memory(&limited(&limit), async |world| {
+            for status in [200, 200, 429] {
+                assert_eq!(world.ask(&get("/login.php", "")).await.status(), status, "{login}");
+            }
+        });
+    }
+}
+
+#[test]
 fn a_burst_with_delay_reaches_the_route_at_the_rate() {
     in_memory(&limited("{ rate = \"2/s\", burst = 2, delay = true }"), async |world| {
         let (login, since) = (get("/login.php", ""), Instant::now());

@@ -43,7 +43,7 @@ pub fn has_mark(name: &[u8]) -> bool {
 pub(super) fn position(byte: u8, text: &[u8]) -> Option<usize> {
     let (chunks, rest) = text.as_chunks();
     for (at, chunk) in chunks.iter().enumerate() {
-        let differences = u64::from_le_bytes(*chunk) ^ ONES * u64::from(byte);
+        let differences = u64::from_le_bytes(*chunk) ^ (ONES * u64::from(byte));
         // The lowest bit of `zeros` belongs to the first zero byte, because the subtraction borrows
         // only from bytes after a zero byte.
         let zeros = differences.wrapping_sub(ONES) & !differences & HIGH;
@@ -69,10 +69,10 @@ pub(super) fn is_plain(byte: u8) -> bool {
 const fn marks(chunk: &[u8; 8]) -> u64 {
     let word = u64::from_le_bytes(*chunk);
     let ascii = word & !HIGH;
-    let lower = ascii | ONES * 0x20;
+    let lower = ascii | (ONES * 0x20);
     let letters = (lower + ONES * (0x80 - b'a' as u64)) & !(lower + ONES * (0x7f - b'z' as u64));
     let digits = (ascii + ONES * (0x80 - b'0' as u64)) & !(ascii + ONES * (0x7f - b'9' as u64));
-    let hyphens = !((ascii ^ ONES * b'-' as u64) + ONES * 0x7f);
+    let hyphens = !((ascii ^ (ONES * b'-' as u64)) + ONES * 0x7f);
     (!(letters | digits | hyphens) | word) & HIGH
 }
 
@@ -159,7 +159,7 @@ mod tests {
         let mut state = 1_u64;
         for _ in 0..100_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let chunk = (state ^ state >> 29).to_le_bytes();
+            let chunk = (state ^ (state >> 29)).to_le_bytes();
             let expected = chunk.map(|byte| if is_plain(byte) { 0 } else { 0x80 });
             assert_eq!(marks(&chunk).to_le_bytes(), expected, "{chunk:?}");
         }
