@@ -84,6 +84,16 @@ struct Parts {
     names_users: bool,
 }
 
+/// Properties of all requests of a route.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestTraits {
+    /// True if each request counts as authorized for a user, as with `forward_auth`.
+    pub names_users: bool,
+    /// True if the origin does not see the client's own target of a request whose target Forebay
+    /// has replaced.
+    pub hides_own_target: bool,
+}
+
 /// Properties of a request that asks the origin.
 #[derive(Clone, Copy)]
 struct Asking {
@@ -104,17 +114,17 @@ enum Fetched {
 
 impl CachedOrigin {
     /// Creates an origin that stores replies of `origin` in `store`. `zone` is unique to the route,
-    /// because routes do not share replies. If `names_users` is true, each request counts as
-    /// authorized for a user, as with `forward_auth`.
+    /// because routes do not share replies.
     pub fn new(
         origin: Box<dyn Origin>,
         settings: &conf::Cache,
         (store, replies, zone): (&Arc<Store>, &Rc<SiteReplies>, &str),
         thread: Rc<Thread>,
-        names_users: bool,
+        RequestTraits { names_users, hides_own_target }: RequestTraits,
     ) -> Self {
         let settings = Rc::new(settings.clone());
         let key = KeyOf::new(zone, &settings.key);
+        let key = if hides_own_target { key.share_includes() } else { key };
         let (store, replies, scratch) = (store.clone(), replies.clone(), RefCell::default());
         let parts = Parts { origin, settings, key, store, replies, thread, scratch, names_users };
         Self { parts: Rc::new(parts) }

@@ -1,8 +1,10 @@
 //! `cache`: changes and purges of resources that clients reach by several URLs.
 
 use forebay_admin::{Purge, Purged};
+use tokio::task::spawn_local;
 
 use crate::application::{Application, reply};
+use crate::fastcgi::{Connection, end, stdout};
 use crate::world::{Message, World, in_memory};
 
 async fn get_from(world: &World, host: &str, target: &str) -> Message {
@@ -165,16 +167,33 @@ fn a_change_removes_what_internal_redirects_have_answered() {
     });
 }
 
+/// Scripts get the URL of the page in REQUEST_URI, so each page has its own copy.
 #[test]
 fn a_change_removes_all_copies_of_an_included_document() {
-    let routes = "[[site.route]]\nproxy = \"http://10.0.0.1:3000\"\nssi = true\ncache = true\n";
-    in_memory(routes, async |world| {
-        let _application = Application::start(world, |request, number| {
-            let fields = "Cache-Control: max-age=60\r\nContent-Type: text/html\r\n";
-            if request.start.contains("/part") {
-                return reply(fields, &number.to_string());
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("part.php"), "").unwrap();
+    let root = folder.path().display();
+    let routes = format!(
+        "[[site.route]]\nsuffix = \".php\"\ncache = true\n\
+         fastcgi = {{ to = \"10.0.0.1:9000\", root = \"{root}\" }}\n\
+         [[site.route]]\nproxy = \"http://10.0.0.1:3000\"\nssi = true\ncache = true\n"
+    );
+    in_memory(&routes, async |world| {
+        let mut scripts = world.backend("10.0.0.1:9000");
+        spawn_local(async move {
+            let mut number = 0;
+            loop {
+                let mut connection = Connection::accept(&mut scripts).await;
+                while let Some(asked) = connection.asked().await {
+                    number += 1;
+                    let text = format!("Cache-Control: max-age=60\n\n{number}");
+                    connection.send([stdout(asked.id, &text), end(asked.id)].concat()).await;
+                }
             }
-            reply(fields, "<!--#include virtual=\"/part?x\" -->")
+        });
+        let _application = Application::start(world, |_, _| {
+            let fields = "Cache-Control: max-age=60\r\nContent-Type: text/html\r\n";
+            reply(fields, "<!--#include virtual=\"/part.php?x\" -->")
         });
         let text = async |page: &str| get_from(world, "h", page).await.text().to_owned();
         let pages = ["/page", "/page?a", "/page?b"];
@@ -183,7 +202,8 @@ fn a_change_removes_all_copies_of_an_included_document() {
             before.push(text(page).await);
             assert_eq!(text(page).await, *before.last().unwrap());
         }
-        post(world, "h", "/part?x").await;
+        assert_eq!(before, ["1", "2", "3"]);
+        post(world, "h", "/part.php?x").await;
         for (page, before) in pages.into_iter().zip(&mut before) {
             let now = text(page).await;
             assert_ne!(now, *before, "{page}");
@@ -191,11 +211,10 @@ fn a_change_removes_all_copies_of_an_included_document() {
         }
         // A change of a page also outdates its own copies.
         post(world, "h", "/page?a").await;
-        assert_eq!(
-            (text("/page").await, text("/page?b").await),
-            (before[0].clone(), before[2].clone())
-        );
+        assert_eq!(text("/page").await, before[0]);
+        assert_eq!(text("/page?b").await, before[2]);
         assert_ne!(text("/page?a").await, before[1]);
+        assert_eq!(purge(world, "http://h/part.php?x"), 3);
     });
 }
 

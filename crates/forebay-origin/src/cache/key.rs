@@ -107,6 +107,9 @@ pub struct KeyOf {
     /// Part of the client's own target that the key also contains, if Forebay has replaced the
     /// target or the path. Applications read it in REQUEST_URI.
     original: Option<OriginalPart>,
+    /// True if the origin does not see the client's own target, so that pages share the documents
+    /// that they include.
+    shares_includes: bool,
     /// True if the key contains the scheme, the host, the path and the query.
     has_whole_url: bool,
     parts: Vec<KeySection>,
@@ -192,7 +195,13 @@ impl KeyOf {
             && uses(&[Placeholder::Host])
             && uses(&[Placeholder::Scheme]);
         let zone = [zone.as_bytes(), b"\0"].concat().into();
-        Self { zone, original, has_whole_url, parts, named }
+        Self { zone, original, shares_includes: false, has_whole_url, parts, named }
+    }
+
+    /// Lets pages share the documents that they include. Only for origins that do not see the
+    /// client's own target: otherwise a client could choose what others get.
+    pub fn share_includes(self) -> Self {
+        Self { shares_includes: true, ..self }
     }
 
     /// Returns the beginning of all keys of the route.
@@ -230,10 +239,19 @@ impl KeyOf {
             part.append(request, host, key);
         }
         let plain = key.len();
-        if let Some((part, target)) = self.original.zip(request.replaced_target()) {
+        if let Some((part, target)) = self.original.zip(request.replaced_target())
+            && !self.is_shared(request)
+        {
             part.append(target, key);
         }
         plain
+    }
+
+    /// Returns true if the request is for an included document that pages share. After a rewrite,
+    /// the document has several URLs, and a change of each must find the reply.
+    fn is_shared(&self, request: &Request) -> bool {
+        let is_rewritten = request.asked.is_some() || request.is_rerouted();
+        self.shares_includes && request.is_included && !is_rewritten
     }
 
     /// Appends the parts that are the same for all templates. Returns the requested host.
