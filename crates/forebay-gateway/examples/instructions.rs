@@ -34,6 +34,9 @@ const BROWSER: &str = "GET /small.html HTTP/1.1\r\nHost: www.example.org\r\n\
 const PAGE: &str = "<!DOCTYPE html>\n<title>A small page</title>\n<p>End";
 const HTTP_REPLY: &str = "HTTP/1.1 200 OK\r\nServer: backend\r\n\
     Date: Sun, 22 Nov 2026 19:00:00 GMT\r\nContent-Type: text/html\r\nContent-Length: 50\r\n\r\n";
+const STORED_REPLY: &str = "HTTP/1.1 200 OK\r\nServer: backend\r\n\
+    Cache-Control: max-age=86400\r\nETag: \"6921f0a0-32\"\r\nContent-Type: text/html\r\n\
+    Content-Length: 50\r\n\r\n";
 const SCRIPT_REPLY: &str = "Content-Type: text/html\r\nX-Powered-By: PHP/8.2\r\n\r\n";
 
 /// A case: a way of answering a request.
@@ -61,7 +64,7 @@ enum Client {
     Http2,
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case { name: "parse_head", route: "respond = \"\"", client: Client::Parser, backend: None },
     Case { name: "small_file", route: "files = \"DIR\"", client: Client::Http1, backend: None },
     Case {
@@ -82,6 +85,16 @@ const CASES: [Case; 7] = [
         backend: Some(Peer {
             until: b"\r\n\r\n",
             sends: || format!("{HTTP_REPLY}{PAGE}").into_bytes(),
+        }),
+    },
+    Case {
+        name: "cache_hit",
+        route: "proxy = \"http://127.0.0.1:8001\"\ncache = true",
+        client: Client::Http1,
+        // Only the first request reaches the backend.
+        backend: Some(Peer {
+            until: b"\r\n\r\n",
+            sends: || format!("{STORED_REPLY}{PAGE}").into_bytes(),
         }),
     },
     Case {

@@ -65,6 +65,8 @@ pub struct Request {
     pub asked: Option<Span>,
     /// True if an internal redirect or a rewrite has chosen the path.
     pub is_internal: bool,
+    /// True if a page includes the answer (`ssi`).
+    pub is_included: bool,
     /// True if a route has replaced the path but not the target.
     pub(crate) is_rerouted: bool,
     /// Parts of the path that the groups of the route's regular expression matched.
@@ -125,6 +127,7 @@ impl Request {
             subject_name: None,
             asked: None,
             is_internal: false,
+            is_included: false,
             is_rerouted: false,
             captures: Captures::default(),
             changed: None,
@@ -222,6 +225,11 @@ impl Request {
     /// then.
     pub fn replaced_target(&self) -> Option<&[u8]> {
         (self.original.is_some() || self.is_rerouted).then(|| self.original_target())
+    }
+
+    /// Returns true if a route has replaced the path but not the target.
+    pub fn is_rerouted(&self) -> bool {
+        self.is_rerouted
     }
 
     /// Treats the current target as the one that the client sent.

@@ -12,15 +12,18 @@
 //! make each of its requests go to the origin. Requests that an application may read differently
 //! from Forebay still go to the origin; `rate_limit` can limit their number.
 
+mod aliases;
 mod answer;
 mod changes;
 mod checksum;
 mod disk;
+mod forwarded;
 mod key;
 mod large;
 mod purging;
 mod recording;
 mod resource;
+mod resource_key;
 mod store;
 mod stored;
 mod vary;
@@ -41,11 +44,14 @@ use tokio::time::Instant;
 use answer::{Handled, send, send_now};
 pub use changes::{ChangingOrigin, SiteReplies};
 pub use disk::{Disk, examine};
+use forwarded::Forwarded;
 use key::{CacheFields, KeyOf, Use, asks_for_part};
+pub use purging::CachedRoute;
 use recording::{Recording, Verdict};
+use resource_key::Key;
 use sha2::{Digest, Sha256};
 pub use store::Store;
-use store::{CacheLookup, Counts, Key, Lead, Role};
+use store::{CacheLookup, Counts, Lead, Role};
 use stored::{Stored, StoredBody};
 
 use crate::named::is_personal;
@@ -78,6 +84,26 @@ struct Parts {
     names_users: bool,
 }
 
+/// Properties of all requests of a route.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestTraits {
+    /// True if each request counts as authorized for a user, as with `forward_auth`.
+    pub names_users: bool,
+    /// True if the origin does not see the client's own target of a request whose target Forebay
+    /// has replaced.
+    pub hides_own_target: bool,
+}
+
+/// Properties of a request that asks the origin.
+#[derive(Clone, Copy)]
+struct Asking {
+    circumstances: Circumstances,
+    /// True if the request has conditions, or asks for a range.
+    has_conditions: bool,
+    /// True if no client waits for the reply.
+    is_silent: bool,
+}
+
 /// A reply of the origin.
 enum Fetched {
     /// The client has received the reply.
@@ -88,17 +114,17 @@ enum Fetched {
 
 impl CachedOrigin {
     /// Creates an origin that stores replies of `origin` in `store`. `zone` is unique to the route,
-    /// because routes do not share replies. If `names_users` is true, each request counts as
-    /// authorized for a user, as with `forward_auth`.
+    /// because routes do not share replies.
     pub fn new(
         origin: Box<dyn Origin>,
         settings: &conf::Cache,
         (store, replies, zone): (&Arc<Store>, &Rc<SiteReplies>, &str),
         thread: Rc<Thread>,
-        names_users: bool,
+        RequestTraits { names_users, hides_own_target }: RequestTraits,
     ) -> Self {
         let settings = Rc::new(settings.clone());
         let key = KeyOf::new(zone, &settings.key);
+        let key = if hides_own_target { key.share_includes() } else { key };
         let (store, replies, scratch) = (store.clone(), replies.clone(), RefCell::default());
         let parts = Parts { origin, settings, key, store, replies, thread, scratch, names_users };
         Self { parts: Rc::new(parts) }
@@ -108,21 +134,23 @@ impl CachedOrigin {
 impl Parts {
     async fn answer(self: &Rc<Self>, exchange: &mut Exchange) -> Result<(), Fault> {
         let has_tunnel = exchange.reply.stream().asks_for_tunnel();
-        match self.key.use_of(&exchange.request, CacheFields::of(&exchange.request)) {
+        let fields = CacheFields::of(&exchange.request);
+        match self.key.use_of(&exchange.request, fields) {
             _ if has_tunnel => self.origin.serve(exchange).await,
-            Use::Bypass => {
-                Counts::add(&self.store.counts.passed);
-                self.origin.serve(exchange).await
-            }
-            Use::Invalidate => self.replies.change(&*self.origin, exchange).await,
-            Use::Lookup => self.look_up(exchange).await,
+            Use::Bypass => self.forward(exchange, Forwarded::of_bypass(&exchange.request)).await,
+            Use::Invalidate => self.replies.change(&*self.origin, exchange, true).await,
+            Use::Lookup => self.look_up(exchange, fields).await,
         }
     }
 
-    async fn look_up(self: &Rc<Self>, exchange: &mut Exchange) -> Result<(), Fault> {
+    async fn look_up(
+        self: &Rc<Self>,
+        exchange: &mut Exchange,
+        fields: CacheFields,
+    ) -> Result<(), Fault> {
         let key = self.key.of(&exchange.request);
-        let circumstances =
-            self.circumstances(&exchange.request, CacheFields::of(&exchange.request));
+        let circumstances = self.circumstances(&exchange.request, fields);
+        let has_conditions = fields.has_conditions;
         let deadline = Instant::now() + PATIENCE;
         let mut has_waited = false;
         let (lead, stale) = loop {
@@ -130,13 +158,13 @@ impl Parts {
                 CacheLookup::Reply(stored) if stored.is_fresh() => {
                     let handled = if has_waited { Handled::Collapsed } else { Handled::Hit };
                     Counts::add(&self.store.counts.hits);
-                    self.store.note_hit(&key, &stored);
-                    return send(exchange, &stored, handled).await;
+                    self.store.note_hit(&stored, || key.clone());
+                    return send(exchange, &stored, (handled, has_conditions)).await;
                 }
                 CacheLookup::Reply(stored) if stored.may_be_stale(self.allowed_while(&stored)) => {
                     Counts::add(&self.store.counts.stale);
                     self.refresh(exchange, &key, (&stored, circumstances.names_user()));
-                    return send(exchange, &stored, Handled::Stale).await;
+                    return send(exchange, &stored, (Handled::Stale, has_conditions)).await;
                 }
                 CacheLookup::Reply(stored) => Some(stored),
                 CacheLookup::Nothing => None,
@@ -163,7 +191,8 @@ impl Parts {
                 Role::Passes => return self.pass(exchange).await,
             }
         };
-        self.ask(exchange, lead, stale, circumstances).await
+        let asking = Asking { circumstances, has_conditions, is_silent: false };
+        self.ask(exchange, lead, stale, asking).await
     }
 
     /// Returns the reply for `request`, if the client may get it.
@@ -175,7 +204,7 @@ impl Parts {
     /// Returns the reply for `request` from the memory or the disk, if the client may get it.
     async fn find_all(
         &self,
-        key: &[u8],
+        key: &Key,
         request: &Request,
         circumstances: Circumstances,
     ) -> CacheLookup {
@@ -196,7 +225,7 @@ impl Parts {
         &self,
         disk: &Disk,
         found: CacheLookup,
-        (key, request): (&[u8], &Request),
+        (key, request): (&Key, &Request),
         circumstances: Circumstances,
     ) -> CacheLookup {
         if let CacheLookup::Reply(stored) = &found {
@@ -214,8 +243,16 @@ impl Parts {
     /// Lets the origin answer, and stores nothing.
     async fn pass(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         exchange.request.cache = Some("pass");
+        self.forward(exchange, Forwarded::Miss).await
+    }
+
+    /// Lets the origin answer, and says in the reply why it was not stored.
+    async fn forward(&self, exchange: &mut Exchange, why: Forwarded) -> Result<(), Fault> {
         Counts::add(&self.store.counts.passed);
-        self.origin.serve(exchange).await
+        exchange.reply.record(Rc::new(why), false);
+        let outcome = self.origin.serve(exchange).await;
+        exchange.reply.take_captured();
+        outcome
     }
 
     /// Asks the origin, and answers the client.
@@ -224,19 +261,22 @@ impl Parts {
         exchange: &mut Exchange,
         lead: Lead,
         stale: Option<Arc<Stored>>,
-        circumstances: Circumstances,
+        asking: Asking,
     ) -> Result<(), Fault> {
-        let fetched = self.fetch(exchange, lead, stale.as_ref(), (circumstances, false)).await;
+        let has_conditions = asking.has_conditions;
+        let fetched = self.fetch(exchange, lead, stale.as_ref(), asking).await;
         match (fetched, stale) {
             (Ok(Fetched::Sent), _) => Ok(()),
-            (Ok(Fetched::Stored(stored, handled)), _) => send(exchange, &stored, handled).await,
+            (Ok(Fetched::Stored(stored, handled)), _) => {
+                send(exchange, &stored, (handled, has_conditions)).await
+            }
             (Err(fault), Some(stale))
                 if is_failure(&fault)
                     && !exchange.reply.has_begun()
                     && stale.may_be_stale(self.allowed_on_error(&stale)) =>
             {
                 Counts::add(&self.store.counts.stale);
-                send(exchange, &stale, Handled::StaleOnError).await
+                send(exchange, &stale, (Handled::StaleOnError, has_conditions)).await
             }
             (Err(fault), _) => Err(fault),
         }
@@ -248,13 +288,13 @@ impl Parts {
         exchange: &mut Exchange,
         lead: Lead,
         stale: Option<&Arc<Stored>>,
-        (circumstances, is_silent): (Circumstances, bool),
+        Asking { circumstances, has_conditions, is_silent }: Asking,
     ) -> Result<Fetched, Fault> {
         let on_error = stale.is_some_and(|stale| stale.may_be_stale(self.allowed_on_error(stale)));
         let recording = Rc::new(Recording::new(
             &self.settings,
             circumstances,
-            key::has_conditions(&exchange.request),
+            has_conditions,
             (stale.cloned(), on_error),
             (lead, self.settings.max_size.min(self.store.most())),
         ));
@@ -342,11 +382,12 @@ impl Parts {
         // The new reply is for all clients, so this client's conditions and ranges do not apply.
         key::remove_conditions(&mut request);
         let circumstances = self.circumstances(&request, CacheFields::of(&request));
+        let asking = Asking { circumstances, has_conditions: false, is_silent: true };
         let mut exchange = exchange.aside(request);
         let (parts, stale) = (self.clone(), stale.clone());
         tokio::task::spawn_local(async move {
             // A failure leaves the stale reply, and the next request tries again.
-            let _ = parts.fetch(&mut exchange, lead, Some(&stale), (circumstances, true)).await;
+            let _ = parts.fetch(&mut exchange, lead, Some(&stale), asking).await;
             exchange.detach();
         });
     }
@@ -407,7 +448,7 @@ impl Parts {
         let is_answered = send_now(&mut exchange.reply, stored, ages);
         if is_answered {
             Counts::add(&self.store.counts.hits);
-            self.store.note_hit(&key, stored);
+            self.store.note_hit(stored, || self.key.of(&exchange.request));
             exchange.request.cache = Some(Handled::Hit.name());
         }
         is_answered

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_conf::{CacheDisk, Plan};
 use forebay_net::log::ErrorLog;
-use forebay_origin::cache::{Disk, SiteReplies, Store};
+use forebay_origin::cache::{CachedRoute, Disk, SiteReplies, Store};
 
 /// Returns the store, if a route uses it. A reload keeps it, unless its size changes.
 pub fn store(
@@ -34,13 +34,12 @@ pub fn store(
     };
     let kept = previous.filter(|store| store.capacity() == capacity).filter(has_disk);
     let store = kept.cloned().unwrap_or_else(|| Store::new(capacity, disk));
-    for site in &plan.sites {
-        for route in &site.routes {
-            if let Some(cache) = &route.cache {
-                store.add_route(&zone(site, route), &cache.key);
-            }
-        }
-    }
+    let routes = plan.sites.iter().flat_map(|site| site.routes.iter().map(move |r| (site, r)));
+    let cached = routes.filter_map(|(site, route)| {
+        let cache = route.cache.as_ref()?;
+        Some(CachedRoute::new(&zone(site, route), &cache.key, &route.matcher))
+    });
+    store.set_routes(cached.collect());
     Ok(Some(store))
 }
 

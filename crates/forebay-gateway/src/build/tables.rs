@@ -9,7 +9,7 @@ use forebay_net::request_fields::RequestFields;
 use forebay_net::thread::Thread;
 use forebay_net::tls::Alpn;
 use forebay_origin::access::{ForwardAuth, GateState, Guarded};
-use forebay_origin::cache::{CachedOrigin, ChangingOrigin, SiteReplies};
+use forebay_origin::cache::{CachedOrigin, ChangingOrigin, RequestTraits, SiteReplies};
 use forebay_origin::files::{Files, RouteId, ScriptRoutes};
 use forebay_origin::moved::MovedRedirects;
 use forebay_origin::respond::{FixedReply, Redirection, Rewriting};
@@ -369,8 +369,11 @@ impl Origins {
         };
         let zone = replies::zone(site, route);
         let names_users = route.access.names_users_otherwise();
-        let thread = thread.clone();
-        Box::new(CachedOrigin::new(origin, settings, (store, replies, &zone), thread, names_users))
+        // HTTP has no REQUEST_URI, so the application sees only the target of an included document.
+        let hides_own_target = matches!(route.action, Action::Proxy(_));
+        let traits = RequestTraits { names_users, hides_own_target };
+        let (replies, thread) = ((store, replies, &*zone), thread.clone());
+        Box::new(CachedOrigin::new(origin, settings, replies, thread, traits))
     }
 
     fn backend(&self, address: &Address, how: BackendOptions, thread: &Rc<Thread>) -> Backend {

@@ -243,3 +243,43 @@ fn a_slow_download_of_a_large_reply_keeps_nobody_waiting() {
         }
     });
 }
+
+#[test]
+fn a_change_after_a_restart_removes_the_replies_for_rewritten_urls() {
+    let dir = tempfile::tempdir().unwrap();
+    let rewrites = "[[site.route]]\npath = \"/old/*\"\nrewrite = \"/index.php?p={rest}\"\n\
+                    [[site.route]]\npath = \"/other/*\"\nrewrite = \"/index.php?p={rest}\"\n";
+    let text = configuration(&dir).replace("[[site.route]]", &format!("{rewrites}[[site.route]]"));
+    let answer = |request: &Message, _: usize| {
+        let fields = "Cache-Control: max-age=100\r\nVary: Accept-Language\r\n";
+        reply(if request.start.starts_with("POST") { "Location: /old/b\r\n" } else { fields }, "x")
+    };
+    let targets = ["/old/a", "/other/a", "/index.php?p=a", "/old/b", "/old/c"];
+    let asked = async |world: &World, application: &Application| {
+        for target in targets {
+            get(world, target, "Accept-Language: de\r\n").await;
+        }
+        application.asked()
+    };
+    in_memory(&text, async |world| {
+        until(world, |disk| disk.state == "ready");
+        let application = Application::start(world, answer);
+        get(world, "/old/a", "Accept-Language: fr\r\n").await;
+        assert_eq!(asked(world, &application).await, 6);
+        get(world, "/old/a", "Accept-Language: fr\r\n").await;
+        assert_eq!(asked(world, &application).await, 0);
+        until(world, |disk| disk.written == 6);
+    });
+    in_memory(&text, async |world| {
+        until(world, |disk| disk.state == "ready");
+        let application = Application::start(world, answer);
+        assert_eq!(disk(world).replies, 6);
+        world.ask("POST /other/a HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").await;
+        application.asked();
+        assert_eq!(disk(world).replies, 1);
+        let purge = |url: &str| Purge { what: Purged::Url(url.into()), is_soft: false };
+        assert_eq!(world.purge(&purge("http://h/index.php?p=d")), Some(0));
+        assert_eq!(world.purge(&purge("http://h/index.php?p=c")), Some(1));
+        assert_eq!(asked(world, &application).await, 5);
+    });
+}

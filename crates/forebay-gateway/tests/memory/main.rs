@@ -19,6 +19,7 @@ mod balancing;
 mod bandwidth;
 mod bodies;
 mod buffering;
+mod cache_aliases;
 mod cache_disk;
 mod cache_keys;
 mod cache_urls;

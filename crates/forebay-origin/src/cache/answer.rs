@@ -74,12 +74,16 @@ pub fn send_now(reply: &mut Reply, stored: &Stored, ages: Ages) -> bool {
     })
 }
 
-/// Sends a stored reply.
-pub async fn send(exchange: &mut Exchange, stored: &Stored, handled: Handled) -> Result<(), Fault> {
+/// Sends a stored reply. `has_conditions` is true if the request has conditions or asks for a range.
+pub async fn send(
+    exchange: &mut Exchange,
+    stored: &Stored,
+    (handled, has_conditions): (Handled, bool),
+) -> Result<(), Fault> {
     let Exchange { request, reply, .. } = exchange;
     request.cache = Some(handled.name());
     let length = stored.body.len();
-    match decide(request, stored) {
+    match decide(request, stored, has_conditions) {
         StoredAnswer::Whole => {
             begin(reply, stored.status, &stored.lines);
             append_own(reply.field_lines(), stored.ages(), handled);
@@ -162,8 +166,8 @@ fn not_modified(lines: &[u8]) -> Vec<u8> {
 }
 
 /// Evaluates preconditions in the order of RFC 9110 section 13.2.2, then a range.
-fn decide(request: &Request, stored: &Stored) -> StoredAnswer {
-    if stored.status != 200 || !super::key::has_conditions(request) {
+fn decide(request: &Request, stored: &Stored, has_conditions: bool) -> StoredAnswer {
+    if stored.status != 200 || !has_conditions {
         return StoredAnswer::Whole;
     }
     let value = |known| request.head.value(known, &request.bytes);

@@ -12,12 +12,13 @@ use forebay_server::reply::{Keep, Length, Recorder};
 use forebay_wire::caching::is_safe;
 use forebay_wire::fields::of_lines;
 
+use super::forwarded::Forwarded;
 use super::key::KeyOf;
-use super::store::{Key, Store};
+use super::resource_key::ChangedKeys;
+use super::store::Store;
 
 /// Fields of a reply that name resources which have also changed. The internal redirect of
 /// `X-Accel-Redirect` leads to a part of the answer, which must not be from before the change.
-/// Replies that other targets of clients got by this redirect stay.
 const REFERENCES: [&[u8]; 3] = [b"location", b"content-location", b"x-accel-redirect"];
 
 /// The stored replies of all routes of a site.
@@ -43,17 +44,19 @@ impl SiteReplies {
 
     /// Lets `origin` answer a request that may change a resource, and removes the replies for this
     /// resource.
+    /// If `is_cached`, the route stores replies, so the reply says that this request bypassed them.
     pub(super) async fn change(
         self: &Rc<Self>,
         origin: &dyn Origin,
         exchange: &mut Exchange,
+        is_cached: bool,
     ) -> Result<(), Fault> {
         let mut request = exchange.request.clone();
         // The body, which may follow the head, is not part of a key.
         request.bytes.truncate(request.head.len);
         request.bytes.shrink_to_fit();
         let (replies, changed) = (self.clone(), RefCell::default());
-        let invalidation = Rc::new(Invalidation { replies, request, changed });
+        let invalidation = Rc::new(Invalidation { replies, request, changed, is_cached });
         exchange.reply.record(invalidation.clone(), false);
         let outcome = origin.serve(exchange).await;
         exchange.reply.take_captured();
@@ -70,8 +73,9 @@ impl SiteReplies {
 struct Invalidation {
     replies: Rc<SiteReplies>,
     request: Request,
-    /// Keys of the resources that have changed.
-    changed: RefCell<Vec<Key>>,
+    /// The resources that have changed.
+    changed: RefCell<ChangedKeys>,
+    is_cached: bool,
 }
 
 impl Drop for Invalidation {
@@ -84,15 +88,18 @@ impl Drop for Invalidation {
 impl Invalidation {
     /// Removes the replies for the request's target, and for these URLs.
     fn change(&self, targets: &[&[u8]]) {
-        let keys = self.replies.keys.iter();
-        let changed = keys.flat_map(|key| key.changed(&self.request, targets));
-        *self.changed.borrow_mut() = changed.collect();
+        let mut changed = ChangedKeys::default();
+        for key in &self.replies.keys {
+            key.add_changed(&self.request, targets, &mut changed);
+        }
+        *self.changed.borrow_mut() = changed;
         self.remove();
     }
 
     fn remove(&self) {
-        for key in &*self.changed.borrow() {
-            self.replies.store.invalidate(key);
+        let changed = self.changed.borrow();
+        if !changed.keys.is_empty() {
+            self.replies.store.invalidate(&changed);
         }
     }
 }
@@ -106,6 +113,12 @@ impl Recorder for Invalidation {
             self.change(&references.map(|field| field.value).collect::<Vec<_>>());
         }
         Keep::No
+    }
+
+    fn append_fields(&self, lines: &mut Vec<u8>) {
+        if self.is_cached {
+            Forwarded::Method.append_fields(lines);
+        }
     }
 
     fn redirected(&self, target: &[u8]) {
@@ -154,6 +167,6 @@ impl Origin for ChangingOrigin {
             return self.origin.serve(exchange);
         }
         let (replies, origin) = (&self.replies, &*self.origin);
-        OriginFuture::new(&exchange.blocks(), || replies.change(origin, exchange))
+        OriginFuture::new(&exchange.blocks(), || replies.change(origin, exchange, false))
     }
 }

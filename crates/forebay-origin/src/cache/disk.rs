@@ -23,7 +23,7 @@ mod read;
 mod spill;
 mod write;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -35,14 +35,14 @@ use std::time::{Duration, Instant};
 use forebay_admin::DiskRow;
 use forebay_net::log::ErrorLog;
 
-use super::checksum::checksum;
 use super::purging::Purging;
+use super::resource_key::{ChangedKeys, Group, Key, KeyHash};
 use super::stored::Stored;
 pub use directory::examine;
 use directory::{Directory, UnlockedDirectory};
 use doorkeeper::Doorkeeper;
 use identity::Identities;
-use index::{EntryFacts, EntryName, FIRST_EPOCH, Index, KeyHash, blocks};
+use index::{EntryFacts, EntryName, FIRST_EPOCH, Index, blocks};
 use read::CHECKS;
 pub use spill::Spill;
 use tokio::sync::Semaphore;
@@ -111,10 +111,11 @@ enum DiskPhase {
     Failed,
 }
 
-/// Removals during [`DiskPhase::Waiting`].
+/// Removals during [`DiskPhase::Waiting`], and removals of groups during [`DiskPhase::Loading`].
 #[derive(Debug, Default)]
 struct Missed {
     keys: HashSet<KeyHash>,
+    groups: BTreeSet<Group>,
     purges: Vec<Purging>,
     is_all: bool,
 }
@@ -132,17 +133,12 @@ enum Job {
     Write {
         job: u64,
         name: EntryName,
-        key: Box<[u8]>,
+        key: Key,
         stored: Arc<Stored>,
     },
     /// Deletes a file that [`Directory::hide`] has renamed to this name.
     Delete(String),
     End,
-}
-
-/// Returns the hash of a key.
-pub fn key_hash(key: &[u8]) -> KeyHash {
-    checksum(key)
 }
 
 fn add(counter: &AtomicU64) {
@@ -210,8 +206,8 @@ impl Disk {
     }
 
     /// Marks the entry of a reply as used. Returns false if the disk has none.
-    pub fn touch(&self, key: &[u8], stored: &Stored) -> bool {
-        let name = EntryName { key: key_hash(key), variant: stored.variant.hash() };
+    pub fn touch(&self, key: &Key, stored: &Stored) -> bool {
+        let name = EntryName { key: key.hash(), variant: stored.variant.hash() };
         let mut state = self.shared.lock();
         let has_entry = state.index.facts(&name).is_some();
         state.index.update(&name, |_| {});
@@ -220,13 +216,13 @@ impl Disk {
 
     /// Queues a reply for the disk. Returns false if the queue is full, or if the disk cannot be
     /// used now.
-    pub fn write(&self, key: &[u8], stored: &Arc<Stored>) -> bool {
+    pub fn write(&self, key: &Key, stored: &Arc<Stored>) -> bool {
         if stored.body.in_memory().is_none() {
             return true;
         }
-        let name = EntryName { key: key_hash(key), variant: stored.variant.hash() };
+        let name = EntryName { key: key.hash(), variant: stored.variant.hash() };
         let Some(job) = self.shared.begin_job(name) else { return false };
-        let (key, stored) = (key.into(), stored.clone());
+        let (key, stored) = (key.clone(), stored.clone());
         let size = stored.size() as u64;
         let has_space = self.shared.queue(size);
         let is_queued =
@@ -258,22 +254,37 @@ impl Disk {
         }
     }
 
-    /// Removes all entries of a resource. They do not return after a restart.
-    pub fn invalidate(&self, key: &KeyHash) {
+    /// Removes all entries of the resources that have changed. They do not return after a restart.
+    pub fn invalidate(&self, changes: &ChangedKeys) {
         let mut state = self.shared.lock();
-        let names = match state.phase {
-            DiskPhase::Waiting => return state.missed.note(*key),
+        match state.phase {
             DiskPhase::Failed => return,
+            DiskPhase::Waiting => return state.missed.note_all(changes),
             // The index does not list all files yet.
-            DiskPhase::Loading => {
-                let directory = self.shared.directory.get();
-                directory.map(|directory| directory.entries_of(key)).unwrap_or_default()
+            DiskPhase::Loading => state.missed.note_groups(&changes.groups),
+            DiskPhase::Ready => {}
+        }
+        let mut keys: HashSet<_> = changes.keys.iter().map(Key::hash).collect();
+        let mut removed = BTreeSet::new();
+        for group in &changes.groups {
+            if let Some(members) = state.index.in_group(group) {
+                keys.extend(members);
+                removed.insert(*group);
             }
-            DiskPhase::Ready => {
-                state.index.variants(key).into_iter().map(|(name, _)| name).collect()
-            }
+        }
+        let mut names = HashSet::new();
+        for key in &keys {
+            names.extend(state.index.variants(key).into_iter().map(|(name, _)| name));
+        }
+        if state.phase == DiskPhase::Loading
+            && let Some(directory) = self.shared.directory.get()
+        {
+            names.extend(directory.changed_entries(changes));
+        }
+        let is_removed = |key: &KeyHash| {
+            keys.contains(key) || Group::all_of(key).iter().any(|group| removed.contains(group))
         };
-        state.writing.retain(|_, other| other.key != *key);
+        state.writing.retain(|_, other| !is_removed(&other.key));
         names.iter().for_each(|name| self.remove(&mut state, name));
     }
 
@@ -330,11 +341,22 @@ impl Disk {
 
 impl Missed {
     fn note(&mut self, key: KeyHash) {
-        if self.keys.len() < MOST_MISSED {
+        self.is_all |= self.keys.len() >= MOST_MISSED;
+        if !self.is_all {
             self.keys.insert(key);
-        } else {
-            self.is_all = true;
         }
+    }
+
+    fn note_groups(&mut self, groups: &BTreeSet<Group>) {
+        self.is_all |= self.groups.len() >= MOST_MISSED;
+        if !self.is_all {
+            self.groups.extend(groups);
+        }
+    }
+
+    fn note_all(&mut self, changes: &ChangedKeys) {
+        changes.keys.iter().for_each(|key| self.note(key.hash()));
+        self.note_groups(&changes.groups);
     }
 }
 
@@ -443,12 +465,12 @@ impl DiskShared {
     /// process used the directory.
     fn load(&self) {
         let Some(directory) = self.directory.get() else { return };
-        let missed = {
+        let purges = {
             let mut state = self.lock();
             state.phase = DiskPhase::Loading;
-            std::mem::take(&mut state.missed)
+            std::mem::take(&mut state.missed.purges)
         };
-        for purge in &missed.purges {
+        for purge in &purges {
             self.walk(directory, purge, &HashSet::new());
         }
         let mut foreign = 0;
@@ -464,11 +486,7 @@ impl DiskShared {
                 }
             };
             for name in names {
-                if missed.is_all || missed.keys.contains(&name.key) {
-                    directory.remove(&name);
-                } else {
-                    self.load_entry(directory, name);
-                }
+                self.load_entry(directory, name);
             }
             let displaced = self.lock().index.shrink();
             displaced.iter().for_each(|name| directory.remove(name));
@@ -479,13 +497,36 @@ impl DiskShared {
                 self.path.display()
             ));
         }
-        self.lock().phase = DiskPhase::Ready;
+        self.finish_load(directory);
+    }
+
+    /// Removes the groups that unsafe requests have outdated before the index listed all their
+    /// members. Until then, requests do not use entries of these groups.
+    fn finish_load(&self, directory: &Directory) {
+        loop {
+            // The lock is released after each group, because requests wait for it.
+            let mut state = self.lock();
+            let Some(group) = state.missed.groups.pop_first() else {
+                state.phase = DiskPhase::Ready;
+                state.missed = Missed::default();
+                return;
+            };
+            for key in state.index.in_group(&group).unwrap_or_default() {
+                for (name, _) in state.index.variants(&key) {
+                    state.index.remove(&name);
+                    directory.remove(&name);
+                }
+            }
+        }
     }
 
     fn load_entry(&self, directory: &Directory, name: EntryName) {
         let mut state = self.lock();
         if state.index.facts(&name).is_some() {
             return;
+        }
+        if state.missed.is_all || state.missed.keys.contains(&name.key) {
+            return directory.remove(&name);
         }
         match directory.length(&name) {
             Some(length) if length <= self.capacity => {

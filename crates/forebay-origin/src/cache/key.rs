@@ -8,7 +8,8 @@ use forebay_wire::aliases::Ambiguous;
 use forebay_wire::caching::is_safe;
 use forebay_wire::http1::{Field, KnownField, RequestFraming};
 
-use super::store::Key;
+use super::checksum::checksum;
+use super::resource_key::{ChangedKeys, Group, Half, Key, halves};
 use super::stored::Stored;
 use crate::named::NamedValue;
 
@@ -106,6 +107,9 @@ pub struct KeyOf {
     /// Part of the client's own target that the key also contains, if Forebay has replaced the
     /// target or the path. Applications read it in REQUEST_URI.
     original: Option<OriginalPart>,
+    /// True if the origin does not see the client's own target, so that pages share the documents
+    /// that they include.
+    shares_includes: bool,
     /// True if the key contains the scheme, the host, the path and the query.
     has_whole_url: bool,
     parts: Vec<KeySection>,
@@ -126,6 +130,8 @@ enum KeySection {
     Text(Vec<u8>),
     /// A value that needs no change.
     Value(Template),
+    /// A value that depends on the target, and needs no change.
+    OfTarget(Template),
     /// `{scheme}`, as [`Self::Value`] would append it.
     Scheme,
     /// `{uri}`, as [`Self::Value`] would append it.
@@ -157,7 +163,14 @@ impl KeyOf {
                 TemplatePart::Value(Placeholder::Uri) => Some(KeySection::Uri),
                 TemplatePart::Value(value) => {
                     let named = NamedValue::of(value).filter(is_checked).map(KeySection::Named);
-                    let filled = || KeySection::Value(Template::of(vec![part.clone()]));
+                    let filled = || {
+                        let filled = Template::of(vec![part.clone()]);
+                        if depends_on_target(&filled) {
+                            KeySection::OfTarget(filled)
+                        } else {
+                            KeySection::Value(filled)
+                        }
+                    };
                     Some(named.unwrap_or_else(filled))
                 }
             };
@@ -182,7 +195,13 @@ impl KeyOf {
             && uses(&[Placeholder::Host])
             && uses(&[Placeholder::Scheme]);
         let zone = [zone.as_bytes(), b"\0"].concat().into();
-        Self { zone, original, has_whole_url, parts, named }
+        Self { zone, original, shares_includes: false, has_whole_url, parts, named }
+    }
+
+    /// Lets pages share the documents that they include. Only for origins that do not see the
+    /// client's own target: otherwise a client could choose what others get.
+    pub fn share_includes(self) -> Self {
+        Self { shares_includes: true, ..self }
     }
 
     /// Returns the beginning of all keys of the route.
@@ -209,12 +228,34 @@ impl KeyOf {
     /// Returns the key of a request.
     pub fn of(&self, request: &Request) -> Key {
         let mut key = Vec::with_capacity(128);
-        self.append(request, &mut key);
-        key.into_boxed_slice()
+        let plain = self.append(request, &mut key);
+        Key::new(key, plain, || self.own_half(request, request.original_target()))
     }
 
-    /// Appends the key of a request to `key`, which is empty.
-    pub fn append(&self, request: &Request, key: &mut Vec<u8>) {
+    /// Appends the key of a request to `key`, which is empty. Returns the length of the plain key.
+    pub fn append(&self, request: &Request, key: &mut Vec<u8>) -> usize {
+        let host = self.append_start(request, key);
+        for part in &self.parts {
+            part.append(request, host, key);
+        }
+        let plain = key.len();
+        if let Some((part, target)) = self.original.zip(request.replaced_target())
+            && !self.is_shared(request)
+        {
+            part.append(target, key);
+        }
+        plain
+    }
+
+    /// Returns true if the request is for an included document that pages share. After a rewrite,
+    /// the document has several URLs, and a change of each must find the reply.
+    fn is_shared(&self, request: &Request) -> bool {
+        let is_rewritten = request.asked.is_some() || request.is_rerouted();
+        self.shares_includes && request.is_included && !is_rewritten
+    }
+
+    /// Appends the parts that are the same for all templates. Returns the requested host.
+    fn append_start<'r>(&self, request: &'r Request, key: &mut Vec<u8>) -> &'r [u8] {
         key.extend_from_slice(&self.zone);
         // The port of `Host` is part of the key, because applications may use it in links.
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
@@ -222,60 +263,44 @@ impl KeyOf {
         let port = authority.and_then(|authority| authority.get(host.len()..)).unwrap_or_default();
         key.extend_from_slice(port);
         key.push(0);
-        for part in &self.parts {
-            match part {
-                KeySection::Text(text) => key.extend_from_slice(text),
-                KeySection::Value(value) => request.fill(value, Escape::Exact, key),
-                KeySection::Scheme => {
-                    key.extend_from_slice(if request.https { b"https" } else { b"http" });
-                }
-                KeySection::Uri => append_exact(request.target(), key),
-                KeySection::Host => {
-                    let host_at = key.len();
-                    key.extend_from_slice(host);
-                    key[host_at..].make_ascii_lowercase();
-                }
-                KeySection::Named(named) => append_named(named, request, key),
-            }
-        }
-        if let Some((part, target)) = self.original.zip(request.replaced_target()) {
-            let path_len = memchr::memchr(b'?', target).unwrap_or(target.len());
-            // A NUL follows the other values, too.
-            key.extend_from_slice(match part {
-                OriginalPart::Path => &target[..path_len],
-                OriginalPart::Whole => target,
-            });
-            key.push(0);
-        }
+        host
     }
 
-    /// Returns the keys of the resources that a request has changed (RFC 9111 section 4.4): its
-    /// target, and those of `references` that are on the same host and port.
-    pub fn changed(&self, request: &Request, references: &[&[u8]]) -> Vec<Key> {
-        let mut keys = Vec::new();
+    /// Returns a hash of the key, with the client's own target instead of the current one. Hosts,
+    /// cookies and fields of the key are part of it, so a client cannot remove replies for others.
+    fn own_half(&self, request: &Request, target: &[u8]) -> Half {
+        let mut key = Vec::with_capacity(128);
+        let host = self.append_start(request, &mut key);
+        for part in self.parts.iter().filter(|part| !part.is_of_target()) {
+            part.append(request, host, &mut key);
+        }
+        self.original.unwrap_or(OriginalPart::Whole).append(target, &mut key);
+        halves(&checksum(&key)).0
+    }
+
+    /// Adds the resources that a request has changed (RFC 9111 section 4.4): its target, and those
+    /// of `references` that are on the same host and port.
+    pub fn add_changed(&self, request: &Request, references: &[&[u8]], changes: &mut ChangedKeys) {
         let mut get = request.clone();
         get.become_get(None);
-        keys.push(self.of(&get));
+        changes.add(self.of(&get));
         if get.replaced_target().is_some() {
             get.forget_original();
-            keys.push(self.of(&get));
+            changes.add(self.of(&get));
         }
         // Routes that rewrite may differ between the methods, so the client's own target counts,
         // too.
-        self.add_of_target(request, request.original_target(), &mut keys);
+        self.add_target(request, request.original_target(), changes);
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
         for target in references {
             if let Some(path) = path_on(target, authority.unwrap_or_default()) {
-                self.add_of_target(request, path, &mut keys);
+                self.add_target(request, path, changes);
             }
         }
-        keys.sort_unstable();
-        keys.dedup();
-        keys
     }
 
-    /// Adds the keys of a GET for another target.
-    fn add_of_target(&self, request: &Request, target: &[u8], keys: &mut Vec<Key>) {
+    /// Adds the resources of a GET for another target.
+    fn add_target(&self, request: &Request, target: &[u8], changes: &mut ChangedKeys) {
         let mut get = request.clone();
         get.become_get(Some(target));
         let sent = get.head.path_and_query;
@@ -284,15 +309,72 @@ impl KeyOf {
         }
         let clean = get.head.path_and_query;
         get.forget_original();
-        keys.push(self.of(&get));
+        changes.add(self.of(&get));
         // The GET has such a key if `fallback_to` or an index script replaces its path. The last
         // key is that of an internal redirect, which keeps the target of `request`.
         let own = request.original.unwrap_or(request.head.path_and_query);
         for original in [clean, sent, own] {
             get.original = Some(original);
-            keys.push(self.of(&get));
+            changes.add(self.of(&get));
+        }
+        // The GET has another current target if `rewrite`, an internal redirect or an include
+        // replaces it.
+        for original in [clean, sent].into_iter().filter(|_| self.original.is_some()) {
+            let half = self.own_half(&get, original.of(&get.bytes));
+            changes.groups.insert(Group::Own(half));
         }
     }
+}
+
+impl OriginalPart {
+    /// Appends this part of the client's own target.
+    fn append(self, target: &[u8], key: &mut Vec<u8>) {
+        let path_len = memchr::memchr(b'?', target).unwrap_or(target.len());
+        key.extend_from_slice(match self {
+            Self::Path => &target[..path_len],
+            Self::Whole => target,
+        });
+        // A NUL follows the other values, too.
+        key.push(0);
+    }
+}
+
+impl KeySection {
+    fn append(&self, request: &Request, host: &[u8], key: &mut Vec<u8>) {
+        match self {
+            Self::Text(text) => key.extend_from_slice(text),
+            Self::Value(value) | Self::OfTarget(value) => request.fill(value, Escape::Exact, key),
+            Self::Scheme => key.extend_from_slice(if request.https { b"https" } else { b"http" }),
+            Self::Uri => append_exact(request.target(), key),
+            Self::Host => {
+                let host_at = key.len();
+                key.extend_from_slice(host);
+                key[host_at..].make_ascii_lowercase();
+            }
+            Self::Named(named) => append_named(named, request, key),
+        }
+    }
+
+    /// Returns true if the value depends on the current target.
+    fn is_of_target(&self) -> bool {
+        matches!(self, Self::Uri | Self::OfTarget(_) | Self::Named(NamedValue::Parameter(_)))
+    }
+}
+
+/// Returns true if the text depends on the target, perhaps through a table [map.NAME].
+fn depends_on_target(template: &Template) -> bool {
+    template.depends_on(&|value| {
+        matches!(
+            value,
+            Placeholder::Uri
+                | Placeholder::Path
+                | Placeholder::Query
+                | Placeholder::Rest
+                | Placeholder::Prefix
+                | Placeholder::Capture(_)
+                | Placeholder::Parameter(_)
+        )
+    })
 }
 
 /// Appends a named value. The forms of a missing and of an empty value differ.
@@ -335,11 +417,6 @@ fn path_on<'a>(target: &'a [u8], authority: &[u8]) -> Option<&'a [u8]> {
 /// Returns true if the client asks for a range.
 pub fn asks_for_part(request: &Request) -> bool {
     request.head.fields.iter().any(|field| field.known == KnownField::Range)
-}
-
-/// Returns true if the request has conditions, or asks for a range.
-pub fn has_conditions(request: &Request) -> bool {
-    request.head.fields.iter().any(|field| is_condition(field.known))
 }
 
 /// Removes the client's conditions and its range.

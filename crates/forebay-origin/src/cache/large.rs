@@ -3,8 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use super::disk::index::KeyHash;
 use super::disk::{Disk, Spill};
+use super::resource_key::KeyHash;
 
 /// A body that may become too large for the memory.
 pub struct LargeBody {

@@ -1,52 +1,119 @@
 //! Purges of stored replies, and the keys that a URL has in the routes of all sites.
 
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_admin::{Purge, Purged};
+use forebay_conf::{Matcher, Placeholder, Template};
 use forebay_net::head::Request;
+use forebay_wire::fields::of_lines;
 use forebay_wire::http1::{Http1Limits, Progress, RequestHead, RequestParser};
 
 use super::key::KeyOf;
-use super::store::Key;
-use super::stored::is_meant;
+use super::resource_key::Key;
+use super::stored::Stored;
 
-/// The keys of all routes that have stored replies. Routes of former configurations stay, because
-/// their replies may still be on disk.
+/// Maximum number of routes of former configurations whose keys are known.
+const MOST_FORMER: usize = 64;
+
+/// The keys of the routes that have stored replies.
 #[derive(Default)]
-pub struct RouteKeys(Mutex<Vec<Arc<KeyOf>>>);
+pub struct RouteKeys(Mutex<KnownRoutes>);
+
+#[derive(Default)]
+struct KnownRoutes {
+    /// Routes of the configuration.
+    current: Vec<Arc<CachedRoute>>,
+    /// Routes of former configurations, the oldest first. Their replies may still be on disk, and
+    /// the configuration may return.
+    former: VecDeque<Arc<CachedRoute>>,
+    /// True if there were more former routes.
+    has_forgotten: bool,
+}
+
+/// A route that stores replies.
+pub struct CachedRoute {
+    key: KeyOf,
+    /// The route's conditions on the path, if its key contains a part of the path that they find.
+    matcher: Option<Matcher>,
+}
+
+/// A stored reply that a purge may include.
+#[derive(Clone, Copy)]
+pub struct PurgedReply<'r> {
+    /// Key.
+    pub key: &'r [u8],
+    /// URL of the request.
+    pub url: &'r [u8],
+    /// Other URL of the request; empty for most.
+    pub other_url: &'r [u8],
+    /// Field lines.
+    pub lines: &'r [u8],
+}
+
+impl CachedRoute {
+    /// Creates the value from the zone, the key and the conditions of a route.
+    pub fn new(zone: &str, key: &Template, matcher: &Matcher) -> Self {
+        let is_found = |value: &Placeholder| {
+            matches!(value, Placeholder::Rest | Placeholder::Prefix | Placeholder::Capture(_))
+        };
+        // A purge names only a URL, so no other conditions count.
+        let of_path = || Matcher { when: None, methods: Vec::new(), ..matcher.clone() };
+        let matcher = key.depends_on(&is_found).then(of_path);
+        Self { key: KeyOf::new(zone, key), matcher }
+    }
+
+    /// Returns the key of a GET for a URL. `None` if the route does not answer this URL, or if the
+    /// URL is malformed.
+    fn of(&self, url: &[u8]) -> Option<Key> {
+        let mut request = request_for(url)?;
+        let is_taken = self.matcher.as_ref().is_none_or(|matcher| request.take(matcher));
+        is_taken.then(|| self.key.of(&request))
+    }
+}
 
 impl RouteKeys {
-    /// Adds a route, unless its zone is known. If the keys of a route contain the whole URL, the URL
-    /// of a reply is enough to find the reply, so the route is not added.
-    pub fn add(&self, route: KeyOf) {
-        let mut routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known = routes.iter().any(|known| known.zone() == route.zone());
-        if !is_known && !route.has_whole_url() {
-            routes.push(Arc::new(route));
+    /// Sets the routes of a configuration.
+    pub fn set(&self, routes: Vec<CachedRoute>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = &mut *known;
+        let before =
+            std::mem::replace(&mut known.current, routes.into_iter().map(Arc::new).collect());
+        // If the keys of a route contain the whole URL, the URL of a reply is enough to find the
+        // reply, so the route need not be known.
+        known.former.extend(before.into_iter().filter(|route| !route.key.has_whole_url()));
+        let current = known.current.iter().map(|route| route.key.zone().to_vec());
+        let mut zones: HashSet<_> = current.collect();
+        known.former.retain(|route| zones.insert(route.key.zone().to_vec()));
+        while known.former.len() > MOST_FORMER {
+            known.former.pop_front();
+            known.has_forgotten = true;
         }
     }
 
     /// Prepares a purge: computes the keys of its URL.
     pub fn prepare(&self, purge: &Purge) -> Purging {
-        let (mut urls, mut keys) = (Vec::new(), Vec::new());
+        let (mut urls, mut keys, mut zones) = (Vec::new(), Vec::new(), None);
         let mut purge = purge.clone();
         if let Purged::Prefix(prefix) = &mut purge.what {
             lower_host(prefix);
         }
         if let Purged::Url(asked) = &purge.what {
             urls = spellings(asked);
-            let routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            keys = routes
-                .iter()
-                .map(|route| {
-                    let requests = urls.iter().filter_map(|url| request_for(url));
-                    (route.clone(), requests.map(|request| route.of(&request)).collect())
-                })
-                .collect();
+            let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let routes = || known.current.iter().chain(&known.former);
+            let is_partial = |route: &&Arc<CachedRoute>| !route.key.has_whole_url();
+            let keys_of =
+                |route: &CachedRoute| urls.iter().filter_map(|url| route.of(url)).collect();
+            keys =
+                routes().filter(is_partial).map(|route| (route.clone(), keys_of(route))).collect();
+            if known.has_forgotten {
+                zones = Some(routes().map(|route| route.key.zone().into()).collect());
+            }
         }
-        Purging { purge, urls, keys }
+        Purging { purge, urls, keys, zones }
     }
 }
 
@@ -60,7 +127,11 @@ pub struct Purging {
     /// The URL with each scheme that it may have. Empty if the purge names no URL.
     urls: Vec<Vec<u8>>,
     /// Routes whose keys do not contain the whole URL, with the keys of `urls`.
-    keys: Vec<(Arc<KeyOf>, Vec<Key>)>,
+    keys: Vec<(Arc<CachedRoute>, Vec<Key>)>,
+    /// Zones of all known routes, if there were others. No request can use the replies in other
+    /// zones, so a purge by URL includes them: they may be for the URL, and their configuration may
+    /// return.
+    zones: Option<Arc<[Box<[u8]>]>>,
 }
 
 impl fmt::Debug for Purging {
@@ -70,26 +141,71 @@ impl fmt::Debug for Purging {
 }
 
 impl Purging {
-    /// Returns true if the purge includes the reply with this key, URL and field lines.
-    pub fn includes(&self, key: &[u8], url: &[u8], lines: &[u8]) -> bool {
-        if !matches!(self.purge.what, Purged::Url(_)) {
-            return is_meant(url, lines, &self.purge.what);
+    /// Returns true if the purge includes the reply.
+    pub fn includes(&self, reply: &PurgedReply<'_>) -> bool {
+        match &self.purge.what {
+            Purged::All => true,
+            Purged::Tag(tag) => reply.has_tag(tag),
+            Purged::Prefix(prefix) => reply.urls().any(|url| has_prefix(url, prefix)),
+            Purged::Url(_) => {
+                reply.urls().any(|url| self.urls.iter().any(|asked| asked == url))
+                    || self.shares_key(reply)
+                    || self.is_in_unknown_zone(reply.key)
+            }
         }
+    }
+
+    /// Returns true if a GET for the URL of the purge has the key of the reply.
+    fn shares_key(&self, reply: &PurgedReply<'_>) -> bool {
+        let is_of = |(route, asked): &&(Arc<CachedRoute>, Vec<Key>)| {
+            !asked.is_empty() && reply.key.starts_with(route.key.zone())
+        };
         // The key of the reply may contain fields or cookies, so compare the keys of both URLs.
-        self.urls.iter().any(|asked| asked == url)
-            || self.keys.iter().filter(|(route, _)| key.starts_with(route.zone())).any(
-                |(route, asked)| {
-                    let key = request_for(url).map(|request| route.of(&request));
-                    key.is_some_and(|key| asked.contains(&key))
-                },
-            )
+        self.keys.iter().filter(is_of).any(|(route, asked)| {
+            let mut keys = reply.urls().filter_map(|url| route.of(url));
+            keys.any(|key| asked.contains(&key))
+        })
+    }
+
+    fn is_in_unknown_zone(&self, key: &[u8]) -> bool {
+        let zones = self.zones.as_ref();
+        zones.is_some_and(|zones| !zones.iter().any(|zone| key.starts_with(zone)))
     }
 
     /// Returns the only URLs that the purge may include; `None` if it may include others, too.
     pub fn only_urls(&self) -> Option<&[Vec<u8>]> {
-        let is_only = matches!(self.purge.what, Purged::Url(_)) && self.keys.is_empty();
+        let is_by_url = matches!(self.purge.what, Purged::Url(_));
+        let is_only = is_by_url && self.keys.is_empty() && self.zones.is_none();
         is_only.then_some(&self.urls)
     }
+}
+
+impl<'r> PurgedReply<'r> {
+    /// Returns the values of a reply in memory.
+    pub fn of(stored: &'r Stored, key: &'r [u8]) -> Self {
+        Self { key, url: &stored.url, other_url: &stored.other_url, lines: &stored.lines }
+    }
+
+    fn urls(&self) -> impl Iterator<Item = &'r [u8]> {
+        [self.url, self.other_url].into_iter().filter(|url| !url.is_empty())
+    }
+
+    fn has_tag(&self, tag: &[u8]) -> bool {
+        of_lines(self.lines).any(|field| {
+            let divider = match () {
+                () if field.name.eq_ignore_ascii_case(b"cache-tag") => b',',
+                () if field.name.eq_ignore_ascii_case(b"surrogate-key") => b' ',
+                () => return false,
+            };
+            let mut tags = field.value.split(|&b| b == divider);
+            tags.any(|other| other.trim_ascii() == tag)
+        })
+    }
+}
+
+fn has_prefix(url: &[u8], prefix: &[u8]) -> bool {
+    let end = if prefix.starts_with(b"//") { memchr::memchr(b':', url) } else { None };
+    url[end.map_or(0, |end| end + 1)..].starts_with(prefix)
 }
 
 /// Returns a URL as stored replies have it: scheme and host in lower case, and at least `/` as its
@@ -109,7 +225,7 @@ fn normal(mut url: Vec<u8>) -> Vec<u8> {
     url
 }
 
-/// Changes scheme and host of a URL to lower case. Returns the position after the host.
+/// ChangedKeys scheme and host of a URL to lower case. Returns the position after the host.
 fn lower_host(url: &mut [u8]) -> usize {
     let start = if url.starts_with(b"//") {
         2
@@ -145,6 +261,8 @@ fn request_for(url: &[u8]) -> Option<Request> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_conf::TemplatePart;
+
     use super::*;
 
     #[test]
@@ -166,5 +284,44 @@ mod tests {
         {
             assert!(request_for(wrong.as_bytes()).is_none(), "{wrong:?}");
         }
+    }
+
+    fn route(zone: &str) -> CachedRoute {
+        CachedRoute::new(zone, &Template::text("page"), &Matcher::default())
+    }
+
+    fn whole() -> CachedRoute {
+        let values = [Placeholder::Scheme, Placeholder::Host, Placeholder::Uri];
+        let key = Template::of(values.map(TemplatePart::Value).into());
+        CachedRoute::new("whole", &key, &Matcher::default())
+    }
+
+    #[test]
+    fn reloads_do_not_add_routes_for_ever() {
+        let routes = RouteKeys::default();
+        let purge = Purge { what: Purged::Url(b"http://h/a".to_vec()), is_soft: false };
+        let includes = |zone: &str, url: &[u8]| {
+            let key = [zone.as_bytes(), b"\0\0page"].concat();
+            let reply = PurgedReply { key: &key, url, other_url: b"", lines: b"" };
+            routes.prepare(&purge).includes(&reply)
+        };
+        for number in 0..1000 {
+            routes.set(vec![route(&format!("zone{number}")), whole()]);
+            let known = routes.0.lock().unwrap();
+            assert!(known.former.len() <= MOST_FORMER && known.current.len() == 2);
+        }
+        // The key has no part of the URL, so all URLs share it.
+        for zone in ["zone999", "zone990", "zone1"] {
+            assert!(includes(zone, b"http://h/b"), "{zone}");
+        }
+        assert!(includes("whole", b"http://h/a") && !includes("whole", b"http://h/b"));
+        // A configuration that returns is known again.
+        routes.set(vec![route("zone1")]);
+        let zones: HashSet<_> = {
+            let known = routes.0.lock().unwrap();
+            known.former.iter().map(|route| route.key.zone().to_vec()).collect()
+        };
+        assert!(!zones.contains(b"zone1\0".as_slice()));
+        assert_eq!(zones.len(), routes.0.lock().unwrap().former.len());
     }
 }

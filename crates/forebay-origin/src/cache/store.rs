@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use forebay_admin::{CacheRow, Purge};
-use forebay_conf::Template;
 use forebay_net::head::Request;
 use quick_cache::sync::Cache;
-use quick_cache::{OptionsBuilder, Weighter};
+use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
 use tokio::sync::Semaphore;
 
-use super::disk::index::{EntryName, FIRST_EPOCH, KeyHash};
-use super::disk::{Disk, Spill, key_hash};
-use super::key::KeyOf;
-use super::purging::{Purging, RouteKeys};
+use super::aliases::{ALIAS_SIZE, Aliases};
+use super::disk::index::{EntryName, FIRST_EPOCH};
+use super::disk::{Disk, Spill};
+use super::purging::{CachedRoute, PurgedReply, Purging, RouteKeys};
 use super::resource::{Passing, Resource, Unstorable};
+use super::resource_key::{ChangedKeys, Key, KeyHash};
 use super::stored::{Stored, StoredBody};
 
 /// Lifetime in seconds of replies that are not worth a file.
@@ -30,12 +30,9 @@ const USUAL_SIZE: usize = 8 * 1024;
 /// Maximum number of entries that the tables can hold at the start.
 const MOST_TABLED: usize = 1 << 18;
 
-/// Key of a resource.
-pub type Key = Box<[u8]>;
-
 /// The store.
 pub struct Store {
-    resources: Cache<Key, Arc<Resource>, ByBytes>,
+    resources: Cache<Key, Arc<Resource>, ByBytes, DefaultHashBuilder, EvictedAliases>,
     /// Requests to origins whose replies may be stored.
     fetches: Mutex<Fetches>,
     capacity: u64,
@@ -109,6 +106,8 @@ struct Fetches {
     removals: u64,
     /// Number of removals that are running.
     purging: usize,
+    /// Aliases of the requests and of the replies in memory.
+    aliases: Aliases,
 }
 
 /// A request to an origin. Other requests may wait for it.
@@ -162,7 +161,26 @@ struct ByBytes;
 impl Weighter<Key, Arc<Resource>> for ByBytes {
     fn weight(&self, key: &Key, resource: &Arc<Resource>) -> u64 {
         let bytes: usize = resource.variants.iter().map(|stored| stored.size()).sum();
-        (key.len() + bytes + 128) as u64
+        let alias = key.alias_hash().map_or(0, |_| ALIAS_SIZE);
+        (key.len() + bytes + alias + 128) as u64
+    }
+}
+
+/// Collects the aliases that an insertion evicts.
+#[derive(Clone)]
+struct EvictedAliases;
+
+impl Lifecycle<Key, Arc<Resource>> for EvictedAliases {
+    type RequestState = Vec<Key>;
+
+    fn begin_request(&self) -> Vec<Key> {
+        Vec::new()
+    }
+
+    fn on_evict(&self, evicted: &mut Vec<Key>, key: Key, _resource: Arc<Resource>) {
+        if key.alias_hash().is_some() {
+            evicted.push(key);
+        }
     }
 }
 
@@ -178,17 +196,17 @@ impl Store {
             .shards(SHARDS)
             .build()
             .expect("all required options are set");
-        let resources =
-            Cache::with_options(options, ByBytes, Default::default(), Default::default());
+        let hashes = DefaultHashBuilder::default();
+        let resources = Cache::with_options(options, ByBytes, hashes, EvictedAliases);
         let (fetches, counts) = (Mutex::default(), Counts::default());
         let arriving = AtomicU64::new(0);
         let routes = RouteKeys::default();
         Arc::new(Self { resources, fetches, capacity, disk, arriving, routes, counts })
     }
 
-    /// Adds a route, so that a purge by URL finds its replies. `template` is the key of the route.
-    pub fn add_route(&self, zone: &str, template: &Template) {
-        self.routes.add(KeyOf::new(zone, template));
+    /// Sets the routes of a configuration, so that a purge by URL finds their replies.
+    pub fn set_routes(&self, routes: Vec<CachedRoute>) {
+        self.routes.set(routes);
     }
 
     /// Returns the maximum size of a reply in memory, in bytes.
@@ -237,18 +255,47 @@ impl Store {
     }
 
     /// Records that a request has found a reply in memory. Gives the reply to the disk, or marks it
-    /// as used if the disk has it, once in each epoch.
-    pub fn note_hit(&self, key: &[u8], stored: &Arc<Stored>) {
+    /// as used if the disk has it, once in each epoch. `key` returns the key of the reply.
+    pub fn note_hit(&self, stored: &Arc<Stored>, key: impl FnOnce() -> Key) {
         if let Some(disk) = &self.disk
             && stored.on_disk.renew(disk.epoch())
         {
+            let key = key();
             let _fetches = self.fetches();
-            let resource = self.resources.peek(key);
+            let resource = self.resources.peek(&key);
             let is_stored = |other: &Arc<Stored>| Arc::ptr_eq(other, stored);
             if resource.is_some_and(|resource| resource.variants.iter().any(is_stored)) {
-                give(disk, key, stored);
+                give(disk, &key, stored);
             }
         }
+    }
+
+    /// Puts a resource into memory. Lists the aliases in memory anew.
+    fn put(&self, fetches: &mut Fetches, key: &Key, resource: Resource) {
+        let evicted = self.resources.insert_with_lifecycle(key.clone(), Arc::new(resource));
+        self.list_alias(fetches, key);
+        evicted.iter().for_each(|key| self.list_alias(fetches, key));
+    }
+
+    /// Removes a resource from memory. A reply that is arriving now is not stored.
+    fn remove(&self, fetches: &mut Fetches, key: &Key) {
+        if let Some(fetch) = fetches.by_key.get(key) {
+            fetch.is_outdated.store(true, Ordering::Relaxed);
+        }
+        self.resources.remove(key);
+        self.list_alias(fetches, key);
+    }
+
+    /// Lists an alias that has a reply in memory, or whose reply is arriving. Removes others from
+    /// the list.
+    fn list_alias(&self, fetches: &mut Fetches, key: &Key) {
+        if key.alias_hash().is_none() {
+            return;
+        }
+        let has_replies = |resource: Arc<Resource>| !resource.variants.is_empty();
+        let is_live =
+            fetches.by_key.contains_key(key) || self.resources.peek(key).is_some_and(has_replies);
+        fetches.aliases.set(key, is_live);
     }
 
     /// Returns the number of removals so far, for [`Self::promote`].
@@ -257,11 +304,11 @@ impl Store {
     }
 
     /// Puts a reply from the disk into memory, unless a reply was removed since `removals`.
-    pub fn promote(&self, key: &[u8], stored: &Arc<Stored>, removals: u64) {
+    pub fn promote(&self, key: &Key, stored: &Arc<Stored>, removals: u64) {
         if stored.body.in_memory().is_none() {
             return;
         }
-        let fetches = self.fetches();
+        let mut fetches = self.fetches();
         if fetches.removals != removals || fetches.purging > 0 {
             return;
         }
@@ -272,7 +319,7 @@ impl Store {
             return;
         }
         resource.add(stored.clone());
-        self.resources.insert(key.into(), Arc::new(resource));
+        self.put(&mut fetches, key, resource);
     }
 
     /// Returns the role of a request for `key`. `names_user` is true if the request names a user.
@@ -290,30 +337,40 @@ impl Store {
             is_slow: is_slow.into(),
         });
         fetches.by_key.insert(key.clone(), fetch.clone());
+        self.list_alias(&mut fetches, key);
         Role::Leads(Lead { store: self.clone(), key: key.clone(), fetch })
     }
 
-    /// Removes the replies for `key`. A reply that is arriving now is not stored.
-    pub fn invalidate(&self, key: &[u8]) {
+    /// Removes the replies for resources that have changed. Replies for them that are arriving now
+    /// are not stored.
+    pub fn invalidate(&self, changes: &ChangedKeys) {
         {
             let mut fetches = self.fetches();
-            if let Some(fetch) = fetches.by_key.get(key) {
-                fetch.is_outdated.store(true, Ordering::Relaxed);
-            }
-            self.resources.remove(key);
+            self.remove_changed(&mut fetches, changes);
             if self.disk.is_none() {
                 return;
             }
-            // Until the entry is removed from disk, no request may put it into memory.
+            // Until the entries are removed from disk, no request may put them into memory.
             fetches.purging += 1;
         }
         if let Some(disk) = &self.disk {
-            disk.invalidate(&key_hash(key));
+            disk.invalidate(changes);
         }
         let mut fetches = self.fetches();
         fetches.purging -= 1;
         fetches.removals += 1;
-        self.resources.remove(key);
+        self.remove_changed(&mut fetches, changes);
+    }
+
+    fn remove_changed(&self, fetches: &mut Fetches, changes: &ChangedKeys) {
+        for key in &changes.keys {
+            self.remove(fetches, key);
+        }
+        for group in &changes.groups {
+            for key in fetches.aliases.in_group(group) {
+                self.remove(fetches, &key);
+            }
+        }
     }
 
     /// Removes replies, or ends their lifetime. Returns their number.
@@ -347,13 +404,13 @@ impl Store {
     fn purge_memory(&self, purging: &Purging) -> (usize, HashSet<EntryName>) {
         let (mut count, mut names) = (0, HashSet::new());
         for (key, resource) in self.resources.iter() {
-            let is_meant = |stored: &Stored| purging.includes(&key, &stored.url, &stored.lines);
+            let is_meant = |stored: &Stored| purging.includes(&PurgedReply::of(stored, &key));
             if !resource.variants.iter().any(|stored| is_meant(stored)) {
                 continue;
             }
             // Without the lock, a request that stores a reply for the same key at this moment would
             // put purged variants back.
-            let _fetches = self.fetches();
+            let mut fetches = self.fetches();
             let Some(resource) = self.resources.peek(&key) else { continue };
             let mut left = Resource { variants: Vec::new(), ..Resource::clone(&resource) };
             let mut purged = 0;
@@ -365,7 +422,7 @@ impl Store {
                 purged += 1;
                 if self.disk.is_some() {
                     let variant = stored.variant.hash();
-                    names.insert(EntryName { key: key_hash(&key), variant });
+                    names.insert(EntryName { key: key.hash(), variant });
                 }
                 if purging.purge.is_soft {
                     left.variants.push(Arc::new(stored.expired()));
@@ -374,8 +431,9 @@ impl Store {
             count += purged;
             if left.variants.is_empty() {
                 self.resources.remove(&key);
+                self.list_alias(&mut fetches, &key);
             } else {
-                self.resources.insert(key, Arc::new(left));
+                self.put(&mut fetches, &key, left);
             }
         }
         (count, names)
@@ -399,7 +457,7 @@ impl Store {
 }
 
 /// Gives a reply to the disk, if it lives long enough.
-fn give(disk: &Disk, key: &[u8], stored: &Arc<Stored>) {
+fn give(disk: &Disk, key: &Key, stored: &Arc<Stored>) {
     if stored.outlives(SHORT) && !disk.touch(key, stored) && !disk.write(key, stored) {
         // The disk has not taken the reply, so the next request tries again.
         stored.on_disk.clear();
@@ -436,7 +494,7 @@ impl Lead {
             StoredBody::Memory(_) => resource.add(stored.clone()),
             StoredBody::File(_) | StoredBody::Named(_) => {}
         }
-        self.store.resources.insert(self.key.clone(), Arc::new(resource));
+        self.store.put(&mut fetches, &self.key, resource);
         let Some(disk) = &self.store.disk else { return };
         match replaced {
             Some(replaced) if !is_moved && replaced.body.is_same(&stored.body) => {
@@ -459,7 +517,7 @@ impl Lead {
         let is_moved = replaced.is_some_and(|replaced| replaced.variant != stored.variant);
         fetches.removals += u64::from(is_moved);
         let resource = self.resource_without(stored, replaced);
-        self.store.resources.insert(self.key.clone(), Arc::new(resource));
+        self.store.put(&mut fetches, &self.key, resource);
         spill.set_variant(&stored.variant);
         if let Some(disk) = &self.store.disk {
             self.remove_other(disk, stored, replaced);
@@ -475,7 +533,7 @@ impl Lead {
         let mut resource = self.resource_without(stale, Some(stale));
         // The next reply may be for one client, too, so no request waits for it.
         resource.passing.probe();
-        self.store.resources.insert(self.key.clone(), Arc::new(resource));
+        self.store.put(&mut fetches, &self.key, resource);
         if let Some(disk) = &self.store.disk {
             disk.supersede(&self.entry_name(stale));
         }
@@ -483,7 +541,7 @@ impl Lead {
 
     /// Returns the store on disk and the hash of the key.
     pub fn disk(&self) -> Option<(Arc<Disk>, KeyHash)> {
-        Some((self.store.disk.clone()?, key_hash(&self.key)))
+        Some((self.store.disk.clone()?, self.key.hash()))
     }
 
     /// Returns the resource in memory without the replies that `stored` replaces.
@@ -503,7 +561,7 @@ impl Lead {
     fn replace_on_disk(&self, disk: &Disk, stored: &Arc<Stored>, replaced: Option<&Arc<Stored>>) {
         disk.supersede(&self.entry_name(stored));
         self.remove_other(disk, stored, replaced);
-        if disk.admits(&key_hash(&self.key)) && stored.on_disk.renew(disk.epoch()) {
+        if disk.admits(&self.key.hash()) && stored.on_disk.renew(disk.epoch()) {
             give(disk, &self.key, stored);
         }
     }
@@ -518,7 +576,7 @@ impl Lead {
     }
 
     fn entry_name(&self, stored: &Stored) -> EntryName {
-        EntryName { key: key_hash(&self.key), variant: stored.variant.hash() }
+        EntryName { key: self.key.hash(), variant: stored.variant.hash() }
     }
 
     /// Ends the wait of other requests, so that they ask the origin. Until this request has ended,
@@ -534,17 +592,20 @@ impl Lead {
     /// Records that the reply could not be stored.
     pub fn pass(&self, why: Unstorable) {
         // Without the lock, replies that are removed at this moment would return.
-        let _fetches = self.store.fetches();
+        let mut fetches = self.store.fetches();
         let before = self.store.resources.peek(&self.key);
         let mut resource = before.map_or_else(Resource::default, |before| Resource::clone(&before));
         resource.passing.record(why);
-        self.store.resources.insert(self.key.clone(), Arc::new(resource));
+        self.store.put(&mut fetches, &self.key, resource);
     }
 }
 
 impl Drop for Lead {
     fn drop(&mut self) {
-        self.store.fetches().by_key.remove(&self.key);
+        let mut fetches = self.store.fetches();
+        fetches.by_key.remove(&self.key);
+        self.store.list_alias(&mut fetches, &self.key);
+        drop(fetches);
         self.fetch.ended.close();
     }
 }
@@ -580,7 +641,7 @@ mod tests {
     #[test]
     fn a_reply_whose_vary_has_changed_does_not_return_from_disk() {
         let store = Store::new(1 << 20, None);
-        let key: Key = b"/".as_slice().into();
+        let key = Key::from("/");
         let freshness = Freshness { initial_age: 0, lifetime: 60, is_explicit: true };
         let reply = |lines: &[u8], request: &Request| {
             let arrival =
@@ -596,5 +657,60 @@ mod tests {
         let find = |request| store.find(&key, (request, false), |_| true);
         assert!(matches!(find(&german), CacheLookup::Reply(_)));
         assert!(matches!(find(&french), CacheLookup::Nothing));
+    }
+
+    fn stored(body: usize) -> Arc<Stored> {
+        let freshness = Freshness { initial_age: 0, lifetime: 60, is_explicit: true };
+        let control = ReplyControl::default();
+        let arrival = Arrival { status: 200, lines: b"", control, freshness };
+        Arc::new(Stored::new(&arrival, &request(""), vec![b'x'; body]))
+    }
+
+    fn lead(store: &Arc<Store>, key: &Key) -> Lead {
+        let Role::Leads(lead) = store.role(key, false) else { panic!("no other request") };
+        lead
+    }
+
+    fn alias(plain: &str, own: usize) -> Key {
+        let half = (own as u64).to_be_bytes();
+        Key::new(format!("{plain}{own}").into_bytes(), plain.len(), || half)
+    }
+
+    #[test]
+    fn the_list_of_aliases_has_only_those_in_memory() {
+        let store = Store::new(1 << 20, None);
+        for own in 0..3000 {
+            lead(&store, &alias("/", own)).store(&stored(1000), None);
+            assert_eq!(store.fetches().aliases.len(), store.resources.len());
+        }
+        assert!(store.resources.len() < 1000 && store.status().bytes <= 1 << 20);
+        // A reply that is not stored, or is too large for the memory.
+        drop(lead(&store, &alias("/", 3000)));
+        lead(&store, &alias("/", 3001)).pass(Unstorable::Reply);
+        lead(&store, &alias("/", 3002)).store(&stored(1 << 20), None);
+        let has_replies = |(_, resource): &(Key, Arc<Resource>)| !resource.variants.is_empty();
+        let with_replies = store.resources.iter().filter(has_replies).count();
+        assert_eq!(store.fetches().aliases.len(), with_replies);
+        store.purge(&Purge { what: forebay_admin::Purged::All, is_soft: false });
+        assert_eq!(store.fetches().aliases.len(), 0);
+    }
+
+    #[test]
+    fn a_change_outdates_aliases_that_are_arriving() {
+        let store = Store::new(1 << 20, None);
+        let [one, other, third] = [("/a", 1), ("/a", 2), ("/b", 3)].map(|(p, own)| alias(p, own));
+        let leads = [&one, &other, &third].map(|key| lead(&store, key));
+        let mut changes = ChangedKeys::default();
+        changes.add(Key::from("/a"));
+        store.invalidate(&changes);
+        leads.iter().for_each(|lead| lead.store(&stored(10), None));
+        drop(leads);
+        let is_stored = |key: &Key| store.resource(key).is_some();
+        assert_eq!([&one, &other, &third].map(is_stored), [false, false, true]);
+        assert_eq!(store.fetches().aliases.len(), 1);
+        let mut changes = ChangedKeys::default();
+        changes.groups.insert(super::super::resource_key::Group::Own(3_u64.to_be_bytes()));
+        store.invalidate(&changes);
+        assert!(!is_stored(&third));
     }
 }

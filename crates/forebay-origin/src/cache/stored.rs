@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forebay_admin::Purged;
 use forebay_net::head::Request;
 use forebay_server::compress::CompressedCopies;
 use forebay_wire::caching::{CacheControl, Freshness, ReplyControl, parse_date};
@@ -150,6 +149,9 @@ pub struct Ages {
 pub struct Stored {
     /// URL of the request, as the client wrote it: scheme, authority, path and query.
     pub url: Vec<u8>,
+    /// Other URL of the request, if Forebay has replaced its target: the one that the origin got
+    /// after a `rewrite`, or the client's own after an internal redirect. Empty for others.
+    pub other_url: Vec<u8>,
     /// Status.
     pub status: u16,
     /// Field lines, without those of [`NOT_STORED`].
@@ -199,17 +201,18 @@ impl Stored {
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
         let authority = authority.unwrap_or_default().to_ascii_lowercase();
         let scheme: &[u8] = if request.https { b"https://" } else { b"http://" };
-        let url = [scheme, &authority, request.requested_target()].concat();
+        let of = |target: &[u8]| [scheme, &authority, target].concat();
+        let urls = (of(request.requested_target()), other_target(request).map_or(Vec::new(), of));
         let variant = Variant::of(arrival.lines, request);
         let body = StoredBody::Memory(Arc::new(body));
-        Self::of_lines(arrival, lines, (url, variant), (body, Arc::default()))
+        Self::of_lines(arrival, lines, (urls, variant), (body, Arc::default()))
     }
 
     /// Creates a stored reply from its final field lines.
     fn of_lines(
         arrival: &Arrival<'_>,
         lines: Vec<u8>,
-        (url, variant): (Vec<u8>, Variant),
+        ((url, other_url), variant): ((Vec<u8>, Vec<u8>), Variant),
         (body, copies): (StoredBody, Arc<CompressedCopies>),
     ) -> Self {
         let value = |name: &[u8]| {
@@ -220,6 +223,7 @@ impl Stored {
         let modified = value(b"last-modified").and_then(parse_date);
         Self {
             url,
+            other_url,
             status: arrival.status,
             body,
             copies,
@@ -245,7 +249,7 @@ impl Stored {
         }
         let control = ReplyControl { directives: entry.control, ..ReplyControl::default() };
         let arrival = Arrival { status: entry.status, lines: &[], control, freshness };
-        let of_request = (entry.url, entry.variant);
+        let of_request = ((entry.url, entry.other_url), entry.variant);
         let stored = Self::of_lines(&arrival, entry.lines, of_request, (body, Arc::default()));
         stored.on_disk.renew(FIRST_EPOCH);
         stored
@@ -256,6 +260,7 @@ impl Stored {
         EntryHead {
             key: key.to_vec(),
             url: self.url.clone(),
+            other_url: self.other_url.clone(),
             status: self.status,
             lines: self.lines.clone(),
             variant: self.variant.clone(),
@@ -287,7 +292,8 @@ impl Stored {
         let arrival = Arrival { status: self.status, lines: &[], ..arrival.clone() };
         // The 304 may have another `Vary`. The origin has confirmed the reply for this request, so
         // this request's values now select the reply.
-        let of_request = (self.url.clone(), Variant::of(&lines, request));
+        let urls = (self.url.clone(), self.other_url.clone());
+        let of_request = (urls, Variant::of(&lines, request));
         // The body is the same, and so are its compressed forms.
         let body = (self.body.clone(), self.copies.clone());
         Self::of_lines(&arrival, lines, of_request, body)
@@ -359,7 +365,8 @@ impl Stored {
         let body = self.body.in_memory().map_or(0, <[u8]>::len);
         let may_have_copies = body <= COMPRESSED_AT_ONCE && self.is_text();
         let copies = if may_have_copies { body * 3 / 2 } else { 0 };
-        copies + size_of::<Self>() + self.url.len() + self.lines.len() + body + self.variant.size()
+        let urls = self.url.len() + self.other_url.len();
+        copies + size_of::<Self>() + urls + self.lines.len() + body + self.variant.size()
     }
 }
 
@@ -387,28 +394,11 @@ impl Clone for Arrival<'_> {
     }
 }
 
-/// Returns true if `purged` includes the reply for `url` with these field lines.
-pub fn is_meant(url: &[u8], lines: &[u8], purged: &Purged) -> bool {
-    let has_tag = |tag: &[u8]| {
-        of_lines(lines).any(|field| {
-            let divider = match () {
-                () if field.name.eq_ignore_ascii_case(b"cache-tag") => b',',
-                () if field.name.eq_ignore_ascii_case(b"surrogate-key") => b' ',
-                () => return false,
-            };
-            let mut tags = field.value.split(|&b| b == divider);
-            tags.any(|other| other.trim_ascii() == tag)
-        })
-    };
-    match purged {
-        Purged::Url(asked) => url == asked,
-        Purged::Prefix(prefix) if prefix.starts_with(b"//") => {
-            memchr::memchr(b':', url).is_some_and(|end| url[end + 1..].starts_with(prefix))
-        }
-        Purged::Prefix(prefix) => url.starts_with(prefix),
-        Purged::Tag(tag) => has_tag(tag),
-        Purged::All => true,
-    }
+/// Returns the target that the request has besides the requested one, if Forebay has replaced it.
+fn other_target(request: &Request) -> Option<&[u8]> {
+    let requested = request.requested_target();
+    let mut others = [request.target(), request.original_target()].into_iter();
+    others.find(|other| request.is_internal && *other != requested)
 }
 
 fn name_of(line: &[u8]) -> &[u8] {

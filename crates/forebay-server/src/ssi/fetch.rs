@@ -172,6 +172,7 @@ impl Evaluation<'_> {
         // As in Apache and nginx, REQUEST_URI is the client's own target. The requested URL is that
         // of the document, not the `/` above.
         (request.original, request.asked) = (Some(original), None);
+        request.is_included = true;
         let shown = String::from_utf8_lossy(target);
         outcome.map_err(|error| format!("{shown} is malformed: {error}"))?;
         Ok(request)

@@ -3,6 +3,7 @@
 //! Forebay opens the directory and its subdirectories once, without following symbolic links, and
 //! names all files relative to these descriptors.
 
+use std::collections::HashSet;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
@@ -16,7 +17,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::index::{EntryName, KeyHash};
+use super::super::resource_key::{ChangedKeys, Group, Key, KeyHash, MOST_REMOVED};
+use super::index::EntryName;
 
 /// Number of directories that the entries are divided among.
 const PARTS: usize = 64;
@@ -197,11 +199,22 @@ impl Directory {
         })
     }
 
-    /// Returns the entries of one resource by reading the directory.
-    pub fn entries_of(&self, key: &KeyHash) -> Vec<EntryName> {
-        let names = names(self.part(key)).unwrap_or_default();
-        let parsed = names.iter().filter_map(|name| parse_name(name.as_bytes()));
-        parsed.filter(|name| name.key == *key).collect()
+    /// Returns the entries of changed resources by reading the directory. Members of groups by the
+    /// client's own target are not found, because they are in all parts.
+    pub fn changed_entries(&self, changes: &ChangedKeys) -> Vec<EntryName> {
+        let keys: HashSet<_> = changes.keys.iter().map(Key::hash).collect();
+        let mut changed = Vec::new();
+        for group in &changes.groups {
+            let Group::Plain(half) = group else { continue };
+            let names = names(&self.parts[part_of(half)]).unwrap_or_default();
+            let parsed = names.iter().filter_map(|name| parse_name(name.as_bytes()));
+            let members: Vec<_> =
+                parsed.filter(|name| group.hashes().contains(&name.key)).collect();
+            let resources: HashSet<_> = members.iter().map(|name| name.key).collect();
+            let is_small = resources.len() <= MOST_REMOVED;
+            changed.extend(members.iter().filter(|name| is_small || keys.contains(&name.key)));
+        }
+        changed
     }
 
     /// Waits until all changes of the directory have reached the disk.
@@ -210,12 +223,17 @@ impl Directory {
     }
 
     fn part(&self, key: &KeyHash) -> &OwnedFd {
-        &self.parts[usize::from(key[0]) % PARTS]
+        &self.parts[part_of(key)]
     }
 
     fn temporary_name(&self) -> String {
         format!("{:x}", self.next.fetch_add(1, Ordering::Relaxed))
     }
+}
+
+/// Returns the number of the directory of a key. A plain key and its aliases have one directory.
+fn part_of(hash: &[u8]) -> usize {
+    usize::from(hash[0]) % PARTS
 }
 
 /// Checks, without changes, that the directory can be used.

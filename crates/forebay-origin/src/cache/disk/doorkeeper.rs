@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::index::KeyHash;
+use super::super::resource_key::{Half, KeyHash, halves};
 
 /// Assumed size of an entry in bytes.
 const USUAL_SIZE: u64 = 8 * 1024;
@@ -26,7 +26,10 @@ impl Doorkeeper {
 
     /// Records a request. Returns true if the table already contained it.
     pub fn is_known(&self, key: &KeyHash) -> bool {
-        let [a, b, c, d, e, f, g, h, ..] = *key;
+        // Different keys may have one equal half.
+        let (first, second) = halves(key);
+        let mixed: Half = std::array::from_fn(|at| first[at] ^ second[at]);
+        let [a, b, c, d, e, f, g, h] = mixed;
         let place = u32::from_le_bytes([a, b, c, d]) as usize % self.0.len();
         let fingerprint = u32::from_le_bytes([e, f, g, h]).max(1);
         self.0[place].swap(fingerprint, Ordering::Relaxed) == fingerprint

@@ -30,6 +30,9 @@ pub const USABLE: u8 = 0xa5;
 /// Value of the byte at [`MARK_AT`] after a soft purge.
 pub const EXPIRED: u8 = 0x5a;
 
+/// Bit of the flags that says that the head has another URL.
+const OTHER_URL: u16 = 12;
+
 const MAGIC: [u8; 8] = *b"FBCACHE1";
 
 /// The first 64 bytes of an entry.
@@ -117,6 +120,8 @@ pub struct EntryHead {
     pub key: Vec<u8>,
     /// URL of the request.
     pub url: Vec<u8>,
+    /// Other URL of the request; empty for most.
+    pub other_url: Vec<u8>,
     /// Status.
     pub status: u16,
     /// Field lines.
@@ -136,7 +141,9 @@ impl EntryHead {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + self.key.len() + self.url.len() + self.lines.len());
         out.extend_from_slice(&self.status.to_le_bytes());
-        out.extend_from_slice(&flags(&self.control, self.freshness.is_explicit).to_le_bytes());
+        let other = u16::from(!self.other_url.is_empty()) << OTHER_URL;
+        let flags = flags(&self.control, self.freshness.is_explicit) | other;
+        out.extend_from_slice(&flags.to_le_bytes());
         let control = &self.control;
         let numbers = [
             self.freshness.initial_age,
@@ -150,6 +157,9 @@ impl EntryHead {
         numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
         for text in [&self.key, &self.url, &self.lines] {
             append(&mut out, text);
+        }
+        if !self.other_url.is_empty() {
+            append(&mut out, &self.other_url);
         }
         for (name, value) in self.variant.fields() {
             append(&mut out, name.as_bytes());
@@ -168,14 +178,16 @@ impl EntryHead {
         let (max_age, s_maxage) = (number()?, number()?);
         let (while_revalidate, if_error) = (number()?, number()?);
         let (key, url, lines) = (text(&mut rest)?, text(&mut rest)?, text(&mut rest)?);
+        let is = |bit: u16| flags & 1 << bit != 0;
+        let other_url = if is(OTHER_URL) { text(&mut rest)? } else { Vec::new() };
         let mut fields = Vec::new();
         while !rest.is_empty() {
             fields.push((String::from_utf8(text(&mut rest)?).ok()?, text(&mut rest)?));
         }
-        let is = |bit: u16| flags & 1 << bit != 0;
         Some(Self {
             key,
             url,
+            other_url,
             status,
             lines,
             variant: Variant::from_fields(fields),
@@ -242,6 +254,7 @@ mod tests {
         EntryHead {
             key: b"zone\0http://h/\0".to_vec(),
             url: b"http://h/".to_vec(),
+            other_url: Vec::new(),
             status: 200,
             lines: b"Vary: a, b\r\nETag: \"x\"\r\n".to_vec(),
             variant: Variant::from_fields(vec![
@@ -261,11 +274,14 @@ mod tests {
 
     #[test]
     fn a_head_is_read_as_it_was_written() {
-        let bytes = head().encode();
-        assert_eq!(EntryHead::decode(&bytes), Some(head()));
-        for length in 0..bytes.len() {
-            // A prefix may be a head with fewer variants, but the checksum refuses it.
-            assert_ne!(EntryHead::decode(&bytes[..length]), Some(head()));
+        for other_url in ["", "http://h/index.php"] {
+            let head = EntryHead { other_url: other_url.into(), ..head() };
+            let bytes = head.encode();
+            assert_eq!(EntryHead::decode(&bytes).as_ref(), Some(&head));
+            for length in 0..bytes.len() {
+                // A prefix may be a head with fewer variants, but the checksum refuses it.
+                assert_ne!(EntryHead::decode(&bytes[..length]).as_ref(), Some(&head));
+            }
         }
     }
 

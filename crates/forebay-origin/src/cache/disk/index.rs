@@ -1,10 +1,12 @@
 //! List of the entries on disk, in memory.
 //!
-//! An entry costs about 100 bytes of memory. The list is bounded by the bytes of the files. If
+//! An entry costs about 120 bytes of memory. The list is bounded by the bytes of the files. If
 //! there is no space, a hand moves over the slots in a circle, and removes entries that no request
 //! has used since the hand's last visit (the CLOCK algorithm).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::resource_key::{Group, KeyHash, MOST_REMOVED, swapped};
 
 /// Unit of space on disk, in bytes.
 pub const BLOCK: u64 = 4096;
@@ -16,9 +18,6 @@ const SPARED: usize = 4096;
 pub const FIRST_EPOCH: u32 = 1;
 /// End of a chain.
 const NONE: u32 = u32::MAX;
-
-/// The start of the SHA-256 digest of a key.
-pub type KeyHash = [u8; 16];
 
 /// Name of an entry: the resource, and the values of the fields in `Vary`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,8 +33,8 @@ pub struct EntryName {
 pub struct EntryFacts {
     /// Length of the file in blocks.
     pub blocks: u32,
-    /// Hash of the URL; 0 if unknown.
-    pub url: u32,
+    /// Hashes of the URLs; 0 if unknown.
+    pub urls: [u32; 2],
     /// Identity of a file that had the right checksums; 0 if none was checked.
     pub verified: u64,
     /// Number of the list of field names in `Vary`; 0 if unknown.
@@ -58,7 +57,10 @@ struct Slot {
 pub struct Index {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    newest: HashMap<KeyHash, u32>,
+    /// The newest variant of each resource. A plain key and its aliases are neighbours.
+    newest: BTreeMap<KeyHash, u32>,
+    /// The keys of `newest` with swapped halves. Aliases of one target of clients are neighbours.
+    by_own: BTreeSet<KeyHash>,
     hand: usize,
     /// Number of circles that the hand has completed.
     circles: u32,
@@ -98,6 +100,18 @@ impl Index {
             at = slot.next;
         }
         found
+    }
+
+    /// Returns the keys in a group; `None` if the group is too large to be removed.
+    pub fn in_group(&self, group: &Group) -> Option<Vec<KeyHash>> {
+        let most = MOST_REMOVED + 1;
+        let keys: Vec<_> = match group {
+            Group::Plain(_) => {
+                self.newest.range(group.hashes()).map(|(key, _)| *key).take(most).collect()
+            }
+            Group::Own(_) => self.by_own.range(group.hashes()).map(swapped).take(most).collect(),
+        };
+        (keys.len() < most).then_some(keys)
     }
 
     /// Returns a number that grows by 4 while the hand completes a circle. If the memory serves a
@@ -168,7 +182,9 @@ impl Index {
             self.slots.push(slot);
             u32::try_from(self.slots.len() - 1).expect("the disk has fewer blocks than 2^32")
         };
-        self.newest.insert(name.key, at);
+        if self.newest.insert(name.key, at).is_none() {
+            self.by_own.insert(swapped(&name.key));
+        }
         self.blocks += u64::from(facts.blocks);
         self.len += 1;
         let variants = self.variants(&name.key);
@@ -192,6 +208,7 @@ impl Index {
             self.slots[before as usize].next = next;
         } else if next == NONE {
             self.newest.remove(&name.key);
+            self.by_own.remove(&swapped(&name.key));
         } else {
             self.newest.insert(name.key, next);
         }
@@ -329,7 +346,10 @@ mod tests {
             assert!(index.bytes() <= 64 * BLOCK);
             for (name, blocks) in &model {
                 assert_eq!(index.facts(name), Some(facts(*blocks)));
+                let members = index.in_group(&Group::Plain([name.key[0]; 8])).unwrap();
+                assert_eq!(members, [name.key]);
             }
+            assert_eq!(index.by_own.len(), index.newest.len());
         }
     }
 }

@@ -6,12 +6,12 @@ use std::os::unix::fs::FileExt;
 
 use forebay_admin::Purged;
 
-use super::super::purging::Purging;
+use super::super::purging::{PurgedReply, Purging};
 use super::directory::Directory;
 use super::entry::{EXPIRED, EntryHead, MARK_AT, PREAMBLE, Preamble};
 use super::index::EntryName;
 use super::read::{open, read_head};
-use super::write::url_hash;
+use super::write::{url_hash, url_hashes};
 use super::{Disk, DiskPhase, DiskShared};
 
 impl Disk {
@@ -55,9 +55,10 @@ impl DiskShared {
                 }
             };
             for name in names {
-                let known = self.lock().index.facts(&name).map_or(0, |facts| facts.url);
-                let is_other =
-                    urls.as_ref().is_some_and(|urls| known != 0 && !urls.contains(&known));
+                let known = self.lock().index.facts(&name).map_or([0; 2], |facts| facts.urls);
+                let is_other = urls.as_ref().is_some_and(|urls| {
+                    known[0] != 0 && !known.iter().any(|known| urls.contains(known))
+                });
                 if !is_other && self.purge_entry(directory, purge, &name) {
                     count += usize::from(!counted.contains(&name));
                 }
@@ -102,18 +103,19 @@ impl DiskShared {
         }
         let preamble = Preamble::decode(&bytes, length);
         let head = preamble.map_or(Ok(None), |preamble| read_head(&file, &preamble))?;
-        let Some(EntryHead { key, url, lines, .. }) = head else {
+        let Some(EntryHead { key, url, other_url, lines, .. }) = head else {
             self.remove_broken(directory, name);
             return Ok(false);
         };
         {
             let mut state = self.lock();
             if let Some(mut facts) = state.index.facts(name) {
-                facts.url = url_hash(&url);
+                facts.urls = url_hashes(&url, &other_url);
                 state.index.learn(name, facts);
             }
         }
-        if !purge.includes(&key, &url, &lines) {
+        let reply = PurgedReply { key: &key, url: &url, other_url: &other_url, lines: &lines };
+        if !purge.includes(&reply) {
             return Ok(false);
         }
         if purge.purge.is_soft {

@@ -10,14 +10,15 @@ use forebay_net::head::Request;
 use rustix::fs::Stat;
 
 use super::super::checksum::{Checker, Checksum, checksum};
+use super::super::resource_key::{Group, Key};
 use super::super::stored::{BodyFile, BodyName, Stored, StoredBody, wall_clock};
 use super::super::vary::Variant;
 use super::directory::Directory;
 use super::entry::{EntryHead, PREAMBLE, Preamble};
 use super::identity::is_settled;
 use super::index::{BLOCK, EntryFacts, EntryName};
-use super::write::url_hash;
-use super::{Disk, DiskPhase, DiskShared, DiskState, add, key_hash};
+use super::write::url_hashes;
+use super::{Disk, DiskPhase, DiskShared, DiskState, add};
 
 /// Maximum length in bytes of a file that is read on the event loop, as files of the file cache
 /// are. A larger file is read on a thread for blocking work.
@@ -45,7 +46,7 @@ impl Disk {
     // After a restart, or after a change of `Vary`, several entries can match.
     pub async fn find(
         &self,
-        key: &[u8],
+        key: &Key,
         request: &Request,
         may_use: impl Fn(&Stored) -> bool,
     ) -> Option<Stored> {
@@ -107,10 +108,14 @@ impl Disk {
     }
 
     /// Returns the entries of a resource that may match the request.
-    fn candidates(&self, key: &[u8], request: &Request) -> Vec<(EntryName, EntryFacts)> {
-        let key = key_hash(key);
+    fn candidates(&self, key: &Key, request: &Request) -> Vec<(EntryName, EntryFacts)> {
+        let key = key.hash();
         let state = self.shared.lock();
         if !matches!(state.phase, DiskPhase::Loading | DiskPhase::Ready) {
+            return Vec::new();
+        }
+        // The entry may be removed at the end of the load.
+        if Group::all_of(&key).iter().any(|group| state.missed.groups.contains(group)) {
             return Vec::new();
         }
         let mut found = state.index.variants(&key);
@@ -210,13 +215,13 @@ impl DiskShared {
             return Ok(EntryFile::OtherKey);
         }
         let now = wall_clock();
-        let is_known = is_checked && facts.url != 0;
-        let url = if is_known { facts.url } else { url_hash(&head.url) };
+        let is_known = is_checked && facts.urls[0] != 0;
+        let urls = if is_known { facts.urls } else { url_hashes(&head.url, &head.other_url) };
         // A large file takes long to check, so its identity counts at once.
         let is_large = matches!(body, ContentBody::File(..));
         let counts = is_checked || is_large || is_settled(&found, now);
         let verified = if counts { identity } else { 0 };
-        let facts = EntryFacts { url, verified, ..*facts };
+        let facts = EntryFacts { urls, verified, ..*facts };
         let body = match body {
             ContentBody::Memory(body) => StoredBody::Memory(Arc::new(body)),
             ContentBody::File(file, length, sum) => {

@@ -4,12 +4,13 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use super::super::checksum::Checker;
+use super::super::resource_key::{Key, KeyHash};
 use super::super::stored::Stored;
 use super::super::vary::Variant;
 use super::directory::TemporaryFile;
 use super::entry::{PREAMBLE, Preamble};
 use super::index::{EntryFacts, EntryName, blocks};
-use super::write::{url_hash, write_preamble};
+use super::write::{url_hashes, write_preamble};
 use super::{Disk, DiskPhase, DiskShared};
 
 /// Maximum number of blocks that an arriving body reserves ahead.
@@ -35,7 +36,7 @@ impl Disk {
 
     /// Begins to write a reply with a body of at most `most` bytes. The variant is not known yet.
     /// Returns `None` if the disk cannot be used now.
-    pub fn spill(&self, key: [u8; 16], most: u64) -> Option<Spill> {
+    pub fn spill(&self, key: KeyHash, most: u64) -> Option<Spill> {
         let directory = self.shared.directory.get()?;
         let job = self.shared.begin_job(EntryName { key, variant: 0 })?;
         let mut temporary = match directory.create() {
@@ -93,13 +94,13 @@ impl Spill {
     }
 
     /// Completes the reply. `stored` has everything except the body.
-    pub fn finish(mut self, key: &[u8], stored: &Stored) {
+    pub fn finish(mut self, key: &Key, stored: &Stored) {
         if let Err(error) = self.complete(key, stored) {
             self.shared.report("write a reply", &error);
         }
     }
 
-    fn complete(&mut self, key: &[u8], stored: &Stored) -> io::Result<()> {
+    fn complete(&mut self, key: &Key, stored: &Stored) -> io::Result<()> {
         let shared = self.shared.clone();
         let head = stored.to_entry(key).encode();
         let sum = std::mem::take(&mut self.checker).finish();
@@ -111,13 +112,13 @@ impl Spill {
         }
         self.temporary.file.write_all(&head)?;
         write_preamble(&self.temporary.file, &preamble)?;
-        let name = EntryName { key: super::key_hash(key), variant: stored.variant.hash() };
+        let name = EntryName { key: key.hash(), variant: stored.variant.hash() };
         shared.lock().index.release(self.reserved - size);
         self.is_published = true;
         // The checksum was computed from the bytes that were written, so the next read need not
         // check it.
-        let facts = EntryFacts { url: url_hash(&stored.url), verified: 1, ..EntryFacts::default() };
-        let facts = EntryFacts { blocks: size, ..facts };
+        let urls = url_hashes(&stored.url, &stored.other_url);
+        let facts = EntryFacts { urls, verified: 1, blocks: size, ..EntryFacts::default() };
         shared.publish(directory, (self.job, name), facts, &self.temporary);
         Ok(())
     }

@@ -12,6 +12,7 @@ use forebay_wire::caching::{CacheControl, Freshness};
 use forebay_wire::http1::{RequestHead, RequestParser};
 
 use super::super::purging::RouteKeys;
+use super::super::resource_key::MOST_REMOVED;
 use super::super::stored::{StoredBody, wall_clock};
 use super::super::vary::Variant;
 use super::entry::EntryHead;
@@ -63,6 +64,20 @@ impl Place {
     }
 }
 
+fn key_of(url: &[u8]) -> Key {
+    Key::from(std::str::from_utf8(url).unwrap())
+}
+
+fn key_hash(url: &[u8]) -> KeyHash {
+    key_of(url).hash()
+}
+
+fn invalidate(disk: &Disk, url: &[u8]) {
+    let mut changes = ChangedKeys::default();
+    changes.add(key_of(url));
+    disk.invalidate(&changes);
+}
+
 /// Waits for the writing thread.
 fn until(mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -76,6 +91,7 @@ fn reply(url: &str, tag: &str, body: StoredBody) -> Arc<Stored> {
     let head = EntryHead {
         key: Vec::new(),
         url: url.as_bytes().to_vec(),
+        other_url: Vec::new(),
         status: 200,
         lines: format!("Cache-Tag: {tag}\r\nETag: \"{url}\"\r\n").into_bytes(),
         variant: Variant::default(),
@@ -94,7 +110,7 @@ fn small(url: &str) -> Arc<Stored> {
 fn write(disk: &Disk, replies: &[Arc<Stored>]) {
     let before = disk.status().written;
     for stored in replies {
-        assert!(disk.write(&stored.url, stored));
+        assert!(disk.write(&key_of(&stored.url), stored));
     }
     until(|| disk.status().written == before + replies.len() as u64);
 }
@@ -104,7 +120,7 @@ fn spill(disk: &Disk, url: &str, body: &[u8]) {
     for piece in body.chunks(10_000) {
         assert!(spill.push(piece));
     }
-    spill.finish(url.as_bytes(), &reply(url, url, StoredBody::Memory(Arc::default())));
+    spill.finish(&Key::from(url), &reply(url, url, StoredBody::Memory(Arc::default())));
 }
 
 fn read(disk: &Disk, url: &str) -> Option<Stored> {
@@ -246,6 +262,7 @@ fn varying(url: &str, name: &str, initial_age: u64) -> Arc<Stored> {
     let head = EntryHead {
         key: Vec::new(),
         url: url.as_bytes().to_vec(),
+        other_url: Vec::new(),
         status: 200,
         lines: Vec::new(),
         variant: Variant::from_fields(vec![(name.to_owned(), b"\n1".to_vec())]),
@@ -276,7 +293,7 @@ fn the_newest_of_several_matching_replies_is_found_after_a_restart() {
     let disk = place.open();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     for url in &urls {
-        let key = url.as_bytes();
+        let key = &Key::from(&**url);
         let expected = if url < &urls[4] { "b" } else { "a" };
         // The second time, the list knows the fields in `Vary`.
         for _ in 0..2 {
@@ -334,7 +351,7 @@ fn removed_replies_stay_away() {
     let place = Place::new();
     let disk = place.open();
     write(&disk, &[small("/a"), small("/b"), small("/c"), small("/d/1"), small("/d/2")]);
-    disk.invalidate(&key_hash(b"/a"));
+    invalidate(&disk, b"/a");
     assert_eq!(purge(&disk, Purged::Url(b"/b".to_vec()), false), 1);
     assert_eq!(purge(&disk, Purged::Prefix(b"/d/".to_vec()), false), 2);
     assert_eq!(purge(&disk, Purged::Tag(b"/c".to_vec()), true), 1);
@@ -353,13 +370,13 @@ fn a_reply_that_is_removed_on_its_way_is_not_published() {
     let disk = place.open();
     for round in 0..200 {
         let url = format!("/{round}");
-        assert!(disk.write(url.as_bytes(), &small(&url)) || round > 0);
-        disk.invalidate(&key_hash(url.as_bytes()));
+        assert!(disk.write(&Key::from(&*url), &small(&url)) || round > 0);
+        invalidate(&disk, url.as_bytes());
     }
     let mut half = disk.spill(key_hash(b"/large"), u64::MAX).unwrap();
     assert!(half.push(&[1; 100_000]));
-    disk.invalidate(&key_hash(b"/large"));
-    half.finish(b"/large", &small("/large"));
+    invalidate(&disk, b"/large");
+    half.finish(&key_of(b"/large"), &small("/large"));
     disk.finish();
     assert_eq!((place.files().len(), place.temporary()), (0, 0));
     assert_eq!(disk.status().bytes, 0);
@@ -397,7 +414,7 @@ fn errors_of_the_disk_lose_replies_and_are_logged_once() {
     let disk = place.open();
     fs::remove_dir(place.path().join("tmp")).unwrap();
     for at in 0..20 {
-        disk.write(b"/a", &small(&format!("/{at}")));
+        disk.write(&key_of(b"/a"), &small(&format!("/{at}")));
         assert!(disk.spill(key_hash(b"/large"), 1000).is_none());
     }
     until(|| disk.status().errors == 40);
@@ -413,8 +430,8 @@ fn a_second_process_waits_and_makes_up_for_what_it_missed() {
     let first = place.open();
     write(&first, &[small("/a"), small("/b"), small("/c")]);
     let second = place.open_now();
-    assert!(!second.write(b"/x", &small("/x")));
-    second.invalidate(&key_hash(b"/a"));
+    assert!(!second.write(&key_of(b"/x"), &small("/x")));
+    invalidate(&second, b"/a");
     assert_eq!(purge(&second, Purged::Url(b"/b".to_vec()), false), 0);
     assert_eq!(second.status().state, "waiting for another process");
     first.finish();
@@ -432,7 +449,7 @@ fn waiting_replies_take_a_bounded_memory() {
     let size = stored.size() as u64;
     let fitting = (0..100).take_while(|_| disk.shared.queue(size)).count() as u64;
     assert!(fitting * size <= IN_MEMORY * QUEUED && fitting > 0);
-    assert!(!disk.write(b"/a", &stored), "there is no space");
+    assert!(!disk.write(&key_of(b"/a"), &stored), "there is no space");
     (0..fitting).for_each(|_| disk.shared.unqueue(size));
     write(&disk, &[stored]);
     until(|| disk.shared.queued.load(Ordering::Relaxed) == 0);
@@ -449,7 +466,7 @@ fn a_reply_that_the_memory_serves_stays_on_disk() {
     for round in 0..2000 {
         write(&disk, &[small(&format!("/{round}"))]);
         if hot.on_disk.renew(disk.epoch()) {
-            assert!(disk.touch(b"/hot", &hot), "round {round}");
+            assert!(disk.touch(&key_of(b"/hot"), &hot), "round {round}");
             marked += 1;
         }
     }
@@ -466,4 +483,77 @@ fn leftovers_of_a_crash_are_removed() {
     assert_eq!(place.temporary(), 0);
     write(&disk, &[small("/a")]);
     assert!(Path::exists(place.files().first().unwrap()));
+}
+
+/// Returns an alias of a plain key.
+fn alias(plain: &str, own: u8) -> Key {
+    Key::new(format!("{plain}{own}").into_bytes(), plain.len(), || [own; 8])
+}
+
+fn write_alias(disk: &Disk, key: &Key) {
+    let before = disk.status().written;
+    assert!(disk.write(key, &small("/alias")));
+    until(|| disk.status().written == before + 1);
+}
+
+/// Returns the changes of a plain key, or of a target of clients.
+fn changes(plain: Option<&str>, own: Option<u8>) -> ChangedKeys {
+    let mut changes = ChangedKeys::default();
+    plain.into_iter().for_each(|plain| changes.add(Key::from(plain)));
+    changes.groups.extend(own.map(|own| Group::Own([own; 8])));
+    changes
+}
+
+#[test]
+fn aliases_are_removed_after_a_restart_and_while_another_process_works() {
+    let place = Place::new();
+    let first = place.open();
+    let keys = ["/a", "/b", "/c"].map(|plain| [1, 2, 3].map(|own| alias(plain, own)));
+    keys.iter().flatten().for_each(|key| write_alias(&first, key));
+    let exists =
+        |disk: &Disk, key: &Key| !disk.shared.lock().index.variants(&key.hash()).is_empty();
+    drop(first);
+    // As after `kill -9`, only the names of the files remain.
+    let first = place.open();
+    first.invalidate(&changes(Some("/a"), None));
+    assert!(keys[0].iter().all(|key| !exists(&first, key)));
+    assert_eq!(place.files().len(), 6);
+    let second = place.open_now();
+    second.invalidate(&changes(Some("/b"), Some(3)));
+    drop(first);
+    until(|| second.status().state == "ready");
+    assert_eq!(place.files().len(), 2);
+    assert!(exists(&second, &keys[2][0]) && exists(&second, &keys[2][1]));
+    // While a process loads the index, it reads the directory.
+    let directory = second.shared.directory.get().unwrap();
+    assert_eq!(directory.changed_entries(&changes(Some("/c"), None)).len(), 2);
+    assert_eq!(directory.changed_entries(&changes(Some("/x"), Some(1))), []);
+    // A removal also discards an alias that is being written.
+    for round in 0..50 {
+        assert!(second.write(&alias("/d", round), &small("/alias")) || round > 0);
+        second.invalidate(&changes(Some("/d"), None));
+    }
+    second.finish();
+    assert_eq!((place.files().len(), place.temporary()), (2, 0));
+}
+
+#[test]
+fn a_group_with_many_members_stays() {
+    let place = Place::new();
+    let disk = place.open();
+    let name = |at: u16| {
+        let own = [at.to_be_bytes(), [0; 2], [1; 2], [1; 2]].concat();
+        let own: [u8; 8] = own.try_into().unwrap();
+        let key = Key::new(format!("/{at}").into_bytes(), 1, || own);
+        EntryName { key: key.hash(), variant: 0 }
+    };
+    let most = u16::try_from(MOST_REMOVED).unwrap();
+    for at in 0..=most {
+        disk.shared.lock().index.insert(name(at), EntryFacts::default());
+    }
+    disk.invalidate(&changes(Some("/"), None));
+    assert_eq!(disk.status().replies, MOST_REMOVED + 1);
+    disk.shared.lock().index.remove(&name(0));
+    disk.invalidate(&changes(Some("/"), None));
+    assert_eq!(disk.status().replies, 0);
 }

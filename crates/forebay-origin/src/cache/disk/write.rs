@@ -20,6 +20,11 @@ pub fn url_hash(url: &[u8]) -> u32 {
     u32::from_le_bytes([a, b, c, d]).max(1)
 }
 
+/// Returns the hashes of both URLs of a reply.
+pub fn url_hashes(url: &[u8], other_url: &[u8]) -> [u32; 2] {
+    [url, other_url].map(url_hash)
+}
+
 impl DiskShared {
     /// Writes a reply whose body is in memory.
     pub(super) fn write(
@@ -48,8 +53,8 @@ impl DiskShared {
         });
         match written {
             Ok(temporary) => {
-                let facts = EntryFacts { url: url_hash(&stored.url), ..EntryFacts::default() };
-                let facts = EntryFacts { blocks, ..facts };
+                let urls = url_hashes(&stored.url, &stored.other_url);
+                let facts = EntryFacts { blocks, urls, ..EntryFacts::default() };
                 self.publish(directory, (job, name), facts, &temporary);
             }
             Err(error) => {
