@@ -63,6 +63,19 @@ fn a_rewritten_url_and_its_target_have_replies_of_their_own() {
 }
 
 #[test]
+fn a_key_with_rest_and_query_distinguishes_queries_that_a_rewrite_replaces() {
+    let rewrite = "[[site.route]]\npath = \"/old/*\"\nrewrite = \"/page/{rest}?fixed=1\"\n";
+    let cached = route("{ valid = \"1h\", key = \"{rest}{query}\" }");
+    let cached = cached.replace("route]]\n", "route]]\npath = \"/page/*\"\n");
+    in_memory(&format!("{rewrite}{cached}"), async |world| {
+        let _application = numbered(world);
+        assert!(!is_hit(world, "/old/z?a=1").await);
+        assert!(is_hit(world, "/old/z?a=1").await);
+        assert!(!is_hit(world, "/old/z?a=2").await, "REQUEST_URI has another query");
+    });
+}
+
+#[test]
 fn a_purge_by_url_finds_the_replies_of_all_urls_with_the_same_key() {
     let key = "{host}{path}{query.page}{cookie.lang}";
     in_memory(&route(&format!("{{ key = \"{key}\" }}")), async |world| {

@@ -186,14 +186,14 @@ impl KeyOf {
         let named = NamedValue::all_of(template).into_iter().filter(is_checked).collect();
         let uses = |wanted: &[Placeholder]| template.uses(|value| wanted.contains(value));
         let has_path = uses(&[Placeholder::Uri, Placeholder::Path]);
+        let has_part_of_path = has_path || uses(&[Placeholder::Rest]);
         let original = match () {
-            () if has_query && has_path => Some(OriginalPart::Whole),
-            () if has_path || uses(&[Placeholder::Rest]) => Some(OriginalPart::Path),
+            () if has_query && has_part_of_path => Some(OriginalPart::Whole),
+            () if has_part_of_path => Some(OriginalPart::Path),
             () => None,
         };
-        let has_whole_url = original == Some(OriginalPart::Whole)
-            && uses(&[Placeholder::Host])
-            && uses(&[Placeholder::Scheme]);
+        let has_whole_url =
+            has_query && has_path && uses(&[Placeholder::Host]) && uses(&[Placeholder::Scheme]);
         let zone = [zone.as_bytes(), b"\0"].concat().into();
         Self { zone, original, shares_includes: false, has_whole_url, parts, named }
     }
