@@ -29,7 +29,8 @@ pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, changes: Chan
     out.extend_from_slice(b"Host: ");
     out.extend_from_slice(host.map(str::as_bytes).or(authority).unwrap_or_default());
     out.extend_from_slice(b"\r\n");
-    let (claims, disguises) = (request.claims(), Disguises::of(&request.head, bytes));
+    let claims = request.claims();
+    let disguises = Disguises::of(&request.head, bytes);
     encode::forward_request_fields(out, &request.head, bytes, |field| {
         is_replaced(field)
             || claims.are_forged(field, &request.head, bytes)

@@ -91,7 +91,8 @@ fn append_fields(
     if !authority.is_empty() {
         forward.field(b"Host", authority);
     }
-    let (claims, disguises) = (request.claims(), Disguises::of(head, bytes));
+    let claims = request.claims();
+    let disguises = Disguises::of(head, bytes);
     for field in &head.fields {
         let name = field.name.of(bytes);
         let is_dropped = field.known != KnownField::Gateway

@@ -74,7 +74,8 @@ fn append_fields(out: &mut Vec<u8>, request: &Request) {
     let bytes = &request.bytes;
     let authority = request.head.authority.map(|span| span.of(bytes));
     encode::field(out, "Host", authority.unwrap_or_default());
-    let (claims, disguises) = (request.claims(), Disguises::of(&request.head, bytes));
+    let claims = request.claims();
+    let disguises = Disguises::of(&request.head, bytes);
     encode::forward_request_fields(out, &request.head, bytes, |field| {
         use KnownField::{ContentLength, Expect, Host, Proxy};
         matches!(field.known, ContentLength | Expect | Host | Proxy)
