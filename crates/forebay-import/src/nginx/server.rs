@@ -51,7 +51,8 @@ impl<'a> TranslatedServer<'a> {
     }
 }
 
-/// Returns the host that an `if` block with `return` tests for.
+/// Returns the host of a block such as `if ($host = NAME) { return ...; }`. Returns `None` for
+/// other directives.
 fn host_of_condition(directive: &Directive) -> Option<String> {
     let [variable, operator, host] = &directive.args[..] else { return None };
     let is_host = variable == "($host" && operator == "=";
