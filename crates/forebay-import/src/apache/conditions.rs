@@ -110,8 +110,8 @@ pub fn read<'d>(cx: &Cx<'_>, list: &[&'d Directive], around: Around<'_>) -> Cond
     found
 }
 
-/// Returns the meaning of several tests for existing files. One of the tests must hold. Otherwise
-/// returns `None`.
+/// Returns the meaning of several tests for existing files. One of the tests must hold. Returns
+/// `None` if a line is another test.
 fn either_present(group: &[Meaning]) -> Option<Meaning> {
     let kind = |one: &Meaning| if let Meaning::Present(kind) = one { Some(*kind) } else { None };
     let kinds = group.iter().map(kind).collect::<Option<Vec<_>>>()?;
@@ -120,8 +120,8 @@ fn either_present(group: &[Meaning]) -> Option<Meaning> {
     Some(files.map_or(Meaning::Unknown, |kind| Meaning::Present(*kind)))
 }
 
-/// Returns the meaning of several tests for missing files. One of the tests must hold. Otherwise
-/// returns `None`.
+/// Returns the meaning of several tests for missing files. One of the tests must hold. Returns
+/// `None` if a line is another test.
 fn either_missing(group: &[Meaning]) -> Option<Meaning> {
     let kind = |one: &Meaning| if let Meaning::Missing(kind) = one { Some(*kind) } else { None };
     let kinds = group.iter().map(kind).collect::<Option<Vec<_>>>()?;

@@ -20,7 +20,7 @@ pub enum Switch {
 /// Returns the matcher for a comparison: a variable, an operator and a text.
 type Compare<'c> = &'c dyn Fn((&str, &str, &str)) -> Option<Matcher>;
 
-/// Returns the requests for which `is_true` accepts the value of the variable. Returns `None` if no
+/// Returns the requests with a value of the variable that `is_true` accepts. Returns `None` if no
 /// `map` or `geo` sets the variable, or if routes cannot have this condition.
 pub fn requests(
     cx: &Cx<'_>,
@@ -143,8 +143,8 @@ fn joined(all: Vec<Matcher>) -> Vec<Matcher> {
     }
 }
 
-/// Returns the requests for which `is_true` accepts the value that `geo` gives to the client's
-/// address. Returns `None` if one list of addresses cannot express the condition.
+/// Returns the requests to whose client address `geo` gives a value that `is_true` accepts. Returns
+/// `None` if one list of addresses cannot express the condition.
 fn of_addresses(geo: &Directive, is_true: &dyn Fn(&str) -> bool) -> Option<Matcher> {
     if geo.args.len() == 2 && geo.arg(0) != "$remote_addr" {
         return None;
