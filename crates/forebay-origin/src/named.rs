@@ -34,7 +34,7 @@ pub struct Only<'r> {
 }
 
 impl NamedValue {
-    /// Returns the named value that a placeholder stands for, or `None` for other placeholders.
+    /// Returns the named value that a placeholder inserts, or `None` for other placeholders.
     pub fn of(value: &Placeholder) -> Option<Self> {
         match value {
             Placeholder::Parameter(name) => Some(Self::Parameter(name.clone())),
