@@ -60,8 +60,8 @@ pub fn fallback_path(target: &[u8]) -> Result<Vec<u8>, Fault> {
 }
 
 /// Rewrites the path of a request that route `at` answers. Returns the rules for the new path: the
-/// number of each rule's route, and the path to which the rule applies. Returns a fault if the new
-/// path is malformed or ambiguous.
+/// number of each rule's route, and the path for the rule. Returns a fault if the new path is
+/// malformed or ambiguous.
 pub fn rewrite_here(
     rewrite: &Rewrite,
     (site, at): (&Site, usize),

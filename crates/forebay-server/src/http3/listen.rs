@@ -315,7 +315,7 @@ impl Sites {
     }
 
     /// Returns the settings of a new connection. If sites obtain certificates on demand, also
-    /// returns the value with which the connection's handshake waits.
+    /// returns the value that lets the connection's handshake wait.
     fn connection_config(&self) -> (Arc<ServerConfig>, Option<Arc<HeldHello>>) {
         let mut config = self.config.clone();
         if !self.shown.0.iter().any(|site| site.tls.demand().is_some()) {
