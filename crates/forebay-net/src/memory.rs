@@ -191,13 +191,15 @@ impl Link {
     }
 
     /// Appends up to `most` received bytes to `buffer`. Returns the number of bytes, or 0 at the
-    /// end. Fails with `WouldBlock` if no bytes have arrived, and after a reset.
+    /// end. Fails with `WouldBlock` if no bytes have arrived, and with `ConnectionReset` after a
+    /// reset.
     pub(crate) fn append_to(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
         self.take(most, |piece| buffer.extend_from_slice(piece))
     }
 
     /// Passes up to `most` received bytes to `give`, in two pieces. Returns the number of bytes, or
-    /// 0 at the end. Fails with `WouldBlock` if no bytes have arrived, and after a reset.
+    /// 0 at the end. Fails with `WouldBlock` if no bytes have arrived, and with `ConnectionReset`
+    /// after a reset.
     fn take(&self, most: usize, mut give: impl FnMut(&[u8])) -> io::Result<usize> {
         let mut bytes = self.incoming.bytes.borrow_mut();
         let n = bytes.len().min(most);

@@ -251,7 +251,7 @@ fn redirect<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
 }
 
 /// Returns the routes for the redirects in `blocks`, limited to the paths of `region`. A redirect
-/// to a URL without a path of its own becomes a closed route.
+/// without a path, such as `Redirect https://a.example/`, becomes a closed route.
 pub fn redirects_within(
     cx: &mut Cx<'_>,
     blocks: &[&[Directive]],

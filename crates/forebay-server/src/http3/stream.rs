@@ -292,8 +292,8 @@ impl Http3 {
         self.is_reset.get() || self.send.borrow().priority().is_err()
     }
 
-    /// Resets the stream if the client has accepted no data for the time `waited`, and this is the
-    /// time limit or more.
+    /// Resets the stream if `waited`, the time without progress, has reached the time limit. While
+    /// the server stops, the limit is at most [`OUTAGE`].
     pub(super) fn give_up_after(&self, waited: Duration) {
         let thread = &self.connection.accepted.thread;
         let limit = self.write_limit.get().unwrap_or(thread.settings().timeouts.write);

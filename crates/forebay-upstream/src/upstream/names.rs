@@ -352,7 +352,7 @@ impl Lookup {
         Self { dns, uses_system: servers.is_empty() }
     }
 
-    /// Returns the addresses of a name and the time for which they are valid.
+    /// Returns the addresses of a name and their time of validity.
     async fn addresses(&self, host: &str) -> Result<(Vec<IpAddr>, Duration), Failure> {
         let failure = match &self.dns {
             Some(dns) => match dns.lookup_ip(host).await {
