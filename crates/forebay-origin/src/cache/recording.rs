@@ -100,7 +100,7 @@ impl Recording {
 
     /// Ends the wait of other requests for this reply, so that these requests ask the origin
     /// themselves. For some time, later requests that `why` concerns also ask the origin at once.
-    /// Does nothing if the lead was taken. If `why` is `None`, only takes the lead.
+    /// Without `why`, only ends the wait. Does nothing if the lead was taken before.
     fn end_lead(&self, why: Option<Unstorable>) {
         let Some((lead, why)) = self.take_lead().zip(why) else { return };
         if why != Unstorable::User {

@@ -293,7 +293,7 @@ impl Http3 {
     }
 
     /// Resets the stream if `waited`, the time without progress, has reached the time limit. While
-    /// the server stops, the limit is at most [`OUTAGE`].
+    /// the server stops, the limit is at most `OUTAGE`.
     pub(super) fn give_up_after(&self, waited: Duration) {
         let thread = &self.connection.accepted.thread;
         let limit = self.write_limit.get().unwrap_or(thread.settings().timeouts.write);

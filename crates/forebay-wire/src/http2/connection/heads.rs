@@ -41,7 +41,7 @@ impl Heads {
         }
     }
 
-    /// Frees a stored head that is larger than [`LARGEST`]. The caller calls this function when no
+    /// Frees a stored head that is larger than `LARGEST`. The caller calls this function when no
     /// further input is left.
     #[inline]
     pub fn free_large(&mut self) {
