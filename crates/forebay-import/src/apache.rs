@@ -44,7 +44,8 @@ struct Cx<'a> {
     draft: Draft,
     /// The directories that the sites serve.
     dirs: Vec<String>,
-    /// The `Proxy` sections that were compared with a backend. True if one is about a backend.
+    /// The `Proxy` sections that were compared with a backend. The flag is true if the section
+    /// applies to a backend.
     proxies: Vec<(Directive, bool)>,
 }
 

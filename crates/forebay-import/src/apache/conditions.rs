@@ -14,7 +14,8 @@ const MOST_ALTERNATIVES: usize = 32;
 /// The translation of the `RewriteCond` lines of a rule.
 #[derive(Default)]
 pub struct Conditions<'d> {
-    /// The rule applies to requests that meet one of these. Empty if the rule applies to none.
+    /// The rule applies to requests that meet one of these matchers. Empty if the rule applies to
+    /// no request.
     pub alternatives: Vec<Matcher>,
     /// True if the rule applies only to missing files.
     pub is_missing: bool,

@@ -21,7 +21,7 @@ pub struct Rules {
     pub routes: Vec<DraftRoute>,
     /// The path that answers for missing files.
     pub fallback: Option<String>,
-    /// Further such paths, each for some of the requests.
+    /// Further paths that answer for missing files, each for some of the requests.
     pub fallbacks: Vec<(Matcher, String)>,
 }
 

@@ -234,9 +234,10 @@ fn one_site(
     }
 }
 
-/// Returns routes that refuse paths with certain letters beyond ASCII, such as U+0130. Caddy takes
-/// such a letter for an ASCII letter, so its matcher excludes these paths. Forebay's expressions do
-/// not know these letters. `excluded` are the expressions of the excluded paths.
+/// Returns routes that refuse the excluded paths with letters beyond ASCII, such as U+0130. Caddy
+/// takes such a letter for an ASCII letter, so its matcher excludes these paths. The expression for
+/// all other paths does not know these letters, and would take these paths. `excluded` are the
+/// expressions for the excluded paths.
 fn other_spellings(directive: &Directive, mut excluded: Vec<String>) -> Vec<DraftRoute> {
     excluded.sort();
     excluded.dedup();

@@ -16,8 +16,8 @@ pub struct Scope<'a> {
     levels: Vec<ScopeLevel<'a>>,
 }
 
-/// A block, with the positions of the directives of each name. Without these, many locations in a
-/// large server would take long.
+/// A block, with the positions of the directives of each name. Without these positions, the import
+/// of a large server with many locations would take long.
 #[derive(Clone, Debug)]
 struct ScopeLevel<'a> {
     block: &'a [Directive],

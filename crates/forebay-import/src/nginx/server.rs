@@ -18,7 +18,7 @@ pub struct TranslatedServer<'a> {
     pub name: Option<String>,
     /// True if applications may choose a location that clients cannot ask for.
     pub has_hidden: bool,
-    /// The scheme of the listeners, if all have the same.
+    /// The scheme of the listeners, if all listeners have the same scheme.
     pub scheme: Option<&'static str>,
     /// The path whose answer clients get for missing files.
     pub fallback: Option<String>,

@@ -10,7 +10,7 @@ use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 /// Maximum number of directives. Real configurations have a few thousand.
 const MOST_DIRECTIVES: usize = 200_000;
 
-/// Maximum length of a word, in bytes. It is that of nginx.
+/// Maximum length of a word, in bytes. nginx has the same limit.
 const LONGEST_WORD: usize = 4096;
 
 /// Reads a configuration and its includes.

@@ -92,8 +92,8 @@ struct DiskShared {
 struct DiskState {
     phase: DiskPhase,
     index: Index,
-    /// Entries that are being written, by the number of the job. A removal also removes them here,
-    /// so that they are not published.
+    /// Entries that are being written, by the number of the job. A removal of an entry also removes
+    /// it here, so that its file is not published.
     writing: HashMap<u64, EntryName>,
     next_job: u64,
     missed: Missed,

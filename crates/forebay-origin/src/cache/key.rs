@@ -281,8 +281,8 @@ impl KeyOf {
         halves(&checksum(&key)).0
     }
 
-    /// Adds the resources that a request has changed (RFC 9111 section 4.4): the target of the
-    /// request, and the targets in `references` that are on the same host and port.
+    /// Adds the resources that a request has changed (RFC 9111 section 4.4). These are the target
+    /// of the request, and the targets in `references` that are on the same host and port.
     pub fn add_changed(&self, request: &Request, references: &[&[u8]], changes: &mut ChangedKeys) {
         let mut get = request.clone();
         get.become_get(None);

@@ -29,14 +29,15 @@ struct KnownRoutes {
     /// Routes of former configurations, the oldest first. Their replies may still be on disk, and
     /// the configuration may return.
     former: VecDeque<Arc<CachedRoute>>,
-    /// True if there were more former routes.
+    /// True if the keys of further former routes were forgotten.
     has_forgotten: bool,
 }
 
 /// A route that stores replies.
 pub struct CachedRoute {
     key: KeyOf,
-    /// The route's conditions on the path, if its key contains a part of the path that they find.
+    /// The route's conditions on the path, if the key of the route contains a part of the path that
+    /// these conditions find.
     matcher: Option<Matcher>,
 }
 
@@ -47,7 +48,7 @@ pub struct PurgedReply<'r> {
     pub key: &'r [u8],
     /// URL of the request.
     pub url: &'r [u8],
-    /// Other URL of the request; empty for most.
+    /// Other URL of the request; empty for most requests.
     pub other_url: &'r [u8],
     /// Field lines.
     pub lines: &'r [u8],
@@ -129,9 +130,9 @@ pub struct Purging {
     urls: Vec<Vec<u8>>,
     /// Routes whose keys do not contain the whole URL, with the keys of `urls`.
     keys: Vec<(Arc<CachedRoute>, Vec<Key>)>,
-    /// Zones of all known routes, if there were others. No request can use the replies in other
-    /// zones, so a purge by URL includes them: they may be for the URL, and their configuration may
-    /// return.
+    /// Zones of all known routes, if the keys of other routes were forgotten. No request can use
+    /// the replies in other zones now. A purge by URL includes these replies, because they may be
+    /// for the URL, and their configuration may return.
     zones: Option<Arc<[Box<[u8]>]>>,
 }
 

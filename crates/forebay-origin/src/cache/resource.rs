@@ -35,11 +35,11 @@ pub struct Passing {
 /// Reason why a reply could not be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unstorable {
-    /// The reply itself forbids it, for example with `private`.
+    /// The reply itself forbids its storage, for example with `private`.
     Reply,
     /// The reply is an error of the origin.
     Error,
-    /// The request names a user. Requests of others may get a reply that can be stored.
+    /// The request names a user. Requests that name no user may get a reply that can be stored.
     User,
 }
 

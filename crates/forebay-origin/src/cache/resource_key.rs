@@ -17,8 +17,9 @@ use std::sync::Arc;
 
 use super::checksum::checksum;
 
-/// Hash of a key. For most keys, it is the start of their SHA-256 digest. For an alias, the first
-/// half is that of the plain key, and the second half is a hash of the client's own target.
+/// Hash of a key. For most keys, the hash is the start of the key's SHA-256 digest. For an alias,
+/// the first half is the first half of the plain key's hash, and the second half is a hash of the
+/// client's own target.
 pub type KeyHash = [u8; 16];
 /// A half of a hash.
 pub type Half = [u8; 8];

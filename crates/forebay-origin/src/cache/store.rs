@@ -36,7 +36,7 @@ pub struct Store {
     /// Requests to origins whose replies may be stored.
     fetches: Mutex<Fetches>,
     capacity: u64,
-    /// The level below the memory.
+    /// The store on disk, if there is one.
     disk: Option<Arc<Disk>>,
     /// Bytes of bodies that are arriving.
     arriving: AtomicU64,
@@ -46,8 +46,8 @@ pub struct Store {
     pub counts: Counts,
 }
 
-/// Bytes of a body that is arriving. All arriving bodies together have at most the size of the
-/// store.
+/// Counter of the bytes of a body that is arriving. The total size of all arriving bodies is at
+/// most the size of the store.
 pub struct Arriving {
     store: Arc<Store>,
     bytes: Cell<u64>,

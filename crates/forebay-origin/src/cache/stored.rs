@@ -149,8 +149,9 @@ pub struct Ages {
 pub struct Stored {
     /// URL of the request, as the client wrote it: scheme, authority, path and query.
     pub url: Vec<u8>,
-    /// Other URL of the request, if Forebay has replaced its target: the one that the origin got
-    /// after a `rewrite`, or the client's own after an internal redirect. Empty for others.
+    /// Other URL of the request, if Forebay has replaced the target. After a `rewrite`, this is the
+    /// URL that the origin got. After an internal redirect, this is the client's own URL. Otherwise
+    /// empty.
     pub other_url: Vec<u8>,
     /// Status.
     pub status: u16,

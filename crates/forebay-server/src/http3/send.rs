@@ -190,8 +190,8 @@ impl Http3 {
     }
 
     /// Waits until QUIC accepts bytes. Resets the stream and returns an error if the client accepts
-    /// no data: for one write timeout on the whole connection, or for `PATIENCE` write timeouts on
-    /// this stream.
+    /// no data for too long. The limit is one write timeout on the whole connection, or `PATIENCE`
+    /// write timeouts on this stream.
     pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
         let thread = &self.connection.accepted.thread;
         let own = self.tunnel_idle.get().or(self.write_limit.get());

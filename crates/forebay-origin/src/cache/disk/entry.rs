@@ -121,7 +121,7 @@ pub struct EntryHead {
     pub key: Vec<u8>,
     /// URL of the request.
     pub url: Vec<u8>,
-    /// Other URL of the request; empty for most.
+    /// Other URL of the request; empty for most requests.
     pub other_url: Vec<u8>,
     /// Status.
     pub status: u16,
