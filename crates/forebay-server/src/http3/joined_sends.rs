@@ -55,7 +55,7 @@ struct Batch {
 /// Result of [`JoinedSends::flush`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Flushed {
-    /// Nothing waits.
+    /// No packets wait.
     All,
     /// Some sends wait for further packets.
     SomeWait,

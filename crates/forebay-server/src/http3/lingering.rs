@@ -28,7 +28,7 @@ pub(super) struct Served {
 
 /// The complete replies of a connection that the client has not acknowledged.
 pub(super) struct Unacknowledged {
-    /// Each stream, with the time since the client last acknowledged something.
+    /// Each stream, with the time since the client last acknowledged data.
     waiting: VecDeque<(Served, Duration)>,
     /// If more streams than this wait, all of them are examined.
     sweep_at: usize,
