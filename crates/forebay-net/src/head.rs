@@ -36,8 +36,8 @@ pub struct Request {
     slashes: Slashes,
     /// The authenticated user; empty if the route requires none.
     pub user: Vec<u8>,
-    /// The part of `path` that matched the `*` of the route. If the pattern of the route has no `*`,
-    /// all of `path` without its first slash.
+    /// The part of `path` that matched the `*` of the route. If the pattern of the route has no
+    /// `*`, all of `path` without its first slash.
     pub rest: Range<usize>,
     /// Client address: from the forwarding fields of a trusted proxy, else the address of the peer.
     pub client: ClientAddress,
@@ -318,8 +318,8 @@ impl Request {
         outcome
     }
 
-    /// Returns a request of the same client with another method and another target. The caller must
-    /// then call [`Self::prepare_path`].
+    /// Returns a copy of the request, as if the same client had sent another method and target. The
+    /// caller must then call [`Self::prepare_path`].
     pub fn with_target(&self, method: &[u8], target: &[u8]) -> Self {
         let mut request = self.clone();
         (request.asked, request.is_internal) = (None, false);

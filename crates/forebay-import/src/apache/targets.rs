@@ -161,7 +161,7 @@ fn options(directive: &Directive, table: &mut Table, is_group: bool) {
 }
 
 /// Adds the upstream group of a balancer to the draft. Returns the name and the first member of the
-/// group. An error is the next step for the user.
+/// group. An error says why there is no such group.
 fn balancer(cx: &mut Cx<'_>, name: &str) -> Result<(String, Target), String> {
     let url = format!("balancer://{name}");
     let is_this = |directive: &&Directive| {
