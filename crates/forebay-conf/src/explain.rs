@@ -19,6 +19,7 @@ pub(crate) fn explain(error: &toml::de::Error, text: &str) -> Problem {
 }
 
 /// Explains an unknown key: a misspelt key, a key of another server, or a key of another table.
+/// Returns `None` if `message` is another error.
 fn unknown_key(message: &str, span: &Range<usize>) -> Option<Problem> {
     let (typed, expected) = unknown(message, "unknown field `")?;
     let problem = Problem::new(span, format!("unknown key `{typed}`"));
@@ -51,7 +52,7 @@ fn unknown_value(message: &str, span: &Range<usize>) -> Option<Problem> {
 }
 
 /// Returns the typed name and the known names from serde's message "unknown field `x`, expected one
-/// of `a`, `b`".
+/// of `a`, `b`". Returns `None` if the message does not begin with `beginning`.
 fn unknown<'m>(message: &'m str, beginning: &str) -> Option<(&'m str, Vec<&'m str>)> {
     let (typed, expected) = message.strip_prefix(beginning)?.rsplit_once("`, expected ")?;
     Some((typed, expected.split('`').skip(1).step_by(2).collect()))
@@ -100,7 +101,7 @@ fn wrong_type(message: &str, span: &Range<usize>) -> Option<Problem> {
 }
 
 /// Returns help for a value in place of a table: a rate, such as `rate_limit = "10/s"`, or a
-/// lifetime, such as `cache = "5m"`.
+/// lifetime, such as `cache = "5m"`. Returns `None` for other values.
 fn short_form(found: &str, expected: &str) -> Option<String> {
     let typed = found.strip_prefix("string ")?;
     let text = typed.trim_matches('"');
@@ -137,7 +138,8 @@ fn syntax(message: &str, span: &Range<usize>, text: &str) -> Problem {
     problem.help("a line is [table], [[list of tables]] or key = value; # begins a comment")
 }
 
-/// Returns `key = "value"` for a line whose value is a text without quotes.
+/// Returns `key = "value"` for a line whose value is a text without quotes. Returns `None` for
+/// other lines.
 fn bare_value(text: &str, offset: usize) -> Option<String> {
     let offset = offset.min(text.len());
     let bytes = text.as_bytes();

@@ -101,8 +101,8 @@ pub fn probe_interpreters(plan: &Plan) -> Result<(), ConfError> {
     if wrong.is_empty() { Ok(()) } else { Err(plan.refuse(&wrong)) }
 }
 
-/// Checks that the current user may write to the spool directory. Called after the server has
-/// changed its user.
+/// Checks that the current user may write to the spool directory. The server calls this function
+/// after it has changed its user.
 pub fn check_spool(plan: &Plan) -> Result<(), ConfError> {
     of_spool(&plan.server).map_or(Ok(()), |finding| Err(plan.refuse(&[finding])))
 }
@@ -143,7 +143,7 @@ fn of_server(server: &Server) -> Vec<Finding> {
     unknown.collect()
 }
 
-/// Returns the first reason why an application could not start.
+/// Returns the first reason why an application could not start, or `None` if there is no reason.
 fn of_app(name: &str, app: &App, server: &Server) -> Option<Finding> {
     let gives_up_root = gives_up_root(server);
     if gives_up_root
@@ -180,7 +180,8 @@ fn serves_as_root(server: &Server) -> Option<Finding> {
     })
 }
 
-/// Checks the user and the program of a `cgi` route, which is route `at` of site `site`.
+/// Checks the user and the program of a `cgi` route, which is route `at` of site `site`. Returns
+/// the first problem. Returns `None` if there is no problem, or if the route has no `cgi`.
 fn of_route(site: usize, at: usize, route: &Route, server: &Server) -> Option<Finding> {
     let Action::Cgi(cgi) = &route.action else { return None };
     let place = ["site".to_owned(), site.to_string(), "route".to_owned(), at.to_string()];
@@ -202,8 +203,8 @@ fn of_route(site: usize, at: usize, route: &Route, server: &Server) -> Option<Fi
     Some(Finding { key: key(&["program"]), message: obstacle.message.into_owned(), help })
 }
 
-/// Returns the key and the reason if a gateway without root cannot start processes as this user and
-/// group. The helper starts no process as root.
+/// Returns a key and the reason if a gateway without root cannot start processes as this user and
+/// group. Otherwise returns `None`. The helper starts no process as root.
 fn cannot_become(user: Option<&str>, group: Option<&str>) -> Option<(&'static str, &'static str)> {
     match (user, group) {
         (None, None) => None,
@@ -264,8 +265,8 @@ fn absent_roots(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Returns a warning for each prefix that has no effect, because no path of its route begins with
-/// it.
+/// Returns a warning for each prefix that has no effect, because no path of the route begins with
+/// the prefix.
 fn unmatched_prefixes(plan: &Plan) -> Vec<Finding> {
     let mut found = Vec::new();
     for (site, of) in plan.sites.iter().enumerate() {
@@ -299,8 +300,9 @@ fn unmatched_prefixes(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Returns the prefix that the route's origin removes from paths, or its mount point. The result
-/// has the key of the origin, the key of this prefix (such as `strip_prefix`), and the prefix.
+/// Returns the prefix that the route's origin removes from paths, or the origin's mount point. The
+/// result has the key of the origin, the key of this prefix (such as `strip_prefix`), and the
+/// prefix. Returns `None` if the route has no such prefix.
 fn start_of_paths<'p>(
     plan: &'p Plan,
     route: &'p Route,
@@ -357,6 +359,7 @@ fn sources(plan: &Plan) -> Vec<Finding> {
 }
 
 /// Returns an index, or another file of the root, that looks like source but that no route runs.
+/// Returns `None` if none of the first files is such a file.
 fn source_in(files: &Files, scripts: &ScriptRoutes) -> Option<String> {
     let is_source = |name: &String| {
         let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
@@ -389,7 +392,7 @@ fn finding(name: &str, error: &StartError) -> Finding {
     }
 }
 
-/// Returns the watched paths that do not exist.
+/// Returns a warning for each watched path that does not exist.
 fn unwatched(name: &str, app: &App) -> Vec<Finding> {
     let absent = app.watch.iter().enumerate().filter(|(_, path)| !path.exists());
     absent
@@ -405,7 +408,8 @@ fn unwatched(name: &str, app: &App) -> Vec<Finding> {
         .collect()
 }
 
-/// Returns errors for user files that cannot be read, and warnings for invalid lines in user files.
+/// Returns errors for user files that cannot be read. Also returns warnings for invalid lines in
+/// user files, and for names in `users` that the file does not contain.
 fn of_users(plan: &Plan) -> (Vec<Finding>, Vec<Finding>) {
     let (mut wrong, mut doubtful) = (Vec::new(), Vec::new());
     for (site, of) in plan.sites.iter().enumerate() {

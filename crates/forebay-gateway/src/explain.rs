@@ -40,7 +40,7 @@ pub(crate) use answer::Answer;
 pub use question::{Question, QuestionError};
 
 /// Returns the explanation of a request under `plan`, as lines of text. Values from the environment
-/// and from files are not shown.
+/// and from files are not shown. An error says why the question has no answer.
 pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionError> {
     let (tcp, udp) = (question.url.strip_prefix("tcp://"), question.url.strip_prefix("udp://"));
     if let Some(address) = tcp.or(udp) {
@@ -50,7 +50,8 @@ pub fn explain(plan: &Plan, question: &Question<'_>) -> Result<String, QuestionE
     Ok(plan.file.hide(&explanation.text))
 }
 
-/// Explains a request to `listen`, or to the listener that the URL names.
+/// Explains a request to `listen`, or to the listener that the URL names. An error says why the
+/// question has no answer.
 pub(crate) fn explained(
     plan: &Plan,
     question: &Question<'_>,
@@ -174,7 +175,7 @@ fn why(site: &Site, sites: &[&Site], authority: &[u8], listen: &Listen) -> Strin
     }
 }
 
-/// Follows the routes in the same way as the server.
+/// Follows the routes in the same way as the server. Returns a fault if the request is refused.
 fn routes(
     plan: &Plan,
     site: &Site,
@@ -370,8 +371,8 @@ fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), 
     Ok(())
 }
 
-/// Appends the logins of the route. If the request lacks the fields that they need, the answer is
-/// 401.
+/// Appends the logins of the route. If the request lacks the fields that these logins need, the
+/// answer is 401.
 fn logins(route: &Route, request: &Request, text: &mut Explanation) {
     let access = &route.access;
     let users = |file: &std::path::Path| format!("for the users of {}", file.display());
@@ -406,7 +407,8 @@ fn logins(route: &Route, request: &Request, text: &mut Explanation) {
     }
 }
 
-/// Returns the first route from number `from` on that takes the request.
+/// Returns the first route from number `from` on that takes the request. Returns `None` if no route
+/// takes it, and a fault if the path is ambiguous.
 fn next_route<'s>(
     site: &'s Site,
     request: &mut Request,

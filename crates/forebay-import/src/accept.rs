@@ -15,7 +15,8 @@ use crate::value::Table;
 /// Maximum number of routes that are checked one by one.
 const MOST_TRIED: usize = 300;
 
-/// Closes the routes that Forebay refuses, and removes settings that it refuses.
+/// Closes or removes the routes that Forebay refuses. Also removes the streams and the settings
+/// that Forebay refuses. Adds a note or a comment for each change.
 pub fn accept(draft: &mut Draft, keys: &Keys) {
     if problem(draft, keys).is_none() {
         return;
@@ -48,7 +49,8 @@ pub fn accept(draft: &mut Draft, keys: &Keys) {
     draft.omits_tests = problem(draft, keys).is_some();
 }
 
-/// Removes the streams that Forebay refuses. Forebay then does not listen at their addresses.
+/// Removes the streams that Forebay refuses, and adds a note for each. Forebay then does not listen
+/// at the addresses of these streams.
 fn streams(draft: &mut Draft, keys: &Keys) {
     let mut kept: Vec<DraftStream> = Vec::new();
     for stream in std::mem::take(&mut draft.streams) {
@@ -66,7 +68,7 @@ fn streams(draft: &mut Draft, keys: &Keys) {
     draft.streams = kept;
 }
 
-/// Returns the first problem of a draft.
+/// Returns the message of the first error in a draft. Returns `None` if Forebay accepts the draft.
 fn problem(draft: &Draft, keys: &Keys) -> Option<String> {
     let error = forebay_conf::parse(&render(draft, keys), "site.toml", Path::new("/")).err()?;
     let text = error.to_string();
@@ -81,7 +83,9 @@ fn plain_site() -> DraftSite {
     DraftSite { listen: vec!["127.0.0.1:8080".into()], routes: vec![route], ..DraftSite::default() }
 }
 
-/// Replaces those hosts, listeners and keys of a site that Forebay refuses.
+/// Changes a site that Forebay refuses even without its routes. Replaces its hosts by a name that
+/// no client uses. If Forebay still refuses the site, also removes the keys and replaces the
+/// listeners.
 fn head(site: &mut DraftSite, number: usize, keys: &Keys) {
     let try_one = |site: &DraftSite| {
         let routes = plain_site().routes;
@@ -98,7 +102,9 @@ fn head(site: &mut DraftSite, number: usize, keys: &Keys) {
     }
 }
 
-/// Returns the route, or a closed route if Forebay does not accept it.
+/// Returns the route if Forebay accepts it as the only route of a site. Otherwise adds a note, and
+/// returns a closed route. If Forebay also refuses the conditions of the closed route, this route
+/// takes all paths.
 fn accepted(draft: &mut Draft, route: DraftRoute, keys: &Keys) -> DraftRoute {
     let Some(why) = alone(draft, route.clone(), keys) else { return route };
     let comment =
@@ -110,7 +116,8 @@ fn accepted(draft: &mut Draft, route: DraftRoute, keys: &Keys) -> DraftRoute {
     closed
 }
 
-/// Returns the problem of a route, checked as the only route of a site.
+/// Returns the message of the first error in a site that has only this route. Returns `None` if
+/// there is no error.
 fn alone(draft: &Draft, route: DraftRoute, keys: &Keys) -> Option<String> {
     let site = DraftSite { routes: vec![route], ..plain_site() };
     problem(&with_site(draft, site), keys)
@@ -130,8 +137,8 @@ fn with_site(draft: &Draft, site: DraftSite) -> Draft {
     only
 }
 
-/// Removes the routes that Forebay refuses, usually because no request reaches them. Keeps all
-/// routes of a site that has more than [`MOST_TRIED`].
+/// Removes the routes that Forebay refuses, usually because no request reaches them. Adds a comment
+/// for each. Keeps all routes of a site that has more than [`MOST_TRIED`] routes.
 fn unreached(draft: &Draft, site: &mut DraftSite, keys: &Keys) {
     let whole = DraftSite { comments: Vec::new(), ..site.clone() };
     if site.routes.len() > MOST_TRIED || problem(&with_site(draft, whole), keys).is_none() {

@@ -44,13 +44,14 @@ struct Cx<'a> {
     draft: Draft,
     /// The directories that the sites serve.
     dirs: Vec<String>,
-    /// The `Proxy` sections that were compared with a backend. True if one is about a backend.
+    /// The `Proxy` sections that were compared with a backend. The flag is true if the section
+    /// applies to a backend.
     proxies: Vec<(Directive, bool)>,
 }
 
 impl Cx<'_> {
-    /// Adds a note: Forebay has no full translation of this directive. Returns the note as a
-    /// comment for the draft.
+    /// Adds a note about a directive without a full translation, and marks the directive as
+    /// settled. Returns the note as a comment for the draft.
     fn note(&mut self, directive: &Directive, next: impl Into<String>) -> String {
         directive.settle();
         self.draft.notes.add(&directive.place, &line(directive), next)
@@ -69,15 +70,15 @@ impl Cx<'_> {
         notes
     }
 
-    /// Returns a path as an absolute path without a final slash.
+    /// Returns a path as an absolute path without a final slash. A relative path begins at `root`.
     fn path(&self, path: &str) -> String {
         let path = crate::files::below(&self.root, path);
         if path.len() > 1 { path.trim_end_matches('/').to_owned() } else { path }
     }
 }
 
-/// Returns true for a section that a path or a file name selects. Directives in other sections get
-/// their notes when the section is translated.
+/// Returns true for a section such as `<Directory /srv>`, without `~` and without the characters
+/// `*`, `?` and `[`. Directives in other sections get their notes when the section is translated.
 fn is_plain_section(directive: &Directive) -> bool {
     ["Directory", "Location", "Files", "FilesMatch", "Proxy"]
         .iter()

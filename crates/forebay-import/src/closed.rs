@@ -3,7 +3,8 @@
 use crate::draft::{Draft, DraftRoute, Note};
 use crate::matcher::Matcher;
 
-/// Adds the name of the site to each note whose route closes a whole site.
+/// For each site with a closed route for all paths, adds the name of the site to the note on this
+/// route.
 pub fn name_sites(draft: &mut Draft) {
     for site in &draft.sites {
         let is_whole = |route: &&DraftRoute| {

@@ -43,12 +43,13 @@ impl Directive {
         self.inside().iter().for_each(Self::settle_all);
     }
 
-    /// Returns a directive with other words and the same block, which shares the mark of this one.
+    /// Returns a directive with other words and the same block. Both directives share one mark.
     pub fn with_words(&self, name: impl Into<String>, args: Vec<String>) -> Self {
         Self { name: name.into(), args, ..self.clone() }
     }
 
-    /// Returns a copy that does not share its mark, or those of its block.
+    /// Returns a copy of the directive and of its block. The copies have their own marks, which are
+    /// not set.
     pub fn with_own_mark(&self) -> Self {
         let block = self.block.as_ref();
         let block = block.map(|block| block.iter().map(Self::with_own_mark).collect());
@@ -59,7 +60,7 @@ impl Directive {
         self.settled.0.get()
     }
 
-    /// Returns the argument with this index, or an empty text if there is none.
+    /// Returns the argument with this index, or an empty text if there is no such argument.
     pub fn arg(&self, at: usize) -> &str {
         self.args.get(at).map_or("", String::as_str)
     }

@@ -87,7 +87,8 @@ impl Notes {
     }
 }
 
-/// Returns a text without control characters, of at most 100 characters.
+/// Returns a text without control characters. A text of more than 100 characters is shortened, and
+/// ends with `...`.
 fn shortened(text: &str) -> String {
     let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     let short: String = plain.take(100).collect();

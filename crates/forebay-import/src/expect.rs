@@ -6,7 +6,8 @@ use crate::value::Value;
 /// Maximum number of tests of a site.
 const MOST: usize = 50;
 
-/// Returns the tests of a site as lines of the key `expect`.
+/// Returns the tests of a site as lines of the key `expect`. Returns no tests for a site that
+/// redirects to HTTPS.
 pub fn expectations(site: &DraftSite) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for (at, route) in site.routes.iter().enumerate() {
@@ -93,7 +94,8 @@ fn redirect(route: &DraftRoute) -> Option<(String, u64)> {
     }
 }
 
-/// Returns the `Location` field for a path; `None` if it depends on more than the path.
+/// Returns the `Location` field for a path. Returns `None` if the field depends on more than the
+/// path and the query.
 fn location(target: &str, uri: &str, route: &DraftRoute) -> Option<String> {
     let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
     let pattern = route.matcher.paths.first().map_or("/*", String::as_str);

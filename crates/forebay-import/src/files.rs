@@ -12,7 +12,8 @@ pub fn is_readable(path: &str) -> bool {
     Path::new(path).is_file() && std::fs::File::open(path).is_ok()
 }
 
-/// Returns true if the path names a file in a directory that exists.
+/// Returns true if the path is not a directory, and if its parent directory exists. The file itself
+/// may be missing.
 pub fn is_in_directory(path: &str) -> bool {
     let path = Path::new(path);
     !path.is_dir() && path.parent().is_some_and(Path::is_dir)
@@ -46,7 +47,8 @@ pub fn below(base: &Path, path: &str) -> String {
     base.join(path).display().to_string()
 }
 
-/// Returns two parts of a path with one slash between them, without a final slash.
+/// Joins two parts of a path with one slash, and removes a slash at the end. Returns `/` if both
+/// parts are empty.
 pub fn joined(root: &str, below: &str) -> String {
     let path = format!("{}/{}", root.trim_end_matches('/'), below.trim_matches('/'));
     match path.trim_end_matches('/') {

@@ -55,7 +55,7 @@ pub struct Imported {
     pub notes: Vec<Note>,
 }
 
-/// Translates the configuration in `file`.
+/// Translates the configuration in `file`. Returns an error if a file cannot be read or parsed.
 pub fn import(language: Language, file: &Path) -> Result<Imported, ImportError> {
     let keys = keys::Keys::shared();
     let mut draft = match language {

@@ -32,8 +32,8 @@ impl Matcher {
         self
     }
 
-    /// Returns the matcher for those paths that also begin with `prefix`; `None` if there are no
-    /// such paths.
+    /// Returns a matcher for the paths of this matcher that begin with `prefix`. Returns `None` if
+    /// there are no such paths.
     pub fn within(&self, prefix: &str) -> Option<Self> {
         if prefix == "/" || prefix.is_empty() {
             return Some(self.clone());
@@ -84,7 +84,7 @@ impl Matcher {
     }
 
     /// Returns true if one route cannot have the conditions in `when` of both matchers. Some
-    /// requests may still meet both.
+    /// requests may still meet both matchers.
     pub fn is_at_odds(&self, other: &Self) -> bool {
         all_of(&self.when, &other.when).is_none()
     }
@@ -98,8 +98,8 @@ impl Matcher {
             && !excludes(&self.when, &other.when)
     }
 
-    /// Returns true if the matcher takes every request that `other` takes. The result may be false
-    /// although the matcher takes all of them.
+    /// Returns true if the matcher takes every request that `other` takes. The comparison is not
+    /// complete, so the function may also return false for such a matcher.
     pub fn covers(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
@@ -119,8 +119,8 @@ impl Matcher {
         methods && suffixes && paths && regex && when
     }
 
-    /// Returns true if the matcher takes a request with this method and path; `None` if that is
-    /// unknown.
+    /// Returns true if the matcher takes a request with this method and path. Returns `None` if the
+    /// result depends on other conditions, for example on an expression.
     pub fn takes(&self, method: &str, path: &str) -> Option<bool> {
         let takes_method = self.methods.is_empty()
             || self.methods.iter().any(|m| m == method || (m == "GET" && method == "HEAD"));
@@ -137,7 +137,8 @@ impl Matcher {
         if self.regex.is_some() || !self.when.is_empty() { None } else { Some(true) }
     }
 
-    /// Returns a path that the matcher takes, if one is easily found.
+    /// Returns a path that the matcher takes. Returns `None` for a matcher with an expression, and
+    /// if the first path does not end with the first suffix.
     pub fn sample(&self) -> Option<String> {
         if self.regex.is_some() {
             return None;

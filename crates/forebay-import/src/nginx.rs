@@ -69,8 +69,8 @@ struct Cx<'a> {
 }
 
 impl Cx<'_> {
-    /// Adds a note: Forebay has no full translation of this directive. Returns the note as a
-    /// comment for the draft.
+    /// Adds a note about a directive without a full translation, and marks the directive as
+    /// settled. Returns the note as a comment for the draft.
     fn note(&mut self, directive: &Directive, next: impl Into<String>) -> String {
         match directive.name.as_str() {
             // The note is about the whole block.
@@ -80,7 +80,8 @@ impl Cx<'_> {
         self.draft.notes.add(&directive.place, &directive.line(), next)
     }
 
-    /// Returns true if the servers of an upstream look like php-fpm.
+    /// Returns true if an upstream looks like php-fpm: the address of a server contains `php`, or
+    /// the name of the upstream ends with `:9000`.
     fn is_php(&self, upstream: &str) -> bool {
         let mut upstreams = self.http.every("upstream");
         upstreams.any(|found| {
@@ -90,7 +91,7 @@ impl Cx<'_> {
     }
 }
 
-/// Reports the unread directives outside of servers.
+/// Adds notes on the directives outside of servers that have no translation.
 fn report(cx: &mut Cx<'_>, main: &[Directive], http: Option<&Directive>) {
     let mut comments = Vec::new();
     // Without `http`, the main block has the servers of a single site.

@@ -43,8 +43,9 @@ pub enum Use {
     Scripts,
 }
 
-/// Returns the conditions for an expression of nginx, Apache or Caddy. Fails for an expression that
-/// excludes paths, because the conditions of a route cannot exclude them.
+/// Returns the conditions for an expression of nginx, Apache or Caddy. Returns an error for an
+/// expression that excludes paths, because the conditions of a route cannot exclude them. Also
+/// returns an error for an expression that Forebay cannot read or express.
 pub fn classify(
     text: &str,
     ignore_case: bool,
@@ -102,7 +103,7 @@ pub fn classify_with_exception(
 }
 
 /// Returns the conditions as `path_regex`, with a name for each group. Returns `None` if this
-/// version has no such key.
+/// version has no such key, or if the expression cannot be read.
 pub fn as_regex(text: &str, ignore_case: bool, keys: &Keys) -> Option<PatternConditions> {
     if !keys.route("path_regex") || parts(text, ignore_case).is_err() {
         return None;
@@ -169,7 +170,8 @@ fn named_groups(text: &str) -> String {
     named
 }
 
-/// Splits an expression at its first `(?!...)`.
+/// Splits an expression at its first `(?!...)` into the text before it, the text inside it, and the
+/// text after it. Returns `None` if the expression has no such group.
 pub fn negative_lookahead(text: &str) -> Option<(&str, &str, &str)> {
     let (before, after) = text.split_once("(?!")?;
     let (mut depth, mut is_escaped) = (1, false);
@@ -189,8 +191,8 @@ pub fn negative_lookahead(text: &str) -> Option<(&str, &str, &str)> {
     None
 }
 
-/// Returns conditions without `path_regex`. Returns `None` unless all branches give conditions of
-/// the same kind.
+/// Returns conditions without `path_regex`. All branches must give conditions of the same kind.
+/// Otherwise returns `None`.
 fn simple(branches: &[Vec<Part>], of: Use) -> Option<PatternConditions> {
     let mut all: Option<PatternConditions> = None;
     for branch in branches {
@@ -225,7 +227,7 @@ enum Tail {
 }
 
 /// Returns the conditions for one branch of an expression. Returns `None` if only a regular
-/// expression can express it.
+/// expression can express the branch.
 fn of_branch(branch: &[Part], of: Use) -> Option<PatternConditions> {
     let (starts, rest) = match branch {
         [Part::Start, rest @ ..] => (true, rest),
@@ -254,7 +256,8 @@ fn of_branch(branch: &[Part], of: Use) -> Option<PatternConditions> {
     }
 }
 
-/// Returns the conditions for an expression that begins with one of these texts.
+/// Returns the conditions for an expression that begins with one of these texts. Returns `None` if
+/// a route cannot have one of the paths.
 fn of_start(texts: &[String], tail: Tail) -> Option<PatternConditions> {
     let ends: &[&str] = match tail {
         Tail::End => &[""],
@@ -270,7 +273,8 @@ fn of_start(texts: &[String], tail: Tail) -> Option<PatternConditions> {
     Some(PatternConditions { matcher, rest, ..PatternConditions::default() })
 }
 
-/// Returns the conditions for an expression that ends with one of several texts.
+/// Returns the conditions for an expression that ends with one of several texts. Returns `None` for
+/// an expression of another form.
 fn of_end(starts: bool, body: &[Part], tail: Tail, of: Use) -> Option<PatternConditions> {
     let [before @ .., Part::Literals(ends)] = body else { return None };
     // A single character before the extension is no condition, because every path has one.
@@ -331,8 +335,8 @@ pub fn literal_starts(text: &str) -> Option<Vec<(String, bool)>> {
     Some(all)
 }
 
-/// Returns the texts that an expression matches if it matches only fixed texts. The flag of a text is
-/// true if the text must be at the start.
+/// Returns the texts that an expression matches if it matches only fixed texts. Otherwise returns
+/// `None`. The flag of a text is true if the text must be at the start.
 pub fn literals(text: &str) -> Option<Vec<(String, bool)>> {
     let mut all = Vec::new();
     for branch in parts(text, false).ok()? {
@@ -347,7 +351,7 @@ pub fn literals(text: &str) -> Option<Vec<(String, bool)>> {
     Some(all)
 }
 
-/// Returns true if an expression may match an empty text.
+/// Returns true if an expression may match an empty text, or if it cannot be read.
 pub fn may_be_empty(text: &str) -> bool {
     let mut builder = regex_syntax::ParserBuilder::new();
     let parsed = builder.unicode(false).utf8(false).nest_limit(50).build().parse(text);
@@ -367,6 +371,7 @@ pub fn is_path(path: &str) -> bool {
 }
 
 /// Returns conditions that all paths of the expression meet: the beginnings of its branches.
+/// Returns `None` if a branch has no fixed beginning, or if the beginning is `/`.
 fn superset(branches: &[Vec<Part>]) -> Option<Matcher> {
     let mut all = Matcher::default();
     for branch in branches {

@@ -157,7 +157,7 @@ fn unprinted(draft: &Draft) -> Vec<String> {
     notes.filter(|text| !printed.contains(text)).collect()
 }
 
-/// Removes groups and applications that no route names.
+/// Removes groups and applications that no route and no stream names.
 pub fn drop_unused(draft: &mut Draft) {
     let routes = || draft.sites.iter().flat_map(|site| &site.routes);
     let tables = routes().map(|route| &route.keys);
@@ -168,7 +168,7 @@ pub fn drop_unused(draft: &mut Draft) {
     draft.apps.retain(|(name, _)| uses(name));
 }
 
-/// Removes the names of a regular expression's groups that no placeholder uses.
+/// Returns a regular expression without the names of groups that no placeholder in `keys` uses.
 fn used_groups(regex: &str, keys: &Table) -> String {
     let text: String = keys.lines().collect();
     let mut regex = regex.to_owned();

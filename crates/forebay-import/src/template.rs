@@ -21,7 +21,7 @@ pub fn literal(text: &str, keys: &Keys) -> String {
     out
 }
 
-/// Returns the placeholder of a numbered group; `None` if the conditions do not have it.
+/// Returns the placeholder of a numbered group; `None` if the conditions do not have this group.
 pub fn group(number: usize, found: &PatternConditions) -> Option<String> {
     if found.rest == Some(number) {
         Some("{rest}".into())

@@ -1,6 +1,6 @@
 //! Translates times and sizes of nginx, Apache and Caddy to Forebay's units.
 
-/// Translates a time such as `1d`, `1y 6M` or `90` (seconds).
+/// Translates a time such as `1d`, `1y 6M` or `90` (seconds). Returns `None` for other texts.
 pub fn duration(text: &str) -> Option<String> {
     let mut total: u64 = 0;
     let mut rest = text.trim();
@@ -40,7 +40,7 @@ fn written(milliseconds: u64) -> String {
     }
 }
 
-/// Translates a size such as `8k`, `1m` or `1024` (bytes).
+/// Translates a size such as `8k`, `1m` or `1024` (bytes). Returns `None` for other texts.
 pub fn size(text: &str) -> Option<String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().ok()?;
@@ -54,7 +54,7 @@ pub fn size(text: &str) -> Option<String> {
     (number < 1 << 40).then(|| if number == 0 { "0".into() } else { format!("{number}{unit}") })
 }
 
-/// Returns the bytes of a size such as `8k` of nginx.
+/// Returns the bytes of a size such as `8k` of nginx. Returns `None` for other texts.
 pub fn bytes(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().ok()?;

@@ -41,7 +41,8 @@ impl Table {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
-    /// Returns the table of a key, and adds an empty one if it is missing.
+    /// Returns the table of a key. If the key is missing or has another value, sets it to an empty
+    /// table.
     pub fn table(&mut self, key: &str) -> &mut Table {
         let at = self.0.iter().position(|(name, _)| name == key).unwrap_or_else(|| {
             self.0.push((key.to_owned(), Value::Table(Table::default())));

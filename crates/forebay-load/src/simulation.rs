@@ -97,7 +97,8 @@ struct Wire<const IS_DATAGRAM: bool> {
 }
 
 impl Script {
-    /// Takes a request that arrives now. Returns the time of its reply; `None` for no reply.
+    /// Takes a request that arrives now. Returns the time of the reply, or `None` if the request
+    /// gets no reply.
     fn take(&mut self) -> Option<Instant> {
         let now = clock::now();
         let due = if self.is_open { self.begin + GAP * self.arrived } else { now };
@@ -125,14 +126,14 @@ impl Script {
 }
 
 impl ScriptedLink {
-    /// Returns the time of the next event.
+    /// Returns the time of the next event. Returns `None` if there is no further event.
     fn next(&mut self, now: Instant) -> Option<Instant> {
         let output = (!self.output.is_empty()).then_some(now);
         let replies = self.replies.iter().map(|(at, _)| *at);
         replies.chain(output).chain(self.codec.timeout()).min()
     }
 
-    /// Does what is due now. Returns true if output has arrived.
+    /// Performs the events that are due now. Returns true if there is output to read.
     fn advance(&mut self, now: Instant) -> bool {
         if self.codec.timeout().is_some_and(|at| at <= now) {
             self.codec.expire(&mut self.output);
@@ -244,8 +245,8 @@ impl Simulation {
         Self::new(spec, shape, seed, Arc::new(|| Box::new(D::default()) as _))
     }
 
-    /// Runs the load to its end, and compares its counts with the script. `connection` creates a
-    /// connection.
+    /// Runs the load to its end, and compares its counts with the script. Returns the number of
+    /// requests without a reply. `connection` creates a connection.
     fn run<C: Drive>(&self, connection: impl Fn(usize, SharedLink) -> C) -> u64 {
         let spec = &self.spec;
         let begin = clock::now();

@@ -36,8 +36,8 @@ pub struct Request {
     slashes: Slashes,
     /// The authenticated user; empty if the route requires none.
     pub user: Vec<u8>,
-    /// The part of `path` that matched the `*` of the route. If the pattern of the route has no `*`,
-    /// all of `path` without its first slash.
+    /// The part of `path` that matched the `*` of the route. If the pattern of the route has no
+    /// `*`, all of `path` without its first slash.
     pub rest: Range<usize>,
     /// Client address: from the forwarding fields of a trusted proxy, else the address of the peer.
     pub client: ClientAddress,
@@ -96,7 +96,8 @@ pub struct Captures {
 }
 
 impl Captures {
-    /// Returns the part that a group matched. Empty if the group did not take part in the match.
+    /// Returns the part that a group matched. The part is empty if the group did not take part in
+    /// the match.
     pub fn of(&self, group: usize) -> &[u8] {
         let range = self.groups.get(group).cloned();
         range.and_then(|range| self.path.get(range)).unwrap_or_default()
@@ -152,8 +153,8 @@ impl Request {
         first
     }
 
-    /// Returns the CGI variables of the client's connection. They come from the TLS handshake, with
-    /// the names of Apache's mod_ssl, or from a web server in front of Forebay.
+    /// Returns the CGI variables of the client's connection. The variables come from the TLS
+    /// handshake, with the names of Apache's mod_ssl, or from a web server in front of Forebay.
     pub fn connection_variables(&self) -> &[(&'static str, String)] {
         self.tls.as_ref().map_or(&self.announced, |handshake| handshake.variables())
     }
@@ -215,14 +216,14 @@ impl Request {
         or_root(self.original.unwrap_or(self.head.path_and_query).of(&self.bytes))
     }
 
-    /// Returns path and query of the requested URL: those before a rewrite, if a route has
-    /// rewritten the target.
+    /// Returns path and query of the requested URL. If a route has rewritten the target, these are
+    /// path and query from before the rewrite.
     pub fn requested_target(&self) -> &[u8] {
         or_root(self.asked.unwrap_or(self.head.path_and_query).of(&self.bytes))
     }
 
     /// Returns path and query as the client sent them, if the path or the target was replaced since
-    /// then.
+    /// then. Otherwise returns `None`.
     pub fn replaced_target(&self) -> Option<&[u8]> {
         (self.original.is_some() || self.is_rerouted).then(|| self.original_target())
     }
@@ -232,13 +233,13 @@ impl Request {
         self.is_rerouted
     }
 
-    /// Treats the current target as the one that the client sent.
+    /// Treats the current target as the target that the client sent.
     pub fn forget_original(&mut self) {
         (self.original, self.asked, self.is_rerouted) = (None, None, false);
     }
 
-    /// Returns the path of the client's own target with its dot segments, if the target was
-    /// normalized; see [`path::unresolved`]. Returns `None` after an internal redirect.
+    /// Returns the path of the client's own target with its dot segments; see [`path::unresolved`].
+    /// Returns `None` if the target was not normalized, or after an internal redirect.
     pub fn unresolved_path(&self) -> Option<Vec<u8>> {
         let original = self.original?.of(&self.bytes);
         let clean = path::canonical(original, self.slashes)?;
@@ -249,8 +250,8 @@ impl Request {
         path::unresolved(original)
     }
 
-    /// Sets the path for routing, and normalizes the target to the same path. Repeated slashes are
-    /// treated as `slashes` says.
+    /// Sets the path for routing, and normalizes the target to the same path. Treats repeated
+    /// slashes as `slashes` says. Returns an error if the path is malformed or refused.
     pub fn prepare_path(
         &mut self,
         encoded: EncodedSlashes,
@@ -277,8 +278,7 @@ impl Request {
         Ok(())
     }
 
-    /// Sets the path if the target needs no decoding, which is nearly always so. Returns false
-    /// otherwise.
+    /// Sets the path if the target needs no decoding, as nearly always. Otherwise returns false.
     fn take_plain_path(&mut self) -> bool {
         let target = self.head.path_and_query.of(&self.bytes);
         let Some(plain) = path::as_plain(target) else { return false };
@@ -306,7 +306,8 @@ impl Request {
     }
 
     /// Gives the request another target, which selects its route. The client's own target remains
-    /// in the log and in REQUEST_URI.
+    /// in the log and in REQUEST_URI. Returns an error if the path of the new target is malformed
+    /// or refused.
     pub fn rewrite(&mut self, target: &[u8], slashes: EncodedSlashes) -> Result<(), PathError> {
         let clients = self.original.unwrap_or(self.head.path_and_query);
         let asked = self.asked.unwrap_or(self.head.path_and_query);
@@ -317,8 +318,8 @@ impl Request {
         outcome
     }
 
-    /// Returns the request of the same client with another method and another target of the client.
-    /// [`Self::prepare_path`] must follow.
+    /// Returns a copy of the request, as if the same client had sent another method and target. The
+    /// caller must then call [`Self::prepare_path`].
     pub fn with_target(&self, method: &[u8], target: &[u8]) -> Self {
         let mut request = self.clone();
         (request.asked, request.is_internal) = (None, false);
@@ -342,7 +343,8 @@ impl Request {
         (self.upstream, self.cache, self.trace) = (None, None, None);
     }
 
-    /// Restores the target from before a rewrite, for the log.
+    /// Restores the target from before a rewrite, for the log. Does nothing if there was no
+    /// rewrite.
     pub fn undo_rewrite(&mut self) {
         let Some(asked) = self.asked.take() else { return };
         let original = self.original.filter(|original| *original != asked);
@@ -365,7 +367,8 @@ impl Request {
     }
 
     /// Sets the path from the target. `rest` covers the whole path until a route matches. If the
-    /// target is not normalized, stores a normalized target after the head.
+    /// target is not normalized, stores a normalized target after the head. Returns an error if the
+    /// path is malformed.
     pub fn clean_path(&mut self) -> Result<(), PathError> {
         self.unmasked.clear();
         self.original = None;
@@ -391,8 +394,8 @@ impl Request {
     }
 
     /// Converts the request to a GET without a body, and replaces its target by `target`, if given.
-    /// A HEAD request remains HEAD. The new bytes follow the head and precede pipelined data of the
-    /// client.
+    /// A HEAD request remains HEAD. Removes the fields that describe the body. The new bytes follow
+    /// the head and precede pipelined data of the client.
     pub fn become_get(&mut self, target: Option<&[u8]>) {
         let head = &mut self.head;
         let at = head.len;

@@ -22,17 +22,17 @@ impl Request {
     }
 
     /// Returns true if the route restricts access and takes the request in some readings of its
-    /// query or cookies, but not in all. The caller then refuses the request, because the
-    /// application may read it as one for a stricter route. Returns false for a route that refuses
-    /// all requests that it takes.
+    /// query or cookies, but not in all. The caller then refuses the request, because an
+    /// application may read the request as one for a stricter route. Returns false for a route that
+    /// refuses all requests that it takes.
     pub fn is_doubtful(&self, matcher: &Matcher) -> bool {
         matcher.when.as_ref().is_some_and(|when| {
             when.is_rule && !when.refuses && !self.meets_all(when, Readings::All)
         })
     }
 
-    /// Sets `rest`, and `captures` if the route has a regular expression. Returns false if the
-    /// request does not meet the conditions.
+    /// Returns true if the request meets the conditions of the route. In this case, sets `rest`,
+    /// and `captures` if the route has a regular expression.
     pub fn take(&mut self, matcher: &Matcher) -> bool {
         let method = self.head.method.of(&self.bytes);
         let Some(found) = matcher.matches(method, &self.path) else { return false };
@@ -93,8 +93,8 @@ impl Request {
         })
     }
 
-    /// Returns true if the cookies of this name meet the condition. The request may have several, and
-    /// others that some applications take for this one.
+    /// Returns true if the cookies of this name meet the condition. The request may have several
+    /// such cookies, and also cookies that only some applications read as this name.
     fn meets_cookie(&self, name: &str, test: &ValueTest, readings: Readings) -> bool {
         let lines = || {
             let fields = self.head.fields.iter();
@@ -122,8 +122,8 @@ impl Request {
     }
 
     /// Returns true if the parameters of this name meet the condition. The query may have several
-    /// of them, and also parameters that only some applications read as this name: PHP reads `a.b`
-    /// as `a_b`.
+    /// such parameters, and also parameters that only some applications read as this name: PHP
+    /// reads `a.b` as `a_b`.
     fn meets_parameter(&self, name: &str, test: &ValueTest, readings: Readings) -> bool {
         let query = self.query().unwrap_or_default();
         let is_exact = |pair: &Pair<'_>| forms::decode(pair.name)[..] == *name.as_bytes();
@@ -147,7 +147,8 @@ struct NamedValues<E, P> {
 }
 
 impl<E: Iterator, P: Iterator<Item = E::Item>> NamedValues<E, P> {
-    /// Returns true if the values meet the condition. `is_met` compares one of them with `test`.
+    /// Returns true if the values meet the condition `test`. `is_met` compares one value with
+    /// `test`.
     fn meet(self, test: &ValueTest, readings: Readings, is_met: impl Fn(E::Item) -> bool) -> bool {
         let Self { mut exact, mut possible, is_complete } = self;
         match (test, readings) {
@@ -180,8 +181,8 @@ enum Readings {
 
 impl Readings {
     /// Returns the readings that count for the route of `when`. A route that restricts access takes
-    /// a request if any reading of its query and cookies meets the conditions. Another route takes a
-    /// request only if all readings meet them.
+    /// a request if any reading of its query and cookies meets the conditions. A route of another
+    /// kind takes a request only if all readings meet the conditions.
     fn of(when: &When) -> Self {
         if when.is_rule { Self::Any } else { Self::All }
     }

@@ -100,13 +100,15 @@ impl Link {
         self.incoming.wake();
     }
 
-    /// Waits for bytes and reads them. Returns 0 if the other end has finished.
+    /// Waits for bytes and reads them. Returns 0 if the other end has finished, and an error after
+    /// a reset.
     pub async fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         poll_fn(|context| self.poll_readable(context)).await;
         self.append_to(buffer, ROOM)
     }
 
-    /// Writes all of `data`. Waits while the other end has too many unread bytes.
+    /// Writes all of `data`. Waits while the other end has too many unread bytes. Returns an error
+    /// if the other end no longer reads.
     pub async fn write(&self, mut data: &[u8]) -> io::Result<()> {
         while !data.is_empty() {
             match self.try_write(data) {
@@ -188,12 +190,16 @@ impl Link {
         })
     }
 
-    /// Appends up to `most` received bytes to `buffer`.
+    /// Appends up to `most` received bytes to `buffer`. Returns the number of bytes, or 0 at the
+    /// end. Fails with `WouldBlock` if no bytes have arrived, and with `ConnectionReset` after a
+    /// reset.
     pub(crate) fn append_to(&self, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
         self.take(most, |piece| buffer.extend_from_slice(piece))
     }
 
-    /// Passes up to `most` received bytes to `give`, in two pieces. Returns the number of bytes.
+    /// Passes up to `most` received bytes to `give`, in two pieces. Returns the number of bytes, or
+    /// 0 at the end. Fails with `WouldBlock` if no bytes have arrived, and with `ConnectionReset`
+    /// after a reset.
     fn take(&self, most: usize, mut give: impl FnMut(&[u8])) -> io::Result<usize> {
         let mut bytes = self.incoming.bytes.borrow_mut();
         let n = bytes.len().min(most);
@@ -295,7 +301,8 @@ impl Network {
         *self.limit.borrow_mut() = Some((most, Vec::new()));
     }
 
-    /// Connects to the listener at `destination`.
+    /// Connects to the listener at `destination`. Returns an error if there is no listener, or if
+    /// the limit of connections is reached. Never completes after [`Self::fall_silent`].
     pub async fn connect(&self, destination: &Destination) -> io::Result<Link> {
         let listener = self.listeners.borrow().get(destination).cloned();
         let Some(listener) = listener else { return Err(ErrorKind::ConnectionRefused.into()) };

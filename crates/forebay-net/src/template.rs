@@ -189,7 +189,7 @@ impl Request {
     }
 
     /// Returns the percent-encoded path that a backend receives. If a route has replaced the path,
-    /// returns the new path.
+    /// encodes the new path.
     fn encoded_path(&self) -> Cow<'_, [u8]> {
         if self.is_rerouted {
             return encode_path(&self.path).into();
@@ -207,7 +207,8 @@ impl Request {
         rest.unwrap_or_else(|| encode_path(self.rest()).into())
     }
 
-    /// Returns the requested host without its port, if a URL can contain it.
+    /// Returns the requested host without its port. Returns `None` if there is no host, or if a URL
+    /// cannot contain it.
     pub fn plain_host(&self) -> Option<&[u8]> {
         let authority = self.head.authority.map(|span| span.of(&self.bytes));
         let host = host_of(authority.unwrap_or_default());
@@ -215,15 +216,16 @@ impl Request {
         (!host.is_empty() && host.iter().all(is_plain)).then_some(host)
     }
 
-    /// Returns the subject of the client's certificate. Empty if the client sent no certificate.
+    /// Returns the subject of the client's certificate. The text is empty if the client sent no
+    /// certificate.
     pub fn certificate_subject(&self) -> &str {
         let mut variables = self.connection_variables().iter();
         let subject = variables.find(|(name, _)| *name == "SSL_CLIENT_S_DN");
         subject.map_or("", |(_, subject)| subject)
     }
 
-    /// Returns the identifier of the request. A trusted proxy may have sent it (`X-Request-Id`);
-    /// otherwise it is random.
+    /// Returns the identifier of the request: the one that a trusted proxy sent in `X-Request-Id`,
+    /// or else a random one.
     pub fn id(&self) -> &[u8] {
         self.request_id.get_or_init(|| {
             let of_proxy = Some(self.joined_field("X-Request-Id"));
@@ -252,12 +254,12 @@ impl Request {
         joined
     }
 
-    /// Returns the identifier of the request, if a template has used it.
+    /// Returns the identifier of the request, or `None` if no template has used it.
     pub(crate) fn known_id(&self) -> Option<&[u8]> {
         self.request_id.get().map(|id| &**id)
     }
 
-    /// Returns the value of the first cookie with this name.
+    /// Returns the value of the first cookie with this name, or `None` if there is no such cookie.
     pub fn cookie(&self, name: &str) -> Option<&[u8]> {
         let fields = self.head.fields.iter();
         let mut lines = fields
@@ -266,7 +268,8 @@ impl Request {
         lines.find_map(|line| Some(cookies::find(line, name.as_bytes())?.unquoted()))
     }
 
-    /// Returns the decoded value of the first parameter of the query with this name.
+    /// Returns the decoded value of the first parameter of the query with this name, or `None` if
+    /// there is no such parameter.
     pub fn parameter(&self, name: &str) -> Option<Cow<'_, [u8]>> {
         let mut pairs = forms::pairs(self.query()?, Dialect::Whatwg);
         let pair = pairs.find(|pair| forms::decode(pair.name)[..] == *name.as_bytes())?;
@@ -286,7 +289,7 @@ fn append_escaped_for(escape: Escape, place: UrlPart, plain: &[u8], out: &mut Ve
 }
 
 impl UrlPart {
-    /// Returns the part of the URL after `text`.
+    /// Returns the part of the URL that follows `text`, if `text` begins in the part `self`.
     fn after(self, text: &[u8]) -> Self {
         let is_query = matches!(self, Self::Query(_)) || text.iter().any(|b| b"?#".contains(b));
         match text.last() {
@@ -360,7 +363,7 @@ fn append_field_value(bytes: &[u8], out: &mut Vec<u8>) {
     append_except(bytes, out, |byte| !byte.is_ascii_control());
 }
 
-/// Appends bytes without a NUL, so that different bytes stay different.
+/// Appends bytes in a form without NUL. Different bytes have different forms.
 pub fn append_exact(bytes: &[u8], out: &mut Vec<u8>) {
     if memchr::memchr2(0, 1, bytes).is_none() {
         return out.extend_from_slice(bytes);

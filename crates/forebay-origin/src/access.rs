@@ -213,7 +213,8 @@ impl Guarded {
         Self { thread, access, logins, forward: state.forward, removed, limits }
     }
 
-    /// Decides as far as possible without waiting.
+    /// Decides as far as possible without waiting. Returns an error for an external request to an
+    /// internal route.
     fn begin(&self, exchange: &mut Exchange) -> Result<Begun<'_>, Fault> {
         if let Some(removed) = &self.removed {
             removed.change(&mut exchange.request);
@@ -246,7 +247,8 @@ impl Guarded {
         }
     }
 
-    /// Completes the decision after [`Self::begin`].
+    /// Completes the decision of [`Self::begin`]. Returns true if the request may continue. Answers
+    /// the request before returning false.
     async fn decide(
         &self,
         begun: Result<Begun<'_>, Fault>,
@@ -277,8 +279,8 @@ impl Guarded {
         self.obey(verdict, exchange).await
     }
 
-    /// Delays the request as rate limits demand. If one of them refuses the request, answers it and
-    /// returns false.
+    /// Delays the request as rate limits demand. If a rate limit refuses the request, answers the
+    /// request and returns false. Returns an error if the client leaves during the delay.
     async fn obey(&self, verdict: Judged<'_>, exchange: &mut Exchange) -> Result<bool, Fault> {
         match verdict {
             Ok(wait) if wait.is_zero() => Ok(true),
@@ -327,7 +329,8 @@ impl Guarded {
         }
     }
 
-    /// Checks the credentials of the request. Returns `None` and sets the user if they are right.
+    /// Checks the credentials of the request. If they are right, sets the user and returns `None`.
+    /// Otherwise returns the refusal.
     async fn check(
         &self,
         login: &Login,
@@ -350,7 +353,8 @@ impl Guarded {
         }
     }
 
-    /// Returns true and sets the user if the request has a right password.
+    /// Returns true and sets the user if the request has a right password. Returns false if the
+    /// request has no credentials or wrong credentials.
     async fn takes_password(
         &self,
         passwords: &Passwords,
@@ -374,7 +378,8 @@ struct Refusals {
 }
 
 impl Refusals {
-    /// Adds the challenge of another login. The client may then try either of them.
+    /// Adds the challenge of another login, and sets the status to 401. The client may then try
+    /// either login.
     fn add(&mut self, other: &Self) {
         self.status = 401;
         self.lines.extend_from_slice(&other.lines);
@@ -438,8 +443,8 @@ impl Passwords {
         self.permitted.is_empty() || self.permitted.iter().any(|name| name.as_bytes() == user)
     }
 
-    /// Returns true if the password is that of a permitted user. If no digest of the password is stored,
-    /// computes a hash on another thread.
+    /// Returns true if `password` is the password of `user`, and if the route permits this user. If
+    /// no digest of the password is stored, computes a hash on another thread.
     async fn fit(
         &self,
         thread: &Thread,
@@ -493,8 +498,8 @@ impl Passwords {
     }
 }
 
-/// Returns user and password from the `Authorization` field; `None` unless there is exactly one
-/// field, in the form of RFC 7617.
+/// Returns user and password from the `Authorization` field. Returns `None` if there is no such
+/// field, if there are several, or if the field does not have the form of RFC 7617.
 fn credentials(request: &Request) -> Option<(Vec<u8>, Vec<u8>)> {
     const BASE64: GeneralPurpose = GeneralPurpose::new(
         &base64::alphabet::STANDARD,

@@ -56,7 +56,7 @@ use stored::{Stored, StoredBody};
 
 use crate::named::is_personal;
 
-/// Returns a short digest, which serves as the name of a zone of the store.
+/// Returns a short digest of `described`. The digest is the name of a zone of the store.
 pub fn digest(described: &[u8]) -> [u8; 16] {
     let digest = Sha256::digest(described);
     std::array::from_fn(|index| digest[index])
@@ -195,13 +195,14 @@ impl Parts {
         self.ask(exchange, lead, stale, asking).await
     }
 
-    /// Returns the reply for `request`, if the client may get it.
+    /// Looks up the reply for `request` in memory. Finds only a reply that the client may get.
     fn find(&self, key: &[u8], request: &Request, circumstances: Circumstances) -> CacheLookup {
         let asked = (request, circumstances.names_user());
         self.store.find(key, asked, |stored| may_use(stored, circumstances))
     }
 
-    /// Returns the reply for `request` from the memory or the disk, if the client may get it.
+    /// Looks up the reply for `request` in memory, then on disk. Finds only a reply that the client
+    /// may get.
     async fn find_all(
         &self,
         key: &Key,
@@ -219,8 +220,9 @@ impl Parts {
         }
     }
 
-    /// Returns the reply for `request` from the disk. If `found` is a reply without its body, opens
-    /// this body.
+    /// Looks up the reply for `request` on disk. If `found` is a reply without its body, opens the
+    /// body of this reply. Returns `found` if the disk has no reply, and nothing if the body is
+    /// missing.
     async fn find_on(
         &self,
         disk: &Disk,
@@ -246,7 +248,8 @@ impl Parts {
         self.forward(exchange, Forwarded::Miss).await
     }
 
-    /// Lets the origin answer, and says in the reply why it was not stored.
+    /// Lets the origin answer, and records `why`, the reason why the reply comes from the origin,
+    /// in the reply.
     async fn forward(&self, exchange: &mut Exchange, why: Forwarded) -> Result<(), Fault> {
         Counts::add(&self.store.counts.passed);
         exchange.reply.record(Rc::new(why), false);
@@ -255,7 +258,8 @@ impl Parts {
         outcome
     }
 
-    /// Asks the origin, and answers the client.
+    /// Asks the origin, and answers the client. If the origin fails, answers with the stale reply
+    /// if its directives and the settings permit this.
     async fn ask(
         &self,
         exchange: &mut Exchange,
@@ -367,7 +371,8 @@ impl Parts {
         }
     }
 
-    /// Asks the origin for a new reply. Meanwhile clients get the stale one.
+    /// Starts a task that asks the origin for a new reply, while clients get the stale reply. Does
+    /// nothing if the method is not GET, or if another request asks the origin for this reply.
     fn refresh(
         self: &Rc<Self>,
         exchange: &Exchange,
@@ -392,8 +397,8 @@ impl Parts {
         });
     }
 
-    /// Returns the properties of the request that decide if its reply may be stored or used for
-    /// others.
+    /// Returns the properties of the request that decide if its reply may be stored, and if the
+    /// client may get a stored reply.
     fn circumstances(&self, request: &Request, fields: CacheFields) -> Circumstances {
         let has_certificate = !request.certificate_subject().is_empty();
         let cookies = &self.settings.private_cookies;
@@ -425,8 +430,8 @@ impl Parts {
         stored.control.stale_if_error.unwrap_or(own)
     }
 
-    /// Answers with a fresh stored reply, if the request has no conditions and asks for no part.
-    /// Returns true after an answer.
+    /// Answers with a fresh stored reply from memory. Returns false without an answer if there is
+    /// no such reply, or if the request has conditions or asks for a part.
     fn answer_now(&self, exchange: &mut Exchange) -> bool {
         let request = &exchange.request;
         let fields = CacheFields::of(request);
@@ -455,14 +460,14 @@ impl Parts {
     }
 }
 
-/// Returns true if a request with these properties may get the reply.
+/// Returns true if a request with these properties may get the reply `stored`.
 fn may_use(stored: &Stored, circumstances: Circumstances) -> bool {
     (!circumstances.is_authorized || stored.is_for_users())
         && (!circumstances.is_personal || stored.freshness.is_explicit)
 }
 
-/// Stores a reply if `lead` is given. Without a lead, the reply cannot be stored, for example
-/// because its body is too large.
+/// Creates the shared reply, and stores it if `lead` is given. Without a lead, the reply cannot be
+/// stored, for example because its body is too large.
 fn store(lead: Option<Lead>, stored: Stored, replaced: Option<&Arc<Stored>>) -> Arc<Stored> {
     let stored = Arc::new(stored);
     if let Some(lead) = lead {

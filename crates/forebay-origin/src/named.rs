@@ -34,7 +34,7 @@ pub struct Only<'r> {
 }
 
 impl NamedValue {
-    /// Returns the named value of a placeholder, if it has one.
+    /// Returns the named value that a placeholder inserts, or `None` for other placeholders.
     pub fn of(value: &Placeholder) -> Option<Self> {
         match value {
             Placeholder::Parameter(name) => Some(Self::Parameter(name.clone())),
@@ -57,8 +57,8 @@ impl NamedValue {
         found.into_inner()
     }
 
-    /// Returns the only value of this name; `None` if the request has none. Fails if applications
-    /// may read different values.
+    /// Returns the only value of this name; `None` if the request has no value of this name.
+    /// Returns an error if applications may read different values.
     pub fn only<'r>(&'r self, request: &'r Request) -> Result<Option<Only<'r>>, Ambiguous> {
         match self {
             Self::Parameter(name) => only_parameter(request.query().unwrap_or_default(), name),
@@ -67,8 +67,8 @@ impl NamedValue {
         }
     }
 
-    /// Returns up to `most` different values that an application may read for this name. Without
-    /// any value, returns an empty one.
+    /// Returns up to `most` different values that an application may read for this name. If there
+    /// is no value, returns an empty value.
     pub fn values(&self, request: &Request, most: usize) -> Vec<Vec<u8>> {
         let mut values = Vec::new();
         let mut add = |value: Cow<'_, [u8]>| {
@@ -104,7 +104,8 @@ impl NamedValue {
     }
 }
 
-/// Returns true if the request has a cookie that may make its reply personal.
+/// Returns true if the request has a cookie that `private` lists, so that its reply may be
+/// personal.
 pub fn is_personal(request: &Request, private: &[CookieName]) -> bool {
     let is_private = |cookie: Cookie<'_>| {
         private.iter().any(|name| match name {
@@ -179,12 +180,13 @@ fn cookie_lines(request: &Request) -> impl Iterator<Item = &[u8]> {
         .map(|field| field.value.of(&request.bytes))
 }
 
-/// Returns all cookies of a request. Some servers also split cookies at commas.
+/// Returns all cookies of a request. Also splits cookies at commas, as some servers do.
 fn all_cookies(request: &Request) -> impl Iterator<Item = Cookie<'_>> {
     cookie_lines(request).flat_map(|line| line.split(|byte| b";,".contains(byte))).flat_map(cookies)
 }
 
-/// Returns the name of a cookie. PHP takes a text without an equals sign as a name.
+/// Returns the name of a cookie. For a text without an equals sign, the whole text is the name, as
+/// in PHP.
 fn name_of<'c>(cookie: &Cookie<'c>) -> &'c [u8] {
     if cookie.name.is_empty() { cookie.value } else { cookie.name }
 }

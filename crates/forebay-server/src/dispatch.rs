@@ -19,7 +19,7 @@ use crate::stream::Stream;
 pub const WORTH_DRAINING: u64 = 64 * 1024;
 
 /// Tries the matching routes in order until an origin does not decline the request. Returns the
-/// route that answered. For the log, sets `answering` to the route that it is trying.
+/// route that answered, or a fault. For the log, sets `answering` to the route that it is trying.
 pub async fn try_routes<'s>(
     stream: &Stream,
     exchange: &mut Exchange,
@@ -172,7 +172,7 @@ async fn apply_rules<'s>(
 }
 
 /// Records that a gate decides about a request that a page makes. If the decision depends on the
-/// client, caches must not give the page to another visitor.
+/// client, marks the page as private, so that caches do not give it to another visitor.
 fn note_gate(stream: &Stream, gate: &dyn Gate) {
     if let Stream::Included(included) = stream
         && gate.is_by_client()
@@ -181,7 +181,7 @@ fn note_gate(stream: &Stream, gate: &dyn Gate) {
     }
 }
 
-/// Lets the origin answer. Abandons the answer if the client disconnects.
+/// Lets the origin answer. Abandons the answer and returns a fault if the client disconnects.
 async fn serve_client(
     stream: &Stream,
     route: &Route,
@@ -241,8 +241,8 @@ pub fn kept_from_scripts() -> Fault {
     )
 }
 
-/// Admits a request to its route (step 5): checks for a closed route, a preflight request, `gate`
-/// and the body limit. Returns false if the request has been answered.
+/// Admits a request to its route (step 5). Checks if the route is closed, answers preflight
+/// requests, and checks `gate` and the body limit. Returns false if the request has been answered.
 async fn admit(
     stream: &Stream,
     exchange: &mut Exchange,

@@ -41,7 +41,8 @@ pub async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> 
     answered.is_ok()
 }
 
-/// Returns the fault for a decoded head that violates a rule.
+/// Returns the fault for a decoded head that violates a rule, with the configurable limit if one
+/// was reached.
 pub fn rule_fault(rule: HeadRule) -> Fault {
     let fault = Fault::client(rule.status().unwrap_or(400), rule.to_string());
     match rule {

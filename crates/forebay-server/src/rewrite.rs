@@ -29,7 +29,7 @@ pub fn target(rewrite: &Rewrite, request: &Request) -> Vec<u8> {
     target
 }
 
-/// Appends the client's query to a target, before its fragment.
+/// Appends the client's query to a target, before the target's fragment.
 pub fn append_query(target: &mut Vec<u8>, request: &Request) {
     let Some(query) = request.query().filter(|query| !query.is_empty()) else { return };
     let end = memchr::memchr(b'#', target).unwrap_or(target.len());
@@ -50,7 +50,8 @@ pub(crate) fn fall_back(rewrite: &Rewrite, exchange: &mut Exchange) -> Result<()
     Ok(())
 }
 
-/// Returns the decoded path of a target without a query of its own.
+/// Returns the decoded path of a target without a query of its own. Returns a fault if the path is
+/// malformed.
 pub fn fallback_path(target: &[u8]) -> Result<Vec<u8>, Fault> {
     let mut path = Vec::new();
     path::normalize(target, &mut path)
@@ -58,8 +59,9 @@ pub fn fallback_path(target: &[u8]) -> Result<Vec<u8>, Fault> {
     Ok(path)
 }
 
-/// Rewrites the path of a request that route `at` answers. Returns the rules for the new path. Each
-/// result is the number of a rule's route, and the path to which the rule applies.
+/// Rewrites the path of a request that route `at` answers. Returns the rules for the new path: the
+/// number of each rule's route, and the path for the rule. Returns a fault if the new path is
+/// malformed or ambiguous.
 pub fn rewrite_here(
     rewrite: &Rewrite,
     (site, at): (&Site, usize),
@@ -99,7 +101,8 @@ pub fn ambiguous_condition() -> Fault {
     Fault::client(404, why)
 }
 
-/// Replaces the target of the request by `target`.
+/// Replaces the target of the request by `target`. Returns a fault if the path of `target` is
+/// malformed.
 pub fn rewrite_request(
     target: &[u8],
     request: &mut Request,

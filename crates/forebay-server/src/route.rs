@@ -277,15 +277,15 @@ impl Table {
         self.relays.get(listener).map_or(&[], |relays| relays)
     }
 
-    /// Returns the stream that a client selects with `server_name` (SNI). The order of preference
-    /// is: exact name, longest wildcard, stream without names.
+    /// Returns the stream that a client selects with `server_name` (SNI), or `None` if no stream
+    /// fits. The order of preference is: exact name, longest wildcard, stream without names.
     pub fn relay(&self, listener: usize, server_name: Option<&str>) -> Option<&Rc<Relay>> {
         let name = server_name.unwrap_or_default().as_bytes();
         best_relay(self.relays(listener).iter().map(|relay| &relay.names[..]), name)
             .map(|at| &self.relays(listener)[at])
     }
 
-    /// Returns the settings of a listener that speaks AJP.
+    /// Returns the settings of a listener that speaks AJP. Returns `None` for other listeners.
     pub fn ajp(&self, listener: usize) -> Option<&AjpFront> {
         let is_ajp = self.spoken(listener) == Spoken::Ajp;
         self.sites(listener).iter().find_map(|site| site.ajp.as_ref()).filter(|_| is_ajp)
@@ -295,7 +295,8 @@ impl Table {
         self.spoken.get(listener).copied().unwrap_or_default()
     }
 
-    /// Returns the TLS settings of the site that a client selects with `server_name` (SNI).
+    /// Returns the TLS settings of the site that a client selects with `server_name` (SNI). Returns
+    /// `None` if the site has no TLS.
     pub fn tls(&self, listener: usize, server_name: Option<&str>) -> Option<&Arc<ServerTls>> {
         self.site(listener, server_name.unwrap_or_default().as_bytes())?.tls.as_ref()
     }
@@ -351,8 +352,9 @@ impl Table {
         self.listeners.get(listener).map_or(&[], |sites| sites)
     }
 
-    /// Returns the site for `authority` (`host[:port]`) on a listener. The order of preference is:
-    /// exact host name, longest wildcard, first site without host names, first site of the listener.
+    /// Returns the site for `authority` (`host[:port]`) on a listener, or `None` if the listener
+    /// has no sites. The order of preference is: exact host name, longest wildcard, first site
+    /// without host names, first site of the listener.
     pub fn site(&self, listener: usize, authority: &[u8]) -> Option<&Rc<Site>> {
         let sites = self.listeners.get(listener)?;
         if let [site] = &sites[..] {
@@ -377,8 +379,8 @@ pub fn best_site<'a>(
     best.map(|(at, _)| at)
 }
 
-/// Returns the index of the best stream for a server name among these patterns; see
-/// [`Table::relay`].
+/// Returns the index of the best stream for a server name among these patterns, or `None` if no
+/// stream fits; see [`Table::relay`].
 pub fn best_relay<'a>(
     relays: impl Iterator<Item = &'a [HostPattern]>,
     server_name: &[u8],
@@ -403,7 +405,7 @@ impl Site {
     }
 
     /// Returns the first route, from number `from` on, that matches `request`. Stores in `request`
-    /// the part of the path that the route looks up.
+    /// the part of the path that the route looks up. Returns `None` if no route matches.
     pub fn route(&self, request: &mut Request, from: usize) -> Option<(usize, &Route)> {
         let mut routes = self.routes.iter().enumerate().skip(from);
         routes.find(|(_, route)| request.take(&route.matcher))
@@ -417,7 +419,7 @@ impl Site {
     }
 
     /// Returns the rules before route `at` that apply only to another path of the requested
-    /// resource. Each result is the number of a rule's route, and the other path.
+    /// resource: the number of each rule's route, and the other path. A fault refuses the request.
     pub fn rules_above(
         &self,
         at: usize,

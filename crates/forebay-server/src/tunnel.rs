@@ -56,7 +56,7 @@ pub trait Duplex {
     /// Limits the duration of the next read.
     fn limit_read(&self, after: Duration);
 
-    /// Returns true if a time limit has passed.
+    /// Returns true if a time limit of a read or write has passed.
     fn is_expired(&self) -> bool;
 
     /// Completes when bytes or the end can be read.

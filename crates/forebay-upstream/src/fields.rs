@@ -19,9 +19,9 @@ pub struct Changes<'a> {
     pub skips_prefix: bool,
 }
 
-/// Appends the end-to-end fields of `request` and those that identify the client. Drops the
-/// client's own `X-Forwarded-*` fields, which can be forged, and names that a backend may confuse
-/// with them (`X_Forwarded_For`).
+/// Appends the end-to-end fields of `request`, and the fields that identify the client. Drops the
+/// client's own `X-Forwarded-*` fields, which can be forged. Also drops names that a backend may
+/// confuse with these fields, such as `X_Forwarded_For`.
 pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, changes: Changes<'_>) {
     let Changes { host, skips_prefix } = changes;
     let bytes = &request.bytes;
@@ -75,7 +75,7 @@ pub fn has_destination(request: &Request) -> bool {
     matches!(request.method(), b"MOVE" | b"COPY")
 }
 
-/// Returns the value of the first field with this name.
+/// Returns the value of the first field with this name, or `None` if there is no such field.
 pub fn claimed_value<'a>(request: &'a Request, name: &[u8]) -> Option<&'a [u8]> {
     let is_it = |field: &&Field| field.name.of(&request.bytes).eq_ignore_ascii_case(name);
     request.head.fields.iter().find(is_it).map(|field| field.value.of(&request.bytes))
@@ -126,8 +126,8 @@ fn is_replaced(field: &Field) -> bool {
     )
 }
 
-/// Returns those trailers of `lines` that the backend gets. If the request's `Connection` names
-/// fields, the backend gets none, because the trailers could contain such fields.
+/// Returns the trailers of `lines` that the backend gets. If the request's `Connection` names
+/// fields, the backend gets no trailers, because the trailers could contain such fields.
 pub fn request_trailers<'a>(
     request: &'a Request,
     lines: &'a [u8],
@@ -136,7 +136,7 @@ pub fn request_trailers<'a>(
     of_lines(lines).filter(|field| request.may_pass_trailer(field.name))
 }
 
-/// Passes on an interim reply whose `head` was parsed from `bytes`.
+/// Passes an interim reply, whose `head` was parsed from `bytes`, to the client.
 pub async fn inform(reply: &mut Reply, head: &ResponseHead, bytes: &[u8]) -> Result<(), Fault> {
     let mut lines = Vec::with_capacity(head.len);
     encode::forward_response_fields(&mut lines, head, bytes, |field| {

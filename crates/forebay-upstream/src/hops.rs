@@ -34,8 +34,8 @@ pub struct OwnListeners {
 }
 
 impl<'l> FromIterator<&'l Listen> for OwnListeners {
-    /// Ignores UDP listeners and sockets that a service manager passes on: their addresses are
-    /// unknown.
+    /// Collects the addresses of TCP and Unix listeners. Ignores UDP listeners, and sockets that a
+    /// service manager passes on, because their addresses are unknown.
     fn from_iter<I: IntoIterator<Item = &'l Listen>>(listen: I) -> Self {
         let mut found = Self::default();
         for listen in listen {
@@ -116,8 +116,8 @@ struct KnownName {
 }
 
 impl HopLimit {
-    /// Returns `origin`, whose backends have these addresses. Wraps it if one of them may be a
-    /// listener.
+    /// Returns `origin`, whose backends have the addresses `endpoints`. Wraps `origin` if one of
+    /// these addresses may be a listener of this server.
     pub fn around<'e>(
         origin: Box<dyn Origin>,
         endpoints: impl Iterator<Item = &'e Endpoint>,
@@ -155,7 +155,8 @@ impl HopLimit {
         self.is_certain || self.names.iter().any(leads)
     }
 
-    /// Counts the passage, and lets the origin answer.
+    /// Counts the passage, and lets the origin answer. Returns a fault with status 508 if the
+    /// request has passed this server too often.
     async fn pass(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let passages = passages(&exchange.request);
         if passages >= MOST {
@@ -200,7 +201,8 @@ fn is_count(field: &Field, bytes: &[u8]) -> bool {
     field.name.of(bytes).eq_ignore_ascii_case(NAME.as_bytes())
 }
 
-/// Returns the number of passages so far. A client can only make it larger, for its own request.
+/// Returns the number of passages so far. A client can only enlarge this number, and only for its
+/// own request.
 fn passages(request: &Request) -> u32 {
     let fields = request.head.fields.iter().filter(|field| is_count(field, &request.bytes));
     let counts = fields.filter_map(|field| str::from_utf8(field.value.of(&request.bytes)).ok());

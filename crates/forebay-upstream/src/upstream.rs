@@ -143,7 +143,7 @@ impl Upstream {
         Self { thread, backends, group, turns, tally, hash_key: None }
     }
 
-    /// Makes the group select the backend by the hash of this text, if given.
+    /// Makes the group select the backend by the hash of the text of `hash_key`, if given.
     pub fn hashed_by(self, hash_key: Option<Template>) -> Self {
         Self { hash_key, ..self }
     }
@@ -153,9 +153,9 @@ impl Upstream {
         self.backends.len()
     }
 
-    /// Sends a request to the backend `wanted` if it is up, else to the backend that the group
-    /// selects. Tries further backends as long as no backend can have processed the request, or the
-    /// request may be resent. Also returns a guard that counts the request as active. A tunnel
+    /// Sends a request to the backend `wanted` if this backend is up, else to the backend that the
+    /// group selects. Tries further backends if no backend can have processed the request, or if
+    /// the request may be resent. Also returns a guard that counts the request as active. A tunnel
     /// keeps this guard.
     pub(crate) async fn send<C: Carrier>(
         &self,
@@ -239,7 +239,8 @@ impl Upstream {
         }
     }
 
-    /// Connects to a backend. After a failure, nothing was sent, so another backend may be tried.
+    /// Connects to a backend. After a failure, no part of the request was sent, so another backend
+    /// may be tried.
     async fn connect<C: Carrier>(
         &self,
         attempt: &Attempt<'_>,
@@ -286,8 +287,8 @@ impl Attempt<'_> {
         self.number.into()
     }
 
-    /// Returns true if another backend should get `request` because of this status of its reply.
-    /// Takes a retry from the group's budget.
+    /// Returns true if another backend should get `request` because of the status of the reply.
+    /// Takes a retry from the group's budget in this case.
     pub fn takes_retry(&self, status: u16, request: &Request) -> bool {
         self.group.takes_retry(status, request.method(), self.tried)
     }

@@ -24,8 +24,8 @@ pub(super) fn rate_limits(
     items.iter().map(|at| rate_limit(at, known)).collect()
 }
 
-/// Checks one rate limit. By default, it counts requests by client address, and `burst` is one less
-/// than the rate.
+/// Checks one rate limit. By default, the limit counts requests by client address, and `burst` is
+/// one less than the rate.
 fn rate_limit(typed: &At<&Table<file::RateLimit>>, known: Known<'_>) -> Resolution<RateLimit> {
     let rate = required(&typed.rate, &typed.span, "rate", "\"10/s\"")?;
     let (requests, period) = parse_rate(rate)?;

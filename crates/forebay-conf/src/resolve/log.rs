@@ -161,7 +161,7 @@ fn per_million(typed: &At<f64>) -> Resolution<u32> {
         .help("give a number from 0 to 1, such as 0.01 for one request in 100"))
 }
 
-/// Returns host with port, and the path, of a collector's URL.
+/// Returns the host and the path of a collector's URL. The host has a port, by default 4318.
 fn collector(typed: &At<String>) -> Resolution<(String, String)> {
     let url = text(typed)?;
     let wrong = |why: &str| {
@@ -200,7 +200,7 @@ pub(super) fn host_and_port(text: &str) -> bool {
     digits && port.parse::<u16>().is_ok_and(|port| port > 0) && is_host
 }
 
-/// Returns the log service that the text names. Returns `None` if it names none.
+/// Returns the log service that the text names. Returns `None` if the text names no log service.
 fn service(context: &Context<'_>, typed: &At<String>) -> Resolution<Option<LogService>> {
     let text = typed.as_str();
     if text == "journald" {
@@ -225,7 +225,8 @@ fn service(context: &Context<'_>, typed: &At<String>) -> Resolution<Option<LogSe
     }
 }
 
-/// Checks `rotate`. `inherited` applies if a site or route does not have the key.
+/// Checks `rotate`. `inherited` applies if a site or route does not have the key. Returns `None` if
+/// the log is not rotated.
 fn rotation(
     access: &AccessLog,
     typed: Option<&At<file::Table<file::Rotate>>>,
@@ -268,7 +269,7 @@ fn access(context: &Context<'_>, typed: &At<String>) -> Resolution<AccessLog> {
     })
 }
 
-/// Returns the access log of a site, if the site has its own.
+/// Returns the access log of a site. Returns `None` if the site has no `log`.
 pub(super) fn site_log(
     context: &Context<'_>,
     file: &File,
@@ -305,7 +306,8 @@ pub(super) fn log_file(
     Ok(LogFile { access, format, rotate })
 }
 
-/// Returns the first unknown directive of a log pattern.
+/// Returns the first unknown directive of a log pattern. Returns `None` if all directives are
+/// known.
 fn unknown_directive(pattern: &str) -> Option<String> {
     const LETTERS: &str = "haAlutrsbBDTmUqHvVpP%";
     let mut rest = pattern;

@@ -76,7 +76,8 @@ fn htaccess_below(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns true if no other route than `index` answers for the directory of the file.
+/// Returns true if requests for the directory of the file reach route `index`, because no earlier
+/// route without `when` takes them.
 fn is_reached(site: &Site, index: usize, root: &Path, file: &Path) -> bool {
     let Some(below) = file.parent().and_then(|dir| dir.strip_prefix(root).ok()) else {
         return false;
@@ -124,7 +125,8 @@ fn finding((site, at): (usize, usize), route: &Route, files: &[PathBuf]) -> Opti
     })
 }
 
-/// Returns true if a file has a directive that restricts access.
+/// Returns true if a file has a directive that restricts access. Returns false if the file cannot
+/// be read.
 fn restricts(file: &Path) -> bool {
     let mut text = Vec::new();
     let read = File::open(file).and_then(|file| file.take(LONGEST).read_to_end(&mut text));

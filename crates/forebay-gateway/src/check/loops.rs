@@ -39,8 +39,8 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Returns the key of the route's action, and the listener from which the route's requests come back
-/// to it.
+/// Returns the key of the route's action, and the listener from which the route's requests come
+/// back to the route. Returns `None` if they do not come back.
 fn own_listener<'s>(
     plan: &Plan,
     site: &'s Site,
@@ -77,7 +77,8 @@ fn is_selected(plan: &Plan, site: &Site, listen: &Listen, authority: &str) -> bo
     best.is_some_and(|best| std::ptr::eq(here[best], site))
 }
 
-/// Returns the listener of the stream that receives the stream's own connections.
+/// Returns the listener that receives the stream's own connections. Returns `None` if the stream
+/// does not connect to itself.
 fn listener_of_stream(relay: &Relay) -> Option<&Listen> {
     let takes_all = relay.sni == [HostPattern::Any];
     relay.listen.iter().filter(|listen| takes_all && !listen.is_udp()).find(|listen| {

@@ -5,8 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use forebay_conf::{Finding, Plan, StorePlace};
 
-/// Returns a warning if users other than the owner may write to the directory of the store. Forebay
-/// creates directories that only their owner may enter, but keeps the mode of an existing one.
+/// Returns a warning if users other than the owner may write to the directory of the store.
+/// Otherwise returns `None`. Forebay creates directories that only their owner may enter, but keeps
+/// the mode of an existing directory.
 pub fn doubts(plan: &Plan) -> Option<Finding> {
     let StorePlace::Directory(path) = &plan.server.store.as_deref()?.place else { return None };
     let mode = fs::metadata(path).ok()?.permissions().mode();

@@ -119,7 +119,7 @@ fn processes(
     }
 }
 
-/// Appends the redirection.
+/// Appends the redirection. Returns a fault if the redirect has no valid target for this request.
 pub(super) fn redirection(
     redirect: &Redirect,
     request: &Request,
@@ -334,7 +334,7 @@ fn environment(app: &App, text: &mut Explanation) {
 }
 
 /// Returns the text that names the runner of an application's script, with the reason. The error is
-/// the fault for a script that nothing may run.
+/// the fault for a script that no process may run.
 fn runner(name: &str, app: &App, script: &Path) -> Result<String, Fault> {
     let Ok(Definition::Scripts(spec)) = definition(name, app) else {
         return Ok(format!("a worker of [app.{name}]"));
@@ -421,7 +421,8 @@ fn script_of_fastcgi(
     Ok(())
 }
 
-/// Appends the variables, decoded from the encoded request.
+/// Appends the variables that an application server would receive, decoded from the encoded
+/// request. Returns a fault if the request cannot be encoded.
 fn variables_of_server(
     settings: &AppServer,
     request: &Request,
@@ -538,7 +539,7 @@ fn servers(kind: &str, upstream: &Upstream, between: &str, text: &mut Explanatio
     }
 }
 
-/// Returns the reasons why the group prefers other backends to this one.
+/// Returns the reasons why the group prefers other backends to `backend`.
 fn rank(backend: &Backend, upstream: &Upstream) -> Vec<String> {
     let mut rank = Vec::new();
     if backend.backup {

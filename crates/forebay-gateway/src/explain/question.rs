@@ -56,7 +56,8 @@ pub(super) struct Url<'a> {
 }
 
 impl<'a> Url<'a> {
-    /// Parses a URL or a path. A path is a request over HTTP to port 80 without a host.
+    /// Parses a URL or a path. A path is a request over HTTP to port 80 without a host. Returns an
+    /// error for other texts.
     pub(super) fn parse(text: &'a str) -> Result<Self, QuestionError> {
         let wrong = |what: &str| {
             let example = "give a URL such as http://example.org/path or a path such as /path";
@@ -128,7 +129,8 @@ pub(super) fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
     }
 }
 
-/// Reads the request as a listener would. A path without a host belongs to the first site.
+/// Reads the request as a listener would. A path without a host belongs to the first site. Returns
+/// an error if a listener would refuse the head.
 pub(super) fn request(
     question: &Question<'_>,
     url: &Url<'_>,
@@ -204,7 +206,8 @@ fn written(
     Ok(raw)
 }
 
-/// Returns the head as a listener reads it.
+/// Returns the head as a listener reads it. Returns an error if a listener would refuse the head,
+/// or if the question's body has another length than `Content-Length` says.
 fn parsed(raw: &str, question: &Question<'_>, plan: &Plan) -> Result<RequestHead, QuestionError> {
     let mut head = RequestHead::default();
     let get_body = plan.server.limits.get_body;

@@ -57,7 +57,8 @@ pub(super) fn here(
     Ok(false)
 }
 
-/// Replaces the target of the request with `to`, and says so in the text.
+/// Replaces the target of the request by the result of `to`, and appends this target to the text.
+/// Returns a fault if the new path is malformed.
 pub(super) fn rewrite(
     to: &Rewrite,
     site: &Site,

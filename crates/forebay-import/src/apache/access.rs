@@ -71,8 +71,8 @@ const RULES: [&str; 7] =
 const LOGIN: [&str; 6] =
     ["AuthName", "AuthType", "AuthUserFile", "AuthBasicProvider", "AuthMerging", "Satisfy"];
 
-/// Returns the route of a section for these requests: 403 if `is_refusal` is true. Otherwise a
-/// closed route, with the next step for the user.
+/// Returns the route of a section for the requests of `matcher`. If `is_refusal` is true, the route
+/// answers 403. Otherwise the route is closed, and a note has `next` as the next step for the user.
 pub fn refused(
     cx: &mut Cx<'_>,
     section: &Directive,
@@ -176,8 +176,8 @@ fn is_new(directive: &Directive) -> bool {
     directive.name.to_ascii_lowercase().starts_with("require")
 }
 
-/// Returns true if the rules of one module in a section admit all clients. Returns false if there
-/// are no such rules.
+/// Returns true if the directives that `is_own` selects in a section admit all clients. Returns
+/// false if `is_own` selects no directive.
 fn is_open(cx: &mut Cx<'_>, layer: &[Directive], is_own: fn(&Directive) -> bool) -> bool {
     let mut own = layer.iter().filter(|directive| is_own(directive)).peekable();
     if own.peek().is_none() {
@@ -192,8 +192,9 @@ fn is_open(cx: &mut Cx<'_>, layer: &[Directive], is_own: fn(&Directive) -> bool)
     rules.grants_all && !restricts && gate.closed.is_none()
 }
 
-/// Returns a group that names users, if other rules next to it may admit further clients. Forebay
-/// has one list of users and one of addresses, so it cannot express which of them belong together.
+/// Returns a group of `Require` lines that names users, if further rules of the same block may
+/// admit other clients. Also searches the groups in the block. Forebay has one list of users and
+/// one list of addresses, so it cannot bind users to addresses.
 fn mixes_users(block: &[Directive]) -> Option<&Directive> {
     let rules = || block.iter().filter(|directive| is_new(directive));
     let group = rules().find(|rule| is_container(rule) && names_users(rule.inside()));
@@ -209,7 +210,7 @@ fn names_users(block: &[Directive]) -> bool {
     })
 }
 
-/// Returns true if rules of mod_authz_core name addresses.
+/// Returns true if a rule of mod_authz_core, also within a group, names addresses.
 fn names_places(layer: &[Directive]) -> bool {
     let is_place = |directive: &Directive| {
         directive.args.iter().any(|word| matches!(&*word.to_ascii_lowercase(), "ip" | "local"))
@@ -297,7 +298,8 @@ fn read(
     }
 }
 
-/// Returns true for a group of `Require` lines. Forebay's keys cannot express a group within a group.
+/// Returns true for a group of `Require` lines. Forebay's keys cannot express a group within a
+/// group.
 fn is_container(directive: &Directive) -> bool {
     ["RequireAll", "RequireAny", "RequireNone"].iter().any(|name| is(directive, name))
 }
@@ -441,7 +443,8 @@ pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
     block.iter().find(restricts)
 }
 
-/// Returns a directive of a section that may refuse or redirect requests, also within conditions.
+/// Returns a directive of a section, or of a section inside it, that may refuse or redirect
+/// requests.
 pub fn restriction(block: &[Directive]) -> Option<&Directive> {
     let grants = |d: &Directive| d.args.len() == 2 && d.arg(1).eq_ignore_ascii_case("granted");
     let decides = |d: &&Directive| {
@@ -629,7 +632,8 @@ mod tests {
         assert!(all.contains("basic_auth") && !all.contains("users ="), "{all}");
     }
 
-    /// Returns the route of `/a`, else the whole site.
+    /// Returns the text of the route of `/a`, or the text of the whole site if there is no such
+    /// route.
     fn route(sections: &str) -> String {
         let text = site(sections);
         let found = text.split("[[site.route]]").skip(1).find(|route| route.contains("\"/a"));

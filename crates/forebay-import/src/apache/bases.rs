@@ -137,8 +137,8 @@ fn closed<'a>(cx: &mut Cx<'_>, directive: &'a Directive, matcher: Matcher, next:
     }
 }
 
-/// Returns the conditions of an expression. The error is a matcher for at least the same paths, for
-/// use in a closed route.
+/// Returns the conditions of an expression. If the expression has no translation, the error is a
+/// matcher for at least the same paths. The caller uses this matcher in a closed route.
 fn found(cx: &Cx<'_>, text: &str, target: &str, of: Use) -> Result<PatternConditions, Matcher> {
     let found = classify(text, false, cx.keys, of).map_err(|unknown| {
         unknown.superset.map_or_else(|| Matcher::path("/*"), |matcher| *matcher)
@@ -177,6 +177,7 @@ impl Base<'_> {
 }
 
 /// Returns the bases for `Redirect`, `RedirectTemp`, `RedirectPermanent` and `RedirectMatch`.
+/// Returns no bases for other directives.
 fn redirect<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
     let mut args: Vec<&str> = directive.args.iter().map(String::as_str).collect();
     let is_match = is(directive, "RedirectMatch");
@@ -249,7 +250,8 @@ fn redirect<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
     found
 }
 
-/// Returns the routes for the redirects of sections, for the paths of `region` alone.
+/// Returns the routes for the redirects in `blocks`, limited to the paths of `region`. A redirect
+/// without a path, such as `Redirect https://a.example/`, becomes a closed route.
 pub fn redirects_within(
     cx: &mut Cx<'_>,
     blocks: &[&[Directive]],
@@ -292,7 +294,8 @@ pub fn urls_of(dir: &str, bases: &[Base<'_>]) -> Vec<String> {
     found
 }
 
-/// Returns the base for `AliasMatch` and `ScriptAliasMatch`.
+/// Returns the base for `AliasMatch` or `ScriptAliasMatch`. If the expression or the directory has
+/// no translation, the base is closed.
 fn alias_match<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
     directive.settle();
     let (text, target) = (directive.arg(0), directive.arg(1));

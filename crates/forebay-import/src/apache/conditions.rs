@@ -14,7 +14,8 @@ const MOST_ALTERNATIVES: usize = 32;
 /// The translation of the `RewriteCond` lines of a rule.
 #[derive(Default)]
 pub struct Conditions<'d> {
-    /// The rule applies to requests that meet one of these. Empty if the rule applies to none.
+    /// The rule applies to requests that meet one of these matchers. Empty if the rule applies to
+    /// no request.
     pub alternatives: Vec<Matcher>,
     /// True if the rule applies only to missing files.
     pub is_missing: bool,
@@ -54,7 +55,7 @@ enum FileKind {
 }
 
 impl FileKind {
-    /// Returns the kind of a test such as `-f`.
+    /// Returns the kind of files for a test such as `-f`, or `None` for a test of another kind.
     fn of(test: &str) -> Option<Self> {
         match test {
             "-f" | "-s" | "-F" => Some(Self::Regular),
@@ -82,7 +83,8 @@ impl Meaning {
     }
 }
 
-/// Translates the lines of a rule. `around` is the context of the rule.
+/// Translates the `RewriteCond` lines of a rule. `around` is the context of the rule. The first
+/// line without a translation becomes `unknown` of the result.
 pub fn read<'d>(cx: &Cx<'_>, list: &[&'d Directive], around: Around<'_>) -> Conditions<'d> {
     let mut found = Conditions { alternatives: vec![Matcher::default()], ..Conditions::default() };
     let mut group = Vec::new();
@@ -109,8 +111,8 @@ pub fn read<'d>(cx: &Cx<'_>, list: &[&'d Directive], around: Around<'_>) -> Cond
     found
 }
 
-/// Returns the meaning of several tests for existing files if one of them must hold. Returns `None`
-/// if one of the lines is no such test.
+/// Returns the meaning of several tests for existing files. One of the tests must hold. Returns
+/// `None` if a line is another test.
 fn either_present(group: &[Meaning]) -> Option<Meaning> {
     let kind = |one: &Meaning| if let Meaning::Present(kind) = one { Some(*kind) } else { None };
     let kinds = group.iter().map(kind).collect::<Option<Vec<_>>>()?;
@@ -119,8 +121,8 @@ fn either_present(group: &[Meaning]) -> Option<Meaning> {
     Some(files.map_or(Meaning::Unknown, |kind| Meaning::Present(*kind)))
 }
 
-/// Returns the meaning of several tests for missing files if one of them must hold. Returns `None`
-/// if one of the lines is no such test.
+/// Returns the meaning of several tests for missing files. One of the tests must hold. Returns
+/// `None` if a line is another test.
 fn either_missing(group: &[Meaning]) -> Option<Meaning> {
     let kind = |one: &Meaning| if let Meaning::Missing(kind) = one { Some(*kind) } else { None };
     let kinds = group.iter().map(kind).collect::<Option<Vec<_>>>()?;
@@ -157,7 +159,8 @@ fn either(mut group: Vec<Meaning>) -> Meaning {
     if is_unknown { Meaning::Unknown } else { Meaning::Requests(all) }
 }
 
-/// Adds a condition that must hold, too. Returns false if it has no translation.
+/// Adds a condition to `found`, so that the old conditions and `meaning` must all hold. Returns
+/// false if `meaning` has no translation, or if one route cannot have all of these conditions.
 fn add(found: &mut Conditions<'_>, meaning: Meaning) -> bool {
     match meaning {
         Meaning::Always => {}
@@ -187,7 +190,8 @@ fn add(found: &mut Conditions<'_>, meaning: Meaning) -> bool {
 }
 
 /// Returns the matcher of requests that meet both matchers. If both exclude a value of one field,
-/// joins these values to a list.
+/// joins these values to a list. Returns `None` if no request meets both matchers, or if one
+/// matcher cannot express them.
 fn both(own: &Matcher, other: &Matcher) -> Option<Matcher> {
     let nots = (own.when.get("not").cloned(), other.when.get("not").cloned());
     let (Some(Value::Table(ours)), Some(Value::Table(theirs))) = nots else {
@@ -204,7 +208,8 @@ fn both(own: &Matcher, other: &Matcher) -> Option<Matcher> {
     Some(merged)
 }
 
-/// Returns a table for the requests that meet at least one of two tables.
+/// Returns a table for the requests that meet at least one of two tables. Returns `None` if a table
+/// has several keys, or if the tables have different keys.
 fn joined(ours: &Table, theirs: &Table) -> Option<Table> {
     let ([(key, own)], [(other_key, other)]) = (&ours.0[..], &theirs.0[..]) else { return None };
     if key != other_key {
@@ -229,10 +234,11 @@ fn has_flag(condition: &Directive, names: [&str; 2]) -> bool {
     flags.split(',').any(|flag| names.iter().any(|name| flag.trim().eq_ignore_ascii_case(name)))
 }
 
-/// Returns the meaning of a test for a file. In a virtual host, Apache evaluates `REQUEST_FILENAME`
-/// before it maps the path to a file, so that the variable has the path of the URL:
-/// <https://httpd.apache.org/docs/2.4/mod/mod_rewrite.html>. The root of the file system has no such
-/// file. Apache asks for `/` again as the path of its index file, so `!-d` is true for it, too.
+/// Returns the meaning of a test for a file, or `None` for a test of another kind. In a virtual
+/// host, Apache evaluates `REQUEST_FILENAME` before it maps the path to a file, so the variable has
+/// the path of the URL: <https://httpd.apache.org/docs/2.4/mod/mod_rewrite.html>. The root of the
+/// file system has no file at this path. Apache asks for `/` again as the path of its index file,
+/// so `!-d` is true for `/`, too.
 fn file_test(text: &str, test: &str, is_server: bool) -> Option<Meaning> {
     let (is_not, kind) = test.strip_prefix('!').map_or((false, test), |kind| (true, kind));
     let file = FileKind::of(kind)?;
@@ -288,8 +294,9 @@ fn meaning(cx: &Cx<'_>, condition: &Directive, around: Around<'_>) -> Meaning {
     }
 }
 
-/// Returns a condition on the scheme. All listeners of a site have the same scheme, so the rule
-/// applies to all requests of the site or to none.
+/// Returns the meaning of a condition that requires the scheme `wanted`. All listeners of a site
+/// have the same scheme, so the rule applies to all requests of the site or to none. `scheme` is
+/// `None` if the scheme of the site is unknown.
 fn only(scheme: Option<&str>, wanted: &str) -> Meaning {
     match scheme {
         Some(scheme) if scheme == wanted => Meaning::Always,
@@ -326,7 +333,8 @@ fn method(text: &str) -> Meaning {
     Meaning::Requests(std::iter::once(others).chain(head).collect())
 }
 
-/// Returns the condition on the address of the client, such as `^10\.` or `=192.0.2.1`.
+/// Translates a condition on the address of the client, such as `^10\.` or `=192.0.2.1`. Returns
+/// `Meaning::Unknown` for expressions of another form.
 fn address(text: &str) -> Meaning {
     let (is_not, text) = text.strip_prefix('!').map_or((false, text), |text| (true, text));
     let plain = match text.strip_prefix('=') {
@@ -347,8 +355,9 @@ fn address(text: &str) -> Meaning {
     if is_not { Meaning::not(when) } else { Meaning::when(when) }
 }
 
-/// Returns the condition on one parameter, such as `(^|&)id=1`. Forebay compares decoded values, in
-/// any order, so that the condition holds for more requests than in Apache.
+/// Translates a condition on one parameter, such as `(^|&)id=1`. Forebay compares decoded values
+/// and allows any order of parameters, so the condition holds for more requests than in Apache.
+/// Returns `Meaning::Unknown` for expressions of another form.
 fn query(text: &str, ignores_case: bool) -> Meaning {
     let start = ["(^|&)", "(?:^|&)", "(&|^)", "\\b", "^"].iter().find_map(|s| text.strip_prefix(s));
     let Some((name, value)) = start.and_then(|rest| rest.split_once('=')) else {
@@ -373,7 +382,8 @@ fn query(text: &str, ignores_case: bool) -> Meaning {
     Meaning::when(Table::default().with("query", Table::default().with(name, value)))
 }
 
-/// Returns the request field of a variable such as `HTTP_USER_AGENT` or `HTTP:X-Key`.
+/// Returns the request field of a variable such as `HTTP_USER_AGENT` or `HTTP:X-Key`. Returns
+/// `None` for other variables, and for fields that begin with `X-Forwarded-`.
 fn field_name(name: &str) -> Option<String> {
     let field = match name {
         "HTTP_USER_AGENT" => "User-Agent",
@@ -391,7 +401,8 @@ fn field_name(name: &str) -> Option<String> {
     Some(field.to_owned())
 }
 
-/// Returns the condition on a field of the request.
+/// Translates a condition on the value of the request field `field`. Returns `Meaning::Unknown` if
+/// the condition has no translation.
 fn field_value(field: &str, text: &str, ignores_case: bool) -> Meaning {
     let (is_not, text) = text.strip_prefix('!').map_or((false, text), |text| (true, text));
     let header = |value: &str| Table::default().with("header", Table::default().with(field, value));

@@ -10,7 +10,7 @@ use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
 use crate::pattern::{self, Use, as_regex, classify};
 
-/// Returns closed routes for the paths of sections with expressions, if these sections restrict
+/// Returns routes that refuse the paths of sections with expressions, if these sections restrict
 /// access.
 pub fn expressions(
     cx: &mut Cx<'_>,
@@ -43,8 +43,8 @@ pub fn expressions(
     out
 }
 
-/// Returns matchers for the paths of a section. The error contains matchers that also take other
-/// paths.
+/// Returns matchers for the paths of a section. If no matchers are exact, the error contains
+/// matchers that also take other paths.
 fn matchers(
     cx: &Cx<'_>,
     section: &Directive,
@@ -78,8 +78,9 @@ fn matchers(
     }
 }
 
-/// Returns the matchers of the directories of an expression. Such an expression matches directories
-/// of the file system, so its URL paths depend on the base.
+/// Returns matchers for the directories that an expression matches in the file system. The URL path
+/// of a directory depends on the base that serves the directory. If the matchers also take other
+/// paths, returns them as the error.
 fn directories(cx: &Cx<'_>, text: &str, bases: &[Base<'_>]) -> Result<Vec<Matcher>, Vec<Matcher>> {
     let (mut found, mut is_exact) = (Vec::new(), true);
     for base in bases {
@@ -130,8 +131,8 @@ fn directories(cx: &Cx<'_>, text: &str, bases: &[Base<'_>]) -> Result<Vec<Matche
     if is_exact { Ok(found) } else { Err(found) }
 }
 
-/// Returns the matcher of an expression that begins with the directory of a base. Returns `None` for
-/// other expressions.
+/// Returns the matcher of an expression that begins with the directory of a base. Returns `None`
+/// for other expressions, and if one route cannot have the conditions.
 fn below_base(cx: &Cx<'_>, text: &str, dir: &str, base: &Base<'_>) -> Option<Matcher> {
     let dir = dir.trim_end_matches('/');
     let plain = text.strip_prefix('^')?;

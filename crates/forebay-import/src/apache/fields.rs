@@ -196,7 +196,8 @@ fn is_condition(argument: &str) -> bool {
     argument.starts_with("env=") || argument.starts_with("expr=")
 }
 
-/// Returns a value with placeholders in place of `%{REMOTE_ADDR}s` and similar variables.
+/// Replaces `%{REMOTE_ADDR}s` and similar variables by placeholders. Returns `None` if a variable
+/// has no placeholder, or if the value contains other text beside the variable.
 fn placeholder(value: &str, cx: &Cx<'_>) -> Option<String> {
     if !value.contains("%{") && !value.contains("expr=") {
         return Some(literal(value, cx.keys));
@@ -218,7 +219,8 @@ fn placeholder(value: &str, cx: &Cx<'_>) -> Option<String> {
     is_whole.then(|| found.to_owned())
 }
 
-/// Translates a time such as `access plus 1 month 2 days` or `A2592000`.
+/// Translates a time such as `access plus 1 month 2 days` or `A2592000`. Returns `None` for other
+/// times, for example after `modification`.
 fn access_plus(text: &str) -> Option<String> {
     let text = text.trim_matches('"').to_ascii_lowercase();
     if let Some(seconds) = text.strip_prefix('a').filter(|rest| rest.parse::<u64>().is_ok()) {

@@ -1,7 +1,8 @@
 //! Wildcards and expressions of Apache on paths and file names, as regular expressions on the paths
 //! of URLs.
 
-/// Returns the expression for a text with wildcards. As in Apache, `*` and `?` match no slash.
+/// Returns the regular expression for a text with wildcards. As in Apache, `*` and `?` match no
+/// slash.
 pub fn of_glob(text: &str) -> String {
     let mut out = String::new();
     let mut chars = text.chars();
@@ -38,9 +39,9 @@ fn escaped(c: char) -> String {
     regex_syntax::escape(c.encode_utf8(&mut [0; 4]))
 }
 
-/// Converts an expression on a part of the path to an expression on the whole path. The part
-/// follows `start`, an expression. `any` matches text at the beginning of the part. Returns `None`
-/// if the translation is unknown.
+/// Converts an expression on a part of the path to an expression on the whole path. `start` is an
+/// expression for the text before the part. `any` is an expression for text in the part before the
+/// match. Returns `None` if no such expression is known.
 pub fn after(pattern: &str, start: &str, any: &str) -> Option<String> {
     if let Some(pattern) = pattern.strip_prefix("(?i)") {
         return after(pattern, start, any).map(|whole| format!("(?i){whole}"));
@@ -89,7 +90,7 @@ pub fn with_path_info(pattern: &str) -> String {
     out + &pattern[from..]
 }
 
-/// Returns true for an expression without alternatives outside of groups.
+/// Returns true for an expression without `|` outside of groups and classes.
 pub fn is_one(pattern: &str) -> bool {
     branches(pattern).len() == 1
 }
@@ -113,12 +114,13 @@ fn branches(pattern: &str) -> Vec<&str> {
     found
 }
 
-/// Returns true if a part of an expression matches only at the start.
+/// Returns true if an expression contains `\A`, or a `^` that is not escaped and not in a class.
 fn has_start(pattern: &str) -> bool {
     pattern.contains("\\A") || plain_chars(pattern).any(|(_, c, in_class)| c == '^' && !in_class)
 }
 
-/// Returns the characters of an expression that are not escaped. The flag is true in a class.
+/// Returns each character of an expression that no backslash escapes, with its position. The flag
+/// is true for a character in a class.
 fn plain_chars(pattern: &str) -> impl Iterator<Item = (usize, char, bool)> {
     let (mut is_escaped, mut in_class) = (false, false);
     pattern.char_indices().filter_map(move |(at, c)| {

@@ -63,7 +63,8 @@ pub fn handlers(
     out
 }
 
-/// Returns closed routes for scripts that do not run in this directory, although they run in others.
+/// Returns closed routes for the scripts in a directory, because Apache does not run them there.
+/// Returns no routes if no section runs scripts and the directory contains no PHP scripts.
 fn disabled(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,
@@ -101,7 +102,7 @@ fn disabled(
     out
 }
 
-/// Returns the directive that turns scripts off, if no later directive turns them on.
+/// Returns the last directive that turns scripts off, if no later directive turns scripts on.
 fn turned_off<'a>(layers: &[&'a [Directive]]) -> Option<&'a Directive> {
     let mut found = None;
     for directive in layers.iter().copied().flatten() {
@@ -138,8 +139,9 @@ fn turned_off<'a>(layers: &[&'a [Directive]]) -> Option<&'a Directive> {
     found
 }
 
-/// Returns the route that passes the scripts of a `Files` or `FilesMatch` section to a backend.
-/// Returns `None` if no request meets the conditions.
+/// Returns the route that passes the scripts of a `Files` or `FilesMatch` section to a backend. The
+/// route is closed if `root` is `None`, or if the backend does not speak FastCGI. Returns `None` if
+/// no request meets the conditions.
 fn script_route(
     cx: &mut Cx<'_>,
     section: &Directive,
@@ -165,6 +167,7 @@ fn script_route(
 
 /// Returns the only route for a region whose `SetHandler` names no backend: the scripts of
 /// `cgi-script`, or a closed route. With other routes, Forebay would send the scripts as files.
+/// Returns `None` for other regions, and if the handler is PHP or the default handler.
 pub fn whole_handler(
     cx: &mut Cx<'_>,
     layers: &[&[Directive]],
@@ -248,7 +251,8 @@ fn cgi_handler(layers: &[&[Directive]], dir: &str, route: &DraftRoute) -> Option
 }
 
 /// Returns the route for PHP that runs inside Apache. If Forebay cannot run PHP, the route is
-/// closed, so that it never sends the source of a script.
+/// closed, so that it never sends the source of a script. Returns `None` if Apache does not run PHP
+/// here, or if no path of `route` ends with `*`.
 fn php_module(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,

@@ -7,8 +7,8 @@ use super::sections::{Sections, all, find_access_files, last};
 use super::syntax::{self, Directive, is};
 use crate::draft::SourceLine;
 
-/// Reads the access files below the directories of all hosts, if the hosts allow such files. Returns
-/// each file as a section for its directory.
+/// Reads the access files below the directories of all hosts, if the hosts allow such files.
+/// Returns each file as a section for its directory.
 pub fn read(cx: &mut Cx<'_>, hosts: &[&Directive]) -> Vec<(String, Directive)> {
     let mut found = Vec::new();
     let levels = hosts.iter().map(|host| vec![cx.main, host.inside()]);
@@ -55,7 +55,9 @@ fn roots<'a>(cx: &Cx<'_>, levels: &[&'a [Directive]]) -> Vec<(&'a Directive, Str
     found
 }
 
-/// Adds the section of an access file.
+/// Adds an access file to `found` as a section for its directory. Skips the file if `found` has the
+/// directory, or if `sections` allow no access files there. If the file has an error, the section
+/// refuses all requests.
 fn add(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,

@@ -25,8 +25,8 @@ struct Endpoint {
     port: Option<u16>,
 }
 
-/// Returns the listeners of a host: the `Listen` lines that its addresses include. Apache opens no
-/// sockets for a `VirtualHost` without such a line.
+/// Returns the listeners of a host: the `Listen` lines at the addresses of the host. Apache opens
+/// no socket for the address of a `VirtualHost` without such a line.
 pub fn listen(cx: &mut Cx<'_>, host: Option<&Directive>, tls: HostTls) -> Vec<String> {
     let lines = all(&[cx.main], "Listen");
     let opened: Vec<Endpoint> = lines.iter().filter_map(|line| place(line.arg(0))).collect();
@@ -85,7 +85,7 @@ pub fn note_unused(cx: &mut Cx<'_>, hosts: &[&Directive]) {
     }
 }
 
-/// Adds the listener in Forebay's form.
+/// Adds a listener to `found` in Forebay's form, unless `found` has it.
 fn add(found: &mut Vec<String>, place: Endpoint, tls: HostTls) {
     let usual_port = if tls == HostTls::Off { 80 } else { 443 };
     let port = place.port.unwrap_or(usual_port);
@@ -104,7 +104,7 @@ fn add(found: &mut Vec<String>, place: Endpoint, tls: HostTls) {
 }
 
 /// Parses an address such as `8080`, `*:80`, `_default_:443`, `10.0.0.1` or `[::1]:80`. Returns
-/// `None` for a host name.
+/// `None` for a host name other than `localhost`.
 fn place(text: &str) -> Option<Endpoint> {
     if let Ok(port) = text.parse() {
         return Some(Endpoint { ip: None, port: Some(port) });

@@ -89,7 +89,8 @@ pub fn is_type(kind: &str) -> bool {
     kind.split_once('/').is_some_and(|(main, sub)| is_part(main) && is_part(sub))
 }
 
-/// Translates the compression of an output filter. `includes` translates INCLUDES.
+/// Translates a filter that compresses replies. Adds a note for other filters except `NONE` and
+/// `INCLUDES`. The function `includes` translates `INCLUDES`.
 fn filter(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute) {
     for name in directive.arg(0).split(';') {
         match name.to_ascii_uppercase().as_str() {

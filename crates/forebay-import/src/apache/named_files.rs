@@ -58,7 +58,8 @@ fn are_static(matcher: &Matcher) -> bool {
         && !matcher.suffixes.iter().any(is_script)
 }
 
-/// Returns the conditions for a file name, which may have wildcards.
+/// Returns the conditions for a file name, which may have wildcards. Returns `None` if a route
+/// cannot have these conditions.
 fn of_text(cx: &Cx<'_>, text: &str) -> Option<Matcher> {
     if let Some(matcher) = of_name(text).filter(are_static) {
         return Some(matcher);
@@ -67,7 +68,8 @@ fn of_text(cx: &Cx<'_>, text: &str) -> Option<Matcher> {
     as_regex(&regex, false, cx.keys).map(|found| found.matcher)
 }
 
-/// Returns the conditions for a regular expression on file names.
+/// Returns the conditions for a regular expression on file names. Returns `None` if a route cannot
+/// have these conditions.
 fn of_regex(cx: &Cx<'_>, text: &str) -> Option<Matcher> {
     let (ignore_case, text) = match text.strip_prefix("(?i)") {
         Some(text) => (true, text),

@@ -182,7 +182,7 @@ pub const NEEDLESS: &[&str] = &[
     "Define",
 ];
 
-/// Returns true for a directive that the translation reads, or that needs none.
+/// Returns true for a directive that the translation reads, or that needs no translation.
 pub fn is_known(name: &str) -> bool {
     READ.iter().any(|known| known.eq_ignore_ascii_case(name)) || is_needless(name)
 }

@@ -1,6 +1,7 @@
 //! Addresses and networks of clients.
 
-/// Returns an address or network: `10.0.0.0/8`, `10.`, `10.0.0.0/255.0.0.0` or `::1`.
+/// Translates an address or network such as `10.0.0.0/8`, `10.`, `10.0.0.0/255.0.0.0` or `::1` to
+/// Forebay's form. Returns `None` for other texts.
 pub fn network(text: &str) -> Option<String> {
     if let Some((address, mask)) = text.split_once('/') {
         let address: std::net::IpAddr = address.parse().ok()?;

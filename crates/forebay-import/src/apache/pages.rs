@@ -10,8 +10,9 @@ use crate::value::Table;
 
 const NAME: &str = "ErrorDocument";
 
-/// Returns the error pages of these blocks, for a site or a route. `routes` are its routes. `outer`
-/// are the blocks of the site, if the pages are for a route.
+/// Returns the error pages of `layers`, the blocks of a site or a route. `routes` are the routes of
+/// the site, or the one route. `outer` are the blocks of the site if the pages are for a route. For
+/// a site, `outer` is empty.
 fn pages(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,
@@ -64,7 +65,8 @@ fn next(to: &str) -> &'static str {
     }
 }
 
-/// Returns the file of a URL path if all clients may read it.
+/// Returns the file of a URL path if all clients may read the file. Otherwise returns `None`, for
+/// example for PHP scripts and for names that begin with a dot.
 fn file(cx: &mut Cx<'_>, sections: &Sections<'_>, path: &str) -> Option<String> {
     let name = path.rsplit('/').next().unwrap_or_default();
     let is_plain = path.starts_with('/') && !path.contains(['?', '%', '#']);
@@ -88,7 +90,8 @@ fn file(cx: &mut Cx<'_>, sections: &Sections<'_>, path: &str) -> Option<String> 
     (is_open && !restricts && files::is_readable(&file)).then_some(file)
 }
 
-/// Adds the error pages of the whole site. Removes pages whose paths a route of the site refuses.
+/// Adds the error pages of the whole site. Removes a page, and adds a note, if the routes of the
+/// site do not send the file of the page to all clients.
 pub fn check(cx: &mut Cx<'_>, site: &mut DraftSite, sections: &Sections<'_>) {
     let table = pages(cx, sections, &[], &sections.levels, &site.routes);
     if !table.is_empty() {
@@ -127,7 +130,8 @@ fn sends(routes: &[DraftRoute], path: &str) -> bool {
     false
 }
 
-/// Removes a page from a table of keys. Returns false if the table does not have it.
+/// Removes a page from the key `error_pages`. Returns false if the key has no page with this status
+/// and this file.
 fn drop_page(keys: &mut Table, code: &str, file: &str) -> bool {
     let Some(crate::value::Value::Table(pages)) = keys.get("error_pages") else { return false };
     if pages.get(code) != Some(&file.into()) {
@@ -142,7 +146,8 @@ fn drop_page(keys: &mut Table, code: &str, file: &str) -> bool {
     true
 }
 
-/// Adds the error pages of sections to a route. `layers` are all sections that apply to it.
+/// Adds the error pages of sections to a route, and translates `ProxyErrorOverride`. `layers` are
+/// all sections that apply to the route.
 pub fn decorate(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,

@@ -21,7 +21,8 @@ use crate::matcher::Matcher;
 use crate::pattern::as_regex;
 use crate::value::{Table, Value};
 
-/// Returns the routes of a base: those of its regions first.
+/// Returns the routes of a base. The routes of its regions precede the routes of the whole base. If
+/// no region differs from the base, returns only the routes of the whole base.
 pub fn routes(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,
@@ -47,8 +48,8 @@ pub fn routes(
     out
 }
 
-/// Returns true if the routes of a region have the same keys as those of the base, apart from the
-/// directory of files.
+/// Returns true if the routes of a region and the routes of its base come from the same lines and
+/// have the same keys. Ignores the directory of files.
 fn is_same(region: &[DraftRoute], own: &[DraftRoute]) -> bool {
     let keys = |route: &DraftRoute| {
         let mut keys = route.keys.clone();
@@ -150,7 +151,8 @@ fn answers(
     routes
 }
 
-/// Returns the route for `ScriptAlias`: a directory of scripts, or one program.
+/// Returns the route for `ScriptAlias`: a directory of scripts, or one program. If neither exists,
+/// the route answers 404.
 fn scripts(cx: &mut Cx<'_>, base: &Base<'_>, mut route: DraftRoute) -> Vec<DraftRoute> {
     let path = base.dir.clone().unwrap_or_default();
     if files::is_directory(&path) {
@@ -258,9 +260,9 @@ fn directory(
     out
 }
 
-/// Returns a matcher for the same requests whose paths are looked up as a whole below the root. A
-/// prefix such as `/x/*` would be removed from the path. Returns `None` if one route cannot have
-/// these conditions.
+/// Returns a matcher for the same requests, with an expression in place of paths such as `/x/*`.
+/// Forebay removes such a path before it looks up a file. With an expression, Forebay looks up the
+/// whole path below the root. Returns `None` if one route cannot have these conditions.
 fn whole_paths(cx: &Cx<'_>, matcher: &Matcher) -> Option<Matcher> {
     if !matcher.paths.iter().any(|path| path.ends_with('*') && path != "/*") {
         return Some(matcher.clone());
@@ -274,7 +276,7 @@ fn whole_paths(cx: &Cx<'_>, matcher: &Matcher) -> Option<Matcher> {
     own.and(&as_regex(&regex, false, cx.keys)?.matcher)
 }
 
-/// Adds notes on the options and index files of a directory that have no translation.
+/// Adds notes for a directory on `MultiViews`, and on a `DirectoryIndex` without a translation.
 fn note_options(cx: &mut Cx<'_>, layers: &[&[Directive]]) {
     if has_option(layers, "MultiViews") {
         let is_it = |arg: &String| arg.trim_start_matches('+').eq_ignore_ascii_case("multiviews");
@@ -292,7 +294,8 @@ fn note_options(cx: &mut Cx<'_>, layers: &[&[Directive]]) {
     }
 }
 
-/// Returns the redirect that adds the final slash to the path of an `Alias`.
+/// Returns the redirect that adds the final slash to the path of an `Alias`. Returns `None` if this
+/// route needs no such redirect, for example if the directory does not exist.
 fn slash_redirect((url, dir): (&str, &str), route: &DraftRoute) -> Option<DraftRoute> {
     let path = url.trim_end_matches('/');
     let is_own = route.matcher.paths.iter().any(|own| own == path) && !path.is_empty();
@@ -335,7 +338,8 @@ fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<
     found
 }
 
-/// Returns true if a line of `IndexIgnore` hides names other than those of Apache's own configuration.
+/// Returns true if a line of `IndexIgnore` hides other names than the line in Apache's own
+/// configuration.
 fn hides_names(names: &Directive) -> bool {
     let usual = ["RCS", "CVS", ".??*", "*~", "*#", "HEADER*", "README*", "*,v", "*,t"];
     !names.args.iter().all(|name| usual.contains(&name.as_str()))

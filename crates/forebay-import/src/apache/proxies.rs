@@ -58,7 +58,7 @@ pub fn sections_of<'a>(
     found
 }
 
-/// Marks the sections that are about none of the backends.
+/// Marks the `Proxy` sections that apply to none of the backends as settled.
 pub fn settle_unused(cx: &Cx<'_>) {
     let unused = cx.proxies.iter().filter(|(_, is_used)| !is_used);
     unused.for_each(|(section, _)| section.settle_all());

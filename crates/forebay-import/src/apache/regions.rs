@@ -8,7 +8,8 @@ use crate::draft::DraftRoute;
 use crate::files;
 use crate::matcher::Matcher;
 
-/// Returns the paths and directories of the sections below a base, the longest path first.
+/// Returns the URL path and the directory of each section below a base, the longest path first. The
+/// directory is `None` if the base has no directory.
 pub fn regions<'a>(sections: &Sections<'a>, base: &Base<'_>) -> Vec<(String, Option<String>)> {
     let mut found: Vec<(String, Option<String>)> = Vec::new();
     let bare = base.url.trim_end_matches('/');
@@ -49,7 +50,8 @@ pub fn guarded(mut route: DraftRoute, gate: &Gate) -> DraftRoute {
     route
 }
 
-/// Returns the conditions for a file name, which may begin with a wildcard.
+/// Returns the conditions for a file name, which may begin with `*`. Returns `None` if the name has
+/// other wildcards or a slash, or if it has only letters and digits.
 pub fn of_name(text: &str) -> Option<Matcher> {
     let end = text.strip_prefix('*').unwrap_or(text);
     let is_suffix =

@@ -21,7 +21,7 @@ pub struct Rules {
     pub routes: Vec<DraftRoute>,
     /// The path that answers for missing files.
     pub fallback: Option<String>,
-    /// Further such paths, each for some of the requests.
+    /// Further paths that answer for missing files, each for some of the requests.
     pub fallbacks: Vec<(Matcher, String)>,
 }
 
@@ -39,7 +39,7 @@ pub fn passes_on(route: &DraftRoute) -> bool {
     ["proxy", "fastcgi", "scgi", "uwsgi", "ajp"].iter().any(|key| route.keys.get(key).is_some())
 }
 
-/// Returns the target of a rule up to its first group.
+/// Returns the target of a rule up to the first group or variable.
 pub fn target(directive: &Directive) -> &str {
     directive.arg(1).split(['$', '%']).next().unwrap_or_default()
 }
@@ -48,8 +48,8 @@ pub fn target(directive: &Directive) -> &str {
 pub const NAMES: [&str; 5] =
     ["RewriteEngine", "RewriteOptions", "RewriteBase", "RewriteCond", "RewriteRule"];
 
-/// Translates the rules of a host. A virtual host has the rules of the main server only if
-/// `RewriteOptions` says so.
+/// Translates the rewrite rules of a host. A virtual host has the rules of the main server only
+/// with an option such as `RewriteOptions Inherit`.
 pub fn of_host(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<Rules> {
     // Rules that are not inherited have no effect.
     settle(&sections.levels, &NAMES);
@@ -59,7 +59,7 @@ pub fn of_host(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<Ru
     levels.map(|level| rules(cx, around(level))).collect()
 }
 
-/// Translates the rules of a block.
+/// Translates the rewrite rules of a block. Without `RewriteEngine on`, returns no rules.
 pub fn rules(cx: &mut Cx<'_>, around: Around<'_>) -> Rules {
     let block = around.block;
     let mut found = Rules::default();
@@ -92,7 +92,9 @@ pub fn rules(cx: &mut Cx<'_>, around: Around<'_>) -> Rules {
     found
 }
 
-/// Returns the value of a flag such as `R=301`, or an empty text for `R`.
+/// Returns the value of a flag such as `R=301`, or an empty text for `R`. `name` is the short name
+/// of the flag, but the rule may have the long name. Returns `None` if the rule does not have the
+/// flag.
 fn flag<'d>(directive: &'d Directive, name: &str) -> Option<&'d str> {
     let flags = directive.arg(2).strip_prefix('[')?.strip_suffix(']')?;
     flags.split(',').map(str::trim).find_map(|flag| {
@@ -103,14 +105,15 @@ fn flag<'d>(directive: &'d Directive, name: &str) -> Option<&'d str> {
     })
 }
 
-/// Returns true for a rule that only ends the rules, or skips some of them.
+/// Returns true for a rule with a flag L, END or S that changes and refuses no request. Such a rule
+/// only ends the processing of rules, or skips some rules.
 fn stops(directive: &Directive) -> bool {
     let ends = ["L", "END", "S"].iter().any(|name| flag(directive, name).is_some());
     directive.arg(1) == "-" && refusal(directive).is_none() && ends
 }
 
-/// Returns true if a stop applies to exactly the existing files, so that the rules below it apply to
-/// the missing ones.
+/// Returns true if a rule that ends the processing applies to exactly the existing files. The rules
+/// below this rule then apply to the missing files.
 fn is_for_files(directive: &Directive, conditions: &Conditions<'_>, around: Around<'_>) -> bool {
     conditions.is_present
         && conditions.unknown.is_none()
@@ -130,8 +133,9 @@ fn takes_all(pattern: &str, is_directory: bool) -> bool {
     matches!(inner, ".*" | ".+" | ".*?") || !is_closed && matches!(inner, "" | "." | ".?")
 }
 
-/// Reports a stop that changes the effect of the rules below it. If these pass requests to a
-/// backend, closes the paths of the stop, which would reach the backend otherwise.
+/// Adds a note on a rule that ends the processing and so changes the effect of the rules below it.
+/// If these rules pass requests to a backend, also closes the paths of the rule. Otherwise Forebay
+/// would pass requests for these paths to the backend.
 fn stop(
     cx: &mut Cx<'_>,
     directive: &Directive,
@@ -198,7 +202,7 @@ const LONG_FLAGS: [(&str, &str); 15] = [
     ("QSD", "qsdiscard"),
 ];
 
-/// Returns the status of a rule that refuses requests.
+/// Returns the status of a rule that refuses requests, or `None` for other rules.
 fn refusal(directive: &Directive) -> Option<u64> {
     let code = flag(directive, "R").and_then(|code| code.parse().ok());
     match () {
@@ -306,8 +310,8 @@ fn rule(
 const UNMAPPED: &str = "In a virtual host, Apache tests the path of the URL in place of the file, \
     so the rule also applies to existing files. To send these: `fallback_to` in the route of files.";
 
-/// Adds the path that answers for missing files: for all of them, or for those that meet the
-/// conditions.
+/// Adds the path that answers for missing files. The path answers for all missing files, or only
+/// for the missing files that meet the conditions.
 fn fallback(
     cx: &mut Cx<'_>,
     directive: &Directive,
@@ -347,7 +351,7 @@ fn fallback(
 const NEXT: &str = "write routes with `redirect`, `rewrite` or `proxy` for these paths";
 
 /// Returns the path for missing files from a target such as `index.php`, `/index.php/$1` or
-/// `index.php?q=$1`.
+/// `index.php?q=$1`. Returns `None` if Forebay cannot rewrite to this target.
 fn front_controller(
     cx: &Cx<'_>,
     directive: &Directive,
@@ -383,7 +387,8 @@ fn below(target: &str, url: Option<&str>, base: Option<&str>) -> String {
 }
 
 /// Returns the conditions of a pattern. In a directory, a pattern matches the path below the
-/// directory.
+/// directory. If the pattern has no translation, the error is a matcher for at least the same
+/// paths.
 fn pattern_of(
     cx: &Cx<'_>,
     pattern: &str,

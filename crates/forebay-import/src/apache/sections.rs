@@ -57,7 +57,7 @@ impl<'a> Sections<'a> {
     }
 
     /// Adds a section to the list of its kind. `around` is the directory of the `Directory` section
-    /// around it.
+    /// that contains the section.
     fn add(&mut self, cx: &Cx<'_>, directive: &'a Directive, around: Option<&str>) {
         let is_regex = directive.arg(0) == "~";
         let block = directive.inside();
@@ -85,7 +85,8 @@ impl<'a> Sections<'a> {
         }
     }
 
-    /// Adds a section for each `.htaccess` below a directory.
+    /// Adds the access files as sections for their directories. Also adds the `Files` sections and
+    /// the conditions inside them.
     pub fn add_htaccess(&mut self, files: &'a [(String, Directive)]) {
         for (path, directive) in files {
             for inner in directive.inside() {
@@ -111,7 +112,8 @@ impl<'a> Sections<'a> {
         layers
     }
 
-    /// Returns true if `.htaccess` files may restrict access below a directory.
+    /// Returns true if Apache applies `.htaccess` files in `dir`: the last `AllowOverride` or the
+    /// last `AllowOverrideList` for `dir` has another value than `None`.
     pub fn allows_override(&self, dir: &str) -> bool {
         let allows = |name: &str| {
             let named = |section: &Section<'a>| section.block.iter().rfind(|inner| is(inner, name));
@@ -143,7 +145,7 @@ pub fn all<'a>(layers: &[&'a [Directive]], name: &str) -> Vec<&'a Directive> {
     layers.iter().copied().flatten().filter(|directive| is(directive, name)).collect()
 }
 
-/// Marks the directives with these names as translated, with their blocks.
+/// Marks the directives with these names, and all lines in their blocks, as settled.
 pub fn settle(layers: &[&[Directive]], names: &[&str]) {
     let is_named = |directive: &&Directive| names.iter().any(|name| is(directive, name));
     layers.iter().copied().flatten().filter(is_named).for_each(Directive::settle_all);
@@ -156,8 +158,8 @@ pub struct AccessFiles {
     pub is_complete: bool,
 }
 
-/// Returns the access files below a directory, and in the directories above it. `names` are their
-/// names, such as `.htaccess`.
+/// Returns the access files in `dir`, in the directories below it, and in the directories above it.
+/// `names` are the possible names of an access file, such as `.htaccess`.
 pub fn find_access_files(dir: &str, names: &[&str]) -> AccessFiles {
     let top = PathBuf::from(dir);
     let (mut found, mut count) = (Vec::new(), 0);
@@ -195,7 +197,8 @@ pub fn find_access_files(dir: &str, names: &[&str]) -> AccessFiles {
     AccessFiles { found, is_complete: true }
 }
 
-/// Returns the URL path of a directory that is `base_dir` or below it.
+/// Returns the URL path of a directory that is `base_dir` or below it. Returns `None` for other
+/// directories.
 pub fn url_of(dir: &str, base_dir: &str, base_url: &str) -> Option<String> {
     let rest = Path::new(dir).strip_prefix(base_dir).ok()?.to_str()?;
     let base = base_url.trim_end_matches('/');

@@ -45,7 +45,7 @@ pub fn read(file: &Path) -> Result<Vec<Directive>, ImportError> {
     Ok(found)
 }
 
-/// Returns true if a directive has this name, in any case.
+/// Returns true if a directive has this name. Ignores upper and lower case.
 pub fn is(directive: &Directive, name: &str) -> bool {
     directive.name.eq_ignore_ascii_case(name)
 }
@@ -100,7 +100,8 @@ impl Parser {
         outcome
     }
 
-    /// Reads lines up to the end of a section, or of the file.
+    /// Reads directives into `found` up to the end of the section `opened`, or up to the end of the
+    /// file if `opened` is `None`.
     fn block(
         &mut self,
         lines: &mut std::vec::IntoIter<Line>,
@@ -195,7 +196,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Reads the lines of a `Macro` up to its end.
+    /// Reads the lines of a `Macro` up to its end, and stores them for [`Self::use_macro`].
     fn define_macro(
         &mut self,
         lines: &mut std::vec::IntoIter<Line>,
@@ -225,7 +226,8 @@ impl Parser {
         Ok(())
     }
 
-    /// Reads the lines of a macro with these arguments in place of its parameters.
+    /// Reads the lines of a macro into `found`, with the arguments in place of the parameters. The
+    /// first item of `args` is the name of the macro.
     fn use_macro(
         &mut self,
         args: Vec<String>,
@@ -298,7 +300,8 @@ impl Parser {
         Ok(())
     }
 
-    /// Returns the files of an include; `None` if they do not exist.
+    /// Returns the files of an include. Returns an empty list if a name with wildcards matches no
+    /// file, and `None` if a file without wildcards does not exist.
     fn locate(&self, pattern: &str) -> Option<Vec<PathBuf>> {
         let relative = pattern.strip_prefix("/etc/apache2/").unwrap_or(pattern);
         let below = [
@@ -331,7 +334,8 @@ impl Parser {
         self.modules.iter().any(is_named)
     }
 
-    /// Replaces each `${NAME}` by the value of the variable.
+    /// Replaces each `${NAME}` by the value of the variable, or keeps it if there is no such
+    /// variable. Returns an error if the line or the configuration becomes too long.
     fn expand(&mut self, text: &str, place: &SourceLine) -> Result<String, ImportError> {
         let (mut out, mut rest) = (String::new(), text);
         while let Some((before, after)) = rest.split_once("${") {
@@ -360,7 +364,8 @@ impl Parser {
     }
 }
 
-/// Returns true if the newest Apache, 2.4, meets the condition of `IfVersion`.
+/// Returns true if the newest Apache, 2.4, meets the condition of `IfVersion`. The caller applies a
+/// `!` at the beginning of the condition.
 fn is_version(args: &[String]) -> bool {
     const NEWEST: [u32; 3] = [2, 4, 99];
     let (operator, version) = match args {

@@ -19,7 +19,8 @@ pub struct Target {
 
 impl Target {
     /// Parses a URL of `ProxyPass` or `SetHandler`, which may name a socket:
-    /// `unix:PATH|SCHEME://HOST/PATH`.
+    /// `unix:PATH|SCHEME://HOST/PATH`. Returns `None` if the URL has no scheme, or an address that
+    /// Forebay does not accept.
     pub fn parse(url: &str) -> Option<Self> {
         let url = url.strip_prefix("proxy:").unwrap_or(url);
         let (socket, url) = match url.strip_prefix("unix:").and_then(|rest| rest.split_once('|')) {
@@ -45,7 +46,7 @@ impl Target {
         })
     }
 
-    /// Returns true if the backend speaks FastCGI. Its requests name the files of scripts.
+    /// Returns true if the backend speaks FastCGI. FastCGI requests name the file of a script.
     pub fn is_fastcgi(&self) -> bool {
         self.scheme == "fcgi"
     }
@@ -160,7 +161,7 @@ fn options(directive: &Directive, table: &mut Table, is_group: bool) {
 }
 
 /// Adds the upstream group of a balancer to the draft. Returns the name and the first member of the
-/// group.
+/// group. An error says why there is no such group.
 fn balancer(cx: &mut Cx<'_>, name: &str) -> Result<(String, Target), String> {
     let url = format!("balancer://{name}");
     let is_this = |directive: &&Directive| {
@@ -215,7 +216,8 @@ fn balancer(cx: &mut Cx<'_>, name: &str) -> Result<(String, Target), String> {
     Ok((name.to_owned(), first))
 }
 
-/// Returns the backend of the last `SetHandler` directive, and its URL.
+/// Returns the backend of the last `SetHandler` directive, and the URL of the backend. Returns
+/// `None` if there is no such directive, or if it names no backend.
 pub fn handler(layers: &[&[Directive]]) -> Option<(Target, String)> {
     let handlers = all(layers, "SetHandler");
     let url = handlers.last()?.arg(0).to_owned();

@@ -77,7 +77,8 @@ fn process(cx: &mut Cx<'_>) {
     cx.draft.limits.set_some("keepalive_requests", requests);
 }
 
-/// Adds the site of a virtual host, or of the main server if `host` is `None`.
+/// Adds the site of a virtual host, or of the main server if `host` is `None`. Adds no site if
+/// Apache opens no listener for the host.
 fn site(cx: &mut Cx<'_>, host: Option<&Directive>, htaccess: &[(String, Directive)]) {
     let main = cx.main;
     let mut levels: Vec<&[Directive]> = vec![main];

@@ -2,7 +2,8 @@
 
 use crate::network::network;
 
-/// Returns an address of `reverse_proxy` as a URL.
+/// Returns an address of `reverse_proxy` as a URL. Returns `None` if Forebay does not accept the
+/// address.
 pub fn url(text: &str) -> Option<String> {
     if let Some(path) = text.strip_prefix("unix/") {
         return path.starts_with('/').then(|| format!("unix:{path}"));

@@ -67,7 +67,7 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
     out
 }
 
-/// Returns true if a line of a block, or of a block in it, sends files.
+/// Returns true if a line of a block, or of a block inside it, sends files.
 fn sends_files(block: &[Directive]) -> bool {
     let is_files = |name: &str| matches!(name, "file_server" | "php_fastcgi");
     block.iter().any(|line| is_files(&line.name) || sends_files(line.inside()))
@@ -187,7 +187,8 @@ fn refuses(directive: &Directive) -> bool {
     }
 }
 
-/// Returns the routes of a block inside of this block.
+/// Returns the routes of a directive with a block of its own, such as `handle`. `here` describes
+/// the block that contains the directive.
 fn inner<'a>(
     cx: &mut Cx<'_>,
     directive: &'a Directive,
@@ -402,7 +403,8 @@ fn rewrite(cx: &mut Cx<'_>, directive: &Directive, to: &str, mut route: DraftRou
     }
 }
 
-/// Returns the path for missing files.
+/// Returns the path for missing files. Returns `None` if a route cannot have `to` as this path, for
+/// example if it has no slash at the beginning.
 fn fallback(cx: &Cx<'_>, to: &str) -> Option<String> {
     if !to.starts_with('/') {
         return None;

@@ -59,7 +59,8 @@ pub fn certificate(
     Some(table)
 }
 
-/// Returns true if a public authority issues certificates for a host.
+/// Returns true if a public authority may issue a certificate for this name. Returns false for
+/// wildcards, addresses and local names.
 fn is_public(host: &str) -> bool {
     let is_local = host == "localhost"
         || host.ends_with(".localhost")
@@ -71,7 +72,8 @@ fn is_public(host: &str) -> bool {
         && host.parse::<std::net::IpAddr>().is_err()
 }
 
-/// Adds the oldest version of TLS. Other limits have no translation, and are reported.
+/// Adds the oldest version of TLS from the line `protocols`. Other versions have no translation.
+/// Their line is not settled, so it gets a note later.
 fn versions(tls: &Directive, table: &mut Table) {
     let Some(line) = tls.inside().iter().find(|line| line.name == "protocols") else { return };
     if line.args.get(1).is_some_and(|newest| newest != "tls1.3") {

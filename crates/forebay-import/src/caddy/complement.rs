@@ -37,7 +37,8 @@ fn rest(path: &str) -> Rest<'_> {
     }
 }
 
-/// Returns an expression for the rest of a path. Returns `None` if no rest is possible.
+/// Returns an expression for the rest of a path that an item of `included` matches, and that no
+/// item of `excluded` matches. Returns `None` if there is no such rest.
 fn remaining(included: &[Rest<'_>], excluded: &[Rest<'_>]) -> Option<String> {
     let takes_all = |rests: &[Rest<'_>]| rests.contains(&(b"", true));
     let may_end = |rests: &[Rest<'_>]| rests.iter().any(|rest| rest.0.is_empty());
@@ -89,7 +90,8 @@ pub fn without_ends(ends: &[&str]) -> Option<String> {
     Some(format!("{}$", before(&ends)?))
 }
 
-/// Returns an expression for the beginning of a path before a text after which it may not end.
+/// Returns an expression for all texts that end with none of `ends`. Returns `None` if an item of
+/// `ends` is empty, because all texts end with it.
 fn before(ends: &[&[u8]]) -> Option<String> {
     if ends.iter().any(|end| end.is_empty()) {
         return None;

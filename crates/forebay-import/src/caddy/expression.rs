@@ -17,7 +17,8 @@ const CALLS: [&str; 8] = [
     "header_regexp",
 ];
 
-/// Returns the lines of a matcher with the same meaning. All lines must match.
+/// Translates an `expression` to lines of a named matcher. All lines must match. Returns `None`
+/// if a term has no translation.
 pub fn lines(directive: &Directive) -> Option<Vec<Directive>> {
     let text = directive.args.join(" ");
     let line = |words: Vec<String>| {
@@ -45,7 +46,8 @@ fn terms(text: &str) -> Option<Vec<&str>> {
     quote.is_none().then_some(terms)
 }
 
-/// Returns the words of the line for one term.
+/// Returns the words of the line for one term of an expression. Returns `None` if the term has no
+/// translation.
 fn of_term(term: &str) -> Option<Vec<String>> {
     if let Some(negated) = term.strip_prefix('!') {
         let call = call(negated.trim_start())?;
@@ -54,7 +56,7 @@ fn of_term(term: &str) -> Option<Vec<String>> {
     call(term).or_else(|| contains(term)).or_else(|| comparison(term))
 }
 
-/// Returns the words of a call such as `path('/a', '/b')`.
+/// Returns the words of a call such as `path('/a', '/b')`. Returns `None` for other terms.
 fn call(term: &str) -> Option<Vec<String>> {
     let (name, rest) = term.split_once('(')?;
     let list = rest.strip_suffix(')')?;
@@ -73,7 +75,8 @@ fn call(term: &str) -> Option<Vec<String>> {
     }
 }
 
-/// Returns the words for `{header.NAME}.contains('TEXT')`.
+/// Returns the words for `{header.NAME}.contains('TEXT')`. Returns `None` for other terms, and for
+/// a text with a comma or a space.
 fn contains(term: &str) -> Option<Vec<String>> {
     let rest = term.strip_prefix('{')?;
     let (placeholder, rest) = rest.split_once("}.contains(")?;
@@ -92,7 +95,8 @@ fn contains(term: &str) -> Option<Vec<String>> {
     Some(vec!["header_regexp".into(), name.into(), regex_syntax::escape(text)])
 }
 
-/// Returns the words for `{method} == 'GET'` or `{path} == '/x'`.
+/// Returns the words for a comparison such as `{method} == 'GET'` or `{path} == '/x'`. Returns
+/// `None` for other terms.
 fn comparison(term: &str) -> Option<Vec<String>> {
     let (placeholder, text) = term.split_once("==")?;
     let text = text.trim();
@@ -115,8 +119,8 @@ fn comparison(term: &str) -> Option<Vec<String>> {
     Some(vec![name.into(), text.into()])
 }
 
-/// Returns the text in quotation marks at the start, and the text after it. A text with an escape
-/// or a placeholder has no translation.
+/// Returns the text in quotation marks at the start, and the text after it. Returns `None` if there
+/// is no such text, or if it contains an escape or a placeholder.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let quote = text.chars().next().filter(|c| ['\'', '"'].contains(c))?;
     let (inner, after) = text[1..].split_once(quote)?;

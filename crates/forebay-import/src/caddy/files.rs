@@ -178,7 +178,8 @@ pub fn file_server(
     hidden
 }
 
-/// Returns routes for names that `file_server` hides.
+/// Returns a route for each name that `file_server` hides. The route answers 404, or is closed if
+/// the name has no translation. Names that begin with a dot need no route.
 fn hide(cx: &mut Cx<'_>, inner: &Directive, route: &DraftRoute) -> Vec<DraftRoute> {
     let mut found = Vec::new();
     for name in &inner.args {

@@ -198,7 +198,7 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut L
     }
 }
 
-/// Translates `forward_auth`. Closes the layer if Forebay cannot express it.
+/// Translates `forward_auth`. Closes the layer if Forebay cannot express the directive.
 fn forward_auth(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut Layer) {
     let server = args.first().and_then(|server| url(server));
     let inner = |name: &str| directive.inside().iter().find(|inner| inner.name == name);

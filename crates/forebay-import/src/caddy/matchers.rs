@@ -25,7 +25,7 @@ pub struct Condition {
 /// The named matchers of a site.
 pub type Named<'a> = HashMap<&'a str, Vec<&'a Directive>>;
 
-/// Collects the named matchers of a block.
+/// Returns the named matchers of a block and of the blocks around it.
 pub fn named<'a>(block: &'a [Directive], around: &Named<'a>) -> Named<'a> {
     let mut all = around.clone();
     for directive in block.iter().filter(|directive| directive.name.starts_with('@')) {
@@ -34,7 +34,8 @@ pub fn named<'a>(block: &'a [Directive], around: &Named<'a>) -> Named<'a> {
     all
 }
 
-/// Splits the arguments of a directive into the matcher and the other arguments.
+/// Splits the arguments of a directive into the matcher and the other arguments. The matcher is
+/// `None` if the first argument is not a matcher.
 pub fn split(directive: &Directive) -> (Option<&str>, &[String]) {
     match directive.args.first() {
         // `root /srv` has no matcher.
@@ -48,7 +49,8 @@ pub fn split(directive: &Directive) -> (Option<&str>, &[String]) {
     }
 }
 
-/// Returns the conditions of a matcher. An error says why a route cannot have them.
+/// Returns the conditions of a matcher. Without a matcher, or with `*`, there are no conditions. An
+/// error says why a route cannot have the conditions.
 pub fn condition(cx: &Cx<'_>, text: Option<&str>, named: &Named<'_>) -> Result<Condition, String> {
     let Some(text) = text.filter(|text| *text != "*") else { return Ok(Condition::default()) };
     if text.starts_with('/') {
@@ -78,7 +80,7 @@ pub fn condition(cx: &Cx<'_>, text: Option<&str>, named: &Named<'_>) -> Result<C
     Ok(all)
 }
 
-/// Returns the paths of a line `not path ...`.
+/// Returns the paths of a line `not path ...`. Returns `None` for other lines.
 fn excluded_paths(line: &Directive) -> Option<Vec<String>> {
     if line.name != "not" {
         return None;
@@ -90,7 +92,7 @@ fn excluded_paths(line: &Directive) -> Option<Vec<String>> {
 }
 
 /// Restricts a matcher to the paths that none of these patterns match. Caddy ignores the case of
-/// paths.
+/// paths. An error says why a route cannot have this condition.
 fn exclude(cx: &Cx<'_>, matcher: &mut Matcher, excluded: &[String]) -> Result<(), String> {
     let text = if matcher.regex.is_some() || !matcher.suffixes.is_empty() {
         None
@@ -108,7 +110,8 @@ fn exclude(cx: &Cx<'_>, matcher: &mut Matcher, excluded: &[String]) -> Result<()
     Ok(())
 }
 
-/// Returns an expression for patterns such as `/a*` or `*.b`, in all spellings.
+/// Returns an expression for the paths that patterns such as `/a*` or `*.b` match in Caddy, in
+/// upper or lower case.
 fn in_all_spellings(patterns: &[String]) -> String {
     let one = |pattern: &String| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(end), _) => format!("{}$", spelling::expression(end)),
@@ -118,15 +121,15 @@ fn in_all_spellings(patterns: &[String]) -> String {
     format!("~*{}", patterns.iter().map(one).collect::<Vec<_>>().join("|"))
 }
 
-/// Returns true if a matcher has paths in one case, and an expression, so that no expression can
-/// express both in any case.
+/// Returns true if a matcher has paths or ends of paths with letters, and also an expression. Then
+/// no single expression can express both in upper and lower case.
 pub fn depends_on_case(matcher: &Matcher) -> bool {
     let has_letters = |text: &String| text.chars().any(char::is_alphabetic);
     matcher.regex.is_some() && matcher.paths.iter().chain(&matcher.suffixes).any(has_letters)
 }
 
-/// Returns the lines of a named matcher. Caddy joins lines with the same name: one of their values
-/// must match.
+/// Returns the lines of a named matcher, after joining the lines that have the same name. Of the
+/// values of a joined line, one must match, as in Caddy.
 fn joined(line: &Directive) -> Vec<Directive> {
     let all = match line.args.split_first() {
         // The block of `@name not { ... }` belongs to `not`.
@@ -167,7 +170,8 @@ fn add(cx: &Cx<'_>, line: &Directive, all: &mut Condition) -> Result<(), String>
     Ok(())
 }
 
-/// Returns the conditions of one line of a named matcher.
+/// Returns the conditions of one line of a named matcher. An error says why a route cannot have
+/// them.
 fn of_line(cx: &Cx<'_>, line: &Directive) -> Result<Condition, String> {
     let of = |matcher: Matcher| Ok(Condition { matcher, ..Condition::default() });
     match line.name.as_str() {
@@ -192,7 +196,8 @@ fn of_line(cx: &Cx<'_>, line: &Directive) -> Result<Condition, String> {
     }
 }
 
-/// Returns the value of the key `when` for a line of a matcher.
+/// Returns the value of the key `when` for a line of a matcher. Returns `None` if the line has no
+/// translation.
 fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
     if !cx.keys.route("when") {
         return None;
@@ -257,8 +262,8 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
     Some(when)
 }
 
-/// Returns the value of a key of `when`: one of these texts must match. Returns `None` if Forebay
-/// cannot express one of them.
+/// Returns a value of a key in `when` that matches if one of `texts` matches. Returns `None` if
+/// there are no texts, or if Forebay cannot express one of them.
 fn one_of(texts: impl Iterator<Item = Option<String>>) -> Option<Value> {
     let mut all = texts.collect::<Option<Vec<String>>>()?;
     match all.len() {
@@ -268,7 +273,8 @@ fn one_of(texts: impl Iterator<Item = Option<String>>) -> Option<Value> {
     }
 }
 
-/// Returns a text in the form of `when`, which reads a text after `~` as an expression.
+/// Returns a text as a value of `when`, which reads a value that begins with `~` as an expression.
+/// Returns `None` for a text with a placeholder.
 fn exact(text: &str) -> Option<String> {
     if text.contains('{') {
         return None;
@@ -277,7 +283,8 @@ fn exact(text: &str) -> Option<String> {
     Some(if is_expression { format!("~^{}$", regex_syntax::escape(text)) } else { text.to_owned() })
 }
 
-/// Returns a text that may begin or end with `*` in the form of `when`.
+/// Returns a text that may begin or end with `*` as a value of `when`. Returns `None` for a text
+/// with a placeholder.
 fn wildcard(text: &str) -> Option<String> {
     let (start, rest) = match text.strip_prefix('*') {
         Some(rest) => ("", rest),
@@ -303,7 +310,7 @@ fn when_of_method(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
     }
 }
 
-/// Returns the conditions for paths. One of them must match.
+/// Returns the condition that one of these paths matches. An error says why a route cannot have it.
 fn paths(cx: &Cx<'_>, list: &[String]) -> Result<Condition, String> {
     let of = |matcher: Matcher| Ok(Condition { matcher, ..Condition::default() });
     if list.iter().all(|path| is_plain(path)) {
@@ -332,7 +339,8 @@ fn is_plain(path: &str) -> bool {
 /// Characters with a special meaning in path patterns.
 const GLOB: [char; 5] = ['*', '?', '[', '\\', '%'];
 
-/// Returns an expression for paths that one of these expressions matches in any case.
+/// Returns an expression for the paths that one of these expressions matches, in upper or lower
+/// case. Returns an error if a route cannot have this expression.
 fn any_case(cx: &Cx<'_>, all: &[String]) -> Result<String, String> {
     let text = match all {
         [only] => only.clone(),
@@ -342,8 +350,9 @@ fn any_case(cx: &Cx<'_>, all: &[String]) -> Result<String, String> {
     found.ok_or_else(|| "a route cannot have these paths".into())
 }
 
-/// Returns an expression for a path pattern. As in Caddy, one `*` at the beginning or the end matches
-/// any text, and others match a part of a segment.
+/// Returns an expression for a path pattern. As in Caddy, one `*` at the beginning or the end
+/// matches any text. Each other `*` matches a part of a segment. Returns an error for a pattern
+/// with `[`, `\`, `%` or `{`.
 fn path_expression(path: &str) -> Result<String, String> {
     let unknown = || format!("a route has no condition for {path}");
     if path.contains(['[', '\\', '%', '{']) {
@@ -366,8 +375,9 @@ fn path_expression(path: &str) -> Result<String, String> {
     })
 }
 
-/// Returns the matcher with an expression in place of its paths and ends of paths, because Caddy
-/// ignores the case of paths. Returns `None` if paths and ends have no letters.
+/// Returns a copy of the matcher with an expression in place of its paths and ends of paths,
+/// because Caddy ignores the case of paths. Returns `None` if there are no letters in paths and
+/// ends, or if one expression cannot express the matcher.
 pub fn in_any_case(cx: &Cx<'_>, matcher: &Matcher) -> Option<Matcher> {
     let has_letters = |text: &String| text.chars().any(char::is_alphabetic);
     if !matcher.paths.iter().chain(&matcher.suffixes).any(has_letters) || matcher.regex.is_some() {

@@ -4,7 +4,8 @@ use super::Cx;
 use super::syntax::Directive;
 use crate::value::Table;
 
-/// Returns the URL of the application that permits names. Adds notes on the other lines.
+/// Returns the URL of the application that permits names, or `None` if no line has a usable URL.
+/// Adds notes on the other lines.
 pub fn ask(cx: &mut Cx<'_>, option: &Directive) -> Option<String> {
     let mut found = None;
     for inner in option.inside() {
@@ -22,7 +23,7 @@ pub fn ask(cx: &mut Cx<'_>, option: &Directive) -> Option<String> {
     found
 }
 
-/// Returns true if `ask` can have this URL.
+/// Returns true if the key `ask` accepts this URL.
 fn is_usable(url: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}#".contains(&byte);
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
@@ -39,8 +40,8 @@ pub fn only(tls: &Directive) -> Option<&Directive> {
     }
 }
 
-/// Returns the table `on_demand`. Returns `None` without an application that permits names,
-/// because each client could then order certificates.
+/// Returns the table `on_demand`. Without an application that permits names, each client could
+/// order certificates, so the function then adds a note and returns `None`.
 pub fn table(cx: &mut Cx<'_>, line: &Directive, ask: Option<&str>) -> Option<Table> {
     if !cx.keys.has("Acme", "on_demand") || ask.is_none() {
         cx.note(line, "name the application that permits names in `ask` of `on_demand`");

@@ -83,7 +83,7 @@ fn proxy(
     vec![route]
 }
 
-/// Returns the servers with the weights or the order of `lb_policy`.
+/// Returns a list for the key `to`: the servers, with the weights or the order of `lb_policy`.
 fn weighted(cx: &mut Cx<'_>, directive: &Directive, urls: &[String]) -> Vec<Value> {
     let policy = directive.inside().iter().find(|line| line.name == "lb_policy");
     let plain = || urls.iter().map(|url| Value::from(url.as_str())).collect();
@@ -214,7 +214,8 @@ fn transport(cx: &mut Cx<'_>, line: &Directive, table: &mut Table) {
     line.settle();
 }
 
-/// Returns the time of a line. Adds a note if it is no time.
+/// Returns the first argument of a line as a time. Adds a note and returns `None` if the argument
+/// is not a time.
 fn time(cx: &mut Cx<'_>, line: &Directive) -> Option<String> {
     let time = duration(line.arg(0));
     if time.is_none() {
@@ -267,7 +268,7 @@ pub fn header_up(cx: &mut Cx<'_>, inner: &Directive, table: &mut Table, route: &
     route.keys.table("request_headers").set(&bare, value);
 }
 
-/// Adds a field to those that are removed from replies.
+/// Adds the field `name` to the key `remove_headers`.
 pub fn remove(keys: &mut Table, name: &str) {
     let mut list = match keys.get("remove_headers") {
         Some(Value::List(list)) => list.clone(),

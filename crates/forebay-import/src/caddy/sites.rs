@@ -56,7 +56,7 @@ struct SiteAddress {
 }
 
 /// Parses a site address, such as `https://example.org:8443/path`. Returns `None` if Forebay cannot
-/// express it.
+/// express the address.
 fn parse(text: &str) -> Option<SiteAddress> {
     let (scheme, rest) = match text.split_once("://") {
         Some(("http", rest)) => ("http", rest),
@@ -234,8 +234,10 @@ fn one_site(
     }
 }
 
-/// Returns routes that refuse paths in spellings with letters beyond ASCII, which Caddy takes for
-/// paths that a matcher excludes. The expressions for other paths do not know these letters.
+/// Returns routes that refuse the excluded paths with letters beyond ASCII, such as U+0130. Caddy
+/// takes such a letter for an ASCII letter, so its matcher excludes these paths. The expression for
+/// all other paths does not know these letters, and would take these paths. `excluded` are the
+/// expressions for the excluded paths.
 fn other_spellings(directive: &Directive, mut excluded: Vec<String>) -> Vec<DraftRoute> {
     excluded.sort();
     excluded.dedup();
@@ -253,7 +255,7 @@ fn other_spellings(directive: &Directive, mut excluded: Vec<String>) -> Vec<Draf
 /// Bytes beyond ASCII in the target of a request.
 const OTHERS: &str = r"~%[89A-Fa-f]|[\x80-\xFF]";
 
-/// Returns the address of a host of `bind`, or `None` if it is not an IP address.
+/// Returns the address of a host of `bind`. Returns `None` for a host name other than `localhost`.
 fn address(host: &str) -> Option<std::net::IpAddr> {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     if host == "localhost" { Some([127, 0, 0, 1].into()) } else { host.parse().ok() }

@@ -18,7 +18,7 @@ static UPPER: LazyLock<HashMap<char, Vec<char>>> = LazyLock::new(|| {
     all
 });
 
-/// Returns the lower case of a letter in Go.
+/// Returns the lower case of a letter, as Go's `strings.ToLower` does.
 fn lower(c: char) -> char {
     // In Rust, the lower case of this letter has two characters.
     if c == '\u{130}' {
@@ -31,8 +31,8 @@ fn lower(c: char) -> char {
     }
 }
 
-/// Returns an expression for a text in all spellings that Caddy takes for it. The expression must
-/// ignore the case of ASCII letters.
+/// Returns an expression for all texts that Caddy converts to the same lower case as `text`. The
+/// caller must use the expression without regard to the case of ASCII letters.
 pub fn expression(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -55,7 +55,7 @@ fn bytes(c: char) -> String {
     c.encode_utf8(&mut buffer).bytes().map(|byte| format!("\\x{byte:02X}")).collect()
 }
 
-/// Returns true if Caddy also takes letters beyond ASCII for a letter of a text.
+/// Returns true if Caddy takes a letter beyond ASCII for a letter of the text.
 pub fn has_others(text: &str) -> bool {
     text.chars().any(|c| UPPER.contains_key(&lower(c)))
 }

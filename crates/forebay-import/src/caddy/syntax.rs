@@ -77,7 +77,8 @@ impl Parser {
         Ok(words)
     }
 
-    /// Reads lines up to the end of a block, or of the file.
+    /// Reads lines up to the end of the block `opened`, or up to the end of the file if `opened` is
+    /// `None`.
     fn lines(
         &mut self,
         words: &mut Words,
@@ -132,7 +133,7 @@ impl Parser {
         }
     }
 
-    /// Replaces imports by their lines, and collects snippets.
+    /// Replaces each import by the lines that it names, and collects snippets.
     fn expand(
         &mut self,
         lines: Vec<Directive>,
@@ -222,8 +223,8 @@ fn size(lines: &[Directive]) -> usize {
     lines.iter().map(|line| 1 + line.args.len() + size(line.inside())).sum()
 }
 
-/// Returns lines with the arguments of an import in place of `{args[0]}`, `{args[1]}` and so on. Each
-/// copy has its own mark, because one site may lose a line that another site has.
+/// Returns lines with the arguments of an import in place of `{args[0]}`, `{args[1]}` and so on.
+/// Each copy has its own mark, because one site may lose a line that another site has.
 fn copied(lines: &[Directive], args: &[String]) -> Vec<Directive> {
     let fill = |text: &String| {
         let mut text = text.clone();
@@ -339,7 +340,8 @@ impl<'t> Scan<'t> {
         Err(ImportError::at(place, "the quotation mark has no counterpart", help))
     }
 
-    /// Reads a heredoc: the lines up to one that begins with `mark`.
+    /// Reads a heredoc: the lines up to a line that begins with `mark`. Removes the indentation of
+    /// the line with `mark` from all lines. Returns an error if no line begins with `mark`.
     fn heredoc(&mut self, mark: &str, place: &SourceLine) -> Result<String, ImportError> {
         self.take_until(|c| c == '\n');
         self.take();
@@ -362,8 +364,8 @@ impl<'t> Scan<'t> {
     }
 }
 
-/// Replaces `{$NAME}` and `{$NAME:default}` by the value of the environment variable, before the text
-/// is split into words, as in Caddy. A value may have several words, or none.
+/// Replaces `{$NAME}` and `{$NAME:default}` by the value of the environment variable, before the
+/// text is split into words, as in Caddy. A value may have several words, or none.
 fn environment(text: &str, file: &Rc<str>) -> Result<String, ImportError> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once("{$") {

@@ -5,8 +5,8 @@ use super::syntax::Directive;
 use super::{Cx, line};
 use crate::unread::{self, Unread};
 
-/// Adds notes on the lines of a block, and of the blocks in it. `around` is the name of the line
-/// that has the block. Returns the notes as comments.
+/// Adds notes on the lines without a translation in a block and in the blocks inside it. `around`
+/// is the name of the line that has the block. Returns the notes as comments.
 pub fn report(cx: &mut Cx<'_>, around: &str, block: &[Directive]) -> Vec<String> {
     let mut found = Vec::new();
     within(around, block, &mut found);

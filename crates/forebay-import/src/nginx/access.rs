@@ -162,7 +162,8 @@ fn subrequest(cx: &mut Cx<'_>, scope: &Scope<'_>, gate: &mut Gate) {
     gate.keys.set("forward_auth", table);
 }
 
-/// Returns the field of the `auth_request` answer that contains the user's name.
+/// Returns the field of the answer to `auth_request` that contains the user's name: `Remote-User`
+/// or a field that ends with `-User`. Returns `None` if no directive reads such a field.
 pub fn user(scope: &Scope<'_>) -> Option<String> {
     scope.value("auth_request").filter(|path| *path != "off")?;
     let sets = scope.all("auth_request_set");

@@ -57,8 +57,9 @@ pub fn routes<'a>(
     out
 }
 
-/// Returns the route for paths with a line feed at their end, if the location restricts access.
-/// nginx's `$` also matches before this line feed, but `$` in a condition of a route does not.
+/// Returns the route for paths with a line feed at their end, if the location restricts access and
+/// has an expression with `$`. nginx's `$` also matches before this line feed, but `$` in a
+/// condition of a route does not.
 fn line_feed<'a>(
     server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
@@ -298,7 +299,8 @@ pub fn before<'a>(
     out
 }
 
-/// Returns the routes of a location inside of a location with a regular expression.
+/// Returns the routes of a location inside of a location with a regular expression. If one route
+/// cannot have both conditions, returns a closed route.
 fn within_regex<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -525,7 +527,8 @@ fn without_files(
 /// Maximum length of a chain of named locations, each reached from the previous one.
 const DEEPEST: usize = 8;
 
-/// Returns the routes of a named location for the requests of `here`.
+/// Returns the routes of a named location for the requests of `here`. If there is no such location,
+/// or if named locations lead to each other, returns a route with status 404.
 fn named<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,

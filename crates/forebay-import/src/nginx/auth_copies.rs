@@ -12,9 +12,9 @@ pub struct AuthCopy {
     pub answer: String,
 }
 
-/// Returns the fields of the answer to `auth_request` that the backend of a scope gets. If no
-/// directive sends a field to the backend, copies it with its own name, so that clients cannot send
-/// that field.
+/// Returns the fields of the answer to `auth_request` that the backend of a scope gets. A field
+/// that no directive sends to the backend is copied with its own name. Without this copy, a client
+/// could send that field itself.
 pub fn auth_copies(scope: &Scope<'_>) -> Vec<AuthCopy> {
     let mut copies: Vec<AuthCopy> = Vec::new();
     let mut add = |name: String, answer: &str| {
@@ -37,7 +37,8 @@ pub fn auth_copies(scope: &Scope<'_>) -> Vec<AuthCopy> {
     copies
 }
 
-/// Returns true if `copy` of `forward_auth` sends this variable in the field of this name.
+/// Returns true if `copy` of `forward_auth` sends the answer's field that `variable` contains in
+/// the request field `name`.
 pub fn is_copied(scope: &Scope<'_>, name: &str, variable: &str) -> bool {
     answered(scope, variable).is_some_and(|answer| {
         let mut copies = auth_copies(scope).into_iter();
@@ -45,7 +46,8 @@ pub fn is_copied(scope: &Scope<'_>, name: &str, variable: &str) -> bool {
     })
 }
 
-/// Returns the name of the request field in a parameter such as `HTTP_X_USER`.
+/// Returns the name of the request field, such as `X-User`, for a parameter such as `HTTP_X_USER`.
+/// Returns `None` if the parameter does not begin with `HTTP_`.
 pub fn field_of_parameter(name: &str) -> Option<String> {
     Some(words(&name.strip_prefix("HTTP_")?.to_ascii_lowercase()))
 }
@@ -60,14 +62,15 @@ fn sent<'a>(scope: &Scope<'a>) -> Vec<(String, &'a str)> {
     fields.chain(params).collect()
 }
 
-/// Returns the field of the `auth_request` answer that is copied to this variable.
+/// Returns the field of the answer to `auth_request` that a directive copies to this variable.
+/// Returns `None` if there is no such directive.
 fn answered(scope: &Scope<'_>, variable: &str) -> Option<String> {
     scope.value("auth_request").filter(|path| *path != "off")?;
     let sets = scope.all("auth_request_set");
     copied(sets.iter().find(|set| set.arg(0) == variable)?.arg(1))
 }
 
-/// Returns the name of the field in `$upstream_http_NAME`.
+/// Returns the name of the field in `$upstream_http_NAME`. Returns `None` for other texts.
 pub fn copied(value: &str) -> Option<String> {
     value.strip_prefix("$upstream_http_").map(words)
 }

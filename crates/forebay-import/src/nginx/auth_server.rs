@@ -60,7 +60,7 @@ pub fn table(cx: &Cx<'_>, scope: &Scope<'_>, path: &str) -> Result<Table, String
     Ok(table)
 }
 
-/// Adds the fields that nginx sends to the server.
+/// Adds the fields that nginx sends to the server. An error is the next step for the user.
 fn fields(cx: &Cx<'_>, scope: &Scope<'_>, table: &mut Table) -> Result<(), String> {
     let name = scope.value("server_name").filter(|name| !name.contains(['*', '_', '~', '$']));
     let variables =
@@ -108,7 +108,7 @@ fn is_of_client(name: &str, scope: &Scope<'_>) -> bool {
 }
 
 /// Replaces the name of an `upstream` in a URL by the address of its server. Returns `None` if the
-/// `upstream` has several servers.
+/// `upstream` does not have exactly one server, or if the URL has no scheme.
 fn with_server(scope: &Scope<'_>, url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once("://")?;
     let end = rest.find('/').unwrap_or(rest.len());

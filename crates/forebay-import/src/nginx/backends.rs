@@ -26,7 +26,8 @@ pub fn proxy(
     proxy_to(cx, variables, here, pass.arg(0), route)
 }
 
-/// Sets the key `proxy` of a route for the URL of a `proxy_pass`.
+/// Sets the key `proxy` of a route for the URL of a `proxy_pass`. An error is the next step for the
+/// user.
 pub fn proxy_to(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
@@ -48,8 +49,9 @@ pub fn proxy_to(
     Ok(())
 }
 
-/// Replaces the variables in an address by their values, if these values are always the same.
-/// Otherwise returns an error.
+/// Replaces the variables in an address by their values. Keeps a variable at the beginning if it
+/// has no value, because `split_clients` may set it. An error is the next step for the user, for
+/// example if a client would choose the host.
 fn fill_address(variables: &Variables<'_, '_>, text: &str) -> Result<String, String> {
     let next = |name: &str| format!("write the address that {name} stands for");
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
@@ -101,7 +103,8 @@ fn url(text: &str) -> Result<Url, String> {
     }
 }
 
-/// Replaces the prefix of the location by the path of `proxy_pass`.
+/// Replaces the prefix of the location by the path of `proxy_pass`, unless the route has the key
+/// `rewrite`. An error is the next step for the user.
 fn replace_prefix(
     cx: &Cx<'_>,
     here: &Here<'_, '_>,
@@ -184,8 +187,8 @@ fn request_fields(
     }
 }
 
-/// Adds the time limit of a FastCGI, SCGI or uwsgi application. `table_of` is the table of the
-/// schema, and `name` is the directive.
+/// Adds the time limit for replies of a FastCGI, SCGI or uwsgi application. `table_of` is the name
+/// of the table in the schema, and `name` is the name of nginx's directive.
 fn reply_timeout(
     cx: &Cx<'_>,
     scope: &Scope<'_>,
@@ -196,8 +199,8 @@ fn reply_timeout(
     table.set_some("reply_timeout", time.filter(|_| cx.keys.has(table_of, "reply_timeout")));
 }
 
-/// Adds the time limit of connections to a group of applications. Without a group, there is no such
-/// key, and the line is reported.
+/// Adds the time limit for connecting to a group of applications. Without a group, Forebay has no
+/// such key. The line is then not settled, so it gets a note later.
 fn connect_timeout(cx: &mut Cx<'_>, scope: &Scope<'_>, name: &str, servers: &str) {
     let Some(group) = servers.strip_prefix('@') else { return };
     let time = scope.value(name).and_then(duration).filter(|time| time != "0s");
@@ -261,7 +264,8 @@ fn options(
 }
 
 /// Returns the table `retry` for the statuses of `proxy_next_upstream`. Words such as `error` and
-/// `timeout` need no key.
+/// `timeout` need no key. Returns `None` if there are no statuses, or if nginx makes only one
+/// attempt.
 fn retry(scope: &Scope<'_>) -> Option<Table> {
     let words = &scope.nearest("proxy_next_upstream")?.args;
     let status = |word: &String| word.strip_prefix("http_")?.parse::<u64>().ok();
@@ -364,7 +368,7 @@ fn trimmed(dir: &str) -> &str {
     if dir.len() > 1 { dir.trim_end_matches('/') } else { dir }
 }
 
-/// Sends all paths of a route to one script.
+/// Sends all paths of a route to the script `file`. An error is the next step for the user.
 fn one_script(
     cx: &Cx<'_>,
     file: &str,

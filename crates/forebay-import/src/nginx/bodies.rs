@@ -81,7 +81,8 @@ fn text_of(variables: &Variables<'_, '_>, filter: &Directive) -> Result<(String,
     Ok((text.to_owned(), to))
 }
 
-/// Returns the media types of a directive. nginx always changes HTML.
+/// Returns the media types of a directive, with HTML, which nginx always changes. Returns `None` if
+/// there is no directive, or if it has no other types.
 fn types(scope: &Scope<'_>, name: &str) -> Option<Vec<String>> {
     let directive = scope.nearest(name)?;
     if directive.args.iter().any(|kind| kind == "*") {

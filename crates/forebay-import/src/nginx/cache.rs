@@ -14,7 +14,8 @@ const PREFIXES: [&str; 4] = ["proxy", "fastcgi", "uwsgi", "scgi"];
 /// The default time that nginx keeps a stale reply (`inactive` of `proxy_cache_path`).
 const INACTIVE: &str = "10m";
 
-/// Adds the key `cache` to a route, if a directive of its scope turns on a cache.
+/// Adds the key `cache` to a route that passes requests to a backend, if a directive of its scope
+/// turns on a cache.
 pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) {
     let scope = variables.scope;
     let is_on = |directive: &&Directive| directive.arg(0) != "off";
@@ -68,7 +69,7 @@ pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRo
     route.keys.set("cache", value);
 }
 
-/// Returns the lifetime of replies with the status 200.
+/// Returns the lifetime of replies with the status 200. Returns `None` if no directive states it.
 fn valid(directives: &[&Directive]) -> Option<String> {
     let is_for_200 = |directive: &&&Directive| {
         let statuses = &directive.args[..directive.args.len().saturating_sub(1)];
@@ -77,7 +78,7 @@ fn valid(directives: &[&Directive]) -> Option<String> {
     duration(directives.iter().find(is_for_200)?.args.last()?)
 }
 
-/// Returns true for a lifetime that Forebay has no key for.
+/// Returns true for a directive with lifetimes of other statuses only: Forebay has no key for them.
 fn is_for_others(directive: &Directive) -> bool {
     let (_, statuses) = directive.args.split_last().unwrap_or((&directive.name, &[]));
     let is_known = |status: &String| ["200", "301", "302", "any"].contains(&status.as_str());

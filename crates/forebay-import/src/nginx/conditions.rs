@@ -88,7 +88,8 @@ pub fn run<'a>(
     }
 }
 
-/// Returns the step for requests that `limit` takes, too; `None` if there are none.
+/// Limits a step to the requests that `limit` takes. Returns `None` if there are no such requests,
+/// or if one route cannot have both conditions.
 fn narrowed(mut step: EarlyStep, limit: &Matcher) -> Option<EarlyStep> {
     let matcher = match &mut step {
         EarlyStep::Route(route) => &mut route.matcher,
@@ -190,7 +191,8 @@ fn note(cx: &mut Cx<'_>, directive: &Directive) {
     cx.note(directive, "Forebay has no such condition: see `when` of a route, or remove the block");
 }
 
-/// Returns true if a block only answers with 503.
+/// Returns true if a block answers with status 503, and contains no other directives than
+/// `return 503` and `set`.
 fn closes(block: &[Directive]) -> bool {
     block.iter().all(|inner| inner.name == "return" && inner.args == ["503"] || inner.name == "set")
         && block.iter().any(|inner| inner.name == "return")
@@ -330,7 +332,7 @@ fn missing<'a>(
     }
 }
 
-/// Returns true if some of these requests go to a backend, which does not look for files.
+/// Returns true if a backend answers some requests of `here` and does not look for files.
 fn passes_on(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
     let passes = |location: &Location<'_>| location.passes_on_without_files();
     match here.location.directive {
@@ -392,7 +394,8 @@ fn meaning(
     }
 }
 
-/// Returns the meaning of a condition on a variable that a `map` or `geo` sets.
+/// Returns the meaning of a condition on a variable that a `map` or `geo` sets. The condition holds
+/// for the values that `is_true` accepts. Returns `None` if a route cannot have the condition.
 fn switch(
     cx: &Cx<'_>,
     server: &TranslatedServer<'_>,
@@ -455,7 +458,7 @@ fn path(cx: &Cx<'_>, operator: &str, text: &str) -> Meaning {
 }
 
 /// Returns the meaning of a comparison of `$request_uri` with an expression, if a condition on the
-/// path has the same effect or closes more requests.
+/// path has the same effect or closes more requests. Otherwise returns `None`.
 fn target(cx: &Cx<'_>, directive: &Directive, operator: &str, text: &str) -> Option<Meaning> {
     if text.contains("\\?") {
         return None;
@@ -538,7 +541,8 @@ fn scheme(
     }
 }
 
-/// Returns the meaning of a condition that the key `when` may be able to express.
+/// Returns the meaning of a condition that the key `when` can express, or `Meaning::Unknown` for
+/// other conditions.
 fn when(keys: &Keys, name: &str, operator: &str, text: &str) -> Meaning {
     let (is_not, mark) = match operator {
         "=" => (false, ""),
@@ -583,8 +587,9 @@ fn when(keys: &Keys, name: &str, operator: &str, text: &str) -> Meaning {
     Meaning::Requests(Box::new((Matcher { when, ..Matcher::default() }, None)))
 }
 
-/// Converts a text or expression for `$host` to an expression for the field Host. Returns `None` if
-/// the expression has a `$` before its end, because no port can be added there.
+/// Converts a text or expression for `$host` to an expression for the field Host. Returns `None`
+/// for an empty text, and for an expression with a `$` before its end, because no port can be added
+/// there.
 fn host_pattern(text: &str, mark: &str) -> Option<String> {
     const END: &str = r"\.?(:[0-9]*)?$";
     if mark.is_empty() {
@@ -597,7 +602,8 @@ fn host_pattern(text: &str, mark: &str) -> Option<String> {
     (!start.contains('$') && !start.ends_with('\\')).then(|| format!("~*{start}{end}"))
 }
 
-/// Returns the old and new paths of a `map` variable.
+/// Returns the pairs of old and new paths in the `map` that sets a variable. Returns `None` if no
+/// `map` sets the variable, or if the `map` contains more than fixed paths.
 fn moved(cx: &Cx<'_>, variable: &str) -> Option<Vec<(String, String)>> {
     let mut maps = cx.http.every("map");
     let map = maps.find(|map| map.arg(1) == variable)?;

@@ -19,7 +19,8 @@ const FRAMING: [&str; 7] =
 /// Fields that a reply may have several times.
 const REPEATED: [&str; 4] = ["set-cookie", "link", "vary", "www-authenticate"];
 
-/// Adds keys to a route for the fields, expiry, compression, logs and limits of its scope.
+/// Adds keys to a route for the fields, expiry, compression, logs and limits of its scope. Does
+/// nothing on the second call for a route.
 pub fn decorate(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) {
     let scope = variables.scope;
     if std::mem::replace(&mut route.is_decorated, true) {
@@ -61,8 +62,8 @@ fn charset(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     }
 }
 
-/// Translates `client_body_timeout` and `send_timeout` of a server or location. Those of `http`
-/// are in [server.timeouts].
+/// Translates `client_body_timeout` and `send_timeout` of a server or location. The values of the
+/// block `http` are in `[server.timeouts]`.
 fn timeouts(cx: &Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     let is_redirect = route.keys.get("redirect").is_some();
     let mut table = Table::default();
@@ -96,8 +97,8 @@ fn bandwidth(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     }
 }
 
-/// Translates `mirror` to the server of the location that it names. Forebay keeps the path of the
-/// request.
+/// Translates `mirror` to a mirror at the server of the location that `mirror` names. Forebay keeps
+/// the path of the request.
 fn mirror(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     let all: Vec<&Directive> = scope.all("mirror");
     let Some(&directive) = all.iter().find(|mirror| mirror.arg(0) != "off") else { return };
@@ -134,7 +135,8 @@ fn mirror(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     route.keys.set("mirror", table);
 }
 
-/// Returns the limit on request bodies in Forebay's form.
+/// Returns the limit on request bodies in Forebay's form. If the text is not a size, returns
+/// nginx's default.
 pub fn max_body(text: &str) -> String {
     match size(text) {
         Some(size) if size == "0" => "unlimited".into(),
@@ -205,14 +207,16 @@ fn reply_fields(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut Draf
     }
 }
 
-/// Returns the value of a field with placeholders and without control characters.
+/// Returns the value of a field with placeholders and without control characters. An error is the
+/// name of a variable without a placeholder.
 fn text_of(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, text: &str) -> Result<String, String> {
     let filled = value_maps::fill(cx, variables, text)?;
     let plain: String = filled.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     Ok(plain.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Translates `expires`, except on redirects and on errors.
+/// Translates `expires`, except for redirects and for fixed replies with other statuses than 200,
+/// 201, 204 and 206.
 fn expires(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     let Some(directive) = scope.nearest("expires") else { return };
     let text = directive.args.join(" ");
@@ -293,7 +297,8 @@ fn rate_limit(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftR
 /// Maximum time that a request may wait in Forebay, in seconds.
 const LONGEST_WAIT: u64 = 60;
 
-/// Returns the limit of `limit_req zone=NAME burst=N [nodelay]`.
+/// Returns the limit of `limit_req zone=NAME burst=N [nodelay]`. Returns `None` if the zone or one
+/// of its values has no translation.
 fn rate(cx: &Cx<'_>, variables: &Variables<'_, '_>, limit: &Directive) -> Option<Table> {
     let argument = |name: &str| limit.args.iter().find_map(|arg| arg.strip_prefix(name));
     let zone = zone_of(cx, argument("zone=")?)?;
@@ -317,7 +322,7 @@ fn rate(cx: &Cx<'_>, variables: &Variables<'_, '_>, limit: &Directive) -> Option
     Some(table)
 }
 
-/// Returns the `limit_req_zone` with this name.
+/// Returns the `limit_req_zone` with this name, or `None` if there is no such zone.
 fn zone_of<'a>(cx: &Cx<'a>, name: &str) -> Option<&'a Directive> {
     let is_zone = |directive: &&Directive| {
         directive.args.iter().any(|arg| {

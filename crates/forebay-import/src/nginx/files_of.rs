@@ -28,7 +28,7 @@ enum Base<'a> {
     Alias { prefix: &'a str, dir: String },
 }
 
-/// Returns the `alias` directive, if it is nearer than `root`.
+/// Returns the `alias` directive if it is nearer than `root`. Otherwise returns `None`.
 pub fn alias<'a>(scope: &Scope<'a>) -> Option<&'a Directive> {
     let nearest = scope.any(&["root", "alias"]);
     nearest.into_iter().find(|directive| directive.name == "alias")
@@ -106,8 +106,8 @@ pub fn routes(
     routes
 }
 
-/// Returns the routes for the paths of `location /x { alias /dir; }` that are not below `/x/`: nginx
-/// adds a slash to `/x`, and looks for other paths beside the directory.
+/// Returns the routes for the paths of `location /x { alias /dir; }` that are not below `/x/`:
+/// nginx adds a slash to `/x`, and looks for other paths beside the directory.
 fn beside_alias(cx: &Cx<'_>, prefix: &str, dir: &str, base: &DraftRoute) -> Vec<DraftRoute> {
     let rest = missing(base.clone(), "No later route may answer these paths.".into());
     let to = crate::template::literal(&format!("{prefix}/"), cx.keys);
@@ -188,7 +188,8 @@ fn one_of(paths: &[String]) -> String {
     }
 }
 
-/// Returns a route for `location ~ ^/x/(.*)$ { alias /dir/$1; }`.
+/// Returns a route for `location ~ ^/x/(.*)$ { alias /dir/$1; }`. Returns `None` if the alias has
+/// another form, or if a route cannot have the group.
 fn alias_of_group(
     cx: &Cx<'_>,
     here: &Here<'_, '_>,
@@ -215,7 +216,8 @@ fn alias_of_group(
     Some(route)
 }
 
-/// Returns true for a prefix location whose alias is one file: `location /x.ico { alias /dir/y.ico; }`.
+/// Returns true for a prefix location whose alias is one file:
+/// `location /x.ico { alias /dir/y.ico; }`.
 fn is_file(cx: &Cx<'_>, here: &Here<'_, '_>, alias: &Directive) -> bool {
     let extension =
         |path: &str| path.rsplit('/').next()?.rsplit_once('.').map(|(_, e)| e.to_owned());
@@ -314,8 +316,8 @@ fn tries_directories(scope: &Scope<'_>) -> bool {
     checks.is_empty() || !checks.iter().all(is_file)
 }
 
-/// Adds `types` and `default_type`. A long table is a copy of nginx's own, which Forebay's built-in
-/// types replace.
+/// Adds `types` and `default_type`. Ignores a long table, because it is a copy of nginx's own
+/// table, and Forebay's built-in types replace that table.
 fn media_types(cx: &Cx<'_>, scope: &Scope<'_>, table: &mut Table) {
     const LONGEST: usize = 30;
     if !cx.keys.has("Files", "types") {

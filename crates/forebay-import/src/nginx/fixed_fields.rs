@@ -37,7 +37,8 @@ pub enum Fixed {
     Own,
 }
 
-/// Returns the treatment of a field; `None` if the configuration may set the field.
+/// Returns Forebay's treatment of a request field with this value. Returns `None` if the
+/// configuration may set the field.
 pub fn of(name: &str, value: &str) -> Option<Fixed> {
     if OWN.iter().any(|own| own.eq_ignore_ascii_case(name)) {
         return Some(Fixed::Own);

@@ -33,7 +33,7 @@ impl<'a> Here<'_, 'a> {
         matches!(self.location.kind, LocationKind::Exact(_))
     }
 
-    /// Returns a route without keys for these requests.
+    /// Returns a route without keys for the requests of `matcher`.
     pub fn route(&self, server: &TranslatedServer<'_>) -> DraftRoute {
         let directive = self.location.directive.unwrap_or(server.directive);
         let source = match self.location.directive {

@@ -38,7 +38,7 @@ pub fn serves_subrequests(server: &TranslatedServer<'_>, location: &Location<'_>
         || is_named(server.scope.own(), &|directive| names(directive, path))
 }
 
-/// Returns true if applications may choose one of these locations.
+/// Returns true if applications may choose one of these locations with X-Accel-Redirect.
 pub fn has_choice(server: &TranslatedServer<'_>, locations: &[Location<'_>]) -> bool {
     locations.iter().any(|location| {
         is_hidden(location) && !serves_subrequests(server, location)
@@ -55,8 +55,8 @@ pub fn hide(location: &Location<'_>, routes: &mut [DraftRoute]) {
 }
 
 /// If a hidden location runs scripts that answer for missing files of the server, returns the
-/// requests for these scripts. These requests stay open, because a rule for a script would close
-/// all paths that the script answers.
+/// requests for these scripts. Otherwise returns `None`. These requests stay open, because a rule
+/// for a script would close all paths that the script answers.
 pub fn entry(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> Option<Matcher> {
     here.location.scope.peek_own("fastcgi_pass").filter(|_| is_hidden(here.location))?;
     let scopes = server.locations.iter().map(|location| &location.scope);
@@ -75,7 +75,8 @@ pub fn entry(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> Option<Match
     if scripts.paths.is_empty() { None } else { here.matcher.and(&scripts) }
 }
 
-/// Lets an application choose a hidden location of the server with X-Accel-Redirect, as in nginx.
+/// Lets an application choose a hidden location of the server with X-Accel-Redirect, as in nginx,
+/// unless the scope ignores this field. Adds a note if the scope ignores other fields.
 pub fn redirects(
     cx: &mut Cx<'_>,
     server: &TranslatedServer<'_>,

@@ -17,7 +17,8 @@ pub struct Listener {
     pub has_proxy_protocol: bool,
 }
 
-/// Returns the oldest version of TLS that clients may use, unless it is Forebay's default.
+/// Returns `1.3` if `ssl_protocols` names no older version of TLS. Otherwise returns `None`,
+/// because Forebay's default applies.
 pub fn min_version(scope: &Scope<'_>) -> Option<&'static str> {
     let older = ["TLSv1", "TLSv1.1", "TLSv1.2"];
     let is_older = |name: &String| older.iter().any(|older| name.eq_ignore_ascii_case(older));
@@ -74,7 +75,7 @@ impl Listener {
         if self.is_tls { format!("https://{}", self.address) } else { self.address.clone() }
     }
 
-    /// Returns the port; `None` for a socket.
+    /// Returns the port; `None` for a Unix socket.
     fn port(&self) -> Option<&str> {
         if self.address.starts_with("unix:") {
             return None;
@@ -82,7 +83,8 @@ impl Listener {
         self.address.rsplit(':').next()
     }
 
-    /// Returns a listener without TLS that only this machine can use.
+    /// Returns a listener without TLS that only this machine can use. It has the same port, or port
+    /// 8080 in place of a socket.
     pub fn on_loopback(&self) -> String {
         format!("127.0.0.1:{}", self.port().unwrap_or("8080"))
     }
@@ -103,7 +105,8 @@ fn listener(server: &Directive, listen: &Directive) -> Option<Listener> {
     })
 }
 
-/// Returns the address of `listen` in Forebay's form. Returns `None` if it is not an address.
+/// Returns the address of `listen` in Forebay's form. Returns `None` for a host name other than
+/// `localhost`, and for a text that is no address.
 pub fn address(text: &str) -> Option<String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return path.starts_with('/').then(|| text.to_owned());
@@ -160,7 +163,8 @@ fn join_wildcards(all: &mut [Vec<Listener>]) {
     }
 }
 
-/// Gives the listeners of one address the same protocol, because they are one socket.
+/// Gives all listeners of one address the same settings for TLS and for the PROXY protocol, because
+/// these listeners are one socket.
 fn agree(all: &mut [Vec<Listener>]) {
     let found: Vec<Listener> = all.iter().flatten().cloned().collect();
     for listener in all.iter_mut().flatten() {
@@ -172,7 +176,8 @@ fn agree(all: &mut [Vec<Listener>]) {
     }
 }
 
-/// Returns the host names of a server. Names that match nothing, such as `_`, are left out.
+/// Returns the host names of a server. Leaves out names that match nothing, such as `_`. A name
+/// without a translation gets a note, and becomes `not-translated.invalid`.
 pub fn names(cx: &mut Cx<'_>, server: &Directive) -> Vec<String> {
     let mut found = Vec::new();
     let directives = server.inside().iter().filter(|d| d.name == "server_name");
@@ -205,7 +210,8 @@ fn hosts(cx: &Cx<'_>, name: &str) -> Vec<String> {
     if is_host(plain) && plain != "_" || name.starts_with('[') { vec![name] } else { Vec::new() }
 }
 
-/// Returns the hosts of an expression such as `^(?<sub>.+)\.example\.org$`.
+/// Returns the hosts of an expression such as `^(?<sub>.+)\.example\.org$`. Returns no hosts if the
+/// expression has no translation.
 fn of_regex(cx: &Cx<'_>, regex: &str) -> Vec<String> {
     let Some((_, end)) = regex.trim_end_matches('$').split_once(")\\.") else {
         // Classify the expression as one for paths, to find out if it only matches plain names.

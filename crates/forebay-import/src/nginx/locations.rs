@@ -43,7 +43,8 @@ pub struct Slot<'l, 'a> {
 }
 
 impl<'a> Location<'a> {
-    /// Returns the locations of a block, with one for paths that none of them takes.
+    /// Returns the locations of a server block. If there is no location `/`, adds a location for
+    /// the paths that no other location takes.
     pub fn of_server(scope: &Scope<'a>) -> Vec<Self> {
         let mut all = Self::all(scope);
         let is_root =
@@ -71,7 +72,8 @@ impl<'a> Location<'a> {
         blocks.map(location).collect()
     }
 
-    /// Returns the beginning of the paths of a location, if it has one.
+    /// Returns the path of an exact location or a prefix location. Returns `None` for other
+    /// locations.
     pub fn path(&self) -> Option<&'a str> {
         match self.kind {
             LocationKind::Exact(path) | LocationKind::Prefix { path, .. } => Some(path),
@@ -79,8 +81,8 @@ impl<'a> Location<'a> {
         }
     }
 
-    /// Returns the locations inside of a location with an expression. These locations have no
-    /// position in the order.
+    /// Returns the locations inside of a location with an expression, which have no position in the
+    /// order. Returns no locations if this location has no expression.
     pub fn within_regex(&self) -> &[Location<'a>] {
         if matches!(self.kind, LocationKind::Regex { .. }) { &self.inner } else { &[] }
     }
@@ -90,8 +92,8 @@ impl<'a> Location<'a> {
         &self.inner
     }
 
-    /// Returns true if a backend answers that does not look for files. FastCGI applications do not
-    /// count, because they look for scripts.
+    /// Returns true if the location, or a location inside it, passes requests to a backend that
+    /// does not look for files. FastCGI applications do not count, because they look for scripts.
     pub fn passes_on_without_files(&self) -> bool {
         let passes = |directive: &Directive| {
             directive.name.ends_with("_pass") && directive.name != "fastcgi_pass"
@@ -234,7 +236,8 @@ fn slashes<'l, 'a>(exact: &[&'l Location<'a>], statics: &[Static<'l, 'a>]) -> Ve
     statics.iter().filter(adds).map(slot).collect()
 }
 
-/// Returns the location with the longest prefix of a path.
+/// Returns the prefix location with the longest path that `path` begins with. Also searches the
+/// locations inside of locations. Returns `None` if there is no such location.
 pub fn longest<'l, 'a>(locations: &'l [Location<'a>], path: &str) -> Option<&'l Location<'a>> {
     let matching = locations.iter().filter(|location| {
         matches!(location.kind, LocationKind::Prefix { path: prefix, .. } if path.starts_with(prefix))

@@ -24,7 +24,8 @@ pub fn process(cx: &mut Cx<'_>) {
     cx.draft.comments.push(comment);
 }
 
-/// Adds the access log of a server that has its own, if its directory exists here.
+/// Adds the access log of a server that has its own `access_log`. Adds a note if the directory of
+/// the file does not exist here, or if Forebay cannot write the log in this format.
 pub fn site(cx: &mut Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
     let Some(log) = scope.peek_own("access_log").filter(|log| log.arg(0) != "off") else { return };
     match file(cx, log).filter(|_| cx.keys.has("Site", "log")) {
@@ -36,7 +37,8 @@ pub fn site(cx: &mut Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
     }
 }
 
-/// Adds the access log of a location that has its own. Without a translation, the line is reported.
+/// Translates the access log of a location, or turns logging off. A line without a translation is
+/// not settled, so it gets a note later.
 pub fn route(cx: &Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     let Some(nearest) = scope.peek(&["access_log"]).first().copied() else { return };
     if nearest.arg(0) == "off" {
@@ -54,7 +56,8 @@ pub fn route(cx: &Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     }
 }
 
-/// Returns the file of a log, if Forebay may write all lines to it in nginx's format.
+/// Returns the file of a log. Returns `None` if Forebay cannot write all lines to this file in
+/// nginx's format.
 fn file(cx: &Cx<'_>, log: &Directive) -> Option<String> {
     let file = files::below(&cx.dir, log.arg(0));
     let is_file = !log.arg(0).contains(['$', ':']) && files::is_in_directory(&file);

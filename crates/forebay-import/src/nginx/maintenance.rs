@@ -11,7 +11,7 @@ use crate::value::Table;
 /// The next step if two files close the same requests.
 pub const TWO_FILES: &str = "a route has one file in `maintenance`: let one file close all of them";
 
-/// Returns true if the same file closes the requests of both tables.
+/// Returns true if both `maintenance` tables depend on the same file.
 pub fn is_same_file(ours: &Table, theirs: &Table) -> bool {
     ours.get("while_exists") == theirs.get("while_exists")
 }
@@ -39,7 +39,8 @@ pub fn table(
     Some(table)
 }
 
-/// Returns the path of the page that a named location sends, and its Retry-After.
+/// Returns the path of the page that a named location sends, and its Retry-After. Returns `None` if
+/// the location sends no page.
 fn named(server: &TranslatedServer<'_>, name: &str) -> Option<(String, Option<String>)> {
     let mut all = server.locations.iter();
     let location = all.find(|location| location.kind == LocationKind::Named(name))?;

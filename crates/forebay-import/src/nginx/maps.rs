@@ -11,7 +11,7 @@ use crate::matcher::Matcher;
 const MOST: usize = 32;
 
 /// Returns a route for each value of the `map` that chooses the server. Returns `None` if no `map`
-/// does so, or if routes cannot have its conditions.
+/// chooses the server, or if the `map` has no translation.
 pub fn routes<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -37,8 +37,8 @@ pub fn routes<'a>(
     Some(routes)
 }
 
-/// Returns the values of a `map` and their requests, in nginx's order. The default, without a
-/// condition, is the last.
+/// Returns each value of a `map` with its requests, in nginx's order. The default value is the
+/// last, and has no condition. Returns `None` if the `map` has no translation.
 fn values<'m>(
     cx: &Cx<'_>,
     server: &TranslatedServer<'_>,

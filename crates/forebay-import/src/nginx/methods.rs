@@ -18,7 +18,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Returns the limit of a location.
+    /// Returns the limit on methods of a location. Returns `None` if the location has no
+    /// `limit_except`.
     pub fn of(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Option<Self> {
         let limit = scope.of_own("limit_except")?;
         // nginx reads the names of methods without regard to case.
@@ -32,12 +33,14 @@ impl Limit {
         Some(Self { methods, others })
     }
 
-    /// Leaves only the requests with the methods that the limit names.
+    /// Narrows routes to the methods that the limit names. Removes routes without a remaining
+    /// request.
     pub fn narrow(&self, routes: &mut Vec<DraftRoute>) {
         narrow(&self.methods, routes);
     }
 
-    /// Returns routes for the other methods, with their rules.
+    /// Returns routes for the methods that the limit does not name. In these routes, the access
+    /// rules of the limit replace `rules`.
     pub fn rest(
         &self,
         server: &TranslatedServer<'_>,
@@ -59,14 +62,14 @@ impl Limit {
         routes.into_iter().map(change).collect()
     }
 
-    /// Returns true if no client may use other methods.
+    /// Returns true if no client may use the methods that the limit does not name.
     fn denies_others(&self) -> bool {
         let keys = &self.others.keys;
         keys.get("deny") == Some(&Value::from("all")) && keys.get("satisfy").is_none()
     }
 }
 
-/// Leaves only the requests with these methods. Removes routes without a remaining request.
+/// Narrows routes to these methods. Removes routes without a remaining request.
 pub fn only(methods: &[String], routes: &mut Vec<DraftRoute>) {
     narrow(&Matcher::default().with_methods(methods.to_vec()), routes);
 }

@@ -292,9 +292,9 @@ pub fn is_of_files(name: &str) -> bool {
 /// A test for directives beside which another directive has an effect.
 type Beside = fn(&Directive) -> bool;
 
-/// Returns the test for the directives that the directive with this name needs, with the name of
-/// the test. The directive has an effect only if one of them is in the blocks around it, or below.
-/// Returns `None` if it needs none.
+/// Returns a test, and its name, for a directive that has an effect only together with certain
+/// other directives. The test is true for these other directives. One of them must be in the blocks
+/// around the directive, or below. Returns `None` if the directive needs no other directive.
 pub fn needs(name: &str) -> Option<(&'static str, Beside)> {
     const GROUPS: [(&str, Beside); 32] = [
         ("proxy_ssl_", passes_to_tls),

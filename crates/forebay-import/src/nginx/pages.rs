@@ -51,7 +51,8 @@ pub fn pages(cx: &mut Cx<'_>, scope: &Scope<'_>, locations: &[Location<'_>]) -> 
     table
 }
 
-/// Returns the file that nginx sends for a URL path, if the file exists and can be read.
+/// Returns the file that nginx sends for a URL path. Returns `None` if the file cannot be read, if
+/// it is a PHP script, or if the path has variables.
 pub fn file(cx: &Cx<'_>, path: &str, locations: &[Location<'_>]) -> Option<String> {
     if !path.starts_with('/') || path.contains('$') || path.ends_with(".php") {
         return None;
@@ -64,15 +65,16 @@ pub fn file(cx: &Cx<'_>, path: &str, locations: &[Location<'_>]) -> Option<Strin
     files::is_readable(&file).then_some(file)
 }
 
-/// Returns true if the expression of a location matches a path.
+/// Returns true if the expression of a location matches a path. Returns false for a location
+/// without an expression, and if the result is unknown.
 fn takes(cx: &Cx<'_>, location: &Location<'_>, path: &str) -> bool {
     let LocationKind::Regex { text, ignore_case } = location.kind else { return false };
     let found = classify(text, ignore_case, cx.keys, Use::Exact);
     found.is_ok_and(|found| found.matcher.takes("GET", path) == Some(true))
 }
 
-/// Returns true if a block has an `if` that answers with 503 while a file exists, also in its
-/// locations.
+/// Returns true if a block, or a location in it, has an `if` that answers with 503 while a file
+/// exists.
 fn closes(block: &[Directive]) -> bool {
     block.iter().any(|inner| match inner.name.as_str() {
         "location" => closes(inner.inside()),

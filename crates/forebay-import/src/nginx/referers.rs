@@ -49,7 +49,7 @@ pub fn invalid(cx: &Cx<'_>, server: &TranslatedServer<'_>, scope: &Scope<'_>) ->
 }
 
 /// Returns the expression for a Referer with a host, such as "example.org", "*.example.org",
-/// "example.org/path" or "~expression".
+/// "example.org/path" or "~expression". Returns `None` if a route cannot have it.
 fn host(word: &str) -> Option<Value> {
     let text = if let Some(expression) = word.strip_prefix('~') {
         match expression.strip_prefix('^') {

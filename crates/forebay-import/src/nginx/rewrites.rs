@@ -13,7 +13,7 @@ use crate::pattern::{PatternConditions, Use, as_regex, classify, negative_lookah
 use crate::template::{self, redirect_target, without_query};
 use crate::value::Table;
 
-/// Returns the route for `return`.
+/// Returns the route for `return`. If Forebay cannot express the reply, the route is closed.
 pub fn returned(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
@@ -51,14 +51,16 @@ pub fn returned(
     }
 }
 
-/// Returns a fixed reply with the type that nginx would give it.
+/// Returns the value of the key `respond` with a status, a body, and the media type that nginx
+/// would send.
 fn fixed(status: u64, body: &str, kind: Option<&str>) -> Table {
     let mut table = Table::default().with("status", status).with("body", body);
     table.set_some("content_type", kind);
     table
 }
 
-/// Returns the media type of a fixed reply, unless it is Forebay's own default.
+/// Returns the media type of a fixed reply. Returns `None` if the type is Forebay's default, or if
+/// it has variables.
 fn content_type(scope: &Scope<'_>) -> Option<String> {
     let fields = scope.all("add_header");
     let field = fields.iter().find(|field| field.arg(0).eq_ignore_ascii_case("content-type"));
@@ -189,7 +191,8 @@ fn leaves_out<'a>(
 }
 
 /// Returns the conditions of an expression, and the matcher that combines them with the conditions
-/// of the location. Returns `None` if no request meets both.
+/// of the location. Returns `None` if no request meets both. An error says why the expression has
+/// no translation.
 fn narrowed(
     cx: &Cx<'_>,
     here: &Here<'_, '_>,
@@ -235,7 +238,8 @@ fn rewritten(cx: &Cx<'_>, variables: &Variables<'_, '_>, target: &str) -> Result
 }
 
 /// Translates `try_files`, `error_page 404 = ...` and the fallback of conditions. If `try_files`
-/// ends with a status, returns the route that answers for missing files with this status.
+/// ends with a status, returns the route that answers for missing files with this status. Otherwise
+/// returns `None`.
 pub fn try_files<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -290,14 +294,15 @@ pub fn try_files<'a>(
     None
 }
 
-/// Returns true if a file that `try_files` looks for has the path of the request.
+/// Returns true if an argument of `try_files` names the requested path, such as `$uri` or
+/// `$uri/index.html`.
 fn is_of_path(check: &str) -> bool {
     let check = check.replace("$document_uri", "$uri").replace("$fastcgi_script_name", "$uri");
     matches!(check.as_str(), "$uri" | "$uri/" | "$uri/index.html" | "$uri/index.php")
 }
 
-/// Returns false if `try_files` looks for other files only, so that nginx does not send the files
-/// of the location.
+/// Returns true if nginx sends the files of the location. Returns false if `try_files` only looks
+/// for other files.
 pub fn sends_files(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
     let own = here.location.scope.peek_own("try_files");
     let of_server = || server.scope.peek_own("try_files");
@@ -309,7 +314,7 @@ pub fn sends_files(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
 }
 
 /// Returns the named location that answers all requests of a location with `return CODE` and
-/// `error_page CODE = @NAME`.
+/// `error_page CODE = @NAME`. Returns `None` for other locations.
 pub fn passed_on<'a>(server: &TranslatedServer<'a>, here: &Here<'_, 'a>) -> Option<&'a str> {
     let own = here.location.scope.own();
     let is_rewrite =
@@ -330,7 +335,7 @@ pub fn passed_on<'a>(server: &TranslatedServer<'a>, here: &Here<'_, 'a>) -> Opti
 }
 
 /// Returns the target for missing files. Versions without placeholders accept a path without a
-/// query.
+/// query. An error says why there is no target.
 pub fn fallback_target(
     cx: &Cx<'_>,
     variables: &Variables<'_, '_>,
@@ -349,7 +354,9 @@ pub fn fallback_target(
     Ok(path.to_owned())
 }
 
-/// Returns the path of `error_page 404 = /x`, which answers for missing files.
+/// Returns the path of `error_page 404 = /x`, which answers for missing files. If the page is a
+/// named location, stores the name in `phase` and returns `None`. Also returns `None` if there is
+/// no such page, or if its path has no translation.
 fn missing_page<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,

@@ -16,8 +16,8 @@ pub struct Scope<'a> {
     levels: Vec<ScopeLevel<'a>>,
 }
 
-/// A block, with the positions of the directives of each name. Without these, many locations in a
-/// large server would take long.
+/// A block, with the positions of the directives of each name. Without these positions, the import
+/// of a large server with many locations would take long.
 #[derive(Clone, Debug)]
 struct ScopeLevel<'a> {
     block: &'a [Directive],
@@ -57,7 +57,7 @@ impl<'a> Scope<'a> {
         Self { levels }
     }
 
-    /// Returns the scope of the block of `directive`, which one of these blocks contains.
+    /// Returns the scope of the block of `directive`, which must be in a block of this scope.
     pub fn of(&self, directive: &'a Directive) -> Self {
         let has_it =
             |level: &ScopeLevel<'a>| level.block.iter().any(|own| std::ptr::eq(own, directive));
@@ -70,40 +70,45 @@ impl<'a> Scope<'a> {
         self.levels.last().map_or(&[], |level| level.block)
     }
 
-    /// Returns the first directive of this name in the innermost block.
+    /// Returns the first directive of this name in the innermost block, and marks it as settled.
     pub fn of_own(&self, name: &str) -> Option<&'a Directive> {
         let found = self.peek_own(name)?;
         found.settle();
         Some(found)
     }
 
-    /// Returns the first directive of this name in the innermost block, without a mark.
+    /// Returns the first directive of this name in the innermost block. Does not mark it as
+    /// settled.
     pub fn peek_own(&self, name: &str) -> Option<&'a Directive> {
         let level = self.levels.last()?;
         let first = level.by_name.get(name)?.first()?;
         Some(&level.block[*first])
     }
 
-    /// Returns the nearest directive of this name.
+    /// Returns the last directive of this name in the nearest block that has one. Marks the
+    /// directives of this name in all blocks as settled.
     pub fn nearest(&self, name: &str) -> Option<&'a Directive> {
         self.all(name).last().copied()
     }
 
     /// Returns the directives of this name in the nearest block that has one. nginx inherits lists,
-    /// such as `add_header`, only if a block has none.
+    /// such as `add_header`, only if a block has no directive of this name. Marks the directives of
+    /// this name in all blocks as settled.
     pub fn all(&self, name: &str) -> Vec<&'a Directive> {
         self.any(&[name])
     }
 
-    /// Returns the directives of these names in the nearest block that has one. Also marks those of
-    /// outer blocks, which have no effect here.
+    /// Returns the directives of these names in the nearest block that has one. Marks the
+    /// directives of these names in all blocks as settled, because those in outer blocks have no
+    /// effect here.
     pub fn any(&self, names: &[&str]) -> Vec<&'a Directive> {
         let all = self.levels.iter().flat_map(|level| level.named(names));
         all.for_each(Directive::settle);
         self.peek(names)
     }
 
-    /// Returns the directives of these names in the nearest block that has one, without a mark.
+    /// Returns the directives of these names in the nearest block that has one. Does not mark them
+    /// as settled.
     pub fn peek(&self, names: &[&str]) -> Vec<&'a Directive> {
         let mut levels = self.levels.iter().rev().map(|level| level.named(names));
         levels.find(|found| !found.is_empty()).unwrap_or_default()
@@ -124,19 +129,20 @@ impl<'a> Scope<'a> {
         self.levels.iter().map(|level| level.block).collect()
     }
 
-    /// Returns the directives of every block, from the outermost inwards, without marks.
+    /// Returns the directives of every block, from the outermost inwards. Does not mark them as
+    /// settled.
     pub fn all_levels(&self) -> impl Iterator<Item = &'a Directive> + use<'a> {
         self.blocks().into_iter().flatten()
     }
 
-    /// Returns the names of directives in every block that may restrict access, and have no
-    /// translation. A name may be there several times.
+    /// Returns the names of directives in all blocks that may restrict access and have no
+    /// translation. A name may occur several times.
     pub fn gates(&self) -> impl Iterator<Item = &'a str> {
         self.levels.iter().flat_map(|level| level.gates.iter().copied())
     }
 
-    /// Returns all directives of this name, of every block from the innermost outwards, without
-    /// marks.
+    /// Returns the directives of this name in all blocks, from the innermost outwards. Does not
+    /// mark them as settled.
     pub fn every(&self, name: &str) -> impl Iterator<Item = &'a Directive> + use<'a> {
         let levels: Vec<_> = self.levels.iter().rev().map(|level| level.named(&[name])).collect();
         levels.into_iter().flatten()

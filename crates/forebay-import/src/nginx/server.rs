@@ -18,7 +18,7 @@ pub struct TranslatedServer<'a> {
     pub name: Option<String>,
     /// True if applications may choose a location that clients cannot ask for.
     pub has_hidden: bool,
-    /// The scheme of the listeners, if all have the same.
+    /// The scheme of the listeners, if all listeners have the same scheme.
     pub scheme: Option<&'static str>,
     /// The path whose answer clients get for missing files.
     pub fallback: Option<String>,
@@ -51,7 +51,8 @@ impl<'a> TranslatedServer<'a> {
     }
 }
 
-/// Returns the host that an `if` block with `return` tests for.
+/// Returns the host of a block such as `if ($host = NAME) { return ...; }`. Returns `None` for
+/// other directives.
 fn host_of_condition(directive: &Directive) -> Option<String> {
     let [variable, operator, host] = &directive.args[..] else { return None };
     let is_host = variable == "($host" && operator == "=";

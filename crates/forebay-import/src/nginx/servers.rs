@@ -219,7 +219,8 @@ fn one_site<'a>(
     cx.draft.sites.push(site);
 }
 
-/// Adds the key for names of fields with underscores. `ignore_invalid_headers off` passes all names.
+/// Adds the key `underscores_in_headers` if nginx passes names of fields with underscores. With
+/// `ignore_invalid_headers off`, nginx passes all names.
 fn marks(cx: &Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
     let passes = scope.value("underscores_in_headers") == Some("on")
         || scope.value("ignore_invalid_headers") == Some("off");
@@ -228,8 +229,8 @@ fn marks(cx: &Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
     }
 }
 
-/// Adds the keys for encoded and repeated slashes. nginx sends both to servers unchanged, if
-/// `proxy_pass` has no path.
+/// Adds the keys `encoded_slashes` and `merge_slashes` to a site with a `proxy` route. nginx passes
+/// encoded slashes and repeated slashes unchanged if `proxy_pass` has no path.
 fn slashes(cx: &Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
     let has = |key: &str| site.routes.iter().any(|route| route.keys.get(key).is_some());
     if !has("proxy") {
@@ -261,7 +262,8 @@ fn is_shared(cx: &Cx<'_>, site: &DraftSite) -> bool {
         .any(|other| other.listen.iter().any(|listen| site.listen.contains(listen)))
 }
 
-/// Returns the listeners in Forebay's form. Leaves out TLS listeners if there is no certificate.
+/// Returns the listeners in Forebay's form. Leaves out TLS listeners if there is no certificate. If
+/// no listener remains, returns a listener without TLS that only this machine can use.
 fn listen(cx: &Cx<'_>, comments: &mut Vec<String>, part: &SitePart, has_tls: bool) -> Vec<String> {
     let usable = part.listeners.iter().filter(|listener| !listener.is_tls || has_tls);
     let mut listen: Vec<String> = usable.map(Listener::written).collect();
@@ -324,7 +326,7 @@ fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &SitePart) 
 }
 
 /// Adds the file of the authority for client certificates. Returns `None` if the file cannot be
-/// read; the site then has no TLS listener.
+/// read, or if nginx checks for revoked certificates. The site then has no TLS listener.
 fn client_certificates(cx: &mut Cx<'_>, scope: &Scope<'_>, tls: &mut Table) -> Option<()> {
     let verify = scope.nearest("ssl_verify_client").filter(|verify| verify.arg(0) != "off");
     let Some(verify) = verify else { return Some(()) };
@@ -389,7 +391,7 @@ fn proxies(cx: &mut Cx<'_>, scope: &Scope<'_>, part: &SitePart, site: &mut Draft
     site.comments.push(cx.note(trusted[0], next));
 }
 
-/// Adds the limit on connections from one client address.
+/// Adds the limit on connections from one client address. Adds a note on a limit of another kind.
 fn limits(cx: &mut Cx<'_>, scope: &Scope<'_>) {
     for limit in scope.all("limit_conn") {
         let zone = cx.http.every("limit_conn_zone").find(|zone| {
@@ -408,7 +410,8 @@ fn limits(cx: &mut Cx<'_>, scope: &Scope<'_>) {
     }
 }
 
-/// Adds sites for `if ($host = NAME) { return ...; }`, and returns the other hosts.
+/// Adds a site for each `if ($host = NAME) { return ...; }` of a server. Returns the hosts of the
+/// server that have no such block.
 fn by_host<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,

@@ -135,7 +135,8 @@ fn listeners(server: &Directive) -> Result<Listeners, String> {
     Ok(found)
 }
 
-/// Returns the certificate for clients.
+/// Returns the table `tls` with the certificate for clients. An error is the next step for the
+/// user.
 fn certificate(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Result<Table, String> {
     if scope.value("ssl_verify_client").is_some_and(|verify| verify != "off") {
         return Err("name the authority for client certificates in `client_ca` of `tls`".into());
@@ -153,7 +154,7 @@ fn certificate(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Result<Table, String> {
     Ok(tls)
 }
 
-/// Sets the keys about the addresses of clients.
+/// Sets the keys about the addresses of clients. An error is the next step for the user.
 fn clients(
     cx: &mut Cx<'_>,
     scope: &Scope<'_>,
@@ -188,7 +189,7 @@ fn clients(
 }
 
 /// Returns the servers of a `proxy_pass`, each with the server names (SNI) that its clients send.
-/// An empty list means all other clients.
+/// An empty list means all other clients. An error is the next step for the user.
 fn targets(
     cx: &mut Cx<'_>,
     scope: &Scope<'_>,
@@ -239,7 +240,7 @@ fn targets(
     Ok(found)
 }
 
-/// Returns the names of `sni` for a name of nginx.
+/// Returns the names of `sni` for a name of nginx. Returns an error if the text is no host name.
 fn server_names(name: &str) -> Result<Vec<String>, String> {
     let name = name.trim_start_matches('\\').to_ascii_lowercase();
     let plain = name.strip_prefix("*.").or_else(|| name.strip_prefix('.')).unwrap_or(&name);
@@ -253,7 +254,7 @@ fn server_names(name: &str) -> Result<Vec<String>, String> {
     })
 }
 
-/// Returns the settings of connections to servers, with the keys of a group.
+/// Returns the keys of an upstream group for the settings of connections to servers.
 fn server_settings(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Table {
     let mut settings = Table::default();
     if scope.is_on("proxy_protocol") {

@@ -21,7 +21,7 @@ pub enum Switch {
 type Compare<'c> = &'c dyn Fn((&str, &str, &str)) -> Option<Matcher>;
 
 /// Returns the requests with a value of the variable that `is_true` accepts. Returns `None` if no
-/// `map` or `geo` sets the variable, or if routes cannot have its conditions.
+/// `map` or `geo` sets the variable, or if routes cannot have this condition.
 pub fn requests(
     cx: &Cx<'_>,
     variable: &str,
@@ -93,7 +93,8 @@ fn of_map(map: &Directive, is_true: &dyn Fn(&str) -> bool, compare: Compare<'_>)
     (all.len() <= MOST).then_some(Switch::OneOf(all))
 }
 
-/// Returns the requests that none of these lines takes.
+/// Returns the requests that no line in `choices` takes. Returns `None` if routes cannot have this
+/// condition.
 fn others(variable: &str, choices: &[Choice<'_>], compare: Compare<'_>) -> Option<Switch> {
     if variable == "$request_method" {
         let is_method = |key: &str| !key.is_empty() && key.bytes().all(|b| b.is_ascii_uppercase());
@@ -115,7 +116,8 @@ fn others(variable: &str, choices: &[Choice<'_>], compare: Compare<'_>) -> Optio
     Some(Switch::OneOf(vec![all]))
 }
 
-/// Joins conditions on one variable to a condition with a list of values.
+/// Joins conditions on one variable to a condition with a list of values. Returns all other
+/// conditions unchanged.
 fn joined(all: Vec<Matcher>) -> Vec<Matcher> {
     let of_variable = |matcher: &Matcher| -> Option<(String, Value)> {
         let only = Matcher { when: matcher.when.clone(), ..Matcher::default() };
@@ -141,7 +143,8 @@ fn joined(all: Vec<Matcher>) -> Vec<Matcher> {
     }
 }
 
-/// Returns the requests of a `geo` on the client's address.
+/// Returns the requests to whose client address `geo` gives a value that `is_true` accepts. Returns
+/// `None` if one list of addresses cannot express the condition.
 fn of_addresses(geo: &Directive, is_true: &dyn Fn(&str) -> bool) -> Option<Matcher> {
     if geo.args.len() == 2 && geo.arg(0) != "$remote_addr" {
         return None;

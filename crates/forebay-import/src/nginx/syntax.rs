@@ -10,7 +10,7 @@ use crate::source::{DEEPEST_BLOCK, ImportError, Reader, matching};
 /// Maximum number of directives. Real configurations have a few thousand.
 const MOST_DIRECTIVES: usize = 200_000;
 
-/// Maximum length of a word, in bytes. It is that of nginx.
+/// Maximum length of a word, in bytes. nginx has the same limit.
 const LONGEST_WORD: usize = 4096;
 
 /// Reads a configuration and its includes.
@@ -73,7 +73,8 @@ impl Parser {
         Ok(found)
     }
 
-    /// Reads directives up to the end of a block, or of the file.
+    /// Reads directives up to the end of the block `opened`, or up to the end of the file if
+    /// `opened` is `None`.
     fn block(
         &mut self,
         tokens: &mut Tokens<'_>,
@@ -170,9 +171,9 @@ impl Parser {
         Ok(())
     }
 
-    /// Returns the files of an include. Paths are relative to the directory of `nginx.conf`: the
-    /// directory of the main file, or the one above if the main file is that of one site. Also
-    /// finds the files in a copy of `/etc/nginx` at another path.
+    /// Returns the files of an include. Looks below the directory of the main file and below its
+    /// parent, because the main file may be the file of one site. Also finds the files in a copy of
+    /// `/etc/nginx` at another path. Returns `None` if a file without wildcards does not exist.
     fn locate(&self, pattern: &str) -> Option<Vec<PathBuf>> {
         let relative = pattern.strip_prefix("/etc/nginx/").unwrap_or(pattern);
         let mut bases: Vec<&Path> = self.dir.ancestors().take(2).collect();
@@ -334,8 +335,8 @@ impl Tokens<'_> {
         Token::Word(word, line)
     }
 
-    /// Reads the character after a backslash as nginx does. Only these six characters have a
-    /// meaning; others keep the backslash.
+    /// Reads the character after a backslash as nginx does. Quotation marks, a backslash, `t`, `r`
+    /// and `n` have a meaning. Other characters keep the backslash.
     fn escape(&mut self, word: &mut String) {
         match self.take() {
             Some(c @ ('"' | '\'' | '\\')) => word.push(c),

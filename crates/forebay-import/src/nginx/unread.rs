@@ -17,7 +17,8 @@ const UNREACHED: &str = "no route answers as this location does: write routes fo
 /// Maximum number of names of directives in a note on a closed location.
 const MOST_NAMES: usize = 12;
 
-/// Adds notes on the directives of a block, and of the blocks in it. Returns the notes as comments.
+/// Adds notes on the directives without a translation in a block and in the blocks inside it.
+/// Returns the notes as comments.
 pub fn report(cx: &mut Cx<'_>, around: &[&[Directive]], block: &[Directive]) -> Vec<String> {
     let mut used = HashSet::new();
     named_locations(block, &mut used);
@@ -28,8 +29,8 @@ pub fn report(cx: &mut Cx<'_>, around: &[&[Directive]], block: &[Directive]) -> 
     unread::add(&mut cx.draft.notes, found)
 }
 
-/// Marks the lines of a location that have no effect, because `return` or `rewrite` takes all of its
-/// requests before nginx reads them.
+/// Marks the lines of a location that have no effect as settled. They have no effect because
+/// `return` or `rewrite` takes all requests of the location before nginx reads them.
 pub fn settle_unreached(block: &[Directive]) {
     let is_of_content = |directive: &&Directive| {
         let name = directive.name.as_str();
@@ -41,7 +42,8 @@ pub fn settle_unreached(block: &[Directive]) {
     block.iter().filter(is_of_content).for_each(Directive::settle_all);
 }
 
-/// Marks the directives of nginx's rewrite module that follow one that ends the phase.
+/// Marks the directives of nginx's rewrite module in `block` as settled. They have no effect,
+/// because an earlier directive has ended their phase.
 pub fn settle_rewrites(block: &[Directive]) {
     let is_rewrite =
         |inner: &&Directive| matches!(&*inner.name, "return" | "rewrite" | "if" | "break" | "set");
@@ -106,8 +108,8 @@ impl Search<'_> {
         }
     }
 
-    /// Adds what is unread in a location. If the location is closed, or has no routes, one note
-    /// names its lines.
+    /// Adds the unread lines of a location to `found`. If the location is closed, or has no routes,
+    /// adds one entry for all of its lines.
     fn location(&mut self, around: &[&TestedBlock<'_>], location: &Directive) {
         let name = location.args.last().map_or("", String::as_str);
         if !is_read(location) && !location.inside().is_empty() {

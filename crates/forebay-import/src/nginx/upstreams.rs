@@ -71,8 +71,8 @@ pub fn to(cx: &mut Cx<'_>, address: &str, protocol: BackendProtocol) -> Result<S
     Err(format!("\"{address}\" is no address that Forebay can have"))
 }
 
-/// Returns the name of the group for an upstream. Adds the group to the draft when it is used
-/// first.
+/// Returns `@NAME`, the value of the key `to` for an upstream. Adds the group to the draft on its
+/// first use. An error is the next step for the user.
 fn group(
     cx: &mut Cx<'_>,
     upstream: &Directive,
@@ -95,8 +95,8 @@ fn group(
     Ok(format!("@{name}"))
 }
 
-/// Returns the servers. Sets the limits on failures and on connections if all servers have the same
-/// limits.
+/// Returns the servers of an upstream. Sets the limits on failures and on connections if all
+/// servers have the same limits. An error is the next step for the user.
 fn servers(
     cx: &mut Cx<'_>,
     upstream: &Directive,
@@ -193,12 +193,14 @@ fn settings(cx: &mut Cx<'_>, upstream: &Directive, protocol: BackendProtocol, ta
     }
 }
 
-/// Returns true if Forebay supports this method for the comparison of servers by `random two`.
+/// Returns true if `random two` with this method compares the connections of two servers, as
+/// Forebay does.
 fn is_by_connections(method: &str) -> bool {
     ["", "least_conn"].contains(&method)
 }
 
-/// Returns the placeholder for the variable of a `hash` directive.
+/// Returns the placeholder for the variable of a `hash` directive, or `None` if there is no
+/// placeholder.
 fn hash_key(text: &str) -> Option<String> {
     let of = |prefix: &str| text.strip_prefix(prefix).filter(|name| !name.contains('$'));
     match text {
@@ -213,7 +215,8 @@ fn hash_key(text: &str) -> Option<String> {
     }
 }
 
-/// Returns the `split_clients` block that sets a variable.
+/// Returns the `split_clients` block that sets the variable `address`. Returns `None` if there is
+/// no such block, or if `address` is not a variable.
 fn split_of<'a>(cx: &Cx<'a>, address: &str) -> Option<&'a Directive> {
     let mut splits = cx.http.every("split_clients");
     splits.find(|split| address.starts_with('$') && split.arg(1) == address)

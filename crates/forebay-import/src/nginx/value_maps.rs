@@ -48,7 +48,8 @@ pub fn fill(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, text: &str) -> Resul
     Ok(out)
 }
 
-/// Returns the table for the `map` that sets a variable, if Forebay can express it.
+/// Returns the table for the `map` that sets a variable. Returns `None` if no `map` sets the
+/// variable, or if Forebay cannot express the `map`.
 fn table_of(variables: &Variables<'_, '_>, name: &str) -> Option<Table> {
     let is_of = |map: &&Directive| map.arg(1).strip_prefix('$') == Some(name);
     let map = variables.scope.every("map").find(is_of)?;

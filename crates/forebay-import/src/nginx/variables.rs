@@ -100,6 +100,7 @@ impl Variables<'_, '_> {
     }
 
     /// Returns the value of a variable if the scope sets it exactly once and without a condition.
+    /// Otherwise returns `None`.
     fn constant(&self, name: &str) -> Option<&str> {
         let mut all = self.scope.every("set");
         let first = all.find(|set| set.arg(0).strip_prefix('$') == Some(name))?;
@@ -114,7 +115,7 @@ impl Variables<'_, '_> {
     }
 }
 
-/// Returns the placeholder of a field, a cookie or a parameter.
+/// Returns the placeholder of a field, a cookie or a parameter. Returns `None` for other variables.
 fn of_request(name: &str) -> Option<String> {
     let named = |start: &str| name.strip_prefix(start).filter(|rest| !rest.is_empty());
     if let Some(field) = named("http_") {

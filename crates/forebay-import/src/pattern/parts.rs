@@ -37,8 +37,8 @@ pub fn parts(text: &str, ignore_case: bool) -> Result<Vec<Vec<Part>>, String> {
     Ok(branches(&hir).into_iter().map(merged).collect())
 }
 
-/// Returns the parts of each branch. The parser moves a common beginning of all branches out of the
-/// branches, to the front.
+/// Returns the parts of each branch. The parser moves a common beginning of all branches to the
+/// front of the expression. This function adds the beginning to each branch again.
 fn branches(hir: &Hir) -> Vec<Vec<Part>> {
     match hir.kind() {
         HirKind::Alternation(list) if !is_end_or_slash(hir) && literals(hir).is_none() => {
@@ -75,7 +75,7 @@ fn flat(hir: &Hir, group: Option<usize>) -> Vec<Part> {
     }
 }
 
-/// Joins adjacent texts.
+/// Joins adjacent texts, and leaves out an end that the part before it includes.
 fn merged(parts: Vec<Part>) -> Vec<Part> {
     let mut merged: Vec<Part> = Vec::new();
     for part in parts {
@@ -156,7 +156,8 @@ fn inner(hir: &Hir) -> &Hir {
     }
 }
 
-/// Returns all texts that an expression matches; `None` if there are too many.
+/// Returns all texts that an expression matches. Returns `None` if there are too many, for example
+/// for `.*`.
 fn literals(hir: &Hir) -> Option<Vec<String>> {
     match hir.kind() {
         HirKind::Empty => Some(vec![String::new()]),

@@ -76,7 +76,7 @@ impl Messages {
         Self { syntax, sender: sender.clone(), host, kind: LineKind::Access, prefix, out }
     }
 
-    /// Prepares messages of this kind, with the current time.
+    /// Prepares the prefix of messages of this kind, with the current time.
     pub(super) fn begin(&mut self, kind: LineKind) {
         self.kind = kind;
         let LogSender { facility, tag } = &self.sender;
@@ -112,7 +112,7 @@ impl Messages {
         &self.out
     }
 
-    /// Appends a line with its length, for a stream.
+    /// Appends a line after its length, for a connection of the type stream.
     pub(super) fn append_frame(&mut self, line: &[u8], frames: &mut Vec<u8>) {
         let message = self.datagram(line);
         let _ = write!(frames, "{} ", message.len());

@@ -148,7 +148,7 @@ impl Pattern {
         }
     }
 
-    /// Parses a line format with Apache's `%` directives. Other text appears in each line
+    /// Parses a line format with Apache's `%` directives. All other text appears in each line
     /// unchanged.
     pub(super) fn parse(text: &str) -> Self {
         let mut parts = Vec::new();

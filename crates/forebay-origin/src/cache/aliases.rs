@@ -30,7 +30,7 @@ impl Aliases {
         }
     }
 
-    /// Returns the aliases in a group. Returns none if the group is too large to be removed.
+    /// Returns the aliases in a group. Returns no aliases if the group is too large to be removed.
     pub fn in_group(&self, group: &Group) -> Vec<Key> {
         let list = match group {
             Group::Plain(_) => &self.by_plain,

@@ -31,7 +31,7 @@ pub enum Handled {
 }
 
 impl Handled {
-    /// Returns the name for the access log.
+    /// Returns the name of this kind of answer for the access log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hit | Self::Collapsed => "hit",
@@ -165,7 +165,8 @@ fn not_modified(lines: &[u8]) -> Vec<u8> {
     lines.split_inclusive(|&b| b == b'\n').filter(is_kept).flatten().copied().collect()
 }
 
-/// Evaluates preconditions in the order of RFC 9110 section 13.2.2, then a range.
+/// Decides the answer of a stored reply: evaluates preconditions in the order of RFC 9110 section
+/// 13.2.2, then a range. Only replies with status 200 have preconditions and ranges.
 fn decide(request: &Request, stored: &Stored, has_conditions: bool) -> StoredAnswer {
     if stored.status != 200 || !has_conditions {
         return StoredAnswer::Whole;
@@ -203,7 +204,8 @@ fn decide(request: &Request, stored: &Stored, has_conditions: bool) -> StoredAns
     }
 }
 
-/// Returns the time of the last change, or else of the reply (RFC 9111 section 4.3.2).
+/// Returns the time of `Last-Modified`, or else the time in `Date` (RFC 9111 section 4.3.2).
+/// Returns `None` if the reply has neither.
 fn modified_or_date(stored: &Stored) -> Option<u64> {
     let date = || {
         let mut fields = forebay_wire::fields::of_lines(&stored.lines);
@@ -212,7 +214,8 @@ fn modified_or_date(stored: &Stored) -> Option<u64> {
     stored.modified.or_else(|| parse_date(date()?.value))
 }
 
-/// Returns true if the lines of this field list the tag; `None` if there is no such line.
+/// Returns true if the lines of the field `known` list the tag or `*`; `None` if there is no such
+/// line.
 fn lists(request: &Request, known: KnownField, tag: Option<&[u8]>, weak: bool) -> Option<bool> {
     let mut lines = request.head.fields.iter().filter(|field| field.known == known).peekable();
     lines.peek()?;

@@ -17,8 +17,9 @@ use super::key::KeyOf;
 use super::resource_key::ChangedKeys;
 use super::store::Store;
 
-/// Fields of a reply that name resources which have also changed. The internal redirect of
-/// `X-Accel-Redirect` leads to a part of the answer, which must not be from before the change.
+/// Fields of a reply that name further changed resources. An internal redirect by
+/// `X-Accel-Redirect` leads to a part of the answer. This part must be from after the change, so
+/// the field counts, too.
 const REFERENCES: [&[u8]; 3] = [b"location", b"content-location", b"x-accel-redirect"];
 
 /// The stored replies of all routes of a site.
@@ -42,9 +43,9 @@ impl SiteReplies {
         self.keys.is_empty()
     }
 
-    /// Lets `origin` answer a request that may change a resource, and removes the replies for this
-    /// resource.
-    /// If `is_cached`, the route stores replies, so the reply says that this request bypassed them.
+    /// Lets `origin` answer a request that may change a resource. If the reply has a status from
+    /// 200 to 399, removes the stored replies for this resource. If `is_cached`, the route stores
+    /// replies, so the reply says that this request bypassed them.
     pub(super) async fn change(
         self: &Rc<Self>,
         origin: &dyn Origin,
@@ -79,14 +80,14 @@ struct Invalidation {
 }
 
 impl Drop for Invalidation {
-    /// Removes the replies also if the client leaves before the end of the reply.
+    /// Removes the replies once more, also if the client leaves before the end of the reply.
     fn drop(&mut self) {
         self.remove();
     }
 }
 
 impl Invalidation {
-    /// Removes the replies for the request's target, and for these URLs.
+    /// Removes the replies for the request's target, and for the URLs in `targets`.
     fn change(&self, targets: &[&[u8]]) {
         let mut changed = ChangedKeys::default();
         for key in &self.replies.keys {

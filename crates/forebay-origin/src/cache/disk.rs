@@ -49,7 +49,8 @@ use tokio::sync::Semaphore;
 
 /// Maximum number of replies that wait for the writing thread.
 const QUEUE: usize = 256;
-/// All replies that wait for the writing thread together have at most this multiple of `in_memory`.
+/// The total size in bytes of all replies that wait for the writing thread is at most this multiple
+/// of `in_memory`.
 const QUEUED: u64 = 4;
 /// Time between two attempts to lock the directory.
 const LOCK_AGAIN: Duration = Duration::from_millis(250);
@@ -91,8 +92,8 @@ struct DiskShared {
 struct DiskState {
     phase: DiskPhase,
     index: Index,
-    /// Entries that are being written, by the number of the job. A removal also removes them here,
-    /// so that they are not published.
+    /// Entries that are being written, by the number of the job. A removal of an entry also removes
+    /// it here, so that its file is not published.
     writing: HashMap<u64, EntryName>,
     next_job: u64,
     missed: Missed,
@@ -146,8 +147,9 @@ fn add(counter: &AtomicU64) {
 }
 
 impl Disk {
-    /// Opens the directory, and loads its index on another thread. Bodies of at most `in_memory`
-    /// bytes are read into memory.
+    /// Opens the directory, and starts a thread that loads the index and writes replies. Bodies of
+    /// at most `in_memory` bytes are read into memory. An error says why the directory cannot be
+    /// used.
     pub fn open(
         path: &Path,
         capacity: u64,
@@ -200,12 +202,12 @@ impl Disk {
         self.shared.door.is_known(key)
     }
 
-    /// Returns the epoch: see `Index::epoch`.
+    /// Returns the current epoch: see `Index::epoch`.
     pub fn epoch(&self) -> u32 {
         self.shared.epoch.load(Ordering::Relaxed)
     }
 
-    /// Marks the entry of a reply as used. Returns false if the disk has none.
+    /// Marks the entry of a reply as used. Returns false if the disk has no such entry.
     pub fn touch(&self, key: &Key, stored: &Stored) -> bool {
         let name = EntryName { key: key.hash(), variant: stored.variant.hash() };
         let mut state = self.shared.lock();
@@ -215,7 +217,7 @@ impl Disk {
     }
 
     /// Queues a reply for the disk. Returns false if the queue is full, or if the disk cannot be
-    /// used now.
+    /// used now. Returns true and does nothing if the body is not in memory.
     pub fn write(&self, key: &Key, stored: &Arc<Stored>) -> bool {
         if stored.body.in_memory().is_none() {
             return true;
@@ -254,7 +256,8 @@ impl Disk {
         }
     }
 
-    /// Removes all entries of the resources that have changed. They do not return after a restart.
+    /// Removes all entries of the resources that have changed, so that these entries do not return
+    /// after a restart.
     pub fn invalidate(&self, changes: &ChangedKeys) {
         let mut state = self.shared.lock();
         match state.phase {
@@ -365,8 +368,9 @@ impl DiskShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves memory for a reply that will wait for the writing thread. All waiting replies take
-    /// at most a quarter of the memory of the cache. Returns false if there is no space.
+    /// Reserves memory for a reply that will wait for the writing thread. The total size of all
+    /// waiting replies is limited to `QUEUED` times `in_memory`. Returns false if there is no
+    /// space. Always accepts a reply if no other waits.
     fn queue(&self, size: u64) -> bool {
         let before = self.queued.fetch_add(size, Ordering::Relaxed);
         let has_space = before == 0 || before + size <= self.in_memory * QUEUED;
@@ -396,7 +400,8 @@ impl DiskShared {
         }
     }
 
-    /// Registers an entry that will be written. `None` if the disk cannot be used now.
+    /// Registers an entry that will be written, and returns the number of the job. Returns `None`
+    /// if the disk cannot be used now.
     fn begin_job(&self, name: EntryName) -> Option<u64> {
         let mut state = self.lock();
         if !matches!(state.phase, DiskPhase::Loading | DiskPhase::Ready) {
@@ -434,7 +439,8 @@ impl DiskShared {
         }
     }
 
-    /// Waits until no other process uses the directory. Returns `None` if the store ends before.
+    /// Waits until no other process uses the directory, and locks it. Returns `None` if the store
+    /// ends earlier.
     fn wait_for_lock(
         &self,
         mut unlocked: UnlockedDirectory,
@@ -461,8 +467,8 @@ impl DiskShared {
         }
     }
 
-    /// Lists the files of the directory. Also makes the removals that were noted while another
-    /// process used the directory.
+    /// Lists the files of the directory in the index. Also performs the removals that were noted
+    /// while another process used the directory.
     fn load(&self) {
         let Some(directory) = self.directory.get() else { return };
         let purges = {
@@ -500,8 +506,8 @@ impl DiskShared {
         self.finish_load(directory);
     }
 
-    /// Removes the groups that unsafe requests have outdated before the index listed all their
-    /// members. Until then, requests do not use entries of these groups.
+    /// Removes the groups that unsafe requests have outdated before the index listed all members of
+    /// these groups. Until then, requests do not use entries of these groups.
     fn finish_load(&self, directory: &Directory) {
         loop {
             // The lock is released after each group, because requests wait for it.

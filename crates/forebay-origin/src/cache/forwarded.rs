@@ -17,7 +17,7 @@ pub enum Forwarded {
 }
 
 impl Forwarded {
-    /// Returns the reason of a request that does not use the store.
+    /// Returns the reason why a request does not use the store.
     pub fn of_bypass(request: &Request) -> Self {
         let is_read = matches!(request.method(), b"GET" | b"HEAD");
         if is_read { Self::Bypass } else { Self::Method }

@@ -198,8 +198,9 @@ impl KeyOf {
         Self { zone, original, shares_includes: false, has_whole_url, parts, named }
     }
 
-    /// Lets pages share the documents that they include. Only for origins that do not see the
-    /// client's own target: otherwise a client could choose what others get.
+    /// Lets pages share the documents that they include. Call this function only for origins that
+    /// do not see the client's own target: otherwise a client could choose the content that others
+    /// get.
     pub fn share_includes(self) -> Self {
         Self { shares_includes: true, ..self }
     }
@@ -214,8 +215,8 @@ impl KeyOf {
         self.has_whole_url
     }
 
-    /// Returns the use of the store for a request. If an application may read other values than
-    /// those of the key, the request does not use the store.
+    /// Returns the use of the store for a request. The request bypasses the store if an application
+    /// may read other values than those in the key.
     pub fn use_of(&self, request: &Request, fields: CacheFields) -> Use {
         match Use::of(request, fields) {
             Use::Lookup if self.named.iter().any(|named| named.only(request).is_err()) => {
@@ -254,7 +255,8 @@ impl KeyOf {
         self.shares_includes && request.is_included && !is_rewritten
     }
 
-    /// Appends the parts that are the same for all templates. Returns the requested host.
+    /// Appends the parts that are the same for all templates. Returns the requested host, which the
+    /// caller appends if the template contains it.
     fn append_start<'r>(&self, request: &'r Request, key: &mut Vec<u8>) -> &'r [u8] {
         key.extend_from_slice(&self.zone);
         // The port of `Host` is part of the key, because applications may use it in links.
@@ -266,8 +268,9 @@ impl KeyOf {
         host
     }
 
-    /// Returns a hash of the key, with the client's own target instead of the current one. Hosts,
-    /// cookies and fields of the key are part of it, so a client cannot remove replies for others.
+    /// Returns a hash of the key with the client's own target in place of the current target.
+    /// Hosts, cookies and fields of the key are part of the hash, so a client cannot remove replies
+    /// for others.
     fn own_half(&self, request: &Request, target: &[u8]) -> Half {
         let mut key = Vec::with_capacity(128);
         let host = self.append_start(request, &mut key);
@@ -278,8 +281,8 @@ impl KeyOf {
         halves(&checksum(&key)).0
     }
 
-    /// Adds the resources that a request has changed (RFC 9111 section 4.4): its target, and those
-    /// of `references` that are on the same host and port.
+    /// Adds the resources that a request has changed (RFC 9111 section 4.4). These are the target
+    /// of the request, and the targets in `references` that are on the same host and port.
     pub fn add_changed(&self, request: &Request, references: &[&[u8]], changes: &mut ChangedKeys) {
         let mut get = request.clone();
         get.become_get(None);
@@ -299,7 +302,8 @@ impl KeyOf {
         }
     }
 
-    /// Adds the resources of a GET for another target.
+    /// Adds the resources of a GET for another target. Adds nothing if the path of the target is
+    /// malformed.
     fn add_target(&self, request: &Request, target: &[u8], changes: &mut ChangedKeys) {
         let mut get = request.clone();
         get.become_get(Some(target));
@@ -377,7 +381,8 @@ fn depends_on_target(template: &Template) -> bool {
     })
 }
 
-/// Appends a named value. The forms of a missing and of an empty value differ.
+/// Appends a named value. The key differs between a missing value, an empty value, and several
+/// values.
 fn append_named(named: &NamedValue, request: &Request, key: &mut Vec<u8>) {
     // A request with several values uses no store, so its key only has to differ from all others.
     match named.only(request) {
@@ -394,7 +399,8 @@ fn append_named(named: &NamedValue, request: &Request, key: &mut Vec<u8>) {
     }
 }
 
-/// Returns path and query of a reference, if it is on this host and port.
+/// Returns the path and the query of a reference. Returns `None` if the reference is on another
+/// host or port, or if it is not a URL or an absolute path.
 fn path_on<'a>(target: &'a [u8], authority: &[u8]) -> Option<&'a [u8]> {
     if !target.iter().all(u8::is_ascii_graphic) {
         return None;
@@ -424,8 +430,9 @@ pub fn remove_conditions(request: &mut Request) {
     request.head.fields.retain(|field| !is_condition(field.known));
 }
 
-/// Replaces the client's conditions by those that let the origin confirm `stored`, and removes
-/// the fields in `OVERRIDES`. Returns the fields from before the change.
+/// Replaces the client's conditions by conditions that let the origin confirm `stored`. Also
+/// removes the fields in `OVERRIDES`, unless a trusted proxy has sent the request. Returns the
+/// fields from before the change.
 pub fn set_validators(request: &mut Request, stored: Option<&Stored>) -> Vec<Field> {
     let clients = request.head.fields.clone();
     remove_conditions(request);
@@ -446,7 +453,7 @@ pub fn set_validators(request: &mut Request, stored: Option<&Stored>) -> Vec<Fie
     clients
 }
 
-/// Adds a field after the head.
+/// Adds a field at the end of the head.
 fn add_field(request: &mut Request, name: &[u8], value: &[u8], known: KnownField) {
     let at = request.head.len;
     let line = [name, b": ", value, b"\r\n"].concat();

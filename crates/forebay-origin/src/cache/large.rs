@@ -24,7 +24,7 @@ impl LargeBody {
         Self { disk, key, most, spill: RefCell::default(), is_first: Cell::new(false) }
     }
 
-    /// Begins to write a body of this length. Returns false if it is not stored.
+    /// Begins to write a body of this length. Returns false if the body is not stored.
     pub fn begin(&self, length: u64) -> bool {
         length <= self.most && self.open()
     }
@@ -34,13 +34,14 @@ impl LargeBody {
         self.spill.borrow().is_some()
     }
 
-    /// Returns true if the body was not stored only because no recent request was for the same
-    /// resource.
+    /// Returns true if the body was not stored because no recent request was for the same resource.
+    /// The body may then be stored at the next request.
     pub fn is_first(&self) -> bool {
         self.is_first.get()
     }
 
-    /// Appends bytes. Returns false if they cannot be stored.
+    /// Appends bytes, and begins to write the body if necessary. Returns false if the bytes cannot
+    /// be stored.
     pub fn push(&self, bytes: &[u8]) -> bool {
         if !self.has_begun() && !self.open() {
             return false;
@@ -48,7 +49,7 @@ impl LargeBody {
         self.spill.borrow_mut().as_mut().is_some_and(|spill| spill.push(bytes))
     }
 
-    /// Takes the part that is on disk.
+    /// Takes the part that is on disk. Returns `None` if there is no such part.
     pub fn take(&self) -> Option<Spill> {
         self.spill.take()
     }

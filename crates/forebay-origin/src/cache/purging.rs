@@ -29,14 +29,15 @@ struct KnownRoutes {
     /// Routes of former configurations, the oldest first. Their replies may still be on disk, and
     /// the configuration may return.
     former: VecDeque<Arc<CachedRoute>>,
-    /// True if there were more former routes.
+    /// True if the keys of further former routes were forgotten.
     has_forgotten: bool,
 }
 
 /// A route that stores replies.
 pub struct CachedRoute {
     key: KeyOf,
-    /// The route's conditions on the path, if its key contains a part of the path that they find.
+    /// The route's conditions on the path, if the key of the route contains a part of the path that
+    /// these conditions find.
     matcher: Option<Matcher>,
 }
 
@@ -47,7 +48,7 @@ pub struct PurgedReply<'r> {
     pub key: &'r [u8],
     /// URL of the request.
     pub url: &'r [u8],
-    /// Other URL of the request; empty for most.
+    /// Other URL of the request; empty for most requests.
     pub other_url: &'r [u8],
     /// Field lines.
     pub lines: &'r [u8],
@@ -65,8 +66,8 @@ impl CachedRoute {
         Self { key: KeyOf::new(zone, key), matcher }
     }
 
-    /// Returns the key of a GET for a URL. `None` if the route does not answer this URL, or if the
-    /// URL is malformed.
+    /// Returns the key of a GET for a URL. Returns `None` if the route does not answer this URL, or
+    /// if the URL is malformed.
     fn of(&self, url: &[u8]) -> Option<Key> {
         let mut request = request_for(url)?;
         let is_taken = self.matcher.as_ref().is_none_or(|matcher| request.take(matcher));
@@ -75,7 +76,8 @@ impl CachedRoute {
 }
 
 impl RouteKeys {
-    /// Sets the routes of a configuration.
+    /// Sets the routes of a configuration. Keeps some routes of former configurations, because
+    /// replies of these routes may be stored.
     pub fn set(&self, routes: Vec<CachedRoute>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = &mut *known;
@@ -93,7 +95,7 @@ impl RouteKeys {
         }
     }
 
-    /// Prepares a purge: computes the keys of its URL.
+    /// Prepares a purge: computes the keys of the purge's URL for each route.
     pub fn prepare(&self, purge: &Purge) -> Purging {
         let (mut urls, mut keys, mut zones) = (Vec::new(), Vec::new(), None);
         let mut purge = purge.clone();
@@ -128,9 +130,9 @@ pub struct Purging {
     urls: Vec<Vec<u8>>,
     /// Routes whose keys do not contain the whole URL, with the keys of `urls`.
     keys: Vec<(Arc<CachedRoute>, Vec<Key>)>,
-    /// Zones of all known routes, if there were others. No request can use the replies in other
-    /// zones, so a purge by URL includes them: they may be for the URL, and their configuration may
-    /// return.
+    /// Zones of all known routes, if the keys of other routes were forgotten. No request can use
+    /// the replies in other zones now. A purge by URL includes these replies, because they may be
+    /// for the URL, and their configuration may return.
     zones: Option<Arc<[Box<[u8]>]>>,
 }
 
@@ -172,7 +174,8 @@ impl Purging {
         zones.is_some_and(|zones| !zones.iter().any(|zone| key.starts_with(zone)))
     }
 
-    /// Returns the only URLs that the purge may include; `None` if it may include others, too.
+    /// Returns the only URLs that the purge may include. Returns `None` if the purge may include
+    /// other URLs.
     pub fn only_urls(&self) -> Option<&[Vec<u8>]> {
         let is_by_url = matches!(self.purge.what, Purged::Url(_));
         let is_only = is_by_url && self.keys.is_empty() && self.zones.is_none();
@@ -208,8 +211,8 @@ fn has_prefix(url: &[u8], prefix: &[u8]) -> bool {
     url[end.map_or(0, |end| end + 1)..].starts_with(prefix)
 }
 
-/// Returns a URL as stored replies have it: scheme and host in lower case, and at least `/` as its
-/// path. A URL without a scheme (`//host/path`) gets both schemes.
+/// Returns a URL in the form that stored replies have: scheme and host in lower case, and at least
+/// `/` as the path. A URL without a scheme (`//host/path`) gets both schemes.
 fn spellings(url: &[u8]) -> Vec<Vec<u8>> {
     if url.starts_with(b"//") {
         return [b"http:", &b"https:"[..]].map(|scheme| normal([scheme, url].concat())).into();
@@ -225,7 +228,7 @@ fn normal(mut url: Vec<u8>) -> Vec<u8> {
     url
 }
 
-/// ChangedKeys scheme and host of a URL to lower case. Returns the position after the host.
+/// Converts the scheme and the host of a URL to lower case. Returns the position after the host.
 fn lower_host(url: &mut [u8]) -> usize {
     let start = if url.starts_with(b"//") {
         2
@@ -238,7 +241,8 @@ fn lower_host(url: &mut [u8]) -> usize {
     end
 }
 
-/// Returns a GET request for a URL, without any fields except `Host`.
+/// Returns a GET request for a URL, without any fields except `Host`. Returns `None` if the URL is
+/// malformed.
 fn request_for(url: &[u8]) -> Option<Request> {
     let https = url.starts_with(b"https://");
     let rest = url.strip_prefix(if https { &b"https://"[..] } else { b"http://" })?;

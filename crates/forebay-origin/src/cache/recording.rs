@@ -83,12 +83,12 @@ impl Recording {
         }
     }
 
-    /// Returns the decision; `None` if no head has arrived.
+    /// Returns the decision about the reply; `None` if no head has arrived.
     pub fn verdict(&self) -> Option<Verdict> {
         self.judged.borrow().as_ref().map(|(verdict, ..)| *verdict)
     }
 
-    /// Takes the lead. Returns `None` if other requests no longer wait.
+    /// Takes the lead. Returns `None` if the lead was already taken, so that no requests wait.
     pub fn take_lead(&self) -> Option<Lead> {
         self.lead.borrow_mut().take()
     }
@@ -99,8 +99,8 @@ impl Recording {
     }
 
     /// Ends the wait of other requests for this reply, so that these requests ask the origin
-    /// themselves. Does nothing if no request waits, or if `why` is `None`. For some time, later
-    /// requests that `why` concerns also ask the origin at once.
+    /// themselves. For some time, later requests that `why` concerns also ask the origin at once.
+    /// Without `why`, only ends the wait. Does nothing if the lead was taken before.
     fn end_lead(&self, why: Option<Unstorable>) {
         let Some((lead, why)) = self.take_lead().zip(why) else { return };
         if why != Unstorable::User {
@@ -119,8 +119,8 @@ impl Recording {
         Stored::new(&Arrival { status, lines, control, freshness }, request, body)
     }
 
-    /// Returns `stale` after the origin has confirmed it, with the new field lines. If these lines
-    /// forbid storage, also returns the reason: a 304 may set a cookie, or say `private`.
+    /// Returns `stale` with the new field lines, after the origin has confirmed it. If the new
+    /// lines forbid storage, also returns the reason: a 304 may set a cookie, or say `private`.
     pub fn confirmed(
         &self,
         stale: &Stored,
@@ -142,8 +142,9 @@ impl Recording {
         (control, freshness)
     }
 
-    /// Begins to write a body to disk that is too large for the memory. Returns false if the length
-    /// is unknown, or if the disk does not take the body.
+    /// Begins to write a body to disk that is too large for the memory, and lets waiting requests
+    /// ask the origin. Returns false if the length is unknown, or if the disk does not take the
+    /// body.
     fn begin_large(&self, length: Length) -> bool {
         let Length::Known(length) = length else { return false };
         let has_begun = self.large.as_ref().is_some_and(|large| large.begin(length));
@@ -153,21 +154,23 @@ impl Recording {
         has_begun
     }
 
-    /// Ends the wait of other requests for this reply, which is nevertheless stored at its end.
+    /// Ends the wait of other requests for this reply. The reply is nevertheless stored when it is
+    /// complete.
     fn let_others_pass(&self) {
         if let Some(lead) = &*self.lead.borrow() {
             lead.let_others_pass();
         }
     }
 
-    /// Returns true if the body is too large for the memory, and goes to disk only at the next
-    /// request for it.
+    /// Returns true if the body is too large for the memory, and if the disk takes it only at the
+    /// next request for the same resource.
     fn is_first_of_large(&self) -> bool {
         self.large.as_ref().is_some_and(|large| large.is_first())
     }
 
     /// Returns the reason why a reply with this status is not stored, or `None` if the reply to the
-    /// next request may be stored. Without a `refusal`, the body is too large.
+    /// next request may be stored. If `refusal` is `None`, the reply was not stored because of its
+    /// body.
     fn why(&self, status: u16, refusal: Option<Refusal>) -> Option<Unstorable> {
         if let Some(refusal) = refusal {
             return Some(unstorable(status, refusal));
@@ -256,8 +259,8 @@ pub fn unstorable(status: u16, refusal: Refusal) -> Unstorable {
     }
 }
 
-/// Adds `Date`, which a stored reply needs (RFC 9110 section 6.6.1). Removes fields that are for
-/// gateways.
+/// Adds `Date` if it is missing, because a stored reply needs it (RFC 9110 section 6.6.1). Removes
+/// fields that are for gateways.
 pub fn complete(lines: &mut Vec<u8>, thread: &Thread) {
     sendfile::strip(lines, 0);
     if !of_lines(lines).any(|field| field.name.eq_ignore_ascii_case(b"date")) {

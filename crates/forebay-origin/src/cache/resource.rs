@@ -35,11 +35,11 @@ pub struct Passing {
 /// Reason why a reply could not be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unstorable {
-    /// The reply itself forbids it, for example with `private`.
+    /// The reply itself forbids its storage, for example with `private`.
     Reply,
     /// The reply is an error of the origin.
     Error,
-    /// The request names a user. Requests of others may get a reply that can be stored.
+    /// The request names a user. Requests that name no user may get a reply that can be stored.
     User,
 }
 
@@ -76,19 +76,22 @@ impl Passing {
         }
     }
 
-    /// Lets the next request ask for a reply to store, while others ask the origin, too.
+    /// Lets the next request ask for a reply to store. Other requests ask the origin at the same
+    /// time.
     pub fn probe(&mut self) {
         (self.all, self.has_failed) = (Some(Instant::now()), false);
     }
 
-    /// Returns true if a request asks the origin at once, and its reply is not stored.
+    /// Returns true if a request asks the origin at once, and its reply is not stored. `names_user`
+    /// is true if the request names a user.
     pub fn includes(&self, names_user: bool) -> bool {
         let lasts = |end: Option<Instant>| end.is_some_and(|end| Instant::now() < end);
         lasts(self.all) || names_user && lasts(self.users)
     }
 
-    /// Returns true if one request asks the origin for a reply to store. No other request waits for
-    /// this reply, because the reply can probably not be stored, either.
+    /// Returns true if one request asks the origin for a reply to store, and no other request waits
+    /// for this reply. The reply can probably not be stored, because the last one could not be
+    /// stored.
     pub fn is_probed(&self, names_user: bool) -> bool {
         self.all.is_some() && !self.has_failed || names_user && self.users.is_some()
     }

@@ -17,8 +17,9 @@ use std::sync::Arc;
 
 use super::checksum::checksum;
 
-/// Hash of a key. For most keys, it is the start of their SHA-256 digest. For an alias, the first
-/// half is that of the plain key, and the second half is a hash of the client's own target.
+/// Hash of a key. For most keys, the hash is the start of the key's SHA-256 digest. For an alias,
+/// the first half is the first half of the plain key's hash, and the second half is a hash of the
+/// client's own target.
 pub type KeyHash = [u8; 16];
 /// A half of a hash.
 pub type Half = [u8; 8];
@@ -56,20 +57,21 @@ pub struct ChangedKeys {
 }
 
 impl Key {
-    /// Creates the key of a request. The first `plain` bytes are the plain key. If there are more,
-    /// `own` is the hash of the client's own target.
+    /// Creates the key of a request. The first `plain` bytes of `bytes` are the plain key. If
+    /// `bytes` is longer, the key is an alias, and `own` returns the hash of the client's own
+    /// target.
     pub fn new(bytes: Vec<u8>, plain: usize, own: impl FnOnce() -> Half) -> Self {
         let alias =
             (plain < bytes.len()).then(|| join(halves(&checksum(&bytes[..plain])).0, own()));
         Self { bytes: bytes.into(), alias }
     }
 
-    /// Returns the hash.
+    /// Returns the hash of the key.
     pub fn hash(&self) -> KeyHash {
         self.alias.unwrap_or_else(|| checksum(&self.bytes))
     }
 
-    /// Returns the hash if the key is an alias.
+    /// Returns the hash of the key if the key is an alias. Otherwise returns `None`.
     pub fn alias_hash(&self) -> Option<KeyHash> {
         self.alias
     }
@@ -136,7 +138,8 @@ impl Group {
         [Self::Plain(plain), Self::Own(own)]
     }
 
-    /// Returns the range of the members' hashes. For [`Group::Own`], their halves are swapped.
+    /// Returns the range of the members' hashes. For [`Group::Own`], the halves of these hashes are
+    /// swapped.
     pub fn hashes(&self) -> RangeInclusive<KeyHash> {
         let (Self::Plain(half) | Self::Own(half)) = *self;
         join(half, [0; 8])..=join(half, [u8::MAX; 8])
@@ -144,14 +147,14 @@ impl Group {
 }
 
 impl ChangedKeys {
-    /// Adds a key, and the aliases of its plain key.
+    /// Adds a key, and the group of all aliases of its plain key.
     pub fn add(&mut self, key: Key) {
         self.groups.insert(Group::Plain(halves(&key.hash()).0));
         self.keys.insert(key);
     }
 }
 
-/// Returns the hash with swapped halves.
+/// Returns the hash after swapping its halves.
 pub fn swapped(hash: &KeyHash) -> KeyHash {
     let (first, second) = halves(hash);
     join(second, first)

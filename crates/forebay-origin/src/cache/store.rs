@@ -36,7 +36,7 @@ pub struct Store {
     /// Requests to origins whose replies may be stored.
     fetches: Mutex<Fetches>,
     capacity: u64,
-    /// The level below the memory.
+    /// The store on disk, if there is one.
     disk: Option<Arc<Disk>>,
     /// Bytes of bodies that are arriving.
     arriving: AtomicU64,
@@ -46,15 +46,15 @@ pub struct Store {
     pub counts: Counts,
 }
 
-/// Bytes of a body that is arriving. All arriving bodies together have at most the size of the
-/// store.
+/// Counter of the bytes of a body that is arriving. The total size of all arriving bodies is at
+/// most the size of the store.
 pub struct Arriving {
     store: Arc<Store>,
     bytes: Cell<u64>,
 }
 
 impl Arriving {
-    /// Returns true if there is memory for this many more bytes.
+    /// Reserves memory for this many more bytes. Returns false if there is not enough memory.
     pub fn reserve(&self, bytes: usize) -> bool {
         let bytes = bytes as u64;
         let before = self.store.arriving.fetch_add(bytes, Ordering::Relaxed);
@@ -90,7 +90,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts a request.
+    /// Adds 1 to a counter.
     pub fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }
@@ -185,7 +185,8 @@ impl Lifecycle<Key, Arc<Resource>> for EvictedAliases {
 }
 
 impl Store {
-    /// Creates a store for at most `capacity` bytes in memory. `disk` is the level below.
+    /// Creates a store for at most `capacity` bytes in memory. `disk` is the store on disk for
+    /// replies that do not fit into memory.
     pub fn new(capacity: u64, disk: Option<Arc<Disk>>) -> Arc<Self> {
         // The tables are allocated at once, so their size is limited.
         let entries =
@@ -204,7 +205,8 @@ impl Store {
         Arc::new(Self { resources, fetches, capacity, disk, arriving, routes, counts })
     }
 
-    /// Sets the routes of a configuration, so that a purge by URL finds their replies.
+    /// Sets the routes of a configuration, so that a purge by URL finds the replies of these
+    /// routes.
     pub fn set_routes(&self, routes: Vec<CachedRoute>) {
         self.routes.set(routes);
     }
@@ -219,7 +221,7 @@ impl Store {
         usize::try_from(capacity).unwrap_or(usize::MAX) / SHARE
     }
 
-    /// Returns the level below the memory.
+    /// Returns the store on disk, if there is one.
     pub fn disk(&self) -> Option<&Arc<Disk>> {
         self.disk.as_ref()
     }
@@ -228,13 +230,14 @@ impl Store {
         self.fetches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the limit in bytes.
+    /// Returns the maximum total size of the replies in memory, in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Returns the reply for `request`, if `may_use` allows it. `names_user` is true if the request
-    /// names a user.
+    /// Looks up the reply for `request` in memory, if `may_use` allows it. `names_user` is true if
+    /// the request names a user. Without a reply, also says if the request must ask the origin at
+    /// once.
     pub fn find(
         &self,
         key: &[u8],
@@ -249,13 +252,13 @@ impl Store {
         }
     }
 
-    /// Returns the replies in memory for `key`.
+    /// Returns the replies in memory for `key`, or `None` if there are no replies.
     pub fn resource(&self, key: &[u8]) -> Option<Arc<Resource>> {
         self.resources.get(key)
     }
 
-    /// Records that a request has found a reply in memory. Gives the reply to the disk, or marks it
-    /// as used if the disk has it, once in each epoch. `key` returns the key of the reply.
+    /// Records that a request has found a reply in memory. Once in each epoch, gives the reply to
+    /// the disk, or marks the entry on disk as used. `key` returns the key of the reply.
     pub fn note_hit(&self, stored: &Arc<Stored>, key: impl FnOnce() -> Key) {
         if let Some(disk) = &self.disk
             && stored.on_disk.renew(disk.epoch())
@@ -270,14 +273,15 @@ impl Store {
         }
     }
 
-    /// Puts a resource into memory. Lists the aliases in memory anew.
+    /// Puts a resource into memory, and updates the list of aliases.
     fn put(&self, fetches: &mut Fetches, key: &Key, resource: Resource) {
         let evicted = self.resources.insert_with_lifecycle(key.clone(), Arc::new(resource));
         self.list_alias(fetches, key);
         evicted.iter().for_each(|key| self.list_alias(fetches, key));
     }
 
-    /// Removes a resource from memory. A reply that is arriving now is not stored.
+    /// Removes a resource from memory. A reply for this resource that is arriving now is not
+    /// stored.
     fn remove(&self, fetches: &mut Fetches, key: &Key) {
         if let Some(fetch) = fetches.by_key.get(key) {
             fetch.is_outdated.store(true, Ordering::Relaxed);
@@ -286,7 +290,7 @@ impl Store {
         self.list_alias(fetches, key);
     }
 
-    /// Lists an alias that has a reply in memory, or whose reply is arriving. Removes others from
+    /// Lists an alias if a reply for it is in memory or arriving. Otherwise removes the alias from
     /// the list.
     fn list_alias(&self, fetches: &mut Fetches, key: &Key) {
         if key.alias_hash().is_none() {
@@ -303,7 +307,8 @@ impl Store {
         self.fetches().removals
     }
 
-    /// Puts a reply from the disk into memory, unless a reply was removed since `removals`.
+    /// Puts a reply from the disk into memory. Does nothing if a reply was removed since
+    /// `removals`, if a purge runs, or if the memory has the same variant.
     pub fn promote(&self, key: &Key, stored: &Arc<Stored>, removals: u64) {
         if stored.body.in_memory().is_none() {
             return;
@@ -322,7 +327,8 @@ impl Store {
         self.put(&mut fetches, key, resource);
     }
 
-    /// Returns the role of a request for `key`. `names_user` is true if the request names a user.
+    /// Returns the role of a request for `key`: it leads if no other request asks the origin for
+    /// this key. `names_user` is true if the request names a user.
     pub fn role(self: &Arc<Self>, key: &Key, names_user: bool) -> Role {
         let mut fetches = self.fetches();
         if let Some(fetch) = fetches.by_key.get(key) {
@@ -341,8 +347,8 @@ impl Store {
         Role::Leads(Lead { store: self.clone(), key: key.clone(), fetch })
     }
 
-    /// Removes the replies for resources that have changed. Replies for them that are arriving now
-    /// are not stored.
+    /// Removes the replies for resources that have changed. Replies for these resources that are
+    /// arriving now are not stored.
     pub fn invalidate(&self, changes: &ChangedKeys) {
         {
             let mut fetches = self.fetches();
@@ -373,7 +379,8 @@ impl Store {
         }
     }
 
-    /// Removes replies, or ends their lifetime. Returns their number.
+    /// Removes the replies that `purge` includes, or ends their lifetime. Returns the number of
+    /// these replies.
     pub fn purge(&self, purge: &Purge) -> usize {
         let purge = &self.routes.prepare(purge);
         {
@@ -399,8 +406,8 @@ impl Store {
         count
     }
 
-    /// Purges the memory. Returns the number of replies, and the names of those that may also be on
-    /// disk.
+    /// Purges the memory. Returns the number of purged replies, and the names of the entries that
+    /// these replies may have on disk.
     fn purge_memory(&self, purging: &Purging) -> (usize, HashSet<EntryName>) {
         let (mut count, mut names) = (0, HashSet::new());
         for (key, resource) in self.resources.iter() {
@@ -456,7 +463,8 @@ impl Store {
     }
 }
 
-/// Gives a reply to the disk, if it lives long enough.
+/// Gives a reply to the disk, if the reply lives long enough. If the disk has the reply, only marks
+/// its entry as used.
 fn give(disk: &Disk, key: &Key, stored: &Arc<Stored>) {
     if stored.outlives(SHORT) && !disk.touch(key, stored) && !disk.write(key, stored) {
         // The disk has not taken the reply, so the next request tries again.
@@ -469,13 +477,13 @@ fn give(disk: &Disk, key: &Key, stored: &Arc<Stored>) {
 const SHARDS: usize = 4;
 
 impl Lead {
-    /// Returns the counter of memory for the arriving body.
+    /// Returns a new counter of memory for the arriving body.
     pub fn arriving(&self) -> Arriving {
         Arriving { store: self.store.clone(), bytes: Cell::new(0) }
     }
 
-    /// Stores the reply. The new reply replaces `replaced`, and a reply for the same request
-    /// fields.
+    /// Stores the reply, unless it was removed while it arrived. The new reply replaces `replaced`,
+    /// and a reply for the same request fields.
     pub fn store(&self, stored: &Arc<Stored>, replaced: Option<&Arc<Stored>>) {
         let mut fetches = self.store.fetches();
         if self.fetch.is_outdated.load(Ordering::Relaxed) {
@@ -508,7 +516,8 @@ impl Lead {
         }
     }
 
-    /// Completes a large reply on disk, which replaces `replaced`.
+    /// Completes a large reply on disk, which replaces `replaced`. Discards it if it was removed
+    /// while it arrived.
     pub fn store_large(&self, spill: Spill, stored: &Stored, replaced: Option<&Arc<Stored>>) {
         let mut fetches = self.store.fetches();
         if self.fetch.is_outdated.load(Ordering::Relaxed) {
@@ -525,7 +534,7 @@ impl Lead {
         spill.finish(&self.key, stored);
     }
 
-    /// Removes a reply that the origin no longer permits to store.
+    /// Removes a reply that the origin no longer permits Forebay to store.
     pub fn remove(&self, stale: &Arc<Stored>) {
         let mut fetches = self.store.fetches();
         // A request that has already read the entry from disk must not put it into memory.
@@ -539,7 +548,8 @@ impl Lead {
         }
     }
 
-    /// Returns the store on disk and the hash of the key.
+    /// Returns the store on disk and the hash of the key. Returns `None` if there is no store on
+    /// disk.
     pub fn disk(&self) -> Option<(Arc<Disk>, KeyHash)> {
         Some((self.store.disk.clone()?, self.key.hash()))
     }
@@ -556,7 +566,7 @@ impl Lead {
         resource
     }
 
-    /// Removes the replaced replies from the disk, and gives the new one to the disk if a recent
+    /// Removes the replaced replies from the disk. Gives the new reply to the disk if a recent
     /// request was for the same resource.
     fn replace_on_disk(&self, disk: &Disk, stored: &Arc<Stored>, replaced: Option<&Arc<Stored>>) {
         disk.supersede(&self.entry_name(stored));
@@ -566,8 +576,8 @@ impl Lead {
         }
     }
 
-    /// Removes the replaced reply from the disk if its file has another name than that of `stored`,
-    /// because `Vary` has changed.
+    /// Removes the replaced reply from the disk if its entry has another name than the entry of
+    /// `stored`, because `Vary` has changed.
     fn remove_other(&self, disk: &Disk, stored: &Stored, replaced: Option<&Arc<Stored>>) {
         let other = replaced.map(|replaced| self.entry_name(replaced));
         if let Some(other) = other.filter(|other| *other != self.entry_name(stored)) {
@@ -589,7 +599,7 @@ impl Lead {
         self.fetch.ended.close();
     }
 
-    /// Records that the reply could not be stored.
+    /// Records that the reply could not be stored, and why.
     pub fn pass(&self, why: Unstorable) {
         // Without the lock, replies that are removed at this moment would return.
         let mut fetches = self.store.fetches();
@@ -611,8 +621,8 @@ impl Drop for Lead {
 }
 
 impl Wait {
-    /// Waits until the other request has ended. Returns false after `limit`, or if others must not
-    /// wait for its reply.
+    /// Waits until the other request has ended. Returns false if this takes longer than `limit`, or
+    /// if requests must not wait for the reply.
     pub async fn ended(self, limit: Duration) -> bool {
         // The semaphore never gets permits, so `acquire` returns only when it is closed.
         let has_ended = tokio::time::timeout(limit, self.0.ended.acquire()).await.is_ok();

@@ -84,7 +84,7 @@ impl StoredBody {
         }
     }
 
-    /// Returns true if both are the same body, without a comparison of bytes.
+    /// Returns true if both are the same body in memory or the same file. Does not compare bytes.
     pub fn is_same(&self, other: &Self) -> bool {
         let name = |body: &Self| match body {
             Self::Memory(_) => None,
@@ -97,7 +97,7 @@ impl StoredBody {
         }
     }
 
-    /// Returns the bytes, if they are in memory.
+    /// Returns the bytes of the body, or `None` if they are not in memory.
     pub fn in_memory(&self) -> Option<&[u8]> {
         match self {
             Self::Memory(bytes) => Some(bytes),
@@ -118,7 +118,7 @@ impl Clone for OnDisk {
 }
 
 impl OnDisk {
-    /// Records the epoch. Returns true if it is a new one for this reply.
+    /// Records the epoch. Returns true if the epoch differs from the last recorded epoch.
     pub fn renew(&self, epoch: u32) -> bool {
         // A load alone does not take the cache line from other processors.
         self.0.load(Ordering::Relaxed) != epoch && self.0.swap(epoch, Ordering::Relaxed) != epoch
@@ -149,8 +149,9 @@ pub struct Ages {
 pub struct Stored {
     /// URL of the request, as the client wrote it: scheme, authority, path and query.
     pub url: Vec<u8>,
-    /// Other URL of the request, if Forebay has replaced its target: the one that the origin got
-    /// after a `rewrite`, or the client's own after an internal redirect. Empty for others.
+    /// Other URL of the request, if Forebay has replaced the target. After a `rewrite`, this is the
+    /// URL that the origin got. After an internal redirect, this is the client's own URL. Otherwise
+    /// empty.
     pub other_url: Vec<u8>,
     /// Status.
     pub status: u16,
@@ -238,7 +239,8 @@ impl Stored {
         }
     }
 
-    /// Creates a stored reply from an entry on disk, which is read at the time `now`.
+    /// Creates a stored reply from an entry that was read from disk at the time `now`, in seconds
+    /// since 1970.
     pub fn of_entry(entry: EntryHead, is_expired: bool, body: StoredBody, now: u64) -> Self {
         let mut freshness = entry.freshness;
         let resident = now.saturating_sub(entry.arrived);
@@ -255,7 +257,7 @@ impl Stored {
         stored
     }
 
-    /// Returns the entry for the disk.
+    /// Returns the head of the entry on disk.
     pub fn to_entry(&self, key: &[u8]) -> EntryHead {
         EntryHead {
             key: key.to_vec(),
@@ -270,7 +272,7 @@ impl Stored {
         }
     }
 
-    /// Returns the form for the memory: without an open file.
+    /// Returns the reply in the form for the memory: without an open file.
     pub fn for_memory(mut self) -> Self {
         if let StoredBody::File(file) = &self.body {
             self.body = StoredBody::Named(file.name);
@@ -287,7 +289,8 @@ impl Stored {
         kept.chain(new.iter().copied()).flatten().copied().collect()
     }
 
-    /// Returns the reply with the lines of [`Self::lines_after`] and the lifetime of `arrival`.
+    /// Returns the reply with `lines`, which [`Self::lines_after`] returned, and with the lifetime
+    /// of `arrival`. The values of `request` now select the reply.
     pub fn confirmed(&self, arrival: &Arrival<'_>, lines: Vec<u8>, request: &Request) -> Self {
         let arrival = Arrival { status: self.status, lines: &[], ..arrival.clone() };
         // The 304 may have another `Vary`. The origin has confirmed the reply for this request, so
@@ -305,14 +308,14 @@ impl Stored {
         Self { freshness, ..self.clone() }
     }
 
-    /// Returns the age and the remaining lifetime.
+    /// Returns the age and the remaining lifetime of the reply.
     pub fn ages(&self) -> Ages {
         let resident = self.resident();
         Ages { age: self.freshness.age(resident), remaining: self.freshness.remaining(resident) }
     }
 
     /// Returns the age and the remaining lifetime of a reply that may be used without asking the
-    /// origin. Reads the clock once.
+    /// origin. Returns `None` for other replies. Reads the clock once.
     pub fn fresh_ages(&self) -> Option<Ages> {
         Some(self.ages()).filter(|ages| ages.remaining > 0 && !self.control.no_cache)
     }
@@ -326,7 +329,8 @@ impl Stored {
         self.arrived.elapsed().as_secs()
     }
 
-    /// Returns true if the reply can be used after `seconds`, perhaps after a confirmation.
+    /// Returns true if the reply can still be used after `seconds`, perhaps after the origin has
+    /// confirmed it.
     pub fn outlives(&self, seconds: i64) -> bool {
         self.etag.is_some() || self.modified.is_some() || self.remaining() > seconds
     }
@@ -337,7 +341,7 @@ impl Stored {
     }
 
     /// Returns true if the reply is fresh or has been stale for less than `allowed` seconds, and if
-    /// its directives permit use without a validation.
+    /// the reply's directives permit its use without a confirmation.
     pub fn may_be_stale(&self, allowed: u64) -> bool {
         let stale_for = self.remaining().min(0).unsigned_abs();
         // `s-maxage` implies proxy-revalidate (RFC 9111 section 5.2.2.10).
@@ -352,15 +356,16 @@ impl Stored {
         self.control.public || self.control.must_revalidate || self.control.s_maxage.is_some()
     }
 
-    /// Returns `Last-Modified` as the origin wrote it.
+    /// Returns `Last-Modified` as the origin wrote it. Returns `None` if the field is missing or
+    /// malformed.
     pub fn modified_text(&self) -> Option<&[u8]> {
         let mut fields = of_lines(&self.lines);
         let field = fields.find(|field| field.name.eq_ignore_ascii_case(b"last-modified"))?;
         self.modified.is_some().then_some(field.value)
     }
 
-    /// Returns the size in memory in bytes, approximately. Assumes three compressed forms, each
-    /// with half the size of the body.
+    /// Returns the approximate size in memory in bytes. For a body that may be compressed, assumes
+    /// three compressed forms, each with half the size of the body.
     pub fn size(&self) -> usize {
         let body = self.body.in_memory().map_or(0, <[u8]>::len);
         let may_have_copies = body <= COMPRESSED_AT_ONCE && self.is_text();
@@ -394,7 +399,8 @@ impl Clone for Arrival<'_> {
     }
 }
 
-/// Returns the target that the request has besides the requested one, if Forebay has replaced it.
+/// Returns the target that an internal request has besides the requested target. Returns `None` if
+/// there is no other target.
 fn other_target(request: &Request) -> Option<&[u8]> {
     let requested = request.requested_target();
     let mut others = [request.target(), request.original_target()].into_iter();

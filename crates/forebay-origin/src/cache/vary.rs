@@ -15,7 +15,7 @@ const CODINGS: [&[u8]; 4] = [b"br", b"deflate", b"gzip", b"zstd"];
 pub struct Variant(Vec<(String, Vec<u8>)>);
 
 impl Variant {
-    /// Returns the names in `Vary` of a reply, with the values of its request.
+    /// Returns the names in `Vary` of a reply, with the values of these fields in `request`.
     pub fn of(lines: &[u8], request: &Request) -> Self {
         let mut fields = Vec::new();
         for field in of_lines(lines).filter(|field| field.name.eq_ignore_ascii_case(b"vary")) {
@@ -31,7 +31,7 @@ impl Variant {
         Self(fields)
     }
 
-    /// Returns true if `request` has the same values for these names.
+    /// Returns true if `request` has the same values for the names of this variant.
     pub fn matches(&self, request: &Request) -> bool {
         self.0.iter().all(|(name, value)| normalized(name, request) == *value)
     }
@@ -51,7 +51,7 @@ impl Variant {
         self.0.iter().map(|(name, _)| &**name)
     }
 
-    /// Returns a hash of names and values; 0 if there are none.
+    /// Returns a hash of the names and values. The hash is 0 if there are no names.
     pub fn hash(&self) -> u64 {
         hash_of(self.0.iter().map(|(name, value)| (&**name, &value[..])))
     }

@@ -98,8 +98,8 @@ impl Connection {
         self.streams.all().iter().for_each(|stream| stream.cancel());
     }
 
-    /// Ends overdue streams. While the server stops, also ends tunnels that carry no bytes. Called
-    /// at every tick of 100 ms.
+    /// Ends overdue streams. While the server stops, also ends tunnels that carry no bytes. The
+    /// connection's task calls this function at every tick of 100 ms.
     pub fn check_deadlines(&self, write_limit: Duration) {
         let now = Self::now();
         self.streams.end_stalled(&self.codec, write_limit, now);

@@ -166,7 +166,8 @@ impl Front {
         }
     }
 
-    /// Processes the complete frames in `input`.
+    /// Processes the complete frames in `input`. Returns an error if the client violates the
+    /// protocol.
     async fn receive(&mut self) -> Result<(), Http2Error> {
         let now = Connection::now();
         let mut at = 0;
@@ -204,7 +205,7 @@ impl Front {
         outcome
     }
 
-    /// Handles an event. Returns the future that answers a new request.
+    /// Handles an event. Returns the future that answers a new request, or `None` for other events.
     fn handle(&mut self, event: Event, at: usize) -> Option<Answering> {
         let connection = self.connection.clone();
         let codec = &connection.codec;
@@ -322,7 +323,7 @@ impl Front {
     }
 
     /// Writes as much output as the socket accepts. If `all` is true, waits until the socket has
-    /// accepted all output.
+    /// accepted all output. Returns an error if the connection is lost or a write takes too long.
     async fn write(&self, all: bool) -> io::Result<()> {
         loop {
             let written = {
@@ -415,7 +416,8 @@ impl Front {
         .await
     }
 
-    /// Reads received bytes into `input`. Fails if the client has closed.
+    /// Reads received bytes into `input`. Returns an error if the client has closed the connection,
+    /// or if no bytes have arrived.
     fn read(&mut self) -> io::Result<()> {
         if self.input.capacity() == 0 {
             self.input = self.thread().take_buffer();
@@ -430,7 +432,7 @@ impl Front {
     }
 
     /// Ends a connection that has exceeded a time limit, is idle while the server stops, or must
-    /// close to admit another client.
+    /// close to admit another client. Returns true if the last bytes could be written.
     async fn end_overdue(&mut self) -> bool {
         let (thread, is_evicted) = (self.thread(), self.connection.socket.is_evicted());
         if !thread.is_stopping() && !is_evicted {

@@ -94,7 +94,8 @@ impl Http2 {
         self.held.set(self.held.get() + head.counted);
     }
 
-    /// Adds received body bytes. `end` is true for the last bytes of the request.
+    /// Adds received body bytes, and wakes the reader. `end` is true for the last bytes of the
+    /// request.
     pub fn receive(&self, data: &[u8], end: bool) {
         self.incoming.borrow_mut().extend_from_slice(data);
         if end {
@@ -119,7 +120,8 @@ impl Http2 {
         self.connection.end_turn(self.id);
     }
 
-    /// Ends the stream after its reply.
+    /// Ends the stream after its reply. Resets the stream if the reply is incomplete, or if the
+    /// client has not sent the whole request.
     pub(crate) fn close(&self) {
         self.connection.streams.remove(self.id);
         self.connection.codec.borrow_mut().release_heads(self.held.take());
@@ -223,7 +225,8 @@ impl Http2 {
     }
 
     /// Moves the received bytes to `buffer`, and so lets the client send as many bytes again.
-    /// Returns 0 at the end of the request. Fails with `WouldBlock` if no bytes have arrived.
+    /// Returns 0 at the end of the request. Fails with `WouldBlock` if no bytes have arrived, and
+    /// with another error if the stream is lost.
     pub(crate) fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let mut incoming = self.incoming.borrow_mut();
         let n = incoming.len();
@@ -252,7 +255,7 @@ impl Http2 {
         self.send_reply(100, b"", false)
     }
 
-    /// Sends a head, which may be the whole reply.
+    /// Sends a head. `ends` is true if no body follows. Returns an error if the stream is lost.
     pub(crate) fn send_head(&self, head: &Head<'_>, ends: bool) -> io::Result<()> {
         if !self.is_tunnel {
             return self.send_reply(head.status, head.lines, ends);
@@ -286,8 +289,9 @@ impl Http2 {
         })
     }
 
-    /// Sends some bytes of the non-empty `pieces`. Returns 0 if the codec accepts none. If `end`,
-    /// the last byte of `pieces` ends the reply.
+    /// Sends some bytes of the non-empty `pieces`. Returns 0 if the codec accepts no bytes. If
+    /// `end` is true, the last byte of `pieces` ends the reply. Returns an error if the stream is
+    /// lost.
     pub(crate) fn try_write(&self, pieces: &[IoSlice<'_>], end: bool) -> io::Result<u64> {
         if self.is_closed.get() {
             return Err(self.lost());
@@ -334,7 +338,8 @@ impl Http2 {
         .await
     }
 
-    /// Ends the reply with these trailers.
+    /// Ends the reply with these trailers, unless it has ended. Returns an error if the stream is
+    /// lost.
     pub(crate) fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
         if self.has_finished.get() {
             return Ok(());

@@ -89,8 +89,8 @@ impl Partial {
         Self { connection, bytes: Cell::new(0) }
     }
 
-    /// Sets the current length of the section. Fails if all incomplete sections of the connection
-    /// together are larger than `PARTIAL_SECTIONS` sections of the largest size.
+    /// Sets the current length of the section. Fails if the total size of all incomplete sections
+    /// of the connection is larger than `PARTIAL_SECTIONS` sections of the largest size.
     pub fn set(&self, bytes: usize) -> Result<(), Http3Error> {
         let all = &self.connection.partial;
         all.set(all.get() - self.bytes.replace(bytes) + bytes);
@@ -175,7 +175,8 @@ impl Connection {
         self.head.take();
     }
 
-    /// Subtracts the cost of a reset stream from the client's budget.
+    /// Subtracts the cost of a reset stream from the client's budget, unless the connection has
+    /// ended.
     pub(crate) fn charge_reset(&self) {
         // If the connection has ended, its streams have ended without a reset, so subtract nothing.
         if self.quic.close_reason().is_none() {

@@ -136,8 +136,8 @@ enum Hello {
 }
 
 impl HeldSession {
-    /// Lets the session read what has arrived, and returns the session's result. While the client
-    /// must wait, only returns false.
+    /// Lets the session read the bytes that have arrived, and returns the session's result. While
+    /// the client must wait, reads nothing and returns false.
     fn pass_if_ready(&mut self) -> Result<bool, TransportError> {
         if let Hello::Waiting(awaited) = &self.hello
             && !awaited.is_ready()
@@ -239,7 +239,7 @@ enum HelloName {
     None,
 }
 
-/// Finds the server name in the first bytes of a handshake.
+/// Finds the server name in the first bytes of a handshake, or reports that more bytes are needed.
 fn parse(bytes: &[u8]) -> HelloName {
     const CLIENT_HELLO: u8 = 1;
     let Some((&[kind, a, b, c], _)) = bytes.split_first_chunk() else {

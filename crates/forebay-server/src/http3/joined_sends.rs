@@ -55,7 +55,7 @@ struct Batch {
 /// Result of [`JoinedSends::flush`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Flushed {
-    /// Nothing waits.
+    /// No packets wait.
     All,
     /// Some sends wait for further packets.
     SomeWait,
@@ -98,7 +98,7 @@ impl Batch {
 
 impl JoinedSends {
     /// Sends a transmit, or keeps it to join it with the following ones. Fails with `WouldBlock` if
-    /// the socket has no room. The caller then keeps the transmit.
+    /// the socket has no space. The caller then sends the transmit again later.
     pub fn send(&mut self, transmit: &Transmit<'_>, send_now: SendNow<'_>) -> io::Result<()> {
         let is_same = |batch: &Batch| batch.destination == transmit.destination;
         if let Some(at) = self.batches.iter().position(is_same) {
@@ -136,7 +136,7 @@ impl JoinedSends {
         Ok(())
     }
 
-    /// Sends the batches that have not grown since the previous call.
+    /// Sends the batches that have not grown since the previous call, or that may not grow.
     pub fn flush(&mut self, send_now: SendNow<'_>) -> Flushed {
         let mut at = 0;
         while let Some(batch) = self.batches.get_mut(at) {
@@ -150,13 +150,14 @@ impl JoinedSends {
         if self.is_empty() { Flushed::All } else { Flushed::SomeWait }
     }
 
-    /// Returns true if nothing waits.
+    /// Returns true if no batch waits.
     pub fn is_empty(&self) -> bool {
         self.batches.is_empty()
     }
 
-    /// Sends a batch and removes it. If the socket has no room, keeps the batch. After another
-    /// error, drops the packets: QUIC resends the data of lost packets.
+    /// Sends a batch and removes it. If the socket has no space, keeps the batch and returns an
+    /// error. After an error of another kind, drops the packets: QUIC resends the data of lost
+    /// packets.
     fn send_batch(&mut self, at: usize, send_now: SendNow<'_>) -> io::Result<()> {
         let result = send_now(&self.batches[at].as_transmit());
         if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {

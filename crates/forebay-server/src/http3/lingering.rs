@@ -28,7 +28,7 @@ pub(super) struct Served {
 
 /// The complete replies of a connection that the client has not acknowledged.
 pub(super) struct Unacknowledged {
-    /// Each stream, with the time since the client last acknowledged something.
+    /// Each stream, with the time since the client last acknowledged data.
     waiting: VecDeque<(Served, Duration)>,
     /// If more streams than this wait, all of them are examined.
     sweep_at: usize,
@@ -51,7 +51,7 @@ impl Unacknowledged {
         Self { waiting: VecDeque::new(), sweep_at: FEW, progress: None, look_due: NEVER }
     }
 
-    /// Adds a stream, and removes those that the client has acknowledged.
+    /// Adds a stream, and removes the streams whose replies the client has acknowledged.
     pub fn add(&mut self, served: Served, deadlines: &Deadlines) {
         self.remove_first();
         if self.waiting.is_empty() {
@@ -77,7 +77,8 @@ impl Unacknowledged {
         }
     }
 
-    /// Completes when the oldest reply was acknowledged. Never completes if there is none.
+    /// Completes when the client has acknowledged the oldest reply. Never completes if no reply
+    /// waits.
     pub async fn wait(&mut self) {
         let Some((first, _)) = self.waiting.front() else { return pending().await };
         poll_fn(|context| first.stream.poll_acknowledged(context)).await;
@@ -85,8 +86,8 @@ impl Unacknowledged {
         self.remove_first();
     }
 
-    /// Resets the streams whose client has acknowledged nothing for the time limit. Does nothing
-    /// before `look_due`.
+    /// Resets the streams whose client has acknowledged no data for the time limit. Does nothing
+    /// before the time of `look_due`.
     pub fn look(&mut self, deadlines: &Deadlines) {
         if self.look_due() > deadlines.now() {
             return;
@@ -141,7 +142,7 @@ impl<F: Future> FirstPoll<F> {
         .await
     }
 
-    /// Releases the memory.
+    /// Releases the memory of the future.
     pub fn shrink(&mut self) {
         self.0 = None;
     }

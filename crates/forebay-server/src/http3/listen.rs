@@ -124,7 +124,8 @@ fn of_place(random: u8, place: u8, count: u8) -> u8 {
     first.checked_add(place).unwrap_or_else(|| first - count + place)
 }
 
-/// Accepts connections until `closed` completes.
+/// Accepts connections until `closed` completes. Returns an error if the socket cannot be used, or
+/// if this build lacks ciphers.
 pub async fn accept(
     context: &Rc<FrontContext>,
     DatagramSocket { socket, place, routing, group }: DatagramSocket,
@@ -275,8 +276,8 @@ async fn begin(
     });
 }
 
-/// Waits for a certificate. Completes only if no certificate is obtained, or if the handshake fails
-/// after the wait.
+/// Waits for the certificate of a handshake. Completes only if no certificate is obtained, or if
+/// the handshake fails after the wait. Never completes if `held` is `None`.
 async fn refused(held: Option<Arc<HeldHello>>) {
     match held {
         Some(held) => held.refused().await,
@@ -313,7 +314,8 @@ impl Sites {
         Some(Self { table: Rc::downgrade(&table), shown, config })
     }
 
-    /// Returns the settings of a new connection. With certificates on demand, its handshake may wait.
+    /// Returns the settings of a new connection. If sites obtain certificates on demand, also
+    /// returns the value that lets the connection's handshake wait.
     fn connection_config(&self) -> (Arc<ServerConfig>, Option<Arc<HeldHello>>) {
         let mut config = self.config.clone();
         if !self.shown.0.iter().any(|site| site.tls.demand().is_some()) {
@@ -328,8 +330,8 @@ impl Sites {
 
     /// Returns the settings of the endpoint whose socket on `address` has the number `place`. The
     /// successor of this process derives the same tokens of stateless resets for this socket. No
-    /// other endpoint may have these tokens, because it could reset connections that are not its
-    /// own (RFC 9000 section 21.11).
+    /// other endpoint may have these tokens, because it could then reset connections of this socket
+    /// (RFC 9000 section 21.11).
     fn endpoint_config(&self, address: SocketAddr, place: u8) -> EndpointConfig {
         match self.shown.quic_keys() {
             Some(QuicKeys { reset, .. }) => {
@@ -356,8 +358,8 @@ impl Sites {
     }
 }
 
-/// Returns the TLS configuration of the listener's QUIC connections. Session tickets are encrypted
-/// with the keys of the first site that offers HTTP/3.
+/// Returns the TLS configuration of the listener's QUIC connections, or `None` if this build lacks
+/// ciphers. Session tickets are encrypted with the keys of the first site that offers HTTP/3.
 fn crypto(shown: &Arc<BySite>) -> Option<Arc<QuicServerConfig>> {
     let mut taken = shown.0.iter().filter(|site| site.takes_http3);
     let tickets = taken.next().map(|site| site.tls.config().ticketer.clone());
@@ -411,7 +413,7 @@ impl BySite {
         Self(table.sites(index).iter().filter_map(shown).collect())
     }
 
-    /// Returns the keys of QUIC, which all sites share.
+    /// Returns the keys of QUIC, which all sites share. Returns `None` if there are no sites.
     fn quic_keys(&self) -> Option<QuicKeys> {
         self.0.first().map(|site| site.tls.quic_keys())
     }

@@ -18,7 +18,8 @@ use crate::http3::stream::{Arrived, Http3, LOOK};
 // time of a small reply.
 const FIRST_READ: usize = 1024;
 
-/// Reads at most `BUFFER` bytes to the start of `raw`, which grows as needed.
+/// Reads at most `BUFFER` bytes to the start of `raw`, which grows as needed. Completes with the
+/// number of bytes.
 fn read_into(
     receive: &mut RecvStream,
     context: &mut Context<'_>,
@@ -38,7 +39,8 @@ fn read_into(
 
 impl Http3 {
     /// Completes with the next input of the stream. Reads from QUIC until a body part, a field
-    /// section or the end has been decoded.
+    /// section or the end has been decoded. Completes with an error if the stream is lost, or if
+    /// the client violates the protocol.
     pub(crate) fn poll_next(&self, context: &mut Context<'_>) -> Poll<io::Result<Arrived>> {
         loop {
             match self.decode() {

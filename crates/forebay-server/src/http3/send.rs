@@ -36,7 +36,7 @@ impl Http3 {
         self.send_reply(100, b"", false)
     }
 
-    /// Sends a head, which may be the whole reply.
+    /// Sends a head. `ends` is true if no body follows. Returns an error if the stream is lost.
     pub(crate) fn send_head(&self, head: &Head<'_>, ends: bool) -> io::Result<()> {
         if !self.is_tunnel.get() {
             return self.send_reply(head.status, head.lines, ends);
@@ -116,8 +116,8 @@ impl Http3 {
         self.lost()
     }
 
-    /// Sends some bytes of the non-empty `pieces`. Returns 0 if QUIC accepts none. If `end`, the
-    /// last byte of `pieces` ends the reply.
+    /// Sends some bytes of the non-empty `pieces`. Returns 0 if QUIC accepts no bytes. If `end` is
+    /// true, the last byte of `pieces` ends the reply. Returns an error if the stream is lost.
     pub(crate) fn try_write(&self, pieces: &[IoSlice<'_>], end: bool) -> io::Result<u64> {
         if self.is_closed.get() {
             return Err(self.lost());
@@ -189,8 +189,9 @@ impl Http3 {
         Ok(())
     }
 
-    /// Waits until QUIC accepts bytes. Resets the stream if the client accepts no data: for one
-    /// write timeout on the whole connection, or for `PATIENCE` write timeouts on this stream.
+    /// Waits until QUIC accepts bytes. Resets the stream and returns an error if the client accepts
+    /// no data for too long. The limit is one write timeout on the whole connection, or `PATIENCE`
+    /// write timeouts on this stream.
     pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
         let thread = &self.connection.accepted.thread;
         let own = self.tunnel_idle.get().or(self.write_limit.get());
@@ -237,7 +238,8 @@ impl Http3 {
         }
     }
 
-    /// Ends the reply with these trailers.
+    /// Ends the reply with these trailers, unless it has ended. Returns an error if the stream is
+    /// lost.
     pub(crate) fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
         if self.has_finished.get() {
             return Ok(());
@@ -299,7 +301,7 @@ impl Http3 {
         Ok(())
     }
 
-    /// Moves bytes of `piece` to QUIC, at least one.
+    /// Moves at least one byte of `piece` to QUIC.
     fn poll_piece(&self, context: &mut Context<'_>, piece: &mut Bytes) -> Poll<io::Result<()>> {
         ready!(self.poll_frames(context))?;
         let before = piece.len();

@@ -27,8 +27,8 @@ impl<'a> WaitingStream<'a> {
         Self { queue, has_looked: false, has_yielded: false }
     }
 
-    /// Returns true if the stream should yield to the others before it tries to send. Call this
-    /// before each try.
+    /// Returns true if the stream should yield to the other waiting streams before it tries to
+    /// send. The caller calls this function before each try.
     pub fn lets_others_go(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.has_looked, true);
         self.has_yielded = !is_first && !self.has_yielded && !self.queue.is_next();

@@ -237,8 +237,8 @@ impl Front {
         }
     }
 
-    /// Returns true if no request has arrived in time. Starts the time limit for the next request
-    /// when no request is in progress.
+    /// Returns true if no request has arrived in time, and counts this. Starts the time limit for
+    /// the next request when no request is in progress.
     fn is_overdue(&mut self) -> bool {
         let thread = &self.connection.accepted.thread;
         if !self.connection.is_idle() {
@@ -331,7 +331,8 @@ async fn serve_stream(context: Rc<FrontContext>, served: Served) -> Option<Serve
     Some(served)
 }
 
-/// Lets a request continue in a task of its own, which then waits for the acknowledgement.
+/// Waits until a request is answered, and then until the client has acknowledged the reply. Runs in
+/// a task of its own.
 async fn linger(serving: impl Future<Output = Option<Served>>) {
     if let Some(served) = serving.await {
         served.linger().await;
@@ -377,7 +378,8 @@ async fn answer_request(context: Rc<FrontContext>, Served { stream, open }: &Ser
     Some(())
 }
 
-/// Decodes the received head into an exchange. Returns `None` if the stream has failed.
+/// Decodes the received head into an exchange. Returns `None` if the stream has failed, and a fault
+/// if the request must be refused.
 fn read_head(answered: &Answered, stream: &Http3) -> Result<Option<Box<Exchange>>, Fault> {
     let section = stream.take_section();
     let connection = &stream.connection;

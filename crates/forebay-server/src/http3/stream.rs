@@ -163,7 +163,7 @@ impl Http3 {
     }
 
     /// Counts the head of the request until the stream is closed. Returns false, and refuses the
-    /// request, if the heads of the connection are too large together.
+    /// request, if the total size of the connection's heads is too large.
     pub fn hold_head(&self, head: &mut Head) -> bool {
         let fits = self.connection.held.borrow_mut().hold(head);
         if fits {
@@ -175,7 +175,8 @@ impl Http3 {
         fits
     }
 
-    /// Counts the trailers of the request, as [`Self::hold_head`] counts its head.
+    /// Counts the trailers of the request. Returns false, and resets the stream, if the total size
+    /// of the connection's heads and trailers is too large.
     pub(super) fn hold_trailers(&self, trailers: &Head) -> bool {
         let fits = self.connection.held.borrow_mut().hold_trailers(trailers);
         if fits {
@@ -208,7 +209,8 @@ impl Http3 {
         self.has_ended.set(true);
     }
 
-    /// Handles a protocol error of the client.
+    /// Handles a protocol error of the client: closes the connection, or resets the stream and
+    /// charges the client.
     pub fn fail(&self, error: &Http3Error) {
         let was_closed = self.is_closed.replace(true);
         if error.ends_connection {
@@ -232,7 +234,7 @@ impl Http3 {
         self.reset(code);
     }
 
-    /// Ends the stream after its reply.
+    /// Ends the stream after its reply. Resets the stream if the reply is incomplete.
     pub(crate) fn close(&self) {
         self.connection.held.borrow_mut().release(self.held.take());
         if !self.has_finished.get() {
@@ -247,7 +249,7 @@ impl Http3 {
         }
     }
 
-    /// Waits until QUIC has all bytes of the reply.
+    /// Waits until QUIC has all bytes of the reply. Returns an error if the stream is lost.
     pub async fn send_leftover(&self) -> io::Result<()> {
         while !self.frames.borrow().is_empty() && !self.is_closed.get() {
             self.wait_for_room().await?;
@@ -255,7 +257,8 @@ impl Http3 {
         Ok(())
     }
 
-    /// Waits until the client has acknowledged the whole reply or stops accepting it.
+    /// Waits until the client has acknowledged the whole reply or stops accepting it. Resets the
+    /// stream if the client accepts no data for too long.
     pub async fn linger(&self) {
         if self.send_leftover().await.is_err() {
             return;
@@ -289,7 +292,8 @@ impl Http3 {
         self.is_reset.get() || self.send.borrow().priority().is_err()
     }
 
-    /// Resets the stream if the client has accepted nothing for the time limit.
+    /// Resets the stream if `waited`, the time without progress, has reached the time limit. While
+    /// the server stops, the limit is at most `OUTAGE`.
     pub(super) fn give_up_after(&self, waited: Duration) {
         let thread = &self.connection.accepted.thread;
         let limit = self.write_limit.get().unwrap_or(thread.settings().timeouts.write);
@@ -358,7 +362,8 @@ impl Http3 {
         if self.is_closed.get() || is_newly_full { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Checks if the client has reset a request with unread data, by reading one byte.
+    /// Checks if the client has reset a request with unread data, by reading one byte. If so,
+    /// cancels the stream.
     fn look_for_reset(&self) {
         // While data is unread, `quinn` wakes no task for a reset. A read after the reset fails,
         // because `quinn` has dropped the data.

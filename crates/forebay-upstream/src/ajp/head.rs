@@ -11,7 +11,7 @@ use forebay_wire::http1::{Disguises, Field, KnownField, RequestFraming, Version,
 const ADDRESS: usize = 45;
 
 /// Appends the head of `request`. Drops the client's own `X-Forwarded-*` fields, which can be
-/// forged, and fields with `_` in their names.
+/// forged, and fields with `_` in their names. Returns a fault if the head is too large for AJP.
 pub fn append_head(
     out: &mut Vec<u8>,
     request: &Request,
@@ -122,7 +122,7 @@ fn append_fields(
     }
 }
 
-/// Returns the name and value of a field line.
+/// Returns the name and value of a field line. Returns `None` if the line has no colon.
 fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = memchr::memchr(b':', line)?;
     Some((&line[..at], line[at + 1..].trim_ascii()))

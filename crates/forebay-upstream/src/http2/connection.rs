@@ -128,7 +128,7 @@ impl StreamState {
         wake_waiting(&self.waits.writer);
     }
 
-    /// Stores an interim reply. Returns false if there are too many.
+    /// Stores an interim reply. Returns false if there are too many interim replies.
     fn inform(&self, head: Box<Head>) -> bool {
         let (count, bytes) = self.interim_seen.get();
         let seen = (count + 1, bytes + head.counted);
@@ -202,12 +202,12 @@ impl Http2Connection {
         self.streams.wake_task();
     }
 
-    /// Returns ready if the connection's task was woken; else registers `context` to be woken.
+    /// Completes if the connection's task was woken. Otherwise registers `context` for a wake-up.
     pub fn poll_woken(&self, context: &Context<'_>) -> Poll<()> {
         self.streams.poll_woken(context)
     }
 
-    /// Refuses further requests; the connection is closed when the current ones have ended.
+    /// Refuses further requests. The connection is closed when its current requests have ended.
     pub fn retire(&self) {
         self.is_retired.set(true);
         self.wake();
@@ -227,7 +227,7 @@ impl Http2Connection {
         }
     }
 
-    /// Waits for the backend's settings.
+    /// Waits until the backend's settings have arrived or the connection is broken.
     pub async fn settle(&self) {
         while !self.is_settled.get() && !self.is_broken.get() {
             self.settled.notified().await;
@@ -299,7 +299,7 @@ impl Http2Connection {
         self.streams.end_turn(id, &self.codec);
     }
 
-    /// Records that bytes were read.
+    /// Records that bytes were read from the backend.
     pub fn heard(&self) {
         self.heard.set(self.thread.deadlines.now());
         if let Some(life) = &self.life {
@@ -307,8 +307,8 @@ impl Http2Connection {
         }
     }
 
-    /// Sends a PING if nothing was read since `since`, the time at which a request began to wait
-    /// for its reply.
+    /// Sends a PING if no bytes were read since `since`, the time at which a request began to wait
+    /// for its reply. Does nothing if an earlier PING is unanswered.
     pub fn doubt(&self, since: Ticks) {
         if self.heard.get() > since || self.doubted.get().is_some() {
             return;
@@ -318,7 +318,7 @@ impl Http2Connection {
         self.wake();
     }
 
-    /// Passes an event to its stream. The event's data is a range of `input`.
+    /// Passes an event to the stream that it concerns. The event's data is a range of `input`.
     pub fn handle(&self, event: Event, input: &[u8]) {
         match event {
             Event::Head { stream, head, end } => match self.streams.find(stream) {

@@ -102,8 +102,8 @@ impl Name {
         self.port
     }
 
-    /// Returns the number of changes of the addresses. Connections to former addresses are not
-    /// kept.
+    /// Returns the number of changes of the addresses. A connection to an address from before a
+    /// change is not kept.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -165,7 +165,7 @@ impl Name {
         has_changed
     }
 
-    /// Waits for the first result, at most until `deadline`.
+    /// Waits for the first result of the name, at most until `deadline`.
     fn wait(&self, deadline: Instant) {
         let limit = deadline.saturating_duration_since(Instant::now());
         let found = self.found();
@@ -246,8 +246,8 @@ impl Names {
     }
 }
 
-/// Waits for the first addresses of names, so that the first requests find them. Returns after
-/// three seconds even if some are missing.
+/// Waits for the first addresses of names, so that the first requests find these addresses. Returns
+/// after three seconds even if some addresses are missing.
 pub fn wait_for_names<'a>(endpoints: impl IntoIterator<Item = &'a Endpoint>) {
     let deadline = Instant::now() + FIRST_ANSWERS;
     for endpoint in endpoints {
@@ -352,7 +352,7 @@ impl Lookup {
         Self { dns, uses_system: servers.is_empty() }
     }
 
-    /// Returns the addresses of a name and their validity.
+    /// Returns the addresses of a name and their time of validity.
     async fn addresses(&self, host: &str) -> Result<(Vec<IpAddr>, Duration), Failure> {
         let failure = match &self.dns {
             Some(dns) => match dns.lookup_ip(host).await {

@@ -70,9 +70,10 @@ pub(super) fn is_claim(name: &[u8]) -> bool {
 /// another one.
 const TRACE: [&[u8]; 2] = [b"traceparent", b"tracestate"];
 
-/// Returns true if a trailer of a request may be forwarded. [`may_be_trailer`] must be true. The
-/// field must not describe the client, the requested URL or the trace. Its name must not contain a
-/// mark other than a hyphen, because a backend could mistake the field for another one.
+/// Returns true if a trailer of a request may be forwarded. The field must meet the conditions of
+/// [`may_be_trailer`], and must not describe the client, the requested URL or the trace. Its name
+/// must not contain a mark other than a hyphen, because a backend could mistake the field for
+/// another one.
 pub fn may_be_request_trailer(name: &[u8]) -> bool {
     let is_trace = TRACE.iter().any(|trace| trace.eq_ignore_ascii_case(name));
     !has_mark(name) && may_be_trailer(name) && !is_claim(name) && !is_trace

@@ -256,7 +256,8 @@ impl Lines {
     }
 }
 
-/// Reads field lines up to and including the blank line.
+/// Reads field lines up to and including the blank line. Returns an error if a line is malformed,
+/// or if a limit is exceeded.
 pub(super) fn parse(
     lines: &mut Lines,
     bytes: &[u8],

@@ -216,13 +216,13 @@ impl Connection {
         }
     }
 
-    /// Takes the head of an event back, to reuse its memory.
+    /// Takes the head of an event from the caller, and reuses the memory of the head.
     pub fn recycle(&mut self, head: Box<Head>) {
         self.heads.give(head);
     }
 
     /// Records that the caller no longer needs the head or the trailers of a request. `counted` is
-    /// their [`Head::counted`], or the sum of several.
+    /// the [`Head::counted`] of the head or the trailers, or the sum of several such values.
     pub fn release_heads(&mut self, counted: usize) {
         self.heads.held.release(counted);
     }
@@ -331,8 +331,8 @@ impl Connection {
             + self.out.bytes.capacity()
     }
 
-    /// Subtracts `price` from the peer's budget (see `budget.rs`). If the budget is too small, the
-    /// connection ends with an error.
+    /// Subtracts `price` from the peer's budget (see `budget.rs`). If the budget is too small,
+    /// returns an error that ends the connection.
     fn charge(&mut self, price: u32, abuse: Abuse, now: Instant) -> Result<(), Http2Error> {
         if self.budget.spend(price, now) {
             return Ok(());
@@ -349,14 +349,16 @@ impl Connection {
         }
     }
 
-    /// Handles the end of one direction of a stream.
+    /// Handles the end of one direction of a stream. If both directions have ended, and all data of
+    /// the stream is consumed, removes the stream.
     fn ended(&mut self, id: u32) {
         if self.streams.close(id) {
             self.close_if_done(id);
         }
     }
 
-    /// Removes a stream, and returns its unconsumed bytes to the connection's window.
+    /// Removes and returns a stream, or returns `None` if it does not exist. Returns the unconsumed
+    /// bytes of the stream to the connection's window.
     fn remove(&mut self, id: u32) -> Option<Stream> {
         let stream = self.streams.remove(id)?;
         self.inbound.consume(stream.inbound.held());
@@ -384,7 +386,7 @@ impl Connection {
         }
     }
 
-    /// Sends a PING to measure the round trip, unless it was already measured.
+    /// Sends a PING to measure the round trip, unless a round trip was measured before.
     fn measure(&mut self, now: Instant) {
         if self.round_trip.fastest().is_none() {
             self.ping(now);

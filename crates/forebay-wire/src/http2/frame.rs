@@ -115,7 +115,8 @@ impl Settings<'_> {
 }
 
 /// Decodes the next frame of `input`. Returns the frame and its length, or `None` if the frame is
-/// incomplete. `largest` is the maximum length of a payload.
+/// incomplete. `largest` is the maximum length of a payload. Returns an error if the frame is
+/// invalid.
 pub fn decode(input: &[u8], largest: usize) -> Result<Option<(Frame<'_>, usize)>, Http2Error> {
     let Some(header) = Header::decode(input) else { return Ok(None) };
     header.check(largest)?;
@@ -136,7 +137,7 @@ impl Header {
         })
     }
 
-    /// Rejects a frame whose length or stream is invalid for its type.
+    /// Returns an error for a frame whose length or stream is invalid for its type.
     pub fn check(&self, largest: usize) -> Result<(), Http2Error> {
         if self.len > largest {
             return Err(Http2Error::connection(Rule::FrameTooLarge));
@@ -182,7 +183,8 @@ impl Header {
         usize::from(self.has(flags::PADDED)) + if priority { 5 } else { 0 }
     }
 
-    /// Decodes the complete payload of a frame whose header was checked.
+    /// Decodes the complete payload of a frame whose header was checked. Returns an error if the
+    /// payload is invalid.
     pub fn frame<'a>(&self, payload: &'a [u8]) -> Result<Frame<'a>, Http2Error> {
         let stream = self.stream;
         let end_stream = self.has(flags::END_STREAM);

@@ -146,7 +146,8 @@ impl Head {
         *self = Self { fields, checked, ..Self::default() };
     }
 
-    /// Checks a decoded request and fills the members of the head.
+    /// Checks a decoded request and fills the members of the head. An error is the rule that the
+    /// request breaks.
     pub fn finish_request(
         &mut self,
         decoded: Decoded,
@@ -187,7 +188,8 @@ impl Head {
         Ok(())
     }
 
-    /// Checks a decoded interim or final reply and fills the members of the head.
+    /// Checks a decoded interim or final reply and fills the members of the head. An error is the
+    /// rule that the reply breaks.
     pub fn finish_reply(&mut self, decoded: Decoded) -> Result<(), HeadRule> {
         let found = self.take_pseudo_fields(decoded)?;
         if found[..Pseudo::Status as usize].iter().any(Option::is_some) {
@@ -211,7 +213,7 @@ impl Head {
         Ok(())
     }
 
-    /// Checks decoded trailers.
+    /// Checks decoded trailers. An error is the rule that the trailers break.
     pub fn finish_trailers(&mut self, decoded: Decoded) -> Result<(), HeadRule> {
         let found = self.take_pseudo_fields(decoded)?;
         if found.iter().any(Option::is_some) {

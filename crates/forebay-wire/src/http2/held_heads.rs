@@ -45,7 +45,8 @@ impl HeldHeads {
         self.hold_trailers(head)
     }
 
-    /// Counts the trailers of a request, as [`Self::hold`] counts its head.
+    /// Counts the trailers of a request. Returns false, and counts nothing, if the limit would be
+    /// exceeded.
     #[must_use]
     pub fn hold_trailers(&mut self, trailers: &Head) -> bool {
         let bytes = self.bytes.saturating_add(trailers.counted);

@@ -56,7 +56,7 @@ pub struct TemporaryFile {
 
 impl UnlockedDirectory {
     /// Opens or creates the directory. Refuses a directory of another user, and a directory that
-    /// contains files, but not the marker.
+    /// contains files, but not the marker. An error says what to change.
     pub fn open(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         match mkdirat(CWD, path, PRIVATE) {
@@ -97,8 +97,9 @@ impl UnlockedDirectory {
         Ok(Self { root, marker })
     }
 
-    /// Locks the directory. Returns itself if another process, or a former configuration of this
-    /// process, uses the directory.
+    /// Locks the directory. Returns `self` as the error if another process, or a former
+    /// configuration of this process, uses the directory. Returns the inner error if the directory
+    /// cannot be used.
     pub fn lock(self) -> Result<io::Result<Directory>, Self> {
         match flock(&self.marker, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK | Errno::INTR) => Err(self),
@@ -120,7 +121,8 @@ impl Directory {
         Ok(Self { root, parts, temporary, next: AtomicU64::new(0), _lock: marker })
     }
 
-    /// Opens the file of an entry for reading. With `is_writable`, a soft purge can mark it.
+    /// Opens the file of an entry for reading. With `is_writable`, also opens it for writing, so
+    /// that a soft purge can mark it. Returns an error if it is not a regular file.
     pub fn open(&self, name: &EntryName, is_writable: bool) -> io::Result<(File, Stat)> {
         let access = if is_writable { OFlags::RDWR } else { OFlags::RDONLY };
         // NONBLOCK is set, because a FIFO must not block the thread.
@@ -133,7 +135,7 @@ impl Directory {
         Ok((file.into(), found))
     }
 
-    /// Returns the length of the file of an entry; `None` if it is not a regular file.
+    /// Returns the length of the file of an entry; `None` if there is no regular file.
     pub fn length(&self, name: &EntryName) -> Option<u64> {
         let part = self.part(&name.key);
         let found = statat(part, file_name(name), AtFlags::SYMLINK_NOFOLLOW).ok()?;
@@ -184,7 +186,7 @@ impl Directory {
         let _ = unlinkat(self.part(&name.key), file_name(name), AtFlags::empty());
     }
 
-    /// Returns the entries of each directory in turn, and the number of other files.
+    /// Returns, for each part of the directory in turn, the entries and the number of other files.
     pub fn entries(&self) -> impl Iterator<Item = io::Result<(Vec<EntryName>, usize)>> {
         self.parts.iter().map(|part| {
             let (mut found, mut foreign) = (Vec::new(), 0);
@@ -199,8 +201,8 @@ impl Directory {
         })
     }
 
-    /// Returns the entries of changed resources by reading the directory. Members of groups by the
-    /// client's own target are not found, because they are in all parts.
+    /// Returns the entries of changed resources by reading the directory. Does not find the members
+    /// of [`Group::Own`], because they are in all parts.
     pub fn changed_entries(&self, changes: &ChangedKeys) -> Vec<EntryName> {
         let keys: HashSet<_> = changes.keys.iter().map(Key::hash).collect();
         let mut changed = Vec::new();
@@ -231,12 +233,13 @@ impl Directory {
     }
 }
 
-/// Returns the number of the directory of a key. A plain key and its aliases have one directory.
+/// Returns the number of the part of the directory for a key. A plain key and its aliases are in
+/// one part.
 fn part_of(hash: &[u8]) -> usize {
     usize::from(hash[0]) % PARTS
 }
 
-/// Checks, without changes, that the directory can be used.
+/// Checks, without changes, that the directory can be used or created. An error says why not.
 pub fn examine(path: &Path) -> Result<(), String> {
     let shown = path.display();
     match open_directory(CWD, path) {

@@ -24,7 +24,7 @@ impl Doorkeeper {
         Self((0..size).map(|_| AtomicU32::new(0)).collect())
     }
 
-    /// Records a request. Returns true if the table already contained it.
+    /// Records a request for `key`. Returns true if the table already contained the key.
     pub fn is_known(&self, key: &KeyHash) -> bool {
         // Different keys may have one equal half.
         let (first, second) = halves(key);

@@ -84,7 +84,8 @@ impl Preamble {
         bytes
     }
 
-    /// Parses a preamble. Returns `None` for other bytes, and for a file of another length.
+    /// Parses a preamble. Returns `None` if the bytes are not a preamble, or if its lengths do not
+    /// fit the length of the file.
     pub fn decode(bytes: &[u8], file_length: u64) -> Option<Self> {
         let bytes: &[u8; PREAMBLE] = bytes.get(..PREAMBLE)?.try_into().ok()?;
         if bytes[..8] != MAGIC || bytes[9..16] != [0; 7] {
@@ -120,7 +121,7 @@ pub struct EntryHead {
     pub key: Vec<u8>,
     /// URL of the request.
     pub url: Vec<u8>,
-    /// Other URL of the request; empty for most.
+    /// Other URL of the request; empty for most requests.
     pub other_url: Vec<u8>,
     /// Status.
     pub status: u16,
@@ -168,7 +169,7 @@ impl EntryHead {
         out
     }
 
-    /// Parses a head. Returns `None` for other bytes.
+    /// Parses a head. Returns `None` if the bytes are not a head.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes;
         let status = u16::from_le_bytes(take(&mut rest, 2)?.try_into().ok()?);

@@ -13,7 +13,8 @@ const SETTLED: i64 = 2;
 pub struct Identities(RandomState);
 
 impl Identities {
-    /// Returns a number that changes if the file or its content changes; never 0.
+    /// Returns a number that changes if the file changes or is replaced by another file. The number
+    /// is never 0.
     pub fn of(&self, found: &Stat) -> u64 {
         // No program can set a file's `ctime`.
         let changed = (found.st_ctime, found.st_ctime_nsec);
@@ -23,8 +24,9 @@ impl Identities {
     }
 }
 
-/// Returns true if each further change of the file gives it another identity. A change shortly
-/// after the last one can have the same time. `now` is in seconds since 1970.
+/// Returns true if each further change of the file gives it another identity. Shortly after a
+/// change, a second change may have the same time, so the result is false. `now` is in seconds
+/// since 1970.
 pub fn is_settled(found: &Stat, now: u64) -> bool {
     i64::try_from(now).is_ok_and(|now| found.st_ctime.saturating_add(SETTLED) < now)
 }

@@ -70,13 +70,13 @@ pub struct Index {
     len: usize,
 }
 
-/// Returns the number of blocks of a file.
+/// Returns the number of blocks of a file with this many bytes.
 pub fn blocks(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(BLOCK)).unwrap_or(u32::MAX)
 }
 
 impl Index {
-    /// Creates a list for files that together have at most this many bytes.
+    /// Creates a list for files with a total size of at most `capacity` bytes.
     pub fn new(capacity: u64) -> Self {
         Self { capacity: capacity / BLOCK, ..Self::default() }
     }
@@ -86,7 +86,7 @@ impl Index {
         self.len
     }
 
-    /// Returns the bytes of all files, including those that are being written.
+    /// Returns the total size of all files in bytes, including the files that are being written.
     pub fn bytes(&self) -> u64 {
         (self.blocks + self.reserved) * BLOCK
     }
@@ -115,20 +115,21 @@ impl Index {
     }
 
     /// Returns a number that grows by 4 while the hand completes a circle. If the memory serves a
-    /// reply, the disk marks the entry of the reply as used, once for each value of this number. So
-    /// the hand spares the entry.
+    /// reply, the disk marks the reply's entry as used, once for each value of this number. So the
+    /// hand spares the entry.
     pub fn epoch(&self) -> u32 {
         let quarter = (self.hand * 4).checked_div(self.slots.len()).unwrap_or(0);
         let quarter = u32::try_from(quarter).unwrap_or(0);
         FIRST_EPOCH.wrapping_add(self.circles.wrapping_mul(4)).wrapping_add(quarter).max(1)
     }
 
-    /// Returns the properties of an entry.
+    /// Returns the properties of an entry, or `None` if there is no such entry.
     pub fn facts(&self, name: &EntryName) -> Option<EntryFacts> {
         self.find(name).map(|at| self.slots[at as usize].facts)
     }
 
-    /// Records that a request has used an entry. `change` stores facts that its file has shown.
+    /// Records that a request has used an entry. `change` stores the facts that the entry's file
+    /// has shown. Does nothing if there is no such entry.
     pub fn update(&mut self, name: &EntryName, change: impl FnOnce(&mut EntryFacts)) {
         if let Some(at) = self.find(name) {
             let slot = &mut self.slots[at as usize];
@@ -144,8 +145,8 @@ impl Index {
         }
     }
 
-    /// Reserves space for a file that is being written. Returns the entries that it displaces;
-    /// `None` if the file is too large.
+    /// Reserves space for a file that is being written. Returns the removed entries whose space the
+    /// file needs. Returns `None` if the reserved space would be larger than the capacity.
     pub fn reserve(&mut self, blocks: u32) -> Option<Vec<EntryName>> {
         let wanted = u64::from(blocks);
         if self.reserved + wanted > self.capacity {
@@ -164,8 +165,8 @@ impl Index {
         self.reserved = self.reserved.saturating_sub(u64::from(blocks));
     }
 
-    /// Adds an entry, which replaces one of the same name. Returns an older variant that has to be
-    /// removed, because the resource has too many.
+    /// Adds an entry, which replaces an entry of the same name. If the resource now has too many
+    /// variants, removes the oldest one, and returns its name.
     pub fn insert(&mut self, name: EntryName, facts: EntryFacts) -> Option<EntryName> {
         self.remove(&name);
         let slot = Slot {
@@ -221,7 +222,7 @@ impl Index {
         true
     }
 
-    /// Removes entries until all files together have at most the permitted size. Returns the
+    /// Removes entries until the total size of all files is at most the capacity. Returns the
     /// removed entries.
     pub fn shrink(&mut self) -> Vec<EntryName> {
         let mut displaced = Vec::new();
@@ -243,7 +244,8 @@ impl Index {
         None
     }
 
-    /// Removes an entry that was not used for some time; `None` if there are no entries.
+    /// Removes an entry that was not used for some time, and returns its name. Returns `None` if
+    /// there are no entries.
     fn evict(&mut self) -> Option<EntryName> {
         if self.len == 0 {
             return None;

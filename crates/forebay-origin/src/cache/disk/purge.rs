@@ -15,9 +15,10 @@ use super::write::{url_hash, url_hashes};
 use super::{Disk, DiskPhase, DiskShared};
 
 impl Disk {
-    /// Purges entries, also those that the index does not list yet. Returns their number, without
-    /// those that `counted` contains. The changes are on disk when the function returns, so a power
-    /// failure does not undo them. While another process has the directory, only notes the purge.
+    /// Purges entries, also those that the index does not list yet. Returns the number of purged
+    /// entries that `counted` does not contain. The changes are on disk when the function returns,
+    /// so a power failure does not undo them. While another process has the directory, only notes
+    /// the purge, and returns 0.
     pub fn purge(&self, purge: &Purging, counted: &HashSet<EntryName>) -> usize {
         let mut state = self.shared.lock();
         if state.phase == DiskPhase::Waiting {
@@ -67,7 +68,8 @@ impl DiskShared {
         count
     }
 
-    /// Purges an entry if `purge` includes it. Returns true in this case.
+    /// Purges an entry if `purge` includes it. Returns true in this case. If the entry cannot be
+    /// read, removes it and returns false.
     fn purge_entry(&self, directory: &Directory, purge: &Purging, name: &EntryName) -> bool {
         if purge.purge.what == Purged::All && !purge.purge.is_soft {
             self.remove(directory, name);

@@ -75,6 +75,7 @@ impl Disk {
     }
 
     /// Reads an entry on a thread for blocking work. If the body must be checked, waits for a turn.
+    /// Returns `None` if the entry cannot be used, or if no turn comes in time.
     pub(super) async fn read_aside(
         &self,
         name: EntryName,
@@ -97,8 +98,8 @@ impl Disk {
         tokio::task::spawn_blocking(read).await.ok()?
     }
 
-    /// Returns `stored`, whose head is in memory, with its body opened. Returns `None` if the body
-    /// is not on disk any more.
+    /// Returns `stored`, whose head is in memory, with its body opened. Returns `None` if the file
+    /// with this body is no longer on disk, or if it cannot be used.
     pub async fn open_body(&self, stored: &Stored, key: &[u8]) -> Option<Stored> {
         let StoredBody::Named(body) = &stored.body else { return Some(stored.clone()) };
         let facts = self.shared.lock().index.facts(&body.name)?;
@@ -107,7 +108,8 @@ impl Disk {
         is_same.then(|| Stored { body: found.body, ..stored.clone() })
     }
 
-    /// Returns the entries of a resource that may match the request.
+    /// Returns the entries of a resource that may match the request. Returns no entries if the disk
+    /// cannot be used now, or if an unsafe request has outdated the resource.
     fn candidates(&self, key: &Key, request: &Request) -> Vec<(EntryName, EntryFacts)> {
         let key = key.hash();
         let state = self.shared.lock();
@@ -131,7 +133,8 @@ impl Disk {
 }
 
 impl DiskState {
-    /// Returns the number of a list of names in `Vary`; 0 for lists without a number.
+    /// Returns the number of a list of names in `Vary`. The number is 0 for an empty list, and for
+    /// new lists if the table is full.
     fn number_of_list(&mut self, variant: &Variant) -> u16 {
         if variant.names().next().is_none() {
             return 0;
@@ -148,7 +151,8 @@ impl DiskState {
 }
 
 impl DiskShared {
-    /// Reads an entry. Returns `None` if it cannot be used.
+    /// Reads an entry. Returns `None` if the entry cannot be used. Removes an entry whose file has
+    /// an error.
     pub(super) fn read(
         &self,
         directory: &Directory,
@@ -188,7 +192,7 @@ impl DiskShared {
         }
     }
 
-    /// Removes an entry whose file has an error.
+    /// Removes an entry whose file has an error, and counts the error.
     pub(super) fn remove_broken(&self, directory: &Directory, name: &EntryName) {
         add(&self.counts.broken);
         self.lock().index.remove(name);
@@ -234,8 +238,8 @@ impl DiskShared {
     }
 
     /// Returns the content of a file; `None` if the file is too short or a checksum is wrong. If
-    /// `is_checked`, the file has not changed since its checksums were right, so they are not
-    /// compared again, except that of the head of a large file.
+    /// `is_checked`, the file has not changed since its checksums were right. Their comparison is
+    /// then left out. Exception: the checksum of the head of a large file is always compared.
     fn content(&self, file: File, found: &Stat, is_checked: bool) -> io::Result<Option<Content>> {
         let length = u64::try_from(found.st_size).unwrap_or(0);
         let is_small = length <= self.in_memory;
@@ -278,7 +282,7 @@ enum ContentBody {
     File(File, u64, Checksum),
 }
 
-/// Opens the file of an entry. Returns `None` if it is a link or no regular file.
+/// Opens the file of an entry. Returns `None` if the file is a link or not a regular file.
 pub fn open(
     directory: &Directory,
     name: &EntryName,
@@ -296,13 +300,14 @@ pub fn open(
     }
 }
 
-/// Returns true for the errors of `open` for a symbolic link, a socket and a directory.
+/// Returns true if the number is an error of `open` for a symbolic link, a socket or a directory.
 fn is_of_other_kind(error: i32) -> bool {
     use rustix::io::Errno;
     [Errno::LOOP, Errno::NXIO, Errno::ISDIR].map(Errno::raw_os_error).contains(&error)
 }
 
-/// Reads the head of an entry; `None` if the file is too short or the head's checksum is wrong.
+/// Reads the head of an entry. Returns `None` if the file is too short, or if the head's checksum
+/// or format is wrong.
 pub fn read_head(file: &File, preamble: &Preamble) -> io::Result<Option<EntryHead>> {
     let mut head = vec![0; usize::try_from(preamble.head).unwrap_or(usize::MAX)];
     if !is_whole(file.read_exact_at(&mut head, PREAMBLE as u64 + preamble.body))? {

@@ -35,7 +35,7 @@ impl Disk {
     }
 
     /// Begins to write a reply with a body of at most `most` bytes. The variant is not known yet.
-    /// Returns `None` if the disk cannot be used now.
+    /// Returns `None` if the disk cannot be used now, or if no file can be created.
     pub fn spill(&self, key: KeyHash, most: u64) -> Option<Spill> {
         let directory = self.shared.directory.get()?;
         let job = self.shared.begin_job(EntryName { key, variant: 0 })?;
@@ -70,7 +70,8 @@ impl Disk {
 }
 
 impl Spill {
-    /// Appends bytes of the body. Returns false if they cannot be stored.
+    /// Appends bytes of the body. Returns false if the bytes cannot be stored, for example because
+    /// the body is too large.
     pub fn push(&mut self, bytes: &[u8]) -> bool {
         let length = self.length + bytes.len() as u64;
         if length > self.most || !self.reserve(length) {
@@ -85,8 +86,8 @@ impl Spill {
         true
     }
 
-    /// Sets the variant, which is known only after the head has arrived. A later removal of another
-    /// variant then does not discard this reply.
+    /// Sets the variant, which is known only after the head has arrived. A later removal of an
+    /// entry with another variant then does not discard this reply.
     pub fn set_variant(&self, variant: &Variant) {
         if let Some(name) = self.shared.lock().writing.get_mut(&self.job) {
             name.variant = variant.hash();

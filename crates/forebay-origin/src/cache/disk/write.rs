@@ -14,7 +14,7 @@ use super::entry::Preamble;
 use super::index::{EntryFacts, EntryName, blocks};
 use super::{DiskShared, add};
 
-/// Returns a hash of a URL; never 0.
+/// Returns a hash of a URL, which is never 0.
 pub fn url_hash(url: &[u8]) -> u32 {
     let [a, b, c, d, ..] = checksum(url);
     u32::from_le_bytes([a, b, c, d]).max(1)
@@ -26,7 +26,7 @@ pub fn url_hashes(url: &[u8], other_url: &[u8]) -> [u32; 2] {
 }
 
 impl DiskShared {
-    /// Writes a reply whose body is in memory.
+    /// Writes a reply whose body is in memory. Does nothing if the body is not in memory.
     pub(super) fn write(
         &self,
         directory: &Directory,
@@ -64,8 +64,8 @@ impl DiskShared {
         }
     }
 
-    /// Reserves space for an entry, and removes the entries that it displaces. Returns false if the
-    /// entry was removed in the meantime, or is too large.
+    /// Reserves space for an entry, and removes the entries whose space it needs. Returns false if
+    /// the entry was removed in the meantime, or if it is too large.
     pub(super) fn reserve(&self, directory: &Directory, job: u64, blocks: u32) -> bool {
         let mut state = self.lock();
         if !state.writing.contains_key(&job) {

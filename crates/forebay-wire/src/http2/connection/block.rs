@@ -44,7 +44,8 @@ impl Fragments {
         self.bytes.extend_from_slice(fragment);
     }
 
-    /// Ends the block. Returns its bytes; [`Self::recycle`] takes their memory back.
+    /// Ends the block, and returns its bytes. The caller gives the memory back with
+    /// [`Self::recycle`].
     pub fn finish(&mut self) -> Vec<u8> {
         self.open = None;
         std::mem::take(&mut self.bytes)

@@ -13,8 +13,8 @@ pub const FULL: u32 = 10_000;
 /// Growth of the budget per second.
 const REFILL: u32 = 1_000;
 
-/// Price of a stream that the peer opened and reset, or that it made us reset. A full budget is
-/// enough for 500 such streams at once, and the refill for 50 per second.
+/// Price of a stream that the peer opened and reset, or that the peer made us reset. A full budget
+/// is enough for 500 such streams at once, and the refill for 50 per second.
 pub const RESET: u32 = 20;
 
 /// Price of a reset after a complete reply, or for a stream that no longer exists.
@@ -101,7 +101,8 @@ impl Budget {
         self.paid_pings = (self.paid_pings + 1).min(PAID_PINGS);
     }
 
-    /// Pays for a PING frame. Returns false if the budget is too small.
+    /// Pays for a PING frame with a prepaid PING, or else from the budget. Returns false if the
+    /// budget is too small.
     #[must_use]
     pub fn spend_ping(&mut self, now: Instant) -> bool {
         if self.paid_pings > 0 {

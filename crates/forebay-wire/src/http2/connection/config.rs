@@ -30,9 +30,9 @@ pub struct Config {
     pub connection_window_limit: u32,
     /// Maximum size of the encoder's HPACK table in bytes.
     pub encoder_table: usize,
-    /// `send_data` accepts nothing while this many bytes wait to be written.
+    /// `send_data` accepts no data while this many bytes wait to be written.
     pub output: usize,
-    /// `receive` accepts nothing while this many bytes wait to be written.
+    /// `receive` accepts no input while this many bytes wait to be written.
     pub output_limit: usize,
 }
 

@@ -20,7 +20,7 @@ type Found = Result<Option<Event>, Http2Error>;
 
 impl Connection {
     /// Handles a frame that concerns neither heads nor data. Returns the event that the frame
-    /// causes, if any.
+    /// causes, if any. Returns an error if the frame breaks a rule.
     pub(super) fn control(&mut self, frame: Frame, now: Instant) -> Found {
         match frame {
             Frame::Settings(settings) => self.settings(settings, now),
@@ -80,7 +80,8 @@ impl Connection {
     }
 
     /// Applies a new SETTINGS_INITIAL_WINDOW_SIZE of the peer. Adds the difference between `value`
-    /// and the old value to the send windows of all streams (section 6.9.2).
+    /// and the old value to the send windows of all streams (section 6.9.2). Returns an error if a
+    /// window becomes too large.
     fn initial_window(&mut self, value: u32) -> Result<(), Http2Error> {
         let overflow = Http2Error::connection(Rule::WindowOverflow);
         if i64::from(value) > LARGEST_WINDOW {
@@ -122,7 +123,8 @@ impl Connection {
         self.charge(budget::USELESS, Abuse::Pings, now).map(|()| None)
     }
 
-    /// Adds the increment of WINDOW_UPDATE to a send window. Stream 0 is the connection.
+    /// Adds the increment of WINDOW_UPDATE to a send window. Stream 0 is the connection. Returns an
+    /// error if the increment is 0, if the window becomes too large, or if the stream is idle.
     fn window_update(&mut self, id: u32, inc: u32, now: Instant) -> Result<(), Http2Error> {
         if inc < budget::SMALL_UPDATE {
             self.charge(budget::WINDOW_UPDATE, Abuse::WindowUpdates, now)?;
@@ -153,7 +155,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Rejects a frame for an idle stream (RFC 9113 section 5.1).
+    /// Returns an error if the stream is idle (RFC 9113 section 5.1).
     fn expect_opened(&self, id: u32) -> Result<(), Http2Error> {
         if self.identifiers.was_opened(id) {
             return Ok(());

@@ -12,7 +12,8 @@ type Found = Result<Option<Event>, Http2Error>;
 
 impl Connection {
     /// Reads the header of a DATA frame and the length of its padding. Returns the number of bytes
-    /// that were read. Before the length of the padding has arrived, this is 0.
+    /// that were read, or 0 if the length of the padding has not arrived. Also returns an error if
+    /// the frame is not allowed.
     pub(super) fn begin_data(
         &mut self,
         header: &Header,
@@ -43,7 +44,7 @@ impl Connection {
     }
 
     /// Checks that the stream may receive a DATA frame with this header, and reserves the size of
-    /// the frame in the stream's window.
+    /// the frame in the stream's window. Returns an error if the frame is not allowed.
     fn check_data(
         &mut self,
         frame: DataFrame,

@@ -31,7 +31,7 @@ impl Heads {
         self.unused.pop().unwrap_or_default()
     }
 
-    /// Stores a head for reuse.
+    /// Stores a head for reuse, or frees the head if enough heads are stored.
     #[inline]
     pub fn give(&mut self, mut head: Box<Head>) {
         let is_small = head.fields.allocated() <= LARGEST;
@@ -41,7 +41,8 @@ impl Heads {
         }
     }
 
-    /// Frees the larger head, because no further input is left now.
+    /// Frees a stored head that is larger than `LARGEST`. The caller calls this function when no
+    /// further input is left.
     #[inline]
     pub fn free_large(&mut self) {
         // A larger head is stored only if there is no other, so it is the first.

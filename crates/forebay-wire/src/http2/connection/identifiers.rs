@@ -29,7 +29,8 @@ impl Identifiers {
         id <= self.last_opened
     }
 
-    /// Returns true if this is an identifier of the client, and was used or skipped.
+    /// Returns true if `id` is an identifier of the client, and if the client has used or skipped
+    /// it.
     #[inline]
     pub fn was_opened(&self, id: u32) -> bool {
         self.is_opened(id) && Self::is_of_client(id)
@@ -65,7 +66,7 @@ impl Identifiers {
         self.accept_to < u32::MAX
     }
 
-    /// From now on, rejects streams above the highest one that was opened.
+    /// From now on, rejects streams above the highest stream that was opened.
     pub fn limit(&mut self) {
         self.accept_to = self.accept_to.min(self.last_opened);
     }

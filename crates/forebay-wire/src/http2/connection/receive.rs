@@ -51,7 +51,9 @@ impl Connection {
         }
     }
 
-    /// Resets the stream that the error concerns, or ends the connection.
+    /// Resets the stream that the error concerns, and adds an event for the caller. Returns an
+    /// error that ends the connection if `error` concerns the connection, or if the peer's budget
+    /// is too small.
     fn fail(&mut self, error: Http2Error, now: Instant) -> Result<(), Http2Error> {
         let Scope::Stream(id) = error.scope else {
             self.reading = Reading::Failed;
@@ -203,8 +205,8 @@ impl Connection {
         }
     }
 
-    /// Handles DATA or HEADERS for a stream that does not exist. Returns an error unless we have
-    /// reset the stream, or rejected it after our GOAWAY.
+    /// Handles DATA or HEADERS for a stream that does not exist. Ignores the frame if we have reset
+    /// the stream, or rejected it after our GOAWAY. Otherwise returns an error.
     pub(super) fn frame_without_stream(&self, id: u32) -> Found {
         if !self.identifiers.was_opened(id) {
             return Err(Http2Error::connection(Rule::IdleStream));
@@ -215,7 +217,9 @@ impl Connection {
         Err(Http2Error::connection(Rule::ClosedStream))
     }
 
-    /// Opens a stream for a decoded request, as server. Returns the event for the request.
+    /// Opens a stream for a decoded request, as server. Returns the event for the request, or no
+    /// event if the stream is above the limit of our GOAWAY. Returns an error if the request breaks
+    /// a rule.
     fn request(&mut self, id: u32, mut head: Box<Head>, decoded: Decoded, end: bool) -> Found {
         if !Identifiers::is_of_client(id) {
             return Err(Http2Error::connection(Rule::StreamId));
@@ -260,13 +264,14 @@ impl Connection {
     }
 
     /// Removes and returns the priority that a PRIORITY_UPDATE frame set before the request
-    /// arrived.
+    /// arrived. Returns `None` if there was no such frame.
     fn priority_of(&mut self, id: u32) -> Option<Priority> {
         let place = self.priorities.iter().position(|&(stream, _)| stream == id)?;
         self.priorities.remove(place).map(|(_, priority)| priority)
     }
 
     /// Handles a decoded reply head, as client. Returns the event for an interim or a final reply.
+    /// Returns an error if the head breaks a rule.
     fn reply(&mut self, id: u32, mut head: Box<Head>, decoded: Decoded, end: bool) -> Found {
         let error = |rule| Err(Http2Error::stream(id, rule));
         if let Err(rule) = head.finish_reply(decoded) {
@@ -297,7 +302,8 @@ impl Connection {
         Ok(Some(Event::Head { stream: id, head, end }))
     }
 
-    /// Handles decoded trailers, which end the peer's side of the stream.
+    /// Handles decoded trailers, which end the peer's side of the stream. Returns an error if the
+    /// trailers break a rule or a limit, or if the body is too short.
     fn trailers(&mut self, id: u32, mut head: Box<Head>, decoded: Decoded, end: bool) -> Found {
         let checked = if end { head.finish_trailers(decoded) } else { Err(HeadRule::TrailersEnd) };
         if let Err(rule) = checked {

@@ -127,8 +127,8 @@ impl Connection {
     }
 
     /// Sends the head of a reply. Any number of interim heads (status below 200) may precede it.
-    /// `end` has no effect for an interim head. Returns an error if the final head was sent, or the
-    /// stream is unknown.
+    /// `end` has no effect for an interim head. Returns an error if the final head was sent, or if
+    /// the stream is unknown.
     pub fn send_reply<'a>(
         &mut self,
         id: u32,
@@ -152,7 +152,8 @@ impl Connection {
     }
 
     /// Sends trailers, which end our side of the stream. [`Self::send_data`] must have accepted all
-    /// data before.
+    /// data before. Returns an error if our side of the stream has ended, if the head was not sent,
+    /// or if the stream is unknown.
     pub fn send_trailers<'a>(
         &mut self,
         id: u32,
@@ -168,7 +169,7 @@ impl Connection {
 
     /// Sends as much of `data` as possible now. Returns the number of accepted bytes. `end` takes
     /// effect only if all data was accepted. If data remains, [`Self::poll_writable`] returns the
-    /// stream when it may continue.
+    /// stream when it may continue. Returns an error if the stream cannot send data.
     pub fn send_data(
         &mut self,
         id: u32,
@@ -262,8 +263,8 @@ impl Connection {
         }
     }
 
-    /// Returns the number of bytes that a stream may send now, and removes the stream from the
-    /// queue.
+    /// Returns the numbers of bytes that the output and the windows allow a stream to send now.
+    /// Removes the stream from the queue. Returns an error if the stream cannot send data.
     fn allowance(&mut self, id: u32) -> Result<Allowance, SendError> {
         // If `poll_writable` has returned this stream, the stream may send even if other streams
         // have tried to send in the meantime.
@@ -339,9 +340,9 @@ impl Connection {
         self.consume(id, held, now);
     }
 
-    /// Ends a stream immediately. The caller passes `CANCEL` if it no longer wants the result.
-    /// `NO_ERROR` follows a complete reply that makes the rest of the request useless.
-    /// `INTERNAL_ERROR` follows a part of a reply.
+    /// Ends a stream immediately. If both sides have ended the stream, only discards its data. The
+    /// caller passes `CANCEL` if it no longer wants the result. `NO_ERROR` follows a complete reply
+    /// that makes the rest of the request useless. `INTERNAL_ERROR` follows a part of a reply.
     pub fn reset(&mut self, id: u32, code: ErrorCode, now: Instant) {
         let Some(stream) = self.streams.get(id) else { return };
         if stream.is_closed() {

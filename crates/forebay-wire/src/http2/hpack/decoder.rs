@@ -100,8 +100,9 @@ impl Decoder {
         self.table.allocated()
     }
 
-    /// Reads the table size updates. A block contains at most two, and the first one has the
-    /// smaller size (section 4.2).
+    /// Reads the table size updates at the start of a block, and returns the rest of the block. A
+    /// block contains at most two updates, and the first one has the smaller size (section 4.2).
+    /// Returns an error if an update is missing or too large.
     fn size_updates<'a>(&mut self, block: &'a [u8]) -> Result<&'a [u8], HpackError> {
         let mut rest = block;
         for _ in 0..2 {
@@ -137,7 +138,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Appends the name and the value of a literal to the bytes of `list.fields`.
+    /// Appends the name and the value of a literal to the bytes of `list.fields`. `name` is the
+    /// index of the name, or 0 for a name in the block.
     fn literal(
         &self,
         name: usize,

@@ -201,8 +201,8 @@ impl Encoder {
     }
 }
 
-/// Returns the index of the static entry with this name and value, or `None` without one. `index`
-/// is the first index with this name.
+/// Returns the index of the static entry with this name and value, or `None` if there is no such
+/// entry. `index` is the first index with this name.
 fn exact(index: usize, name: &[u8], value: &[u8]) -> Option<usize> {
     let same_name = ENTRIES[index - 1..].iter().take_while(|entry| entry.0 == name);
     same_name.zip(index..).find(|(entry, _)| entry.1 == value).map(|(_, index)| index)

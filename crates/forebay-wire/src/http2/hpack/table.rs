@@ -91,15 +91,16 @@ impl DynamicTable {
         self.size += size;
     }
 
-    /// Returns the entry at position `place` with its name and value. The newest entry has position
-    /// 0.
+    /// Returns the entry at position `place` with its name and value, or `None` if there is no such
+    /// entry. The newest entry has position 0.
     pub fn get(&self, place: usize) -> Option<(&Entry, &[u8], &[u8])> {
         let (entry, joined) = self.joined(place)?;
         let (name, value) = joined.split_at_checked(entry.name_len as usize)?;
         Some((entry, name, value))
     }
 
-    /// Returns the entry at position `place`, and its name directly followed by its value.
+    /// Returns the entry at position `place`, and its name directly followed by its value. Returns
+    /// `None` if there is no such entry.
     pub fn joined(&self, place: usize) -> Option<(&Entry, &[u8])> {
         let entry = self.entries.get(self.entries.len().checked_sub(place + 1)?)?;
         let start = entry.start.wrapping_sub(self.base) as usize;
