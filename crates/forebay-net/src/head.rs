@@ -460,6 +460,30 @@ pub fn is_alike(given: &[u8], name: &str) -> bool {
     given.len() == name.len() && given.iter().map(fold).eq(name.as_bytes().iter().map(fold))
 }
 
+/// Fields that replace the method of a request in some applications.
+const METHOD_FIELDS: [&str; 3] = ["X-HTTP-Method", "X-HTTP-Method-Override", "X-Method-Override"];
+
+/// Returns the methods that applications may read instead of the request's own, in upper case.
+pub fn replacing_methods(request: &Request) -> impl Iterator<Item = Vec<u8>> {
+    let bytes = &request.bytes;
+    let is_replacing = |name: &[u8]| METHOD_FIELDS.iter().any(|field| is_alike(name, field));
+    let fields = request.head.fields.iter();
+    let fields = fields.filter(move |field| is_replacing(field.name.of(bytes)));
+    // Applications ignore the case of such a method.
+    fields.map(|field| field.value.of(bytes).to_ascii_uppercase())
+}
+
+/// Returns MOVE or COPY if the application may read one of them as the method of the request: in
+/// any case, or from a field that replaces the method.
+pub fn moving_method(request: &Request) -> Option<Vec<u8>> {
+    // Most requests are GET, and applications let no field replace this method.
+    if matches!(request.method(), b"GET" | b"HEAD") {
+        return None;
+    }
+    let own = std::iter::once(request.method().to_ascii_uppercase());
+    own.chain(replacing_methods(request)).find(|method| matches!(&method[..], b"MOVE" | b"COPY"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

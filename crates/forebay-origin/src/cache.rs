@@ -38,6 +38,7 @@ use forebay_net::fault::{Fault, Side};
 use forebay_net::head::Request;
 use forebay_net::thread::Thread;
 use forebay_server::exchange::{Exchange, Origin, OriginFuture};
+use forebay_upstream::hops;
 use forebay_wire::caching::{CacheControl, Circumstances};
 use tokio::time::Instant;
 
@@ -181,6 +182,10 @@ impl Parts {
             }
             match self.store.role(&key, circumstances.names_user()) {
                 Role::Leads(lead) => break (lead, stale),
+                // A request that has come back to this server may wait for itself.
+                Role::Waits(_) if hops::has_passed(&exchange.request) => {
+                    return self.pass(exchange).await;
+                }
                 Role::Waits(other) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if !other.ended(left).await {

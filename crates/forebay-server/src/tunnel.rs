@@ -27,6 +27,7 @@ use forebay_net::limit::Limit;
 use forebay_net::socket::{BUFFER, Socket, yield_to_readers};
 use forebay_net::thread::Thread;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use farewell::Farewell;
 
@@ -241,7 +242,7 @@ impl<'a> Bridge<'a> {
             thread.changed.notified().await;
         }
         let Some(farewell) = &self.downwards.farewell else { return pending().await };
-        let urgent = tokio::time::Instant::now() + farewell::PATIENCE;
+        let urgent = Instant::now() + farewell::PATIENCE;
         let mut silent = 0;
         loop {
             let before = self.carried();
@@ -251,7 +252,7 @@ impl<'a> Bridge<'a> {
                 // Ignore an error: the next read reports it.
                 let _ = farewell.close(self.downwards.to).await;
             }
-            farewell.is_urgent.set(tokio::time::Instant::now() >= urgent);
+            farewell.is_urgent.set(Instant::now() >= urgent);
         }
     }
 
@@ -327,8 +328,8 @@ struct Direction<'a> {
     to: End<'a>,
     idle: Duration,
     carried: Cell<u64>,
-    /// True while `to` has not accepted all bytes that `from` has sent.
-    is_writing: Cell<bool>,
+    /// Time of the last bytes of `from`, while `to` has not accepted all of them.
+    writes_since: Cell<Option<Instant>>,
     /// True if `to` accepts no more bytes.
     is_lost: Cell<bool>,
     /// Set when the client of a WebSocket sends something.
@@ -344,7 +345,7 @@ impl<'a> Direction<'a> {
             to,
             idle,
             carried: Cell::new(0),
-            is_writing: Cell::new(false),
+            writes_since: Cell::new(None),
             is_lost: Cell::new(false),
             is_asked: None,
             farewell: None,
@@ -395,12 +396,12 @@ impl<'a> Direction<'a> {
     /// Completes if `to` does not accept the next bytes for [`LAST_BYTES`].
     async fn stuck(&self) {
         loop {
-            let before = self.carried.get();
-            tokio::time::sleep(LAST_BYTES).await;
+            let age = self.writes_since.get().map_or(Duration::ZERO, |since| since.elapsed());
             // `from` cannot be read meanwhile, so it may have left.
-            if self.is_writing.get() && self.carried.get() == before {
+            if age >= LAST_BYTES {
                 return;
             }
+            tokio::time::sleep(LAST_BYTES - age).await;
         }
     }
 
@@ -434,14 +435,17 @@ impl<'a> Direction<'a> {
         if let Some(is_asked) = &self.is_asked {
             is_asked.set(true);
         }
-        self.is_writing.set(true);
+        self.writes_since.set(Some(Instant::now()));
         match &self.farewell {
             None => self.to.write_all(data).await?,
             // The client must get nothing after a close frame.
-            Some(farewell) if farewell.is_closed.get() => return Ok(()),
+            Some(farewell) if farewell.is_closed.get() => {
+                self.writes_since.set(None);
+                return Ok(());
+            }
             Some(farewell) => farewell.pass(self.to, data).await?,
         }
-        self.is_writing.set(false);
+        self.writes_since.set(None);
         self.carried.set(self.carried.get() + data.len() as u64);
         Ok(())
     }

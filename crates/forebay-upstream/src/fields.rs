@@ -1,7 +1,7 @@
 //! Header fields that a proxy adds, changes and removes.
 
 use forebay_net::fault::Fault;
-use forebay_net::head::Request;
+use forebay_net::head::{Request, moving_method};
 use forebay_server::reply::{Length, Reply};
 use forebay_wire::cgi::requested_port;
 use forebay_wire::fields::{FieldRef, of_lines};
@@ -72,7 +72,7 @@ fn is_about_prefix(field: &Field, request: &Request) -> bool {
 
 /// Returns true if the request's method uses the field `Destination`: only MOVE and COPY do.
 pub fn has_destination(request: &Request) -> bool {
-    matches!(request.method(), b"MOVE" | b"COPY")
+    moving_method(request).is_some()
 }
 
 /// Returns the value of the first field with this name, or `None` if there is no such field.

@@ -2,7 +2,7 @@
 //! back to the route.
 //!
 //! Only routes whose backend may be such a listener count the passages of a request, in a field. So
-//! no other request needs time for it, and no other server gets the field.
+//! no other request needs time for it. After such a passage, the request keeps the field.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -195,6 +195,11 @@ impl Origin for HopLimit {
     fn ends_with_client(&self) -> bool {
         self.origin.ends_with_client()
     }
+}
+
+/// Returns true if a route of this server has sent `request` to this server.
+pub fn has_passed(request: &Request) -> bool {
+    request.head.fields.iter().any(|field| is_count(field, &request.bytes))
 }
 
 fn is_count(field: &Field, bytes: &[u8]) -> bool {

@@ -636,7 +636,8 @@ fn machines_share_certificates_on_demand() {
     assert_eq!(certificate(&mut client), issued);
     assert_eq!(asked.count(name), 2, "each machine asks");
     assert!(!first.process.output().contains("was issued"), "{}", first.process.output());
-    assert!(first.process.output().contains("uses the certificate in the store"));
+    let says = || first.process.output().contains("uses the certificate in the store");
+    assert!(eventually(says), "{}", first.process.output());
     first.stop();
     second.stop();
 }

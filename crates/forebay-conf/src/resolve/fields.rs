@@ -126,6 +126,10 @@ fn request_name<T>(name: &String, at: &At<T>) -> Resolution<()> {
             "CGI scripts would use its value as their proxy (HTTP_PROXY): take another name",
         ));
     }
+    if refused(&["Forebay-Hops"]) {
+        return Err(problem("cannot be set or removed")
+            .help("with it, Forebay ends requests that come back to it: leave it to Forebay"));
+    }
     if refused(&["Expect", "Proxy-Connection", "HTTP2-Settings"]) {
         return Err(problem("cannot be set or removed")
             .help("it belongs to the connection: leave it to Forebay"));

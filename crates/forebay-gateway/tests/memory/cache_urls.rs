@@ -216,3 +216,24 @@ fn pages_share_the_documents_that_they_include_over_http() {
         assert_eq!(get(world, "/page").await.text(), "6");
     });
 }
+
+#[test]
+fn pages_share_no_documents_if_a_trusted_proxy_names_their_urls() {
+    let site = "[[site]]\nlisten = \"127.0.0.1:80\"\ntrusted_proxies = \"192.0.2.0/24\"\n";
+    let routes = format!("{site}{}ssi = true\n", route("true"));
+    in_memory(&routes, async |world| {
+        let _application = Application::start(world, |request, _| {
+            let fields = "Cache-Control: max-age=60\r\nContent-Type: text/html\r\n";
+            if request.start.contains("/part") {
+                return reply(fields, &format!("{:?}", request.fields));
+            }
+            reply(fields, "<!--#include virtual=\"/part?x\" -->")
+        });
+        let evil = "GET /page?evil HTTP/1.1\r\nHost: h\r\nX-Original-URI: /page?evil\r\n\r\n";
+        world.ask(evil).await;
+        for target in ["/page", "/part?x"] {
+            let reply = get(world, target).await;
+            assert!(!reply.text().contains("evil"), "{target}: {}", reply.text());
+        }
+    });
+}

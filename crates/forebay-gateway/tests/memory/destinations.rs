@@ -203,3 +203,23 @@ fn the_server_of_a_destination_decides_about_a_put() {
         assert!(seen.iter().all(|asked| asked.field("x-forwarded-uri") == Some("/private/b?c")));
     });
 }
+
+#[test]
+fn a_method_in_a_field_and_a_method_in_lower_case_move_too() {
+    let routes = proxied("deny = \"all\"") + OPEN;
+    in_memory(&routes, async |world| {
+        let mut backend = world.backend("10.0.0.1:3000");
+        for (method, fields) in [
+            ("POST", "X-HTTP-Method-Override: MOVE\r\nContent-Length: 0\r\n"),
+            ("PUT", "X-Method-Override: copy\r\nContent-Length: 0\r\n"),
+            ("move", ""),
+            ("Copy", ""),
+        ] {
+            let request = copy(method, "/dav/a", "/private/b", fields);
+            assert_eq!(world.ask(&request).await.status(), 403, "{request}");
+            assert!(!backend.has_visitor(), "{request}");
+            let request = copy(method, "/dav/a", "/dav/b", fields);
+            assert_eq!(world.pass(&mut backend, &request, OK).await.1.status(), 201, "{request}");
+        }
+    });
+}

@@ -1,9 +1,11 @@
 //! Routes whose requests come back to them.
 
 use std::future::Future;
+use std::time::Duration;
 
 use forebay_net::memory::{Destination, Link};
 use tokio::task::spawn_local;
+use tokio::time::Instant;
 
 use crate::application::{Application, reply};
 use crate::world::{World, in_memory};
@@ -43,14 +45,18 @@ fn get(fields: &str) -> String {
 fn a_loop_ends_with_an_error() {
     for route in [
         "proxy = \"http://127.0.0.1:80\"",
+        // Requests that come back must not wait for the reply to themselves.
+        "proxy = \"http://127.0.0.1:80\"\ncache = true",
         "proxy = { to = \"http://127.0.0.1:80\", http_version = \"2\" }",
         "respond = \"in\"\nforward_auth = { to = \"http://127.0.0.1:80/auth\" }",
     ] {
         in_memory(&format!("[[site.route]]\n{route}\n"), async |world| {
             connected(world, async {
                 for fields in ["", "Forebay-Hops: x\r\n", "Connection: Forebay-Hops\r\n"] {
+                    let since = Instant::now();
                     let reply = world.ask(&get(fields)).await;
                     assert_eq!(reply.status(), 508, "{route} {fields}");
+                    assert!(since.elapsed() < Duration::from_secs(1), "{route} {fields}");
                 }
             })
             .await;

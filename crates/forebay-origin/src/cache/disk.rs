@@ -113,6 +113,8 @@ enum DiskPhase {
 }
 
 /// Removals during [`DiskPhase::Waiting`], and removals of groups during [`DiskPhase::Loading`].
+/// During `Loading`, `keys` has earlier removals. If the list of groups becomes too long, `is_all`
+/// is true, and all files that are not yet loaded are removed.
 #[derive(Debug, Default)]
 struct Missed {
     keys: HashSet<KeyHash>,

@@ -200,7 +200,7 @@ impl KeyOf {
 
     /// Lets pages share the documents that they include. Call this function only for origins that
     /// do not see the client's own target: otherwise a client could choose the content that others
-    /// get.
+    /// get. Requests of trusted peers share nothing, because their fields may contain this target.
     pub fn share_includes(self) -> Self {
         Self { shares_includes: true, ..self }
     }
@@ -248,11 +248,12 @@ impl KeyOf {
         plain
     }
 
-    /// Returns true if the request is for an included document that pages share. After a rewrite,
-    /// the document has several URLs, and a change of each must find the reply.
+    /// Returns true if the request is for an included document that pages share. Returns false
+    /// after a rewrite, because a change of the document's own URL must find the reply, too. Also
+    /// returns false for a trusted peer, because its fields may name the URL of the page.
     fn is_shared(&self, request: &Request) -> bool {
         let is_rewritten = request.asked.is_some() || request.is_rerouted();
-        self.shares_includes && request.is_included && !is_rewritten
+        self.shares_includes && request.is_included && !is_rewritten && !request.is_peer_trusted
     }
 
     /// Appends the parts that are the same for all templates. Returns the requested host, which the

@@ -3,7 +3,7 @@
 //! for this URL.
 
 use forebay_net::fault::Fault;
-use forebay_net::head::Request;
+use forebay_net::head::{Request, moving_method};
 use forebay_wire::http1::{Claims, KnownField, host_of};
 use forebay_wire::path;
 
@@ -14,7 +14,7 @@ use crate::route::{Instead, Route, Site};
 
 /// Returns true if the request writes to its `Destination`, and `route` could let it do so.
 pub fn is_written(request: &Request, route: &Route) -> bool {
-    matches!(request.method(), b"MOVE" | b"COPY") && route.origin.takes_body()
+    moving_method(request).is_some() && route.origin.takes_body()
 }
 
 /// Applies the rules of the routes that the `Destination` leads to. Returns false if one of them has
@@ -24,7 +24,8 @@ pub fn is_written(request: &Request, route: &Route) -> bool {
 /// The method of the request itself decides, too, so that rules for COPY and MOVE also hold.
 pub async fn admit(exchange: &mut Exchange, site: &Site, at: usize) -> Result<bool, Fault> {
     let Some(target) = destination(&exchange.request, site)? else { return Ok(true) };
-    let (own, target) = (exchange.request.method().to_vec(), target.to_vec());
+    let target = target.to_vec();
+    let own = moving_method(&exchange.request).unwrap_or_default();
     let mut walk = Walk { site, at, own: &own, asked: Vec::new() };
     for method in [&b"PUT"[..], &own[..]] {
         let mut request = exchange.request.with_target(method, &target);

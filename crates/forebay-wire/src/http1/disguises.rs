@@ -9,6 +9,7 @@ use super::claims::is_claim;
 use super::{Field, KnownField, RequestHead};
 
 /// Maximum number of different names in a table. It is above the default limit on fields of a head.
+/// Each further name is compared with all fields.
 const MOST: usize = 128;
 
 /// Names longer than this are neither known fields nor claims, except for their beginning.

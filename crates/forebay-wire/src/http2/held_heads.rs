@@ -7,8 +7,8 @@
 use super::Head;
 
 /// Maximum total size of the held heads, in heads of the largest allowed size.
-// With the usual 32 KiB per head, this is 1 MiB, or 10 KiB for each of 100 concurrent requests. An
-// honest client does not come near: it would have to send most of these bytes.
+// With the usual 32 KiB per head, this is 1 MiB, or 10 KiB for each of 100 concurrent requests. A
+// client above the limit, for example with large cookies, may send the refused requests again.
 const LARGEST_HEADS: usize = 32;
 
 /// Total size of the request heads and trailers that a server holds for one connection.
