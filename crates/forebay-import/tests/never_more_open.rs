@@ -451,3 +451,24 @@ fn a_refusal_beside_other_lines_of_its_condition_stays() {
     let toml = server("location / { if ($http_x) { root /a; rewrite ^ /b last; } return 204; }");
     assert!(!toml.contains("status = 204"), "{toml}");
 }
+
+#[test]
+fn a_variable_of_a_map_that_another_line_changes_closes_the_site() {
+    let with = |change: &str| {
+        of(&format!(
+            "map $http_x $bot {{ default 0; evil 1; }}\n\
+             server {{ listen 8080; {change} if ($bot) {{ return 403; }}\n\
+             location / {{ proxy_pass http://127.0.0.1:9; }} }}"
+        ))
+    };
+    assert!(with("").contains("proxy ="), "{}", with(""));
+    for change in [
+        "set $bot 0; if ($uri ~ ^/admin) { set $bot 1; }",
+        "if ($uri ~ ^/admin) { set $bot 1; }",
+        "location ~ ^/(?<bot>adm) { set $bot 1; }",
+        "if ($uri ~ ^/(?<bot>adm)) { add_header A b; }",
+    ] {
+        let toml = with(change);
+        assert!(!toml.contains("proxy =") && toml.contains("NOT TRANSLATED"), "{change}:\n{toml}");
+    }
+}

@@ -605,6 +605,9 @@ fn host_pattern(text: &str, mark: &str) -> Option<String> {
 /// Returns the pairs of old and new paths in the `map` that sets a variable. Returns `None` if no
 /// `map` sets the variable, or if the `map` contains more than fixed paths.
 fn moved(cx: &Cx<'_>, variable: &str) -> Option<Vec<(String, String)>> {
+    if cx.changed.contains(variable) {
+        return None;
+    }
     let mut maps = cx.http.every("map");
     let map = maps.find(|map| map.arg(1) == variable)?;
     if !matches!(map.arg(0), "$uri" | "$request_uri" | "$document_uri") {
