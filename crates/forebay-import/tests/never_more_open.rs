@@ -472,3 +472,17 @@ fn a_variable_of_a_map_that_another_line_changes_closes_the_site() {
         assert!(!toml.contains("proxy =") && toml.contains("NOT TRANSLATED"), "{change}:\n{toml}");
     }
 }
+
+#[test]
+fn a_condition_that_is_always_true_refuses_every_request() {
+    for map in ["default 1;", "default 1; volatile;"] {
+        let toml = of(&format!(
+            "map $request_method $v {{ {map} }}\n\
+             server {{ listen 8080; if ($v) {{ return 403; }}\n\
+             location / {{ proxy_pass http://127.0.0.1:9; }} }}"
+        ));
+        let first = routes(&toml)[0];
+        assert!(first.contains("403") && first.contains("\"/*\""), "{map}:\n{toml}");
+        assert!(!first.contains("methods") && !first.contains("when"), "{map}:\n{toml}");
+    }
+}

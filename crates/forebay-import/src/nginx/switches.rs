@@ -100,6 +100,9 @@ fn of_map(map: &Directive, is_true: &dyn Fn(&str) -> bool, compare: Compare<'_>)
 /// Returns the requests that no line in `choices` takes. Returns `None` if routes cannot have this
 /// condition.
 fn others(variable: &str, choices: &[Choice<'_>], compare: Compare<'_>) -> Option<Switch> {
+    if choices.is_empty() {
+        return Some(Switch::OneOf(vec![Matcher::default()]));
+    }
     if variable == "$request_method" {
         let is_method = |key: &str| !key.is_empty() && key.bytes().all(|b| b.is_ascii_uppercase());
         let methods = choices.iter().map(|choice| choice.key);
