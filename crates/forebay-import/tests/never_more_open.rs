@@ -486,3 +486,18 @@ fn a_condition_that_is_always_true_refuses_every_request() {
         assert!(!first.contains("methods") && !first.contains("when"), "{map}:\n{toml}");
     }
 }
+
+#[test]
+fn a_named_location_passes_no_rule_of_the_location_before_it() {
+    let app = "location @app { proxy_pass http://127.0.0.1:9; }";
+    let pass = "error_page 418 = @app; return 418;";
+    let toml = server(&format!("location /b/ {{ {pass} }} {app}"));
+    assert!(toml.contains("proxy ="), "{toml}");
+    let toml =
+        server(&format!("location ~ ^/b/ {{ {pass} location ~ secret {{ deny all; }} }} {app}"));
+    assert!(!toml.contains("proxy =") && toml.contains("NOT TRANSLATED"), "{toml}");
+    let toml = server(&format!("location /b/ {{ {pass} limit_except GET {{ deny all; }} }} {app}"));
+    for route in routes(&toml).iter().filter(|route| route.contains("proxy =")) {
+        assert!(route.contains("methods = [\"GET\""), "{toml}");
+    }
+}

@@ -316,6 +316,12 @@ pub fn sends_files(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
 /// Returns the named location that answers all requests of a location with `return CODE` and
 /// `error_page CODE = @NAME`. Returns `None` for other locations.
 pub fn passed_on<'a>(server: &TranslatedServer<'a>, here: &Here<'_, 'a>) -> Option<&'a str> {
+    // These have rules that the named location does not have.
+    if here.location.scope.peek_own("limit_except").is_some()
+        || !here.location.within_regex().is_empty()
+    {
+        return None;
+    }
     let own = here.location.scope.own();
     let is_rewrite =
         |inner: &&Directive| matches!(inner.name.as_str(), "return" | "rewrite" | "if" | "break");
