@@ -4,9 +4,14 @@ use forebay_import::{Imported, Language, import};
 
 /// Returns the translation of a site with these lines.
 fn site(lines: &str) -> Imported {
+    of(&format!("http://a.example {{\n{lines}\n}}\n"))
+}
+
+/// Returns the translation of a Caddyfile.
+fn of(text: &str) -> Imported {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("Caddyfile");
-    std::fs::write(&file, format!("http://a.example {{\n{lines}\n}}\n")).unwrap();
+    std::fs::write(&file, text).unwrap();
     let imported = import(Language::Caddy, &file).unwrap();
     if let Err(error) = forebay_conf::parse(&imported.toml, "site.toml", dir.path()) {
         panic!("{}\n{}", imported.toml, error.plain());
@@ -115,4 +120,29 @@ fn a_site_listens_only_where_caddy_does() {
         .unwrap();
     let toml = import(Language::Caddy, &file).unwrap().toml;
     assert!(toml.contains("listen = [\"127.0.0.1:80\"]"), "{toml}");
+}
+
+#[test]
+fn no_client_chooses_the_address_that_a_rule_reads() {
+    let with = |options: &str| {
+        of(&format!(
+            "{{\nservers {{\n{options}\n}}\n}}\nhttp://a.example {{\n\
+             @own client_ip private_ranges\nreverse_proxy @own 127.0.0.1:9\n}}\n"
+        ))
+        .toml
+    };
+    let proxies = "trusted_proxies static 10.0.0.0/8";
+    let toml = with(proxies);
+    assert!(toml.contains("proxy =") && toml.contains("trusted_proxies"), "{toml}");
+    for options in [
+        format!("{proxies}\nclient_ip_headers X-Real-IP"),
+        format!("client_ip_headers X-Real-IP X-Forwarded-For\n{proxies}"),
+        "trusted_proxies cloudflare".into(),
+        "trusted_proxies static 10.0.0.0/8 many".into(),
+    ] {
+        let toml = with(&options);
+        assert!(!toml.contains("proxy ="), "{options}:\n{toml}");
+        assert!(!toml.contains("forwarded =") && !toml.contains("trusted_proxies ="), "{toml}");
+        assert!(toml.contains("NOT TRANSLATED"), "{options}:\n{toml}");
+    }
 }

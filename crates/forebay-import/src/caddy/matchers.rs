@@ -238,6 +238,8 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
         }
         // With trusted proxies, `client` is the address that they send, and not the proxy's own.
         "remote_ip" if cx.trusts_proxies => return None,
+        // `client` is the address of the proxy, which may be in a network that the line admits.
+        "client_ip" if cx.has_other_clients => return None,
         "remote_ip" | "client_ip" => when.set("client", networks(&line.args)?),
         "protocol" if matches!(line.arg(0), "http" | "https") => when.set("scheme", line.arg(0)),
         "host" if line.args.iter().all(|host| !host.contains('{')) => {
