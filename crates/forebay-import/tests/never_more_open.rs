@@ -501,3 +501,29 @@ fn a_named_location_passes_no_rule_of_the_location_before_it() {
         assert!(route.contains("methods = [\"GET\""), "{toml}");
     }
 }
+
+#[test]
+fn an_expression_for_methods_admits_no_further_method() {
+    let with = |condition: &str| {
+        server(&format!(
+            "location / {{ if ($request_method {condition}) {{ return 403; }}\n\
+             proxy_pass http://127.0.0.1:9; }}"
+        ))
+    };
+    for condition in
+        ["~ ^PO", "~ DEL", "~* ^POST", "~ POST$", "~ ^POST|PUT$", "~ ^(POST|PUT)", "!~ ^PO"]
+    {
+        let toml = with(condition);
+        assert!(!toml.contains("proxy ="), "{condition}:\n{toml}");
+    }
+    for condition in ["~ ^POST$", "~* ^(?:POST)$", "~ ^(POST|PUT)$", "= POST"] {
+        let toml = with(condition);
+        let first = routes(&toml)[0];
+        assert!(first.contains("methods = [\"POST\"") && first.contains("403"), "{toml}");
+        assert!(toml.contains("proxy ="), "{condition}:\n{toml}");
+    }
+    let toml = of("map $request_method $v { default 0; ~DEL 1; }\n\
+                   server { listen 8080; if ($v) { return 403; }\n\
+                   location / { proxy_pass http://127.0.0.1:9; } }");
+    assert!(!toml.contains("proxy ="), "{toml}");
+}
