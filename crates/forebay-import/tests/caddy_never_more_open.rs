@@ -146,3 +146,43 @@ fn no_client_chooses_the_address_that_a_rule_reads() {
         assert!(toml.contains("NOT TRANSLATED"), "{options}:\n{toml}");
     }
 }
+
+#[test]
+fn rules_after_a_removed_prefix_hold() {
+    let pass = "reverse_proxy 127.0.0.1:9";
+    // These are translated: the rule precedes the proxy, and has the whole path.
+    for (outer, inner) in [
+        ("handle_path /x/*", "respond /adm/* 403"),
+        ("handle_path /x/*", "handle /adm/* {\nrespond 403\n}"),
+        ("handle /x/*", "uri strip_prefix /x\nrespond /adm/* 403"),
+    ] {
+        let toml = site(&format!("{outer} {{\n{inner}\n{pass}\n}}")).toml;
+        let rule = routes(&toml).iter().position(|route| {
+            route.contains("403") && route.contains("path_regex = \"~*^/x/adm/\"")
+        });
+        let open = routes(&toml).iter().position(|route| route.contains("proxy ="));
+        assert!(rule.is_some() && open.is_some() && rule < open, "{inner}:\n{toml}");
+    }
+    let toml = site(&format!("handle_path /x/* {{\nhandle_path /y/* {{\n{pass}\n}}\n}}")).toml;
+    assert!(toml.contains("\"/x/y/*\"") && toml.contains("strip_prefix = \"/x/y\""), "{toml}");
+    // These have no translation.
+    for lines in [
+        format!("uri strip_prefix /x\nrespond /adm/* 403\n{pass}"),
+        format!("uri strip_prefix /x\nbasic_auth /adm/* {{\na b\n}}\n{pass}"),
+        "handle_path /x/* {\n@open not path /adm/*\nreverse_proxy @open :9\n}".to_owned(),
+        "handle_path /x/* {\n@open path_regexp ^/x/a\nreverse_proxy @open :9\n}".to_owned(),
+        format!("handle_path /x* {{\nrespond /adm/* 403\n{pass}\n}}"),
+        format!("handle_path /x/* {{\nuri strip_prefix /y\n{pass}\n}}"),
+    ] {
+        let found = site(&lines);
+        let all = routes(&found.toml);
+        let closed = all.iter().position(|route| route.contains("403") && route.contains("*\""));
+        let open = all.iter().position(|route| route.contains("proxy ="));
+        assert!(
+            closed.is_some() && open.is_none_or(|open| closed.unwrap() < open),
+            "{lines}:\n{}",
+            found.toml
+        );
+        assert!(!found.notes.is_empty(), "{lines}:\n{}", found.toml);
+    }
+}

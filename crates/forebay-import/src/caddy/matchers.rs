@@ -22,6 +22,13 @@ pub struct Condition {
     pub excluded: Vec<String>,
 }
 
+impl Condition {
+    /// Returns true if the condition is about the path, and not only about its end.
+    pub fn has_path(&self) -> bool {
+        !self.matcher.paths.is_empty() || self.matcher.regex.is_some() || self.found.is_some()
+    }
+}
+
 /// The named matchers of a site.
 pub type Named<'a> = HashMap<&'a str, Vec<&'a Directive>>;
 
