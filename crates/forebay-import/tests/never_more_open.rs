@@ -527,3 +527,14 @@ fn an_expression_for_methods_admits_no_further_method() {
                    location / { proxy_pass http://127.0.0.1:9; } }");
     assert!(!toml.contains("proxy ="), "{toml}");
 }
+
+#[test]
+fn a_rule_of_an_inner_location_precedes_the_return_around_it() {
+    for outer in ["return 200 open;", "if ($http_x) { return 200 open; } return 204;"] {
+        let toml =
+            server(&format!("location ~ ^/b/ {{ {outer} location ~ secret {{ deny all; }} }}"));
+        let rule = routes(&toml).iter().position(|r| r.contains("secret") && r.contains("403"));
+        let open = routes(&toml).iter().position(|route| route.contains("\"open\""));
+        assert!(rule.is_some() && rule < open, "{outer}:\n{toml}");
+    }
+}
