@@ -186,3 +186,18 @@ fn rules_after_a_removed_prefix_hold() {
         assert!(!found.notes.is_empty(), "{lines}:\n{}", found.toml);
     }
 }
+
+#[test]
+fn each_tls_line_may_require_client_certificates() {
+    let auth = "tls {\nclient_auth {\nmode require_and_verify\ntrust_pool file /no/ca.pem\n}\n}";
+    for lines in [
+        format!("tls a@a.example\n{auth}"),
+        format!("tls {{\nprotocols tls1.3\n}}\n{auth}"),
+        auth.to_owned(),
+    ] {
+        let found = of(&format!("https://a.example {{\n{lines}\nreverse_proxy :9\n}}\n"));
+        let toml = &found.toml;
+        assert!(toml.contains("listen = [\"127.0.0.1:443\"]"), "{lines}:\n{toml}");
+        assert!(toml.matches("[[site]]").count() == 1 && !found.notes.is_empty(), "{toml}");
+    }
+}
