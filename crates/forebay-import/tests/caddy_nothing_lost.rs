@@ -195,3 +195,24 @@ fn variables_of_the_environment_may_be_empty_or_have_several_words() {
     assert_eq!(found.notes, [], "{}", found.toml);
     assert!(found.toml.contains("X-A = \"b\"") && found.toml.contains("body = \"hi\""));
 }
+
+#[test]
+fn a_site_without_tls_keeps_its_routes_beside_one_with_client_certificates() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["cert.pem", "key.pem", "ca.pem"] {
+        std::fs::write(dir.path().join(name), "x").unwrap();
+    }
+    let secure = "https://a.example {\ntls cert.pem key.pem {\nclient_auth {\n\
+                  mode require_and_verify\ntrust_pool file ca.pem\n}\n}\nrespond secure\n}\n";
+    let plain = "http://a.example {\nrespond plain\n}\n";
+    let file = dir.path().join("Caddyfile");
+    for text in [format!("{plain}{secure}"), format!("{secure}{plain}")] {
+        std::fs::write(&file, &text).unwrap();
+        let toml = import(Language::Caddy, &file).unwrap().toml;
+        assert_eq!(toml.matches("[[site]]").count(), 2, "{text}:\n{toml}");
+        assert!(toml.contains("\"plain\"") && !toml.contains("308"), "{text}:\n{toml}");
+    }
+    std::fs::write(&file, secure).unwrap();
+    let toml = import(Language::Caddy, &file).unwrap().toml;
+    assert!(toml.contains("308") && toml.contains("client_ca"), "{toml}");
+}

@@ -1,5 +1,7 @@
 //! Reads the global options at the top of a Caddyfile.
 
+use std::collections::HashSet;
+
 use super::addresses::networks;
 use super::needless::is_needless;
 use super::syntax::Directive;
@@ -22,6 +24,8 @@ pub struct Global {
     /// The proxies whose fields about the client are valid.
     pub trusted: Vec<String>,
     pub redirects: bool,
+    /// The hosts of the addresses without TLS on the HTTP port. An address without a host has the empty name.
+    pub plain: HashSet<String>,
     pub https: bool,
     /// True if Forebay cannot find the address of the client that Caddy finds, such as in a field
     /// with another name.
@@ -39,6 +43,7 @@ pub fn read(cx: &mut Cx<'_>, lines: &[Directive]) -> Global {
         bind: Vec::new(),
         trusted: Vec::new(),
         redirects: true,
+        plain: HashSet::new(),
         https: true,
         has_other_clients: false,
     };
