@@ -168,6 +168,14 @@ fn letters_beyond_ascii_do_not_pass_a_rule() {
     let first = found.toml.split("[[site.route]]").nth(1).unwrap();
     assert!(first.contains("403") && first.contains("request_uri"), "{}", found.toml);
     assert!(regex_of(first).is_match("/\u{212a}id/".as_bytes()), "{}", found.toml);
+    let others = first.split_once("request_uri = '~*").unwrap().1.split('\'').next().unwrap();
+    let others = Regex::new(others, true).unwrap();
+    for target in ["/%C4%B0d", "/k%c4%b0d/x?y", "/%E2%84%AAid", "/\u{212a}id", "/a\u{130}?x"] {
+        assert!(others.is_match(target.as_bytes()), "{target}:\n{}", found.toml);
+    }
+    for target in ["/kid/x?q=%C3%A9", "/%C3%A9", "/\u{e9}", "/x?q=\u{130}", "/x?%C4%B0"] {
+        assert!(!others.is_match(target.as_bytes()), "{target}:\n{}", found.toml);
+    }
     let found = site("@open not path /a/*\nreverse_proxy @open 127.0.0.1:9");
     assert!(!found.toml.contains("request_uri"), "{}", found.toml);
 }

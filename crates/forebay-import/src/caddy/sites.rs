@@ -271,8 +271,8 @@ fn other_spellings(directive: &Directive, mut excluded: Vec<String>) -> Vec<Draf
     excluded.into_iter().map(route).collect()
 }
 
-/// Bytes beyond ASCII in the target of a request.
-const OTHERS: &str = r"~%[89A-Fa-f]|[\x80-\xFF]";
+/// The two letters beyond ASCII that Caddy takes for i and k, in the path of a request's target.
+const OTHERS: &str = r"~*^[^?]*(?:(?:%C4|\xC4)(?:%B0|\xB0)|(?:%E2|\xE2)(?:%84|\x84)(?:%AA|\xAA))";
 
 /// Returns the address of a host of `bind`. Returns `None` for a host name other than `localhost`.
 fn address(host: &str) -> Option<std::net::IpAddr> {
