@@ -65,7 +65,7 @@ pub struct Draft {
     pub omits_tests: bool,
 }
 
-/// The notes of a draft, and all notes that were ever added.
+/// The notes of a draft, in their order and as a set.
 #[derive(Debug, Default)]
 pub struct Notes(pub Vec<Note>, HashSet<Note>);
 
@@ -79,11 +79,17 @@ impl Notes {
             next: next.into(),
         };
         let comment = note.comment();
-        // A translator may remove notes again. The set saves most comparisons.
-        if self.1.insert(note.clone()) || !self.0.contains(&note) {
+        if self.1.insert(note.clone()) {
             self.0.push(note);
         }
         comment
+    }
+
+    /// Removes all notes after the first `count`.
+    pub fn truncate(&mut self, count: usize) {
+        for note in self.0.drain(count.min(self.0.len())..) {
+            self.1.remove(&note);
+        }
     }
 }
 
