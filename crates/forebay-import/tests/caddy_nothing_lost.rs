@@ -147,6 +147,15 @@ fn each_import_of_a_snippet_reports_its_own_lines() {
     let found = of("(common) {\nreverse_proxy 127.0.0.1:9 {\nown 1\n}\n}\n\
          http://a.example {\nimport common\n}\nhttp://b.example {\nredir https://a.example\nimport common\n}\n");
     assert_eq!(found.notes.len(), 1, "{:?}", found.notes);
+    // The first site uses the line, and the second one has no use for it.
+    for sites in
+        [["https://a.example", "http://b.example"], ["http://b.example", "https://a.example"]]
+    {
+        let text = |site| format!("{site} {{\nimport common\nrespond x\n}}\n");
+        let all: String = sites.into_iter().map(text).collect();
+        let found = of(&format!("(common) {{\ntls {{\nprotocols tls1.2\n}}\n}}\n{all}"));
+        assert_eq!(found.notes.len(), 1, "{:?}", found.notes);
+    }
 }
 
 #[test]
