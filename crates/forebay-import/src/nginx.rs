@@ -161,6 +161,7 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
     }
     blocks.iter().for_each(|block| streams::translate(&mut cx, &main, block));
     report(&mut cx, &main, http);
+    process::needless(&mut cx, &main);
     if cx.draft.sites.is_empty() && cx.draft.streams.is_empty() {
         let message = format!("no server of {} has a translation", file.display());
         return Err(ImportError::new(message, "write the streams anew: see the guide on streams"));
