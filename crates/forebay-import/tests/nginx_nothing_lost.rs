@@ -260,3 +260,13 @@ fn comments_on_lines_without_a_key_are_true() {
         assert!(comments.contains(text), "{text}:\n{toml}");
     }
 }
+
+#[test]
+fn files_that_answer_for_all_paths_are_named() {
+    let found = server("location /a/ { try_files /index.html =404; }");
+    let text = "does not look for /index.html, so all paths here get 404";
+    assert!(notes(&found).iter().any(|note| note.contains(text)), "{:?}", found.notes);
+    let found = server("location /a/ { try_files $uri /b.html =404; }");
+    let text = "only the path itself is looked for";
+    assert!(notes(&found).iter().any(|note| note.contains(text)), "{:?}", found.notes);
+}
