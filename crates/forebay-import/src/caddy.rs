@@ -38,6 +38,8 @@ struct Cx<'a> {
     excluded: Vec<String>,
     /// True if the sites trust the addresses that proxies send.
     trusts_proxies: bool,
+    /// True if Forebay cannot find the address of the client that Caddy finds.
+    has_other_clients: bool,
 }
 
 impl Cx<'_> {
@@ -71,6 +73,7 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
         host: None,
         excluded: Vec::new(),
         trusts_proxies: false,
+        has_other_clients: false,
     };
     if lines.is_empty() {
         let message = format!("{} has no site", file.display());

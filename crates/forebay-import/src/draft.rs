@@ -65,7 +65,7 @@ pub struct Draft {
     pub omits_tests: bool,
 }
 
-/// The notes of a draft, and all notes that were ever added.
+/// The notes of a draft, in their order and as a set.
 #[derive(Debug, Default)]
 pub struct Notes(pub Vec<Note>, HashSet<Note>);
 
@@ -79,11 +79,17 @@ impl Notes {
             next: next.into(),
         };
         let comment = note.comment();
-        // A translator may remove notes again. The set saves most comparisons.
-        if self.1.insert(note.clone()) || !self.0.contains(&note) {
+        if self.1.insert(note.clone()) {
             self.0.push(note);
         }
         comment
+    }
+
+    /// Removes all notes after the first `count`.
+    pub fn truncate(&mut self, count: usize) {
+        for note in self.0.drain(count.min(self.0.len())..) {
+            self.1.remove(&note);
+        }
     }
 }
 
@@ -193,3 +199,27 @@ pub const ANSWERS: [&str; 10] =
 
 /// The keys that restrict access.
 pub const GATES: [&str; 5] = ["allow", "deny", "basic_auth", "forward_auth", "satisfy"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_notes_are_found_soon_and_removed_notes_may_return() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut notes = Notes::default();
+            for line in (0..100_000).chain(0..100_000) {
+                notes.add(&SourceLine { file: "x".into(), line }, "a", "b");
+            }
+            let all = notes.0.len();
+            notes.truncate(1);
+            notes.add(&SourceLine { file: "x".into(), line: 9 }, "a", "b");
+            notes.add(&SourceLine { file: "x".into(), line: 0 }, "a", "b");
+            sender.send((all, notes.0.len()))
+        });
+        // A search of the list for each note needs minutes.
+        let counts = receiver.recv_timeout(std::time::Duration::from_secs(60));
+        assert_eq!(counts, Ok((100_000, 2)));
+    }
+}

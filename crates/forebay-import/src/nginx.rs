@@ -66,6 +66,8 @@ struct Cx<'a> {
     depth: usize,
     /// The lines of the locations that have a closed route.
     closed: HashSet<SourceLine>,
+    /// The variables, such as `$x`, that a directive such as `set` may change.
+    changed: HashSet<String>,
 }
 
 impl Cx<'_> {
@@ -88,6 +90,24 @@ impl Cx<'_> {
             found.arg(0) == upstream
                 && found.inside().iter().any(|server| server.arg(0).contains("php"))
         }) || upstream.ends_with(":9000")
+    }
+}
+
+/// Collects the variables that directives such as `set`, and named groups of expressions, change.
+fn changed(block: &[Directive], names: &mut HashSet<String>) {
+    for directive in block {
+        let name = directive.name.as_str();
+        if (name.starts_with("set") || name.ends_with("_set")) && directive.arg(0).starts_with('$')
+        {
+            names.insert(directive.arg(0).to_owned());
+        }
+        for arg in std::iter::once(&directive.name).chain(&directive.args) {
+            let groups = arg.split("(?").skip(1).map(|rest| rest.trim_start_matches('P'));
+            let groups = groups.filter_map(|rest| rest.strip_prefix(['<', '\'']));
+            let name = |rest: &str| rest.split(['>', '\'']).next().unwrap_or_default().to_owned();
+            names.extend(groups.map(|rest| format!("${}", name(rest))));
+        }
+        changed(directive.inside(), names);
     }
 }
 
@@ -124,7 +144,9 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
         site_max_body: None,
         depth: 0,
         closed: HashSet::new(),
+        changed: HashSet::new(),
     };
+    changed(&main, &mut cx.changed);
     let blocks: Vec<&Directive> =
         main.iter().filter(|directive| directive.name == "stream").collect();
     process::settings(&mut cx, &main);
@@ -139,6 +161,7 @@ pub fn translate(file: &Path, keys: &Keys) -> Result<Draft, ImportError> {
     }
     blocks.iter().for_each(|block| streams::translate(&mut cx, &main, block));
     report(&mut cx, &main, http);
+    process::needless(&mut cx, &main);
     if cx.draft.sites.is_empty() && cx.draft.streams.is_empty() {
         let message = format!("no server of {} has a translation", file.display());
         return Err(ImportError::new(message, "write the streams anew: see the guide on streams"));

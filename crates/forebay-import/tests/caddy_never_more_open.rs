@@ -4,9 +4,14 @@ use forebay_import::{Imported, Language, import};
 
 /// Returns the translation of a site with these lines.
 fn site(lines: &str) -> Imported {
+    of(&format!("http://a.example {{\n{lines}\n}}\n"))
+}
+
+/// Returns the translation of a Caddyfile.
+fn of(text: &str) -> Imported {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("Caddyfile");
-    std::fs::write(&file, format!("http://a.example {{\n{lines}\n}}\n")).unwrap();
+    std::fs::write(&file, text).unwrap();
     let imported = import(Language::Caddy, &file).unwrap();
     if let Err(error) = forebay_conf::parse(&imported.toml, "site.toml", dir.path()) {
         panic!("{}\n{}", imported.toml, error.plain());
@@ -115,4 +120,84 @@ fn a_site_listens_only_where_caddy_does() {
         .unwrap();
     let toml = import(Language::Caddy, &file).unwrap().toml;
     assert!(toml.contains("listen = [\"127.0.0.1:80\"]"), "{toml}");
+}
+
+#[test]
+fn no_client_chooses_the_address_that_a_rule_reads() {
+    let with = |options: &str| {
+        of(&format!(
+            "{{\nservers {{\n{options}\n}}\n}}\nhttp://a.example {{\n\
+             @own client_ip private_ranges\nreverse_proxy @own 127.0.0.1:9\n}}\n"
+        ))
+        .toml
+    };
+    let proxies = "trusted_proxies static 10.0.0.0/8";
+    let toml = with(proxies);
+    assert!(toml.contains("proxy =") && toml.contains("trusted_proxies"), "{toml}");
+    for options in [
+        format!("{proxies}\nclient_ip_headers X-Real-IP"),
+        format!("client_ip_headers X-Real-IP X-Forwarded-For\n{proxies}"),
+        "trusted_proxies cloudflare".into(),
+        "trusted_proxies static 10.0.0.0/8 many".into(),
+    ] {
+        let toml = with(&options);
+        assert!(!toml.contains("proxy ="), "{options}:\n{toml}");
+        assert!(!toml.contains("forwarded =") && !toml.contains("trusted_proxies ="), "{toml}");
+        assert!(toml.contains("NOT TRANSLATED"), "{options}:\n{toml}");
+    }
+}
+
+#[test]
+fn rules_after_a_removed_prefix_hold() {
+    let pass = "reverse_proxy 127.0.0.1:9";
+    // These are translated: the rule precedes the proxy, and has the whole path.
+    for (outer, inner) in [
+        ("handle_path /x/*", "respond /adm/* 403"),
+        ("handle_path /x/*", "handle /adm/* {\nrespond 403\n}"),
+        ("handle /x/*", "uri strip_prefix /x\nrespond /adm/* 403"),
+    ] {
+        let toml = site(&format!("{outer} {{\n{inner}\n{pass}\n}}")).toml;
+        let rule = routes(&toml).iter().position(|route| {
+            route.contains("403") && route.contains("path_regex = \"~*^/x/adm/\"")
+        });
+        let open = routes(&toml).iter().position(|route| route.contains("proxy ="));
+        assert!(rule.is_some() && open.is_some() && rule < open, "{inner}:\n{toml}");
+    }
+    let toml = site(&format!("handle_path /x/* {{\nhandle_path /y/* {{\n{pass}\n}}\n}}")).toml;
+    assert!(toml.contains("\"/x/y/*\"") && toml.contains("strip_prefix = \"/x/y\""), "{toml}");
+    // These have no translation.
+    for lines in [
+        format!("uri strip_prefix /x\nrespond /adm/* 403\n{pass}"),
+        format!("uri strip_prefix /x\nbasic_auth /adm/* {{\na b\n}}\n{pass}"),
+        "handle_path /x/* {\n@open not path /adm/*\nreverse_proxy @open :9\n}".to_owned(),
+        "handle_path /x/* {\n@open path_regexp ^/x/a\nreverse_proxy @open :9\n}".to_owned(),
+        format!("handle_path /x* {{\nrespond /adm/* 403\n{pass}\n}}"),
+        format!("handle_path /x/* {{\nuri strip_prefix /y\n{pass}\n}}"),
+    ] {
+        let found = site(&lines);
+        let all = routes(&found.toml);
+        let closed = all.iter().position(|route| route.contains("403") && route.contains("*\""));
+        let open = all.iter().position(|route| route.contains("proxy ="));
+        assert!(
+            closed.is_some() && open.is_none_or(|open| closed.unwrap() < open),
+            "{lines}:\n{}",
+            found.toml
+        );
+        assert!(!found.notes.is_empty(), "{lines}:\n{}", found.toml);
+    }
+}
+
+#[test]
+fn each_tls_line_may_require_client_certificates() {
+    let auth = "tls {\nclient_auth {\nmode require_and_verify\ntrust_pool file /no/ca.pem\n}\n}";
+    for lines in [
+        format!("tls a@a.example\n{auth}"),
+        format!("tls {{\nprotocols tls1.3\n}}\n{auth}"),
+        auth.to_owned(),
+    ] {
+        let found = of(&format!("https://a.example {{\n{lines}\nreverse_proxy :9\n}}\n"));
+        let toml = &found.toml;
+        assert!(toml.contains("listen = [\"127.0.0.1:443\"]"), "{lines}:\n{toml}");
+        assert!(toml.matches("[[site]]").count() == 1 && !found.notes.is_empty(), "{toml}");
+    }
 }

@@ -147,6 +147,15 @@ fn each_import_of_a_snippet_reports_its_own_lines() {
     let found = of("(common) {\nreverse_proxy 127.0.0.1:9 {\nown 1\n}\n}\n\
          http://a.example {\nimport common\n}\nhttp://b.example {\nredir https://a.example\nimport common\n}\n");
     assert_eq!(found.notes.len(), 1, "{:?}", found.notes);
+    // The first site uses the line, and the second one has no use for it.
+    for sites in
+        [["https://a.example", "http://b.example"], ["http://b.example", "https://a.example"]]
+    {
+        let text = |site| format!("{site} {{\nimport common\nrespond x\n}}\n");
+        let all: String = sites.into_iter().map(text).collect();
+        let found = of(&format!("(common) {{\ntls {{\nprotocols tls1.2\n}}\n}}\n{all}"));
+        assert_eq!(found.notes.len(), 1, "{:?}", found.notes);
+    }
 }
 
 #[test]
@@ -168,6 +177,14 @@ fn letters_beyond_ascii_do_not_pass_a_rule() {
     let first = found.toml.split("[[site.route]]").nth(1).unwrap();
     assert!(first.contains("403") && first.contains("request_uri"), "{}", found.toml);
     assert!(regex_of(first).is_match("/\u{212a}id/".as_bytes()), "{}", found.toml);
+    let others = first.split_once("request_uri = '~*").unwrap().1.split('\'').next().unwrap();
+    let others = Regex::new(others, true).unwrap();
+    for target in ["/%C4%B0d", "/k%c4%b0d/x?y", "/%E2%84%AAid", "/\u{212a}id", "/a\u{130}?x"] {
+        assert!(others.is_match(target.as_bytes()), "{target}:\n{}", found.toml);
+    }
+    for target in ["/kid/x?q=%C3%A9", "/%C3%A9", "/\u{e9}", "/x?q=\u{130}", "/x?%C4%B0"] {
+        assert!(!others.is_match(target.as_bytes()), "{target}:\n{}", found.toml);
+    }
     let found = site("@open not path /a/*\nreverse_proxy @open 127.0.0.1:9");
     assert!(!found.toml.contains("request_uri"), "{}", found.toml);
 }
@@ -194,4 +211,25 @@ fn variables_of_the_environment_may_be_empty_or_have_several_words() {
     let found = of(text);
     assert_eq!(found.notes, [], "{}", found.toml);
     assert!(found.toml.contains("X-A = \"b\"") && found.toml.contains("body = \"hi\""));
+}
+
+#[test]
+fn a_site_without_tls_keeps_its_routes_beside_one_with_client_certificates() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["cert.pem", "key.pem", "ca.pem"] {
+        std::fs::write(dir.path().join(name), "x").unwrap();
+    }
+    let secure = "https://a.example {\ntls cert.pem key.pem {\nclient_auth {\n\
+                  mode require_and_verify\ntrust_pool file ca.pem\n}\n}\nrespond secure\n}\n";
+    let plain = "http://a.example {\nrespond plain\n}\n";
+    let file = dir.path().join("Caddyfile");
+    for text in [format!("{plain}{secure}"), format!("{secure}{plain}")] {
+        std::fs::write(&file, &text).unwrap();
+        let toml = import(Language::Caddy, &file).unwrap().toml;
+        assert_eq!(toml.matches("[[site]]").count(), 2, "{text}:\n{toml}");
+        assert!(toml.contains("\"plain\"") && !toml.contains("308"), "{text}:\n{toml}");
+    }
+    std::fs::write(&file, secure).unwrap();
+    let toml = import(Language::Caddy, &file).unwrap().toml;
+    assert!(toml.contains("308") && toml.contains("client_ca"), "{toml}");
 }

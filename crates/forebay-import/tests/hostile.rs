@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use forebay_import::{ImportError, Imported, Language, import};
+use forebay_import::{ImportError, Imported, Language, Note, import};
 
 const LANGUAGES: [Language; 3] = [Language::Nginx, Language::Apache, Language::Caddy];
 
@@ -95,6 +95,35 @@ fn huge_words_and_odd_bytes_are_no_problem() {
         let bytes: Vec<u8> = (1..=255).cycle().take(100_000).collect();
         let _ = of(language, &bytes);
     }
+}
+
+/// Runs an import in a thread, and checks that it ends before a deadline. An import that takes
+/// quadratic time needs minutes for the texts of the callers. Returns the notes.
+fn in_time(language: Language, text: String) -> Vec<Note> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let notes = of(language, text.as_bytes()).map(|found| found.notes);
+        sender.send(notes.unwrap_or_default())
+    });
+    receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("the import takes too long")
+}
+
+#[test]
+fn long_lists_take_no_quadratic_time() {
+    // Beginnings of variables, with and without the end of one.
+    for end in ["", "=}"] {
+        let text =
+            format!("http://a.example {{\nrespond \"x\"\n}}\n# {}{end}\n", "{$".repeat(1 << 20));
+        in_time(Language::Caddy, text);
+    }
+    // Lines without a translation in a closed location.
+    let mut text = String::from("server { listen 80; location / { auth_own x;\n");
+    for n in 0..160_000 {
+        let _ = writeln!(text, "own_{n} x;");
+    }
+    text.push_str("} }\n");
+    let notes = in_time(Language::Nginx, text);
+    assert!(notes.iter().any(|note| note.next.contains(" and others")), "{notes:?}");
 }
 
 #[test]

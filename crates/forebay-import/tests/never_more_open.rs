@@ -451,3 +451,90 @@ fn a_refusal_beside_other_lines_of_its_condition_stays() {
     let toml = server("location / { if ($http_x) { root /a; rewrite ^ /b last; } return 204; }");
     assert!(!toml.contains("status = 204"), "{toml}");
 }
+
+#[test]
+fn a_variable_of_a_map_that_another_line_changes_closes_the_site() {
+    let with = |change: &str| {
+        of(&format!(
+            "map $http_x $bot {{ default 0; evil 1; }}\n\
+             server {{ listen 8080; {change} if ($bot) {{ return 403; }}\n\
+             location / {{ proxy_pass http://127.0.0.1:9; }} }}"
+        ))
+    };
+    assert!(with("").contains("proxy ="), "{}", with(""));
+    for change in [
+        "set $bot 0; if ($uri ~ ^/admin) { set $bot 1; }",
+        "if ($uri ~ ^/admin) { set $bot 1; }",
+        "location ~ ^/(?<bot>adm) { set $bot 1; }",
+        "if ($uri ~ ^/(?<bot>adm)) { add_header A b; }",
+    ] {
+        let toml = with(change);
+        assert!(!toml.contains("proxy =") && toml.contains("NOT TRANSLATED"), "{change}:\n{toml}");
+    }
+}
+
+#[test]
+fn a_condition_that_is_always_true_refuses_every_request() {
+    for map in ["default 1;", "default 1; volatile;"] {
+        let toml = of(&format!(
+            "map $request_method $v {{ {map} }}\n\
+             server {{ listen 8080; if ($v) {{ return 403; }}\n\
+             location / {{ proxy_pass http://127.0.0.1:9; }} }}"
+        ));
+        let first = routes(&toml)[0];
+        assert!(first.contains("403") && first.contains("\"/*\""), "{map}:\n{toml}");
+        assert!(!first.contains("methods") && !first.contains("when"), "{map}:\n{toml}");
+    }
+}
+
+#[test]
+fn a_named_location_passes_no_rule_of_the_location_before_it() {
+    let app = "location @app { proxy_pass http://127.0.0.1:9; }";
+    let pass = "error_page 418 = @app; return 418;";
+    let toml = server(&format!("location /b/ {{ {pass} }} {app}"));
+    assert!(toml.contains("proxy ="), "{toml}");
+    let toml =
+        server(&format!("location ~ ^/b/ {{ {pass} location ~ secret {{ deny all; }} }} {app}"));
+    assert!(!toml.contains("proxy =") && toml.contains("NOT TRANSLATED"), "{toml}");
+    let toml = server(&format!("location /b/ {{ {pass} limit_except GET {{ deny all; }} }} {app}"));
+    for route in routes(&toml).iter().filter(|route| route.contains("proxy =")) {
+        assert!(route.contains("methods = [\"GET\""), "{toml}");
+    }
+}
+
+#[test]
+fn an_expression_for_methods_admits_no_further_method() {
+    let with = |condition: &str| {
+        server(&format!(
+            "location / {{ if ($request_method {condition}) {{ return 403; }}\n\
+             proxy_pass http://127.0.0.1:9; }}"
+        ))
+    };
+    for condition in
+        ["~ ^PO", "~ DEL", "~* ^POST", "~ POST$", "~ ^POST|PUT$", "~ ^(POST|PUT)", "!~ ^PO"]
+    {
+        let toml = with(condition);
+        assert!(!toml.contains("proxy ="), "{condition}:\n{toml}");
+    }
+    for condition in ["~ ^POST$", "~* ^(?:POST)$", "~ ^(POST|PUT)$", "= POST"] {
+        let toml = with(condition);
+        let first = routes(&toml)[0];
+        assert!(first.contains("methods = [\"POST\"") && first.contains("403"), "{toml}");
+        assert!(toml.contains("proxy ="), "{condition}:\n{toml}");
+    }
+    let toml = of("map $request_method $v { default 0; ~DEL 1; }\n\
+                   server { listen 8080; if ($v) { return 403; }\n\
+                   location / { proxy_pass http://127.0.0.1:9; } }");
+    assert!(!toml.contains("proxy ="), "{toml}");
+}
+
+#[test]
+fn a_rule_of_an_inner_location_precedes_the_return_around_it() {
+    for outer in ["return 200 open;", "if ($http_x) { return 200 open; } return 204;"] {
+        let toml =
+            server(&format!("location ~ ^/b/ {{ {outer} location ~ secret {{ deny all; }} }}"));
+        let rule = routes(&toml).iter().position(|r| r.contains("secret") && r.contains("403"));
+        let open = routes(&toml).iter().position(|route| route.contains("\"open\""));
+        assert!(rule.is_some() && rule < open, "{outer}:\n{toml}");
+    }
+}

@@ -241,3 +241,32 @@ fn a_named_location_answers_for_a_status_of_its_own() {
         assert!(!found.notes.is_empty() && found.toml.contains("418"), "{lines}:\n{}", found.toml);
     }
 }
+
+#[test]
+fn comments_on_lines_without_a_key_are_true() {
+    let toml = of("keepalive_timeout 9s; keepalive_requests 50; server { listen 8080; absolute_redirect off;\n\
+                   location / { proxy_ssl_verify on; proxy_cache_min_uses 3; proxy_ssl_protocols TLSv1;\n\
+                   proxy_pass https://127.0.0.1:9; } }")
+    .toml;
+    let comments: String = toml.lines().filter_map(|line| line.strip_prefix('#')).collect();
+    for name in ["keepalive_timeout", "keepalive_requests", "proxy_ssl_verify"] {
+        assert!(!comments.contains(name), "{name}:\n{toml}");
+    }
+    for text in [
+        "absolute_redirect: it decides this",
+        "proxy_cache_min_uses: its cache stores replies to GET",
+        "proxy_ssl_protocols: with TLS to backends",
+    ] {
+        assert!(comments.contains(text), "{text}:\n{toml}");
+    }
+}
+
+#[test]
+fn files_that_answer_for_all_paths_are_named() {
+    let found = server("location /a/ { try_files /index.html =404; }");
+    let text = "does not look for /index.html, so all paths here get 404";
+    assert!(notes(&found).iter().any(|note| note.contains(text)), "{:?}", found.notes);
+    let found = server("location /a/ { try_files $uri /b.html =404; }");
+    let text = "only the path itself is looked for";
+    assert!(notes(&found).iter().any(|note| note.contains(text)), "{:?}", found.notes);
+}

@@ -162,7 +162,7 @@ pub fn is_open_to_all(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> bool {
     let copies: Vec<&[Directive]> = copies.iter().map(Vec::as_slice).collect();
     let count = cx.draft.notes.0.len();
     let is_open = gate(cx, &copies).is_open();
-    cx.draft.notes.0.truncate(count);
+    cx.draft.notes.truncate(count);
     is_open
 }
 
@@ -187,7 +187,7 @@ fn is_open(cx: &mut Cx<'_>, layer: &[Directive], is_own: fn(&Directive) -> bool)
     let count = cx.draft.notes.0.len();
     own.for_each(|directive| read(cx, directive, &mut rules, &mut gate, false));
     // Drop the notes, because the section is read again later.
-    cx.draft.notes.0.truncate(count);
+    cx.draft.notes.truncate(count);
     let restricts = rules.denies_all || !rules.deny.is_empty() || rules.needs_user;
     rules.grants_all && !restricts && gate.closed.is_none()
 }

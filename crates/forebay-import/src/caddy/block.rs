@@ -36,12 +36,16 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
     let mut answers: Vec<(&Directive, Result<Condition, String>)> = Vec::new();
     for directive in block.iter().filter(|directive| !directive.name.starts_with('@')) {
         let of = condition(cx, split(directive).0, &here.named);
-        if let Ok(of) = &of {
-            cx.excluded.extend(of.excluded.iter().cloned());
-        }
         if rank(&directive.name).is_some() {
             answers.push((directive, of));
         } else {
+            let of = of.and_then(|of| with_prefix(&here, of));
+            // Caddy removes the prefix before it reads these rules.
+            let is_late = block.iter().any(strips) && is_late(&directive.name);
+            let of = of.and_then(|of| {
+                if is_late && of.has_path() { Err(STRIPPED.to_owned()) } else { Ok(of) }
+            });
+            exclude(cx, &of);
             layer(cx, directive, of, &mut here, &mut out);
         }
     }
@@ -57,6 +61,8 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
         answers.sort_by_key(key);
     }
     for (directive, of) in answers {
+        let of = of.and_then(|of| with_prefix(&here, of));
+        exclude(cx, &of);
         let routes = answer(cx, directive, of, &mut here);
         out.extend(routes);
     }
@@ -65,6 +71,46 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
         cx.note(tries, "no files are sent here: write `rewrite` in the routes");
     }
     out
+}
+
+/// Keeps the expressions for the paths that a condition excludes.
+fn exclude(cx: &mut Cx<'_>, of: &Result<Condition, String>) {
+    if let Ok(of) = of {
+        cx.excluded.extend(of.excluded.iter().cloned());
+    }
+}
+
+/// Returns true for a line that removes a prefix of the path.
+fn strips(line: &Directive) -> bool {
+    line.name == "uri" && split(line).1.first().is_some_and(|first| first == "strip_prefix")
+}
+
+/// Returns true for an access rule that Caddy reads after `uri`.
+fn is_late(name: &str) -> bool {
+    matches!(name, "basic_auth" | "basicauth" | "forward_auth") || servers::is_gate(name)
+}
+
+/// The reason for a condition on a path that has lost its prefix.
+const STRIPPED: &str = "this condition is about the path without the removed prefix";
+
+/// Returns a condition on the path without the removed prefix as a condition on the whole path.
+/// Routes test the whole path.
+fn with_prefix(here: &Around<'_>, mut of: Condition) -> Result<Condition, String> {
+    let Some(prefix) = here.strip.as_deref().filter(|prefix| !prefix.is_empty()) else {
+        return Ok(of);
+    };
+    if !of.has_path() {
+        return Ok(of);
+    }
+    let is_below =
+        |path: &String| path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
+    let paths = &here.matcher.paths;
+    let is_always = !paths.is_empty() && paths.iter().all(is_below);
+    if !is_always || of.matcher.regex.is_some() || of.found.is_some() {
+        return Err(STRIPPED.into());
+    }
+    of.matcher.paths.iter_mut().for_each(|path| path.insert_str(0, prefix));
+    Ok(of)
 }
 
 /// Returns true if a line of a block, or of a block inside it, sends files.
@@ -126,7 +172,9 @@ fn answer<'a>(
         "redir" => vec![redirect(cx, directive, args, route(matcher), &of)],
         "rewrite" => vec![rewrite(cx, directive, first, route(matcher))],
         "uri" => match (first, args.get(1), split(directive).0) {
-            ("strip_prefix", Some(prefix), None) => {
+            ("strip_prefix", Some(prefix), None)
+                if here.strip.as_deref().is_none_or(str::is_empty) =>
+            {
                 here.strip = Some(format!("/{}", prefix.trim_matches('/')));
                 return Vec::new();
             }

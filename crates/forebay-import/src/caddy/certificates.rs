@@ -21,6 +21,12 @@ pub fn certificate(
 ) -> Option<Table> {
     let tls = block.iter().find(|line| line.name == "tls");
     tls.iter().for_each(|tls| tls.settle());
+    // Only the first line is translated. Another one may require certificates from clients.
+    let others = block.iter().filter(|line| line.name == "tls").skip(1);
+    if let Some(other) = others.into_iter().find(|line| has_client_auth(line)) {
+        cx.note(other, "join the lines `tls` of this site, and write `client_ca` in `tls`");
+        return None;
+    }
     if let Some(tls) = tls.filter(|tls| tls.args.len() == 2) {
         let files = [files::below(&cx.dir, tls.arg(0)), files::below(&cx.dir, tls.arg(1))];
         if files.iter().all(|file| files::is_readable(file)) {
@@ -57,6 +63,10 @@ pub fn certificate(
     let mut table = Table::default().with("acme", Value::Table(authority(global, tls)));
     tls.iter().for_each(|tls| versions(tls, &mut table));
     Some(table)
+}
+
+fn has_client_auth(tls: &Directive) -> bool {
+    tls.inside().iter().any(|line| line.name == "client_auth")
 }
 
 /// Returns true if a public authority may issue a certificate for this name. Returns false for

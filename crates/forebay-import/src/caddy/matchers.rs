@@ -22,6 +22,13 @@ pub struct Condition {
     pub excluded: Vec<String>,
 }
 
+impl Condition {
+    /// Returns true if the condition is about the path, and not only about its end.
+    pub fn has_path(&self) -> bool {
+        !self.matcher.paths.is_empty() || self.matcher.regex.is_some() || self.found.is_some()
+    }
+}
+
 /// The named matchers of a site.
 pub type Named<'a> = HashMap<&'a str, Vec<&'a Directive>>;
 
@@ -238,6 +245,8 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
         }
         // With trusted proxies, `client` is the address that they send, and not the proxy's own.
         "remote_ip" if cx.trusts_proxies => return None,
+        // `client` is the address of the proxy, which may be in a network that the line admits.
+        "client_ip" if cx.has_other_clients => return None,
         "remote_ip" | "client_ip" => when.set("client", networks(&line.args)?),
         "protocol" if matches!(line.arg(0), "http" | "https") => when.set("scheme", line.arg(0)),
         "host" if line.args.iter().all(|host| !host.contains('{')) => {

@@ -1,5 +1,7 @@
 //! Reads the global options at the top of a Caddyfile.
 
+use std::collections::HashSet;
+
 use super::addresses::networks;
 use super::needless::is_needless;
 use super::syntax::Directive;
@@ -22,7 +24,12 @@ pub struct Global {
     /// The proxies whose fields about the client are valid.
     pub trusted: Vec<String>,
     pub redirects: bool,
+    /// The hosts of the addresses without TLS on the HTTP port. An address without a host has the empty name.
+    pub plain: HashSet<String>,
     pub https: bool,
+    /// True if Forebay cannot find the address of the client that Caddy finds, such as in a field
+    /// with another name.
+    has_other_clients: bool,
 }
 
 /// Reads the global options.
@@ -36,7 +43,9 @@ pub fn read(cx: &mut Cx<'_>, lines: &[Directive]) -> Global {
         bind: Vec::new(),
         trusted: Vec::new(),
         redirects: true,
+        plain: HashSet::new(),
         https: true,
+        has_other_clients: false,
     };
     let Some(options) = lines.first().filter(|first| first.name.is_empty()) else { return global };
     for option in options.inside().iter().filter(|option| !is_needless("", &option.name)) {
@@ -58,9 +67,19 @@ pub fn read(cx: &mut Cx<'_>, lines: &[Directive]) -> Global {
             "servers" if option.args.is_empty() => {
                 option.inside().iter().for_each(|line| server(cx, line, &mut global));
             }
-            _ => add_note(cx, option),
+            name => {
+                let has_proxies = |line: &Directive| line.name == "trusted_proxies";
+                global.has_other_clients |=
+                    name == "servers" && option.inside().iter().any(has_proxies);
+                add_note(cx, option);
+            }
         }
     }
+    if global.has_other_clients {
+        // Otherwise, a client could choose its address in X-Forwarded-For.
+        global.trusted.clear();
+    }
+    cx.has_other_clients = global.has_other_clients;
     cx.trusts_proxies = !global.trusted.is_empty();
     global
 }
@@ -75,11 +94,22 @@ fn server(cx: &mut Cx<'_>, line: &Directive, global: &mut Global) {
     match line.name.as_str() {
         "trusted_proxies" if line.arg(0) == "static" => match networks(&line.args[1..]) {
             Some(list) => global.trusted = list,
-            None => add_note(cx, line),
+            None => {
+                global.has_other_clients = true;
+                add_note(cx, line);
+            }
         },
+        "trusted_proxies" => {
+            global.has_other_clients = true;
+            add_note(cx, line);
+        }
         // Forebay is as strict by itself, and reads this field.
         "trusted_proxies_strict" => {}
         "client_ip_headers" if line.args == ["X-Forwarded-For"] => {}
+        "client_ip_headers" => {
+            global.has_other_clients = true;
+            add_note(cx, line);
+        }
         "max_header_size" => match decimal_bytes(line.arg(0)) {
             Some(size @ 1_024..=1_048_576) => {
                 cx.draft.limits.set("head_size", size.to_string());

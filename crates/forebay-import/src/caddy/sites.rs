@@ -12,7 +12,7 @@ use crate::value::Table;
 
 /// Translates all sites.
 pub fn translate(cx: &mut Cx<'_>, lines: &[Directive]) {
-    let global = options::read(cx, lines);
+    let mut global = options::read(cx, lines);
     let without_braces =
         lines.iter().all(|line| line.block.is_none() || line.name.starts_with('@'))
             || lines.first().is_some_and(|first| first.block.is_none() && !first.name.is_empty());
@@ -24,6 +24,14 @@ pub fn translate(cx: &mut Cx<'_>, lines: &[Directive]) {
         let blocks = lines.iter().filter(|line| !line.name.is_empty());
         blocks.map(|line| (addresses(line), line, line.inside())).collect()
     };
+    let plain = sites.iter().flat_map(|(addresses, ..)| addresses).filter_map(|text| parse(text));
+    let is_usual = |address: &SiteAddress| {
+        address.port.as_deref().is_none_or(|port| port == global.http_port)
+            && is_plain(&global, address)
+    };
+    let plain = plain.filter(is_usual).map(|address| address.host);
+    let plain = plain.collect();
+    global.plain = plain;
     for (addresses, directive, block) in sites {
         site(cx, &global, &addresses, directive, block);
     }
@@ -88,6 +96,22 @@ fn parse(text: &str) -> Option<SiteAddress> {
     })
 }
 
+/// Returns true if Caddy answers for an address without TLS.
+fn is_plain(global: &Global, address: &SiteAddress) -> bool {
+    address.scheme == "http"
+        || address.port.as_deref() == Some(global.http_port.as_str())
+        || address.scheme.is_empty()
+            && address.host.is_empty()
+            && address.port.as_deref() != Some("443")
+        || !global.https && address.scheme.is_empty()
+}
+
+/// Returns true if a site without TLS answers for one of these hosts.
+fn has_plain(global: &Global, hosts: &[String]) -> bool {
+    hosts.is_empty() && global.plain.contains("")
+        || hosts.iter().any(|host| global.plain.contains(host))
+}
+
 /// Adds a site for each group of addresses with the same listener and path.
 fn site(
     cx: &mut Cx<'_>,
@@ -102,12 +126,7 @@ fn site(
             cx.note_site(directive, format!("{text} is no address: write `listen` and `hosts`"));
             continue;
         };
-        let is_plain = address.scheme == "http"
-            || address.port.as_deref() == Some(global.http_port.as_str())
-            || address.scheme.is_empty()
-                && address.host.is_empty()
-                && address.port.as_deref() != Some("443")
-            || !global.https && address.scheme.is_empty();
+        let is_plain = is_plain(global, &address);
         let default = if is_plain { &global.http_port } else { &global.https_port };
         let port = address.port.clone().unwrap_or_else(|| default.clone());
         let same = groups
@@ -174,7 +193,7 @@ fn one_site(
                 if global.redirects && port == global.https_port && is_plain {
                     site.listen.extend(bound(&global.http_port));
                     site.keys.set("redirect_to_https", true);
-                } else if global.redirects && port == "443" {
+                } else if global.redirects && port == "443" && !has_plain(global, &site.hosts) {
                     redirects = Some(bound(&global.http_port));
                 }
                 site.keys.set("tls", tls);
@@ -252,8 +271,8 @@ fn other_spellings(directive: &Directive, mut excluded: Vec<String>) -> Vec<Draf
     excluded.into_iter().map(route).collect()
 }
 
-/// Bytes beyond ASCII in the target of a request.
-const OTHERS: &str = r"~%[89A-Fa-f]|[\x80-\xFF]";
+/// The two letters beyond ASCII that Caddy takes for i and k, in the path of a request's target.
+const OTHERS: &str = r"~*^[^?]*(?:(?:%C4|\xC4)(?:%B0|\xB0)|(?:%E2|\xE2)(?:%84|\x84)(?:%AA|\xAA))";
 
 /// Returns the address of a host of `bind`. Returns `None` for a host name other than `localhost`.
 fn address(host: &str) -> Option<std::net::IpAddr> {

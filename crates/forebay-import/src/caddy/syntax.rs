@@ -364,18 +364,34 @@ impl<'t> Scan<'t> {
     }
 }
 
+/// Maximum length of the name of an environment variable, in bytes.
+const LONGEST_NAME: usize = 256;
+
 /// Replaces `{$NAME}` and `{$NAME:default}` by the value of the environment variable, before the
 /// text is split into words, as in Caddy. A value may have several words, or none.
 fn environment(text: &str, file: &Rc<str>) -> Result<String, ImportError> {
     let (mut out, mut rest) = (String::new(), text);
+    // Number of bytes from the next `}` to the end. Each search begins after the previous result.
+    let mut left = text.find('}').map(|at| text.len() - at);
     while let Some((before, after)) = rest.split_once("{$") {
         out.push_str(before);
         let is_name = |name: &str| !name.is_empty() && !name.contains(['=', '\0', '\n', ' ']);
         let of = |inner: &'_ str| {
-            let (name, default) = inner.split_once(':').unwrap_or((inner, ""));
+            let start = &inner.as_bytes()[..inner.len().min(LONGEST_NAME)];
+            let (name, default) = match start.iter().position(|byte| *byte == b':') {
+                Some(at) => (&inner[..at], &inner[at + 1..]),
+                None if inner.len() < LONGEST_NAME => (inner, ""),
+                None => return None,
+            };
             is_name(name).then(|| std::env::var(name).unwrap_or_else(|_| default.to_owned()))
         };
-        let value = after.split_once('}').and_then(|(inner, behind)| Some((of(inner)?, behind)));
+        if left.is_some_and(|left| left > after.len()) {
+            left = after.find('}').map(|at| after.len() - at);
+        }
+        let value = left.and_then(|left| {
+            let (inner, behind) = after.split_at(after.len() - left);
+            Some((of(inner)?, &behind[1..]))
+        });
         match value {
             Some((value, behind)) => {
                 out.push_str(&value);

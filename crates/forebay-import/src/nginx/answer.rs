@@ -225,13 +225,16 @@ pub fn of_here<'a>(
         internal::hide(here.location, &mut out);
         return out;
     }
+    // nginx selects an inner location before it reads `return` of this one.
+    let mut inner = Vec::new();
+    for location in here.location.within_regex() {
+        inner.extend(within_regex(cx, server, here, location));
+    }
     let mut phase = Phase::default();
     let mut out = before(cx, server, here, here.location.scope.own(), &mut phase);
     limit_answers(cx, server, here, &mut phase, &mut out);
     internal::hide(here.location, &mut out);
-    for inner in here.location.within_regex() {
-        out.extend(within_regex(cx, server, here, inner));
-    }
+    out.splice(0..0, inner);
     let mut last = Vec::new();
     if phase.is_done {
         unread::settle_unreached(here.location.scope.own());

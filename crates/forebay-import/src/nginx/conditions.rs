@@ -488,15 +488,46 @@ fn target(cx: &Cx<'_>, directive: &Directive, operator: &str, text: &str) -> Opt
     (closes || moves).then_some(meaning)
 }
 
+/// Methods that are not the beginning of another usual method.
+const METHODS: [&str; 14] = [
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "DELETE",
+    "PATCH",
+    "OPTIONS",
+    "PROPFIND",
+    "PROPPATCH",
+    "MKCOL",
+    "COPY",
+    "MOVE",
+    "REPORT",
+    "PURGE",
+];
+
 /// Returns the meaning of a comparison with `$request_method`.
 fn methods(operator: &str, text: &str) -> Meaning {
-    let text = text.trim_start_matches('^').trim_end_matches('$');
-    let text = text.strip_prefix('(').and_then(|inner| inner.strip_suffix(')')).unwrap_or(text);
-    let text = text.strip_prefix("?:").unwrap_or(text);
-    let list: Vec<String> = text.split('|').map(str::to_owned).collect();
+    let whole = text.strip_prefix('^').and_then(|text| text.strip_suffix('$'));
+    let bare = text.trim_start_matches('^').trim_end_matches('$');
+    let group = bare.strip_prefix('(').and_then(|inner| inner.strip_suffix(')'));
+    let inner = group.map_or(bare, |group| group.strip_prefix("?:").unwrap_or(group));
+    let list: Vec<String> = if operator.contains('~') {
+        inner.split('|').map(str::to_owned).collect()
+    } else {
+        vec![text.to_owned()]
+    };
     let is_method =
         |method: &String| !method.is_empty() && method.bytes().all(|b| b.is_ascii_uppercase());
     if !list.iter().all(is_method) {
+        return Meaning::Unknown;
+    }
+    // Other expressions also match longer methods. If the condition is negated, and the names are
+    // whole methods, the route has fewer methods than the location in nginx.
+    let is_exact = whole.is_some() && (group.is_some() || !inner.contains('|'));
+    let is_narrow =
+        operator.starts_with('!') && list.iter().all(|method| METHODS.contains(&method.as_str()));
+    if operator.contains('~') && !is_exact && !is_narrow {
         return Meaning::Unknown;
     }
     match operator {
@@ -605,6 +636,9 @@ fn host_pattern(text: &str, mark: &str) -> Option<String> {
 /// Returns the pairs of old and new paths in the `map` that sets a variable. Returns `None` if no
 /// `map` sets the variable, or if the `map` contains more than fixed paths.
 fn moved(cx: &Cx<'_>, variable: &str) -> Option<Vec<(String, String)>> {
+    if cx.changed.contains(variable) {
+        return None;
+    }
     let mut maps = cx.http.every("map");
     let map = maps.find(|map| map.arg(1) == variable)?;
     if !matches!(map.arg(0), "$uri" | "$request_uri" | "$document_uri") {

@@ -20,6 +20,9 @@ pub fn routes<'a>(
     base: &DraftRoute,
 ) -> Option<Vec<DraftRoute>> {
     let (scheme, name) = pass.arg(0).split_once("://$").filter(|_| pass.name == "proxy_pass")?;
+    if cx.changed.contains(&format!("${name}")) {
+        return None;
+    }
     let map = cx.http.every("map").find(|map| map.arg(1).strip_prefix('$') == Some(name))?;
     let variables = here.variables(server);
     let mut routes = Vec::new();

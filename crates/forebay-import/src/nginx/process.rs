@@ -16,7 +16,6 @@ const TIMES: [(&str, &str); 4] = [
 
 /// Translates the settings of the whole process.
 pub fn settings(cx: &mut Cx<'_>, main: &[Directive]) {
-    needless(cx, main);
     if let Some(user) = main.iter().find(|directive| directive.name == "user") {
         user.settle();
         let (name, group) = (user.arg(0), user.arg(1));
@@ -31,8 +30,10 @@ pub fn settings(cx: &mut Cx<'_>, main: &[Directive]) {
         }
     }
     let threads = main.iter().find(|directive| directive.name == "worker_processes");
-    let threads = threads.and_then(|directive| directive.arg(0).parse::<u64>().ok());
-    cx.draft.server.set_some("threads", threads.filter(|threads| (1..=512).contains(threads)));
+    let number = threads.and_then(|directive| directive.arg(0).parse::<u64>().ok());
+    let number = number.filter(|number| (1..=512).contains(number));
+    threads.filter(|_| number.is_some()).iter().for_each(|threads| threads.settle());
+    cx.draft.server.set_some("threads", number);
     for (name, key) in TIMES {
         let Some(time) = cx.http.value(name).and_then(duration) else { continue };
         if time != "0s" || key == "keep_alive" {
@@ -64,14 +65,16 @@ fn head_size(cx: &mut Cx<'_>) {
     }
 }
 
-/// Adds comments with the directives that need no key in Forebay, and the reasons.
-fn needless(cx: &mut Cx<'_>, main: &[Directive]) {
+/// Adds comments with the directives that need no key in Forebay, and the reasons. The caller has
+/// translated all other lines.
+pub fn needless(cx: &mut Cx<'_>, main: &[Directive]) {
     let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
     let mut blocks = vec![main];
     while let Some(block) = blocks.pop() {
         for directive in block {
             let name = directive.name.as_str();
-            if let Some(reason) = needless::reason(name) {
+            let reason = needless::reason(name).filter(|_| !directive.is_settled());
+            if let Some(reason) = reason {
                 match found.iter_mut().find(|(other, _)| *other == reason) {
                     Some((_, names)) if names.contains(&name) => {}
                     Some((_, names)) => names.push(name),
@@ -84,9 +87,9 @@ fn needless(cx: &mut Cx<'_>, main: &[Directive]) {
         }
     }
     found.sort_unstable();
-    for (reason, mut names) in found {
+    let text = |(reason, mut names): (&str, Vec<&str>)| {
         names.sort_unstable();
-        let text = format!("Forebay needs no key for {}: {reason}.", names.join(", "));
-        cx.draft.comments.push(text);
-    }
+        format!("Forebay needs no key for {}: {reason}.", names.join(", "))
+    };
+    cx.draft.comments.splice(0..0, found.into_iter().map(text));
 }

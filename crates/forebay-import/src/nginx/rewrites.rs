@@ -267,8 +267,19 @@ pub fn try_files<'a>(
     let (checks, last) = directive.args.split_at(directive.args.len().saturating_sub(1));
     let last = last.first().map_or("=404", String::as_str);
     // The file /dev/null is never found.
-    if !checks.iter().all(|check| is_of_path(check) || check == "/dev/null") {
-        let next = "only the path itself is looked for: add routes for the other files";
+    let is_other = |check: &&String| !is_of_path(check) && *check != "/dev/null";
+    let others: Vec<&str> = checks.iter().filter(is_other).map(String::as_str).collect();
+    if !others.is_empty() {
+        let next = if checks.iter().any(|check| is_of_path(check)) {
+            "only the path itself is looked for: add routes for the other files".to_owned()
+        } else {
+            let answer = last.strip_prefix('=').unwrap_or(last);
+            format!(
+                "Forebay does not look for {}, so all paths here get {answer}: write a route that \
+                 sends this file",
+                others.join(", ")
+            )
+        };
         base.comments.push(cx.note(directive, next));
     }
     if let Some(name) = last.strip_prefix('@') {
@@ -316,6 +327,12 @@ pub fn sends_files(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
 /// Returns the named location that answers all requests of a location with `return CODE` and
 /// `error_page CODE = @NAME`. Returns `None` for other locations.
 pub fn passed_on<'a>(server: &TranslatedServer<'a>, here: &Here<'_, 'a>) -> Option<&'a str> {
+    // These have rules that the named location does not have.
+    if here.location.scope.peek_own("limit_except").is_some()
+        || !here.location.within_regex().is_empty()
+    {
+        return None;
+    }
     let own = here.location.scope.own();
     let is_rewrite =
         |inner: &&Directive| matches!(inner.name.as_str(), "return" | "rewrite" | "if" | "break");

@@ -21,13 +21,17 @@ pub enum Switch {
 type Compare<'c> = &'c dyn Fn((&str, &str, &str)) -> Option<Matcher>;
 
 /// Returns the requests with a value of the variable that `is_true` accepts. Returns `None` if no
-/// `map` or `geo` sets the variable, or if routes cannot have this condition.
+/// `map` or `geo` alone sets the variable, or if routes cannot have this condition.
 pub fn requests(
     cx: &Cx<'_>,
     variable: &str,
     is_true: &dyn Fn(&str) -> bool,
     compare: Compare<'_>,
 ) -> Option<Switch> {
+    // Another directive may give the variable a new value.
+    if cx.changed.contains(variable) {
+        return None;
+    }
     let sets = |block: &&Directive| block.args.last().is_some_and(|last| last == variable);
     if let Some(geo) = cx.http.every("geo").find(sets) {
         let found = of_addresses(geo, is_true)?;
@@ -96,6 +100,9 @@ fn of_map(map: &Directive, is_true: &dyn Fn(&str) -> bool, compare: Compare<'_>)
 /// Returns the requests that no line in `choices` takes. Returns `None` if routes cannot have this
 /// condition.
 fn others(variable: &str, choices: &[Choice<'_>], compare: Compare<'_>) -> Option<Switch> {
+    if choices.is_empty() {
+        return Some(Switch::OneOf(vec![Matcher::default()]));
+    }
     if variable == "$request_method" {
         let is_method = |key: &str| !key.is_empty() && key.bytes().all(|b| b.is_ascii_uppercase());
         let methods = choices.iter().map(|choice| choice.key);

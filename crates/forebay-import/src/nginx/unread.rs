@@ -128,6 +128,9 @@ impl Search<'_> {
             if !list.contains(&name) {
                 list.push(name);
             }
+            if list.len() > MOST_NAMES {
+                break;
+            }
         }
         let others = if list.len() > MOST_NAMES { " and others" } else { "" };
         list.truncate(MOST_NAMES);

@@ -28,6 +28,10 @@ pub fn fill(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, text: &str) -> Resul
         match variables.fill(&format!("${{{name}}}")) {
             Ok(filled) => out.push_str(&filled),
             Err(unknown) => {
+                // Another directive may give the variable a new value.
+                if cx.changed.contains(&format!("${name}")) {
+                    return Err(unknown);
+                }
                 // All sites share the table, so its values must not depend on this location.
                 let http = cx.http.clone();
                 let of_all = Variables {
