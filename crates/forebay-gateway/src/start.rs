@@ -18,9 +18,12 @@ const OTHERS: Duration = Duration::from_secs(10);
 /// Starts the applications of `plan`, except those that the previous configuration already runs
 /// with equal definitions.
 ///
-/// If `must_succeed` is true, all applications must start. The function then waits for all their
-/// processes, for at most [`OTHERS`], so that no request has to wait. Otherwise an application that
-/// fails, or takes longer than [`PATIENCE`], is logged, and its supervisor keeps trying.
+/// If `must_succeed` is true, all applications must start. The function then waits for the first
+/// process of each application. Afterwards, it waits for the other processes, for at most
+/// [`OTHERS`] in total, so that no request has to wait.
+///
+/// If `must_succeed` is false, an application that fails, or takes longer than [`PATIENCE`], is
+/// logged, and its supervisor keeps trying.
 pub fn start_all(
     plan: &Plan,
     errors: &ErrorLog,

@@ -45,7 +45,7 @@ pub struct Search {
 pub struct Step {
     /// Rate in requests per second.
     pub rate: f64,
-    /// True if the step met all goals.
+    /// True if the step met all goals, and missed the rate by at most 2 %.
     pub passed: bool,
     /// Values that decided about the step, as text for the report.
     pub why: String,
@@ -127,8 +127,9 @@ impl Search {
         self.step.max(needed).min(LONGEST_STEP.max(self.step))
     }
 
-    /// Returns true if the outcome meets all goals, together with a text of the values that
-    /// decided. A goal that cannot be judged counts as missed.
+    /// Returns true if the outcome meets all goals and the rate, together with a text of the values
+    /// that decided. A goal that cannot be judged counts as missed. The rate counts as missed if
+    /// the shortfall is larger than [`SHORTFALL`].
     fn judge(&self, outcome: &Outcome) -> (bool, String) {
         if outcome.shortfall > SHORTFALL {
             let missed = outcome.shortfall * 100.0;
@@ -146,12 +147,12 @@ impl Search {
 }
 
 impl Capacity {
-    /// Returns true if at least one step met the goals.
+    /// Returns true if at least one step passed.
     pub fn is_met(&self) -> bool {
         self.steps.iter().any(|step| step.passed)
     }
 
-    /// Returns the number of disturbed steps that did not meet the goals.
+    /// Returns the number of disturbed steps that did not pass.
     pub fn disturbed(&self) -> usize {
         let is_disturbed = |step: &&Step| !step.passed && step.disturbance.is_some();
         self.steps.iter().filter(is_disturbed).count()

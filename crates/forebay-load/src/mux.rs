@@ -672,10 +672,11 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.advance(now, state);
     }
 
-    /// Returns true if the server closed the connection while it was idle, so that its requests can
-    /// be sent on another connection. All active requests must have started after the server's last
-    /// bytes, and must be safe to resend. The server's kernel must have refused the bytes of these
-    /// requests.
+    /// Returns true if the active requests can be sent again on another connection, because the
+    /// server closed this connection while it was idle. The connection must have carried a reply
+    /// and must have ended without a read error. All active requests must have started after the
+    /// server's last bytes, and must be safe to resend. Also, one of these signs must exist: a
+    /// write error, an orderly end, or bytes that the server's kernel refused.
     fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
         // If the session has noticed the end itself, the last counted read was the end. It is no

@@ -115,8 +115,8 @@ impl Body {
         self.tap = None;
     }
 
-    /// Prepares to read the body of `head`. If bytes of the body follow the head in `bytes`, moves
-    /// them into this body.
+    /// Prepares to read the body of `head`. If the request has a body, moves all bytes after the
+    /// head from `bytes` to this body, also bytes of a following request.
     pub fn prepare(&mut self, head: &RequestHead, bytes: &mut Vec<u8>) {
         self.begin(head.framing);
         self.head_len = head.len;

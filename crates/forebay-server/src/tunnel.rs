@@ -214,7 +214,7 @@ impl<'a> Bridge<'a> {
             if downwards.is_lost.get() {
                 // A backend that waits until its own bytes are accepted may read nothing. Accept
                 // and drop them, so that the backend reads the bytes that the client sent before it
-                // left. A client that only accepts nothing may still send more.
+                // left. A client that has not left may accept no bytes, but still send some.
                 tokio::select! {
                     ended = downwards.discard() => ended?,
                     () = is_over.notified() => {}
@@ -235,8 +235,9 @@ impl<'a> Bridge<'a> {
     }
 
     /// Waits until the server stops. Then sends a close frame as soon as no bytes have flowed for
-    /// [`farewell::QUIET`], or for five times as long if the client has sent the last message. More
-    /// than [`farewell::PATIENCE`] after the stop, the frame follows the end of the next message.
+    /// [`farewell::QUIET`], or for five times as long if the client has sent the last message. If
+    /// bytes still flow [`farewell::PATIENCE`] after the stop, the close frame follows the end of
+    /// the backend's next message.
     async fn say_farewell(&self, thread: &Thread) -> Infallible {
         while !thread.is_stopping() {
             thread.changed.notified().await;

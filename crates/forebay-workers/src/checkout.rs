@@ -65,8 +65,8 @@ struct QueuePlace<'a> {
 }
 
 impl QueuePlace<'_> {
-    /// Waits until the pool delivers a worker, at most `queue_timeout`. While the request is in a
-    /// prefetch queue, asks the pool regularly for an idle worker instead.
+    /// Waits until the pool delivers a worker, at most `queue_timeout`. Meanwhile asks the pool
+    /// regularly for an idle worker, until the pool answers [`Hurried::Waits`].
     async fn wait(&mut self, thread: ThreadId) -> Result<Given, Unavailable> {
         let begun = Instant::now();
         let limit = begun + self.shared.spec.queue_timeout;

@@ -77,7 +77,7 @@ pub(crate) enum Hurried {
     /// The request is in the queue and need not ask again, because no worker stays idle while the
     /// request is there.
     Waits,
-    /// The request keeps its place in its queue, and asks again after this time.
+    /// The request must ask again after this time.
     Held(Duration),
 }
 
@@ -134,10 +134,13 @@ impl Pool {
     /// worker, or puts the request into the pool's queue. In both cases, takes the request out of a
     /// prefetch queue.
     ///
-    /// Exception: `Held` means that the request keeps its place and asks again. This is so if it
-    /// has waited only briefly, or if all processors are busy. In a prefetch queue, it stays for at
-    /// most [`LONGEST_PREFETCHED`] if the worker has begun to read the queue or gets no processor
-    /// time.
+    /// Exception: `Held` means that the request must ask again. The pool returns `Held` in these
+    /// cases:
+    /// - The request is in the pool's queue, and has waited for less than [`MOMENT`], or all
+    ///   processors are busy.
+    /// - The request has been in a prefetch queue for less than [`LONGEST_PREFETCHED`], and the
+    ///   worker has begun to read the queue or gets no processor time.
+    /// - A worker already has the request, or the pool has closed and refuses the request.
     pub(crate) fn hurry(&self, mark: Mark, thread: ThreadId, waited: Duration) -> Hurried {
         if self.keeps_queue(mark) {
             return Hurried::Held(LOOK);

@@ -70,7 +70,8 @@ impl Listen {
         }
     }
 
-    /// Returns `socket` with the protocol of this listener.
+    /// Returns `socket` with the protocol of this listener: TLS, AJP or the protocol of a stream.
+    /// For other listeners, also those for HTTP/3, returns `socket` unchanged.
     pub fn same_over(&self, socket: Self) -> Self {
         match self {
             Self::Https(_) => Self::Https(Box::new(socket)),

@@ -202,8 +202,8 @@ impl Template {
 pub struct ValueMap {
     /// The text that is looked up. It contains no map.
     pub from: Template,
-    /// Values of exactly these texts. Their order is stable, because names of stored replies depend
-    /// on this order.
+    /// Values whose key must equal the looked-up text. The order of the keys is stable, because
+    /// names of stored replies depend on this order.
     pub exact: BTreeMap<String, Template>,
     /// Values of texts with this beginning and this end. Longer patterns come first.
     pub globs: Vec<(String, String, Template)>,

@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// The letters beyond ASCII with their lower case in Go, sorted by that lower case.
+/// The letters beyond ASCII whose lower case in Go is another letter. The key of each group is the
+/// lower case.
 static UPPER: LazyLock<HashMap<char, Vec<char>>> = LazyLock::new(|| {
     let mut all: HashMap<char, Vec<char>> = HashMap::new();
     for upper in ('\u{80}'..=char::MAX).filter(|c| c.is_alphabetic() || c.is_uppercase()) {

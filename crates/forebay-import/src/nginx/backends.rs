@@ -79,7 +79,8 @@ struct Url {
     path: Option<String>,
 }
 
-/// Parses the URL of `proxy_pass` or `grpc_pass`. An error is the next step for the user.
+/// Parses the URL of `proxy_pass` or `grpc_pass`. The text of an error says what the user must
+/// write in the configuration.
 fn url(text: &str) -> Result<Url, String> {
     let (scheme, rest) = text.split_once("://").ok_or("write the URL of a server in `proxy`")?;
     let protocol = match scheme.to_ascii_lowercase().as_str() {
@@ -104,7 +105,7 @@ fn url(text: &str) -> Result<Url, String> {
 }
 
 /// Replaces the prefix of the location by the path of `proxy_pass`, unless the route has the key
-/// `rewrite`. An error is the next step for the user.
+/// `rewrite`. The text of an error says what the user must write in the configuration.
 fn replace_prefix(
     cx: &Cx<'_>,
     here: &Here<'_, '_>,

@@ -1,6 +1,6 @@
 //! Stores the futures of requests in reused memory.
 //!
-//! The futures of a request take 1 to 3 KiB. glibc's allocator does not cache blocks of this size,
+//! Most futures of requests take 1 to 3 KiB. glibc's allocator does not cache blocks of this size,
 //! so each allocation costs 450 instructions.
 
 use std::mem::MaybeUninit;

@@ -163,8 +163,9 @@ impl RateLimiter {
         }
     }
 
-    /// Returns the furthest that a key may be ahead of the clock: what a thousand machines admit at
-    /// once. So a wrong time in the store cannot refuse a client for ever.
+    /// Returns the longest delay of a key that Forebay accepts from the store. In this time, the
+    /// rate admits `1000 * (burst + 1)` requests. So a wrong time in the store cannot refuse a
+    /// client for ever.
     pub fn furthest(&self) -> Duration {
         self.limit.ahead().saturating_add(self.limit.interval()).saturating_mul(1000)
     }

@@ -188,7 +188,7 @@ impl<V: VariableValues> ExpressionParser<'_, V> {
                 self.at += 1;
                 self.values.fill(text)
             }
-            // A missing text, as in `= x`, counts as empty.
+            // A missing text before one of these operators, as in `= x`, counts as empty.
             Some(Token::Operator("=" | "==" | "!=" | "=~" | "!~")) => Vec::new(),
             _ => return Err("the expression lacks a text"),
         };

@@ -107,9 +107,9 @@ impl<C: SharedConnection> Multiplexed<C> {
         self.open.borrow_mut().push(Rc::downgrade(connection));
     }
 
-    /// Returns a stream: the result of `find`, at once or after a wait, or the result of `open`
-    /// with the permit from `acquire`. The argument of `acquire` is true if the thread has no
-    /// connection yet.
+    /// Returns a stream. Waits until `find` returns one, or until `acquire` returns a permit to
+    /// open a connection. With the permit, returns the result of `open`. The argument of `acquire`
+    /// is true if the thread has no connection yet.
     ///
     /// # Errors
     /// Returns the errors of `acquire` and `open`. Returns the fault of a busy backend if neither a

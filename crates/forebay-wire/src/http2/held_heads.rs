@@ -26,8 +26,8 @@ impl HeldHeads {
     pub fn new(largest: usize, streams: u32) -> Self {
         let limit = largest.saturating_mul(LARGEST_HEADS);
         // A client can open streams, reset them and open others before the work for the first ones
-        // has ended. Small heads therefore count so much that twice as many requests as streams
-        // reach the limit.
+        // has ended. So each head counts at least `limit / requests`, and even the smallest heads
+        // reach the limit with `2 * streams` requests.
         let requests = 2 * streams.max(1) as usize;
         Self { bytes: 0, limit, least: limit / requests }
     }

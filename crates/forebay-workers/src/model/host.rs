@@ -114,8 +114,8 @@ impl Host {
         }
     }
 
-    /// Reads the next request from the prefetch queue, or else from the control socket. Before it
-    /// reads the control socket, it sends `Waiting`.
+    /// Reads the next request from the prefetch queue, or else from the control socket. Before the
+    /// first read of the control socket after a request, sends `Waiting`.
     fn take_request(&mut self, attempts: &Attempts) {
         let ends = self.ends.as_ref().unwrap();
         let mut message = vec![0; control::LARGEST];

@@ -28,8 +28,8 @@ impl SourceKind {
         }
     }
 
-    /// Returns the kind for the old process's word. Returns `None` for the word of a version that
-    /// does not state its kind.
+    /// Returns the kind for the word that the old process sent. Older versions send another word:
+    /// then the kind is unknown, and the result is `None`.
     pub(super) fn parse(word: &str) -> Option<Self> {
         [Self::Configuration, Self::Directory].into_iter().find(|kind| kind.word() == word)
     }

@@ -35,7 +35,7 @@ impl Disk {
     }
 
     /// Begins to write a reply with a body of at most `most` bytes. The variant is not known yet.
-    /// Returns `None` if the disk cannot be used now, or if no file can be created.
+    /// Returns `None` if the disk cannot be used now, or if the file cannot be created or written.
     pub fn spill(&self, key: KeyHash, most: u64) -> Option<Spill> {
         let directory = self.shared.directory.get()?;
         let job = self.shared.begin_job(EntryName { key, variant: 0 })?;

@@ -65,7 +65,8 @@ impl Queue {
         has_turn
     }
 
-    /// Returns true if a stream is waiting whose urgency is at least the urgency of `priority`.
+    /// Returns true if a waiting stream is as urgent as `priority` or more urgent. Smaller numbers
+    /// are more urgent.
     pub fn goes_before(&self, priority: Priority) -> bool {
         let more_urgent = &self.waiting[..=usize::from(priority.urgency) % URGENCIES];
         self.len > 0 && more_urgent.iter().any(|waiting| !waiting.is_empty())

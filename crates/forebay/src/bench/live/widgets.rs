@@ -23,7 +23,8 @@ const BESIDE_BAR: u16 = 32;
 /// Minimum number of latencies above a percentile. With fewer, the percentile is not shown.
 const SAMPLES_BEYOND: u64 = 10;
 
-/// Draws the view, without colours if the environment has NO_COLOR (no-color.org).
+/// Draws the view. Uses no colours if the environment variable NO_COLOR has a value that is not
+/// empty (no-color.org).
 pub fn draw(frame: &mut Frame<'_>, view: &View) {
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let ink = Ink { is_plain };
