@@ -110,3 +110,30 @@ fn a_rewrite_of_the_whole_site_selects_a_route_for_the_new_path() {
         assert_eq!(found.notes, [], "{}", found.toml);
     }
 }
+
+#[test]
+fn lines_that_ignore_try_files_are_reported() {
+    let tries = "try_files {path} {path}/ /index.html";
+    for (lines, is_reported) in [
+        ("handle /admin {\nrespond adm\n}\nfile_server", true),
+        ("reverse_proxy /api/* 127.0.0.1:9\nfile_server", true),
+        ("route {\nhandle /api/* {\nreverse_proxy 127.0.0.1:9\n}\nfile_server\n}", true),
+        ("respond /health ok\nfile_server", true),
+        ("reverse_proxy 127.0.0.1:9", true),
+        ("handle {\nrewrite * /x{path}\nfile_server\n}", true),
+        ("rewrite /a /b\nfile_server", false),
+        ("file_server", false),
+        (
+            "route {\nreverse_proxy /api/* 127.0.0.1:9\ntry_files {path} /x.html\nfile_server\n}",
+            true,
+        ),
+        ("handle {\nfile_server\n}", false),
+        ("respond /secret 403\nfile_server", false),
+        ("php_fastcgi 127.0.0.1:9\nfile_server", false),
+    ] {
+        let found = site(&format!("{tries}\n{lines}"));
+        let notes = found.notes.iter().filter(|note| note.directive.ends_with(" /index.html"));
+        assert_eq!(notes.count(), usize::from(is_reported), "{lines}:\n{}", found.toml);
+        assert!(!found.notes.iter().any(|note| note.directive.ends_with("/x.html")), "{lines}");
+    }
+}

@@ -73,6 +73,14 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
     let tries = block.iter().find(|directive| directive.name == "try_files");
     if let Some(tries) = tries.filter(|_| !sends_files(block)) {
         cx.note(tries, "no files are sent here: write `rewrite` in the routes");
+    } else if let Some(tries) = tries.filter(|tries| {
+        // In a `route` block, the lines before `try_files` get the old path in Caddy, too.
+        let before = block.iter().take_while(|line| here.is_route && line.place != tries.place);
+        block.iter().skip(before.count()).any(rewrites::ignores_tries)
+    }) {
+        let next = "Caddy changes the path before it reads `handle`, `reverse_proxy` and `respond`, but \
+                    their routes test the old path: check these routes";
+        cx.note(tries, next);
     }
     out
 }
@@ -241,10 +249,9 @@ fn answer<'a>(
 
 /// Returns true if a directive or its block refuses some requests.
 fn refuses(directive: &Directive) -> bool {
-    let is_refusal = |arg: &String| arg.parse::<u16>().is_ok_and(|code| code >= 400);
     match directive.name.as_str() {
         "abort" | "error" => true,
-        "respond" => split(directive).1.iter().any(is_refusal),
+        "respond" => split(directive).1.iter().any(|arg| rewrites::is_refusal(arg)),
         "handle" | "handle_path" | "route" => directive.inside().iter().any(refuses),
         name => servers::is_gate(name),
     }

@@ -49,6 +49,8 @@ pub fn within(
     if let Some(to) = target.filter(|to| !is_read(to)) {
         here.rewrite = Some(to);
         here.strip = None;
+        // A block around this one looks for missing files with the old path.
+        here.fallback = None;
         return None;
     }
     let next = "the new path stays in this block: write `rewrite` in the block's routes";
@@ -123,4 +125,22 @@ pub fn rewritten(
         route.keys.set("rewrite", to.as_str());
     }
     route
+}
+
+/// Returns true if a line answers requests that Caddy's `try_files` before it would send to another
+/// path. Routes for files do the same as `try_files`, and a refusal is no more open.
+pub fn ignores_tries(line: &Directive) -> bool {
+    match line.name.as_str() {
+        "handle" | "handle_path" | "route" => {
+            line.inside().iter().any(|line| line.name == "rewrite" || ignores_tries(line))
+        }
+        "metrics" | "reverse_proxy" => true,
+        "respond" => !split(line).1.iter().any(|arg| is_refusal(arg)),
+        _ => false,
+    }
+}
+
+/// Returns true for a status of refusals.
+pub fn is_refusal(arg: &str) -> bool {
+    arg.parse::<u16>().is_ok_and(|code| code >= 400)
 }
