@@ -1,4 +1,4 @@
-//! Translations of `rewrite` and `try_files` of Caddyfiles.
+//! Translations of `rewrite`, `try_files` and `header` of Caddyfiles.
 
 use forebay_import::{Imported, Language, import};
 
@@ -136,4 +136,18 @@ fn lines_that_ignore_try_files_are_reported() {
         assert_eq!(notes.count(), usize::from(is_reported), "{lines}:\n{}", found.toml);
         assert!(!found.notes.iter().any(|note| note.directive.ends_with("/x.html")), "{lines}");
     }
+}
+
+#[test]
+fn each_lost_line_of_a_header_block_is_reported_alone() {
+    let found = site(
+        "header {\nX-Frame-Options DENY\n?Cache-Control no-store\nX-A {unknown}\nX-B a c\n-Server\n}\n\
+         header ?X-C d\nrespond hi",
+    );
+    assert!(found.toml.contains("X-Frame-Options = \"DENY\""), "{}", found.toml);
+    let names: Vec<&str> = found.notes.iter().map(|note| note.directive.as_str()).collect();
+    let wanted = ["?Cache-Control no-store", "X-A {unknown}", "X-B a c", "header ?X-C d"];
+    assert_eq!(names, wanted, "{}", found.toml);
+    let lines: Vec<usize> = found.notes.iter().map(|note| note.line).collect();
+    assert_eq!(lines, [5, 6, 7, 10], "{}", found.toml);
 }
