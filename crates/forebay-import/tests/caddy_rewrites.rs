@@ -151,3 +151,24 @@ fn each_lost_line_of_a_header_block_is_reported_alone() {
     let lines: Vec<usize> = found.notes.iter().map(|note| note.line).collect();
     assert_eq!(lines, [5, 6, 7, 10], "{}", found.toml);
 }
+
+#[test]
+fn a_query_in_a_new_path_replaces_the_query_of_the_client() {
+    for (to, wanted) in [
+        ("/x?role=guest", "/x?role=guest?"),
+        ("/x?role=guest&{query}", "/x?role=guest"),
+        ("/x?{query}&z=1", "/x?{query}&z=1"),
+        ("/x?a={query.a}", "/x?a={query.a}?"),
+        ("/x?", "/x?"),
+        ("/x", "/x"),
+        ("/x{uri}", "/x{uri}"),
+    ] {
+        for lines in [
+            format!("rewrite /a {to}\nreverse_proxy 127.0.0.1:9"),
+            format!("handle /a {{\nrewrite * {to}\nreverse_proxy 127.0.0.1:9\n}}\n{LAST}"),
+        ] {
+            let toml = site(&lines).toml;
+            assert!(toml.contains(&format!(" rewrite = \"{wanted}\"\n")), "{lines}:\n{toml}");
+        }
+    }
+}

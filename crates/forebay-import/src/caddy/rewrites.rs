@@ -30,7 +30,13 @@ pub fn rewrite(
 }
 
 fn target(cx: &Cx<'_>, to: &str) -> Option<String> {
-    let target = without_query(&fill(cx, to, None)?).0;
+    let (mut target, keeps_query) = without_query(&fill(cx, to, None)?);
+    // A query in the target replaces the client's query. Forebay appends the client's query, unless
+    // the target ends with a question mark.
+    let has_client = keeps_query || target.contains("{query}") || target.contains("{uri}");
+    if target.contains('?') && !target.ends_with('?') && !has_client {
+        target.push('?');
+    }
     (is_rewrite_target(&target) && cx.keys.route("rewrite")).then_some(target)
 }
 
