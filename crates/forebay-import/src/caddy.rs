@@ -13,6 +13,7 @@ mod matchers;
 mod needless;
 mod on_demand;
 mod options;
+mod rewrites;
 mod servers;
 mod sites;
 mod spelling;

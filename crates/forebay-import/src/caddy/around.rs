@@ -1,6 +1,7 @@
 //! Conditions and settings that a block inherits from the blocks around it.
 
 use super::matchers::Named;
+use super::syntax::Directive;
 use crate::matcher::Matcher;
 use crate::value::Table;
 
@@ -21,6 +22,14 @@ pub struct Around<'a> {
     pub is_php: bool,
     /// True if the lines apply in the order of the file, as in a `route` block.
     pub is_route: bool,
+    /// True if the routes of the block are all routes of the site.
+    pub is_whole: bool,
+    /// True if only one line of the block answers requests or changes their path.
+    pub is_alone: bool,
+    /// The lines of the block.
+    pub lines: &'a [Directive],
+    /// The new path of all requests in the block, of `rewrite`.
+    pub rewrite: Option<String>,
 }
 
 /// Keys that apply to all requests that meet a condition.

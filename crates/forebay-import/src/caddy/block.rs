@@ -4,7 +4,7 @@ use super::around::{Around, Layer};
 use super::fill::fill;
 use super::matchers::{Condition, condition, depends_on_case, in_any_case, named, split};
 use super::syntax::Directive;
-use super::{Cx, layers, line, servers};
+use super::{Cx, layers, line, rewrites, servers};
 use crate::draft::DraftRoute;
 use crate::matcher::Matcher;
 use crate::template::{is_redirect_target, is_rewrite_target, literal, redirect_target};
@@ -31,6 +31,7 @@ fn rank(name: &str) -> Option<usize> {
 pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) -> Vec<DraftRoute> {
     let mut here = around.clone();
     here.named = named(block, &around.named);
+    here.lines = block;
     here.has_file_server = block.iter().any(|directive| directive.name == "file_server");
     let mut out = Vec::new();
     let mut answers: Vec<(&Directive, Result<Condition, String>)> = Vec::new();
@@ -60,15 +61,26 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
         };
         answers.sort_by_key(key);
     }
+    here.is_alone = answers.len() == 1;
     for (directive, of) in answers {
         let of = of.and_then(|of| with_prefix(&here, of));
         exclude(cx, &of);
         let routes = answer(cx, directive, of, &mut here);
         out.extend(routes);
+        // A later `rewrite` of a `route` block must not lead to these lines.
+        here.is_whole &= !here.is_route || directive.name == "rewrite";
     }
     let tries = block.iter().find(|directive| directive.name == "try_files");
     if let Some(tries) = tries.filter(|_| !sends_files(block)) {
         cx.note(tries, "no files are sent here: write `rewrite` in the routes");
+    } else if let Some(tries) = tries.filter(|tries| {
+        // In a `route` block, the lines before `try_files` get the old path in Caddy, too.
+        let before = block.iter().take_while(|line| here.is_route && line.place != tries.place);
+        block.iter().skip(before.count()).any(rewrites::ignores_tries)
+    }) {
+        let next = "Caddy changes the path before it reads `handle`, `reverse_proxy` and `respond`, but \
+                    their routes test the old path: check these routes";
+        cx.note(tries, next);
     }
     out
 }
@@ -170,7 +182,13 @@ fn answer<'a>(
     let first = args.first().map_or("", String::as_str);
     let routes = match directive.name.as_str() {
         "redir" => vec![redirect(cx, directive, args, route(matcher), &of)],
-        "rewrite" => vec![rewrite(cx, directive, first, route(matcher))],
+        "rewrite" if here.is_whole => {
+            vec![rewrites::rewrite(cx, directive, first, route(matcher))]
+        }
+        "rewrite" => {
+            let closed = rewrites::within(cx, directive, first, route(matcher), here);
+            return closed.into_iter().collect();
+        }
         "uri" => match (first, args.get(1), split(directive).0) {
             ("strip_prefix", Some(prefix), None)
                 if here.strip.as_deref().is_none_or(str::is_empty) =>
@@ -221,15 +239,19 @@ fn answer<'a>(
         "error" | "respond" => vec![respond(cx, directive, args, route(matcher))],
         _ => servers::answer(cx, directive, args, route(matcher), here),
     };
-    routes.into_iter().flat_map(|route| layered(cx, directive, route, &here.layers)).collect()
+    let mut all = Vec::new();
+    for route in routes {
+        let parts = layered(cx, directive, route, &here.layers);
+        all.extend(parts.into_iter().map(|part| rewrites::rewritten(cx, directive, part, here)));
+    }
+    all
 }
 
 /// Returns true if a directive or its block refuses some requests.
 fn refuses(directive: &Directive) -> bool {
-    let is_refusal = |arg: &String| arg.parse::<u16>().is_ok_and(|code| code >= 400);
     match directive.name.as_str() {
         "abort" | "error" => true,
-        "respond" => split(directive).1.iter().any(is_refusal),
+        "respond" => split(directive).1.iter().any(|arg| rewrites::is_refusal(arg)),
         "handle" | "handle_path" | "route" => directive.inside().iter().any(refuses),
         name => servers::is_gate(name),
     }
@@ -244,7 +266,9 @@ fn inner<'a>(
     of: &Condition,
     here: &Around<'a>,
 ) -> Vec<DraftRoute> {
-    let mut inside = Around { matcher, is_route: directive.name == "route", ..here.clone() };
+    let is_whole = here.is_whole && here.is_alone && matcher == Matcher::default();
+    let is_route = directive.name == "route";
+    let mut inside = Around { matcher, is_route, is_whole, ..here.clone() };
     if directive.name == "handle_path" {
         let path = of.matcher.paths.first().map_or("", String::as_str);
         inside.strip = Some(path.trim_end_matches('*').trim_end_matches('/').to_owned());
@@ -432,20 +456,6 @@ fn redirect(
         Some(to) => route.redirect(&to, status),
         None => {
             let comment = cx.note(directive, "write the target in `redirect`");
-            route.closed(comment)
-        }
-    }
-}
-
-fn rewrite(cx: &mut Cx<'_>, directive: &Directive, to: &str, mut route: DraftRoute) -> DraftRoute {
-    let target = fill(cx, to, None).map(|to| crate::template::without_query(&to).0);
-    match target.filter(|to| is_rewrite_target(to) && cx.keys.route("rewrite")) {
-        Some(to) => {
-            route.keys.set("rewrite", to);
-            route
-        }
-        None => {
-            let comment = cx.note(directive, "write the path in `rewrite` if this version has it");
             route.closed(comment)
         }
     }

@@ -146,15 +146,15 @@ const HARMLESS: [&str; 11] = [
 
 /// Translates `header [MATCHER] [+|-|?]NAME [VALUE]`, also with a block of such lines.
 fn header(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut Layer) {
-    let mut lines: Vec<(String, &[String])> = Vec::new();
+    let mut lines: Vec<(String, &[String], &Directive)> = Vec::new();
     if let Some((name, values)) = args.split_first() {
-        lines.push((name.clone(), values));
+        lines.push((name.clone(), values, directive));
     }
     for inner in directive.inside().iter().filter(|inner| inner.name != "match") {
         inner.settle();
-        lines.push((inner.name.clone(), &inner.args));
+        lines.push((inner.name.clone(), &inner.args, inner));
     }
-    for (typed, values) in lines {
+    for (typed, values, line) in lines {
         let name = typed.trim_start_matches(['+', '-', '?', '>']);
         let is_name = !name.is_empty()
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
@@ -173,7 +173,12 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut L
         }
         // `NAME TEXT OTHER` replaces a text in the field, and `?NAME` keeps a field that is there.
         if !is_name || is_ours || values.len() > 1 || typed.starts_with('?') {
-            cx.note(directive, "write fields of replies in `set_headers`");
+            let next = if typed.starts_with('?') {
+                "Forebay cannot set a field only if it is missing: write it in `set_headers`"
+            } else {
+                "write the field in `set_headers`"
+            };
+            cx.note(line, next);
             continue;
         }
         if typed.starts_with('-') {
@@ -185,7 +190,7 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut L
         let filled = filled
             .filter(|filled| cx.keys.has_placeholders() || *filled == literal(&value, cx.keys));
         let Some(filled) = filled else {
-            cx.note(directive, "write a fixed value in `set_headers`");
+            cx.note(line, "write a fixed value in `set_headers`");
             continue;
         };
         let plain: String = filled.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();

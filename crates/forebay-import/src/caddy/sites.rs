@@ -222,7 +222,8 @@ fn one_site(
         "" | "/" => Matcher::default(),
         start => Matcher::prefix(start),
     };
-    let around = Around { matcher, ..Around::default() };
+    let is_whole = matcher == Matcher::default();
+    let around = Around { matcher, is_whole, ..Around::default() };
     if !global.trusted.is_empty() {
         site.keys.set("trusted_proxies", global.trusted.clone());
         site.keys.set("forwarded", "x-forwarded");

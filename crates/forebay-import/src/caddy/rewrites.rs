@@ -1,0 +1,152 @@
+//! Translates `rewrite`. Forebay selects a route for the new path among all routes of the site, but in
+//! Caddy, the request stays in its block.
+
+use super::Cx;
+use super::around::Around;
+use super::fill::fill;
+use super::matchers::{condition, named, split};
+use super::syntax::Directive;
+use crate::draft::DraftRoute;
+use crate::template::{is_rewrite_target, without_query};
+use crate::value::Value;
+
+/// Returns the route of `rewrite` in a block with all routes of the site.
+pub fn rewrite(
+    cx: &mut Cx<'_>,
+    directive: &Directive,
+    to: &str,
+    mut route: DraftRoute,
+) -> DraftRoute {
+    match target(cx, to) {
+        Some(to) => {
+            route.keys.set("rewrite", to);
+            route
+        }
+        None => {
+            let comment = cx.note(directive, "write the path in `rewrite` if this version has it");
+            route.closed(comment)
+        }
+    }
+}
+
+fn target(cx: &Cx<'_>, to: &str) -> Option<String> {
+    let (mut target, keeps_query) = without_query(&fill(cx, to, None)?);
+    // A query in the target replaces the client's query. Forebay appends the client's query, unless
+    // the target ends with a question mark.
+    let has_client = keeps_query || target.contains("{query}") || target.contains("{uri}");
+    if target.contains('?') && !target.ends_with('?') && !has_client {
+        target.push('?');
+    }
+    (is_rewrite_target(&target) && cx.keys.route("rewrite")).then_some(target)
+}
+
+/// Keeps the new path for the answers of a block that is one of several. Returns a closed route if
+/// other lines of the block may read the new path, because Forebay's routes test the old path.
+pub fn within(
+    cx: &mut Cx<'_>,
+    directive: &Directive,
+    to: &str,
+    route: DraftRoute,
+    here: &mut Around<'_>,
+) -> Option<DraftRoute> {
+    let is_possible = route.matcher.covers(&here.matcher) && here.rewrite.is_none();
+    let target = target(cx, to).filter(|_| is_possible).and_then(|to| unprefixed(here, to));
+    let is_read = |to: &String| here.lines.iter().any(|line| reads_path(cx, line, here, to));
+    if let Some(to) = target.filter(|to| !is_read(to)) {
+        here.rewrite = Some(to);
+        here.strip = None;
+        // A block around this one looks for missing files with the old path.
+        here.fallback = None;
+        return None;
+    }
+    let next = "the new path stays in this block: write `rewrite` in the block's routes";
+    let comment = cx.note(directive, next);
+    Some(route.closed(comment))
+}
+
+/// Returns the target with `{rest}` in place of the path without the removed prefix.
+fn unprefixed(here: &Around<'_>, to: String) -> Option<String> {
+    let Some(prefix) = here.strip.as_deref().filter(|prefix| !prefix.is_empty()) else {
+        return Some(to);
+    };
+    if to.contains("{uri}") || to.contains("{rest}") {
+        return None;
+    }
+    if !to.contains("{path}") {
+        return Some(to);
+    }
+    let is_whole = here.matcher.paths == [format!("{prefix}/*")];
+    Some(to.replace("{path}", "/{rest}")).filter(|to| is_whole && is_rewrite_target(to))
+}
+
+/// Returns true if a line, or a line of its block, may depend on the new path or query.
+fn reads_path(cx: &Cx<'_>, line: &Directive, here: &Around<'_>, to: &str) -> bool {
+    // Caddy reads these lines before `rewrite`.
+    let is_early = matches!(line.name.as_str(), "header" | "redir" | "root") && !here.is_route;
+    if line.name.starts_with('@') || line.name == "rewrite" || is_early {
+        return false;
+    }
+    if matches!(line.name.as_str(), "uri" | "forward_auth" | "handle_path" | "try_files") {
+        return true;
+    }
+    let Ok(of) = condition(cx, split(line).0, &here.named) else { return true };
+    let when = Value::Table(of.matcher.when.clone()).to_string();
+    let reads_query = to.contains('?') && when.contains("query");
+    if of.has_path() || of.is_missing || !of.matcher.suffixes.is_empty() || reads_query {
+        return true;
+    }
+    if !matches!(line.name.as_str(), "handle" | "route") {
+        return false;
+    }
+    let inside = Around {
+        named: named(line.inside(), &here.named),
+        is_route: here.is_route || line.name == "route",
+        ..Around::default()
+    };
+    line.inside().iter().any(|line| reads_path(cx, line, &inside, to))
+}
+
+/// Adds the new path of the block to a route that passes requests on or sends files.
+pub fn rewritten(
+    cx: &mut Cx<'_>,
+    directive: &Directive,
+    mut route: DraftRoute,
+    here: &Around<'_>,
+) -> DraftRoute {
+    let Some(to) = &here.rewrite else { return route };
+    let has = |key: &str| route.keys.get(key).is_some();
+    let sends_files = match directive.name.as_str() {
+        "php_fastcgi" => true,
+        // A route of files looks below a directory that fits the old path.
+        "file_server" => !has("files") || !route.matcher.paths.is_empty(),
+        _ => false,
+    };
+    if sends_files {
+        let next =
+            "the block has a `rewrite`: write `path_regex`, `rewrite` and the answer in a route";
+        let comment = cx.note(directive, next);
+        return route.closed(comment);
+    }
+    if has("proxy") || has("files") {
+        route.keys.set("rewrite", to.as_str());
+    }
+    route
+}
+
+/// Returns true if a line answers requests that Caddy's `try_files` before it would send to another
+/// path. Routes for files do the same as `try_files`, and a refusal is no more open.
+pub fn ignores_tries(line: &Directive) -> bool {
+    match line.name.as_str() {
+        "handle" | "handle_path" | "route" => {
+            line.inside().iter().any(|line| line.name == "rewrite" || ignores_tries(line))
+        }
+        "metrics" | "reverse_proxy" => true,
+        "respond" => !split(line).1.iter().any(|arg| is_refusal(arg)),
+        _ => false,
+    }
+}
+
+/// Returns true for a status of refusals.
+pub fn is_refusal(arg: &str) -> bool {
+    arg.parse::<u16>().is_ok_and(|code| code >= 400)
+}
