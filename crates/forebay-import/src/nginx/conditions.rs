@@ -438,7 +438,11 @@ fn compared(
     server: &TranslatedServer<'_>,
     (variable, operator, text): (&str, &str, &str),
 ) -> Meaning {
-    match variable.trim_start_matches('$') {
+    // A `map` may compare a text of several variables, which is no condition of a route.
+    let is_name =
+        |name: &&str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let Some(name) = variable.strip_prefix('$').filter(is_name) else { return Meaning::Unknown };
+    match name {
         "request_method" => methods(operator, text),
         "scheme" | "https" | "server_port" => scheme(cx, server, variable, operator, text),
         "uri" | "document_uri" if operator.starts_with('~') => path(cx, operator, text),

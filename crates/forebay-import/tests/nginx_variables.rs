@@ -1,0 +1,43 @@
+//! Translations of configurations of nginx whose variables and groups a careless translation would
+//! misread. Each case was compared with the answers of nginx.
+
+use forebay_import::{Language, import};
+
+/// Returns the translation of a server with these directives, and with directives before it.
+fn server(before: &str, text: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("nginx.conf");
+    let server = format!("server {{ listen 8080; root /srv;\n{text}\n}}");
+    std::fs::write(&file, format!("events {{}}\nhttp {{\n{before}\n{server}\n}}\n")).unwrap();
+    let toml = import(Language::Nginx, &file).unwrap().toml;
+    if let Err(error) = forebay_conf::parse(&toml, "site.toml", dir.path()) {
+        panic!("{toml}\n{}", error.plain());
+    }
+    toml
+}
+
+#[test]
+fn a_map_of_several_variables_closes_its_condition() {
+    for source in [
+        "$http_user_agent$http_referer",
+        "$http_x_a$http_x_b",
+        "\"$http_host$uri\"",
+        "$arg_role$cookie_x",
+        "$arg_a$request_uri",
+        "$cookie_role:$arg_x",
+        "${http_x}y",
+        "http_x",
+    ] {
+        let toml = server(
+            &format!("map {source} $m {{ default 0; ~*evil 1; }}"),
+            "if ($m) { return 403; } location / { proxy_pass http://127.0.0.1:9; }",
+        );
+        let is_closed = !toml.contains("proxy =") && toml.contains("NOT TRANSLATED");
+        assert!(is_closed, "{source}:\n{toml}");
+    }
+    let toml = server(
+        "map $http_user_agent $m { default 0; ~*evil 1; }",
+        "if ($m) { return 403; } location / { proxy_pass http://127.0.0.1:9; }",
+    );
+    assert!(toml.contains("variable = { http_user_agent") && toml.contains("proxy ="), "{toml}");
+}
