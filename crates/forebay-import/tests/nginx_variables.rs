@@ -41,3 +41,27 @@ fn a_map_of_several_variables_closes_its_condition() {
     );
     assert!(toml.contains("variable = { http_user_agent") && toml.contains("proxy ="), "{toml}");
 }
+
+#[test]
+fn an_expression_for_hosts_takes_no_further_hosts() {
+    let with = |name: &str| {
+        let text = format!("server_name {name}; location / {{ proxy_pass http://127.0.0.1:9; }}");
+        server("", &text)
+    };
+    for name in [
+        r"~^(?<u>\w+)\.users\.example$",
+        r"~^([^.]+)\.users\.example$",
+        r"~^(?!www)(.+)\.users\.example$",
+        r"~^(.+)\.users\.example",
+        r"~^(a|b)\.users\.example$",
+        r"~users\.example$",
+    ] {
+        let toml = with(name);
+        assert!(!toml.contains("*.users.example\""), "{name}:\n{toml}");
+        assert!(toml.contains("NOT TRANSLATED"), "{name}:\n{toml}");
+    }
+    for name in [r"~^(?<u>.+)\.users\.example$", r"~^(.*)\.users\.example$"] {
+        let toml = with(name);
+        assert!(toml.contains("\"*.users.example\""), "{name}:\n{toml}");
+    }
+}
