@@ -65,3 +65,32 @@ fn an_expression_for_hosts_takes_no_further_hosts() {
         assert!(toml.contains("\"*.users.example\""), "{name}:\n{toml}");
     }
 }
+
+#[test]
+fn a_reply_that_nginx_does_not_store_is_not_stored() {
+    let with = |lines: &str| {
+        server(
+            "proxy_cache_path /tmp/c keys_zone=z:1m;",
+            &format!("location / {{ proxy_cache z; {lines} proxy_pass http://127.0.0.1:9; }}"),
+        )
+    };
+    for lines in [
+        "proxy_no_cache $cookie_sess;",
+        "proxy_cache_bypass $cookie_sess; proxy_no_cache $cookie_sess;",
+        "proxy_no_cache $nc;",
+        "proxy_no_cache 0; proxy_no_cache $cookie_sess;",
+        "proxy_no_cache $http_pragma $cookie_a$cookie_b;",
+    ] {
+        let toml = with(lines);
+        let is_stored = toml.lines().any(|line| line.trim_start().starts_with("cache"));
+        assert!(!is_stored && toml.contains("NOT TRANSLATED"), "{lines}:\n{toml}");
+        assert!(toml.contains("proxy ="), "{lines}:\n{toml}");
+    }
+    for lines in ["", "proxy_no_cache 0;", "proxy_cache_bypass $cookie_sess;"] {
+        let toml = with(lines);
+        assert!(
+            toml.lines().any(|line| line.trim_start().starts_with("cache =")),
+            "{lines}:\n{toml}"
+        );
+    }
+}
