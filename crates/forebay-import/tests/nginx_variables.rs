@@ -94,3 +94,35 @@ fn a_reply_that_nginx_does_not_store_is_not_stored() {
         );
     }
 }
+
+#[test]
+fn a_path_with_variables_in_proxy_pass_replaces_the_whole_path() {
+    for (lines, rewrite) in [
+        ("location ~ ^/p2/(.*)$ { proxy_pass http://127.0.0.1:9/n/$1; }", "/n/{rest}?"),
+        ("location ~ ^/p2/(.*)$ { proxy_pass http://127.0.0.1:9/n/$1?$args; }", "/n/{rest}"),
+        (
+            "location ~ ^/re/([a-z]+)/([a-z]+)$ { proxy_pass http://127.0.0.1:9/r?x=$1&y=$2; }",
+            "/r?x={g1}&y={g2}?",
+        ),
+        ("location /a/ { proxy_pass http://127.0.0.1:9/n$uri; }", "/n{path}?"),
+        ("location /a/ { proxy_pass http://127.0.0.1:9/n$request_uri; }", "/n{uri}"),
+        ("set $b 127.0.0.1:9; location /a/ { proxy_pass http://$b/n/; }", "/n/?"),
+    ] {
+        let toml = server("", lines);
+        let line = format!("rewrite = \"{rewrite}\"");
+        assert!(toml.lines().any(|found| found.trim() == line), "{lines}:\n{toml}");
+        assert!(toml.contains("proxy ="), "{lines}:\n{toml}");
+    }
+    for line in [
+        "proxy_pass http://127.0.0.1:9/n/$unknown;",
+        "proxy_pass http://127.0.0.1:9/n/$1$2;",
+        "proxy_pass http://$unknown/n/$1;",
+        "rewrite ^/p2/(a+)/b /c break; proxy_pass http://127.0.0.1:9/n/$1;",
+    ] {
+        let toml = server("", &format!("location ~ ^/p2/(.*)$ {{ {line} }}"));
+        assert!(!toml.contains("proxy =") || toml.contains("respond"), "{line}:\n{toml}");
+        assert!(toml.contains("NOT TRANSLATED"), "{line}:\n{toml}");
+    }
+    let toml = server("", "location /a/ { proxy_pass http://127.0.0.1:9$request_uri; }");
+    assert!(!toml.contains("rewrite") && toml.contains("proxy ="), "{toml}");
+}

@@ -39,8 +39,16 @@ pub fn proxy_to(
     let Url { protocol, address, path } = url(&text)?;
     let servers = to(cx, &address, protocol)?;
     let mut table = Table::default().with("to", servers.as_str());
-    if let Some(path) = path {
-        replace_prefix(cx, here, &path, &mut table, route)?;
+    match path {
+        // nginx then replaces the whole path and the query.
+        Some(path) if super::variables::has_variables(url_text) => {
+            replace_all(cx, &path, route)?;
+        }
+        Some(path) => replace_prefix(cx, here, &path, &mut table, route)?,
+        None if url_text.ends_with("$request_uri") && route.keys.get("rewrite").is_some() => {
+            return Err("the server gets the client's path: remove `rewrite`".into());
+        }
+        None => {}
     }
     request_fields(cx, variables, &mut table, route);
     options(cx, variables, (&servers, protocol), &mut table, route);
@@ -63,12 +71,12 @@ fn fill_address(variables: &Variables<'_, '_>, text: &str) -> Result<String, Str
     } else {
         rest.to_owned()
     };
-    let (host, _) = rest.split_once('/').unwrap_or((&rest, ""));
+    // `proxy_pass http://b$request_uri` passes the path unchanged, as Forebay does.
+    let rest = rest.strip_suffix("{uri}").filter(|host| !host.contains('/')).unwrap_or(&rest);
+    let (host, _) = rest.split_once('/').unwrap_or((rest, ""));
     if host.contains('{') {
         return Err("the client would choose the server: write its address in `proxy`".into());
     }
-    // `proxy_pass http://b$request_uri` passes the path unchanged, as Forebay does.
-    let rest = rest.strip_suffix("{uri}").unwrap_or(&rest);
     Ok(if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") })
 }
 
@@ -102,6 +110,26 @@ fn url(text: &str) -> Result<Url, String> {
         }
         None => Ok(Url { protocol, address: rest.into(), path: None }),
     }
+}
+
+/// Replaces the path and the query by those of a `proxy_pass` with variables. `target` has
+/// placeholders. An error is the next step for the user.
+fn replace_all(cx: &Cx<'_>, target: &str, route: &mut DraftRoute) -> Result<(), String> {
+    // Variables such as `$1` have the groups of `rewrite` then.
+    if route.keys.get("rewrite").is_some() || !cx.keys.route("rewrite") {
+        return Err("write the path that the server gets in `rewrite`".into());
+    }
+    let (mut to, has_query) = template::without_query(target);
+    if !has_query && !to.contains("{query}") && !to.contains("{uri}") {
+        // A final question mark drops the client's query.
+        to.push('?');
+    }
+    // A `$` is left of a variable without a placeholder.
+    if to.contains('$') || !template::is_rewrite_target(&to) {
+        return Err(format!("\"{to}\" is no path: write the server's path in `rewrite`"));
+    }
+    route.keys.set("rewrite", to);
+    Ok(())
 }
 
 /// Replaces the prefix of the location by the path of `proxy_pass`, unless the route has the key
