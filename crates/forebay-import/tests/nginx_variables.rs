@@ -126,3 +126,15 @@ fn a_path_with_variables_in_proxy_pass_replaces_the_whole_path() {
     let toml = server("", "location /a/ { proxy_pass http://127.0.0.1:9$request_uri; }");
     assert!(!toml.contains("rewrite") && toml.contains("proxy ="), "{toml}");
 }
+
+#[test]
+fn a_field_with_the_old_path_is_reported_if_the_path_is_replaced() {
+    for lines in [
+        "location ~ ^/p2/(.*)$ { proxy_set_header X-A $1; proxy_pass http://127.0.0.1:9/n/$1; }",
+        "location /a/ { proxy_set_header X-A $uri; proxy_pass http://127.0.0.1:9/n/; }",
+    ] {
+        let toml = server("", lines);
+        let is_removed = toml.contains("request_headers = { X-A = \"\" }");
+        assert!(is_removed && toml.contains("NOT TRANSLATED"), "{lines}:\n{toml}");
+    }
+}

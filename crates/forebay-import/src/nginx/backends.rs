@@ -160,6 +160,7 @@ fn request_fields(
     table: &mut Table,
     route: &mut DraftRoute,
 ) {
+    let is_moved = route.keys.get("rewrite").is_some();
     let fields = variables.scope.any(&["proxy_set_header", "grpc_set_header"]);
     let host = fields.iter().find(|field| field.arg(0).eq_ignore_ascii_case("host"));
     match host.map(|field| field.arg(1)) {
@@ -197,7 +198,8 @@ fn request_fields(
         if is_copied(variables.scope, &name, field.arg(1)) {
             continue;
         }
-        let value = match value_maps::fill(cx, variables, field.arg(1)) {
+        let filled = value_maps::fill(cx, variables, field.arg(1));
+        let value = match filled.and_then(|value| of_client(value, field.arg(1), is_moved)) {
             Ok(value) => value,
             Err(unknown) => {
                 let effect = match fixed {
@@ -214,6 +216,13 @@ fn request_fields(
         };
         route.keys.table("request_headers").set(&name, value);
     }
+}
+
+/// Returns the value of a field. An error is its text if the value would have parts of the path
+/// after `rewrite` instead of the client's path.
+fn of_client(value: String, text: &str, is_moved: bool) -> Result<String, String> {
+    let has_path = value.contains("{rest}") || value.contains("{path}");
+    if is_moved && has_path { Err(text.to_owned()) } else { Ok(value) }
 }
 
 /// Adds the time limit for replies of a FastCGI, SCGI or uwsgi application. `table_of` is the name
