@@ -138,3 +138,40 @@ fn a_field_with_the_old_path_is_reported_if_the_path_is_replaced() {
         assert!(is_removed && toml.contains("NOT TRANSLATED"), "{lines}:\n{toml}");
     }
 }
+
+#[test]
+fn a_refusal_of_an_ending_holds_before_a_line_feed() {
+    let php = "if ($uri ~ \"\\.(php|PHP)$\") { return 403; }";
+    let map = "map $uri $m { default 0; ~\\.php$ 1; }";
+    for (before, lines) in [
+        ("", format!("{php} location / {{ proxy_pass http://127.0.0.1:9; }}")),
+        ("", format!("location /23/ {{ {php} proxy_pass http://127.0.0.1:9; }}")),
+        ("", format!("location ~ ^/2(.+)x {{ {php} proxy_pass http://127.0.0.1:9; }}")),
+        ("", format!("location ~ ^/2(.+)x$ {{ {php} proxy_pass http://127.0.0.1:9; }}")),
+        (map, "if ($m) { return 403; } location / { proxy_pass http://127.0.0.1:9; }".into()),
+    ] {
+        let toml = server(before, &lines);
+        let routes: Vec<&str> = toml.split("[[site.route]]").skip(1).collect();
+        let refused = routes.iter().position(|route| route.contains("n$") && route.contains("403"));
+        match routes.iter().position(|route| route.contains("proxy =")) {
+            // In Forebay, the location with `x$` does not take these paths.
+            Some(_) if lines.contains("x$") => assert!(refused.is_some(), "{toml}"),
+            Some(open) => assert!(refused.is_some_and(|refused| refused < open), "{toml}"),
+            None => assert!(toml.contains("NOT TRANSLATED"), "{toml}"),
+        }
+    }
+}
+
+#[test]
+fn a_refusal_of_other_methods_than_get_refuses_head() {
+    for condition in ["$m", "$request_method !~ ^(GET|POST)$"] {
+        let toml = server(
+            "map $request_method $m { default 1; GET 0; POST 0; }",
+            &format!(
+                "location / {{ if ({condition}) {{ return 405; }} proxy_pass http://127.0.0.1:9; }}"
+            ),
+        );
+        let first = toml.split("[[site.route]]").nth(1).unwrap();
+        assert!(first.contains("[\"HEAD\"]") && first.contains("405"), "{toml}");
+    }
+}
