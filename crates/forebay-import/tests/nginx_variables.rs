@@ -175,3 +175,31 @@ fn a_refusal_of_other_methods_than_get_refuses_head() {
         assert!(first.contains("[\"HEAD\"]") && first.contains("405"), "{toml}");
     }
 }
+
+#[test]
+fn an_application_without_script_files_gets_its_path_info() {
+    let munin = "fastcgi_split_path_info ^(/munin)(.*); fastcgi_param PATH_INFO $fastcgi_path_info; \
+                 fastcgi_param SCRIPT_NAME $fastcgi_script_name; ";
+    let whole = "fastcgi_param SCRIPT_NAME $fastcgi_script_name; fastcgi_param SCRIPT_NAME \"\"; \
+                  fastcgi_param PATH_INFO $fastcgi_script_name; ";
+    for (location, lines, mount) in [("/munin/", munin, "/munin"), ("/", whole, "")] {
+        let text =
+            format!("location ^~ {location} {{ {lines} fastcgi_pass unix:/run/fcgi-graph.sock; }}");
+        let toml = server("", &text);
+        assert!(toml.contains(&format!("mount = \"{mount}\"")), "{toml}");
+        assert!(!toml.contains("scripts = ") && !toml.contains("split_path_info"), "{toml}");
+    }
+    for (location, lines) in [
+        ("/", "fastcgi_split_path_info ^(/munin)(.*); fastcgi_param PATH_INFO $fastcgi_path_info;"),
+        ("~ ^/x(.*)$", "fastcgi_param PATH_INFO $1;"),
+        ("/", "fastcgi_split_path_info ^(/[a-z]+)(.*);"),
+    ] {
+        let text = format!("location {location} {{ {lines} fastcgi_pass unix:/run/f.sock; }}");
+        let toml = server("", &text);
+        assert!(toml.contains("NOT TRANSLATED") && !toml.contains("mount ="), "{toml}");
+    }
+    let usual = "location ~ \\.php(/|$) { fastcgi_split_path_info ^(.+\\.php)(/.*)$; \
+                 fastcgi_param PATH_INFO $fastcgi_path_info; fastcgi_pass unix:/run/php.sock; }";
+    let toml = server("", usual);
+    assert!(!toml.contains("NOT TRANSLATED"), "{toml}");
+}

@@ -375,6 +375,13 @@ pub fn fastcgi(
     let mut table = Table::default().with("to", servers.as_str());
     reply_timeout(cx, scope, ("Fastcgi", "fastcgi_read_timeout"), &mut table);
     connect_timeout(cx, scope, "fastcgi_connect_timeout", &servers);
+    if let Some(mount) = fastcgi_mount(cx, here, scope, route) {
+        table.set("mount", mount);
+        table.set_some("root", Some(trimmed(&root)).filter(|root| root.starts_with('/')));
+        parameters(cx, variables, "fastcgi_param", &mut table, route);
+        route.keys.set("fastcgi", table);
+        return Ok(());
+    }
     let text = script.replace("$realpath_root", "$document_root");
     let text = match text.as_str() {
         "$request_filename" if scope.peek_own("alias").is_none() => {
@@ -400,6 +407,63 @@ pub fn fastcgi(
     parameters(cx, variables, "fastcgi_param", &mut table, route);
     route.keys.set("fastcgi", table);
     Ok(())
+}
+
+/// Returns the prefix of the path that becomes SCRIPT_NAME, if the application has no script files.
+/// Adds a comment if nginx finds PATH_INFO in another way than Forebay.
+fn fastcgi_mount(
+    cx: &mut Cx<'_>,
+    here: &Here<'_, '_>,
+    scope: &Scope<'_>,
+    route: &mut DraftRoute,
+) -> Option<String> {
+    let params = scope.all("fastcgi_param");
+    // Applications read the last one of two parameters with one name.
+    let param = |name: &str| params.iter().rev().find(|param| param.arg(0) == name).copied();
+    let value = |name: &str| param(name).map(|param| param.arg(1));
+    let has_file = param("SCRIPT_FILENAME").is_some();
+    let split = scope.nearest("fastcgi_split_path_info");
+    let fixed = split.and_then(|split| fixed_script(split.arg(0)));
+    let is_whole = |text: &str| matches!(text, "$fastcgi_script_name" | "$uri" | "$document_uri");
+    let info = value("PATH_INFO").unwrap_or_default();
+    match (value("SCRIPT_NAME"), fixed) {
+        (None | Some(""), _) if is_whole(info) && !has_file && split.is_none() => {
+            return Some(String::new());
+        }
+        (None | Some("$fastcgi_script_name"), Some(script))
+            if info == "$fastcgi_path_info" && !has_file && is_below(here.path(), &script) =>
+        {
+            return Some(script);
+        }
+        _ => {}
+    }
+    let split = split.filter(|split| !split.arg(0).contains("\\."));
+    let is_usual = info.is_empty() || info.contains("path_info");
+    for directive in split.into_iter().chain(param("PATH_INFO").filter(|_| !is_usual)) {
+        let next = "Forebay finds the path info after the file of a script: write `mount` in \
+                    `fastcgi` for an application without script files";
+        route.comments.push(cx.note(directive, next));
+    }
+    None
+}
+
+/// Returns the script of an expression such as `^(/munin)(.*)`. Returns `None` if the first group
+/// matches more than one text.
+fn fixed_script(expression: &str) -> Option<String> {
+    let (script, rest) = expression.strip_prefix("^(")?.split_once(")(")?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte);
+    let is_script = script.starts_with('/')
+        && !script.ends_with('/')
+        && script.bytes().all(is_plain)
+        && crate::pattern::is_path(script);
+    let is_rest = matches!(rest.trim_end_matches('$'), ".*)" | ".+)" | "/.*)" | "/.+)" | "|/.*)");
+    (is_script && is_rest).then(|| script.to_owned())
+}
+
+/// Returns true if a location's path is `script`, or a path below it.
+fn is_below(path: Option<&str>, script: &str) -> bool {
+    let rest = path.and_then(|path| path.strip_prefix(script));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn trimmed(dir: &str) -> &str {
