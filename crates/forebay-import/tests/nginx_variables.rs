@@ -137,6 +137,10 @@ fn a_field_with_the_old_path_is_reported_if_the_path_is_replaced() {
         let is_removed = toml.contains("request_headers = { X-A = \"\" }");
         assert!(is_removed && toml.contains("NOT TRANSLATED"), "{lines}:\n{toml}");
     }
+    let lines = "location /a/ { rewrite ^/a/(.*)$ /$1 break; proxy_set_header X-A $uri; \
+                 proxy_pass http://127.0.0.1:9; }";
+    let toml = server("", lines);
+    assert!(toml.contains("request_headers = { X-A = \"{path}\" }"), "{toml}");
 }
 
 #[test]

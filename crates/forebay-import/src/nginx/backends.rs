@@ -39,6 +39,7 @@ pub fn proxy_to(
     let Url { protocol, address, path } = url(&text)?;
     let servers = to(cx, &address, protocol)?;
     let mut table = Table::default().with("to", servers.as_str());
+    let is_rewritten = route.keys.get("rewrite").is_some();
     match path {
         // nginx then replaces the whole path and the query.
         Some(path) if super::variables::has_variables(url_text) => {
@@ -50,7 +51,7 @@ pub fn proxy_to(
         }
         None => {}
     }
-    request_fields(cx, variables, &mut table, route);
+    request_fields(cx, variables, is_rewritten, &mut table, route);
     options(cx, variables, (&servers, protocol), &mut table, route);
     let value = if table.0.len() == 1 { table.0.remove(0).1 } else { Value::Table(table) };
     route.keys.set("proxy", value);
@@ -153,14 +154,20 @@ fn replace_prefix(
     Ok(())
 }
 
-/// Translates the fields that nginx sends to the server.
+/// Translates the fields that nginx sends to the server. `is_rewritten` is true if `rewrite` of nginx
+/// has changed the path, and with it `$uri`.
 fn request_fields(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
+    is_rewritten: bool,
     table: &mut Table,
     route: &mut DraftRoute,
 ) {
-    let is_moved = route.keys.get("rewrite").is_some();
+    let lost: &[&str] = match (route.keys.get("rewrite"), is_rewritten) {
+        (None, _) => &[],
+        (Some(_), true) => &["{rest}"],
+        (Some(_), false) => &["{rest}", "{path}"],
+    };
     let fields = variables.scope.any(&["proxy_set_header", "grpc_set_header"]);
     let host = fields.iter().find(|field| field.arg(0).eq_ignore_ascii_case("host"));
     match host.map(|field| field.arg(1)) {
@@ -199,7 +206,7 @@ fn request_fields(
             continue;
         }
         let filled = value_maps::fill(cx, variables, field.arg(1));
-        let value = match filled.and_then(|value| of_client(value, field.arg(1), is_moved)) {
+        let value = match filled.and_then(|value| of_client(value, field.arg(1), lost)) {
             Ok(value) => value,
             Err(unknown) => {
                 let effect = match fixed {
@@ -218,11 +225,13 @@ fn request_fields(
     }
 }
 
-/// Returns the value of a field. An error is its text if the value would have parts of the path
-/// after `rewrite` instead of the client's path.
-fn of_client(value: String, text: &str, is_moved: bool) -> Result<String, String> {
-    let has_path = value.contains("{rest}") || value.contains("{path}");
-    if is_moved && has_path { Err(text.to_owned()) } else { Ok(value) }
+/// Returns the value of a field. An error contains its text, if the value has a placeholder of
+/// `lost`: after `rewrite`, these placeholders are parts of the new path.
+fn of_client(value: String, text: &str, lost: &[&str]) -> Result<String, String> {
+    match lost.iter().any(|placeholder| value.contains(placeholder)) {
+        true => Err(format!("after `rewrite`, {text}")),
+        false => Ok(value),
+    }
 }
 
 /// Adds the time limit for replies of a FastCGI, SCGI or uwsgi application. `table_of` is the name
