@@ -31,7 +31,7 @@ pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRo
     // A route cannot store some replies and not others. `private_cookies` does not prevent that
     // a reply for one user is stored if the reply states its lifetime.
     if let Some(directive) = scope.all(&named("no_cache")).into_iter().find(|d| is_ever(d)) {
-        let next = "so this route has no `cache`: write a route with this condition in `when` and \
+        let next = "this route has no `cache`: write a route with this condition in `when` and \
                     without `cache`, and a route after it with `cache`";
         return route.comments.push(cx.note(directive, next));
     }
