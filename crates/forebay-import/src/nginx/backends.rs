@@ -228,10 +228,10 @@ fn request_fields(
 /// Returns the value of a field. An error contains its text, if the value has a placeholder of
 /// `lost`: after `rewrite`, these placeholders are parts of the new path.
 fn of_client(value: String, text: &str, lost: &[&str]) -> Result<String, String> {
-    match lost.iter().any(|placeholder| value.contains(placeholder)) {
-        true => Err(format!("after `rewrite`, {text}")),
-        false => Ok(value),
+    if lost.iter().any(|placeholder| value.contains(placeholder)) {
+        return Err(format!("after `rewrite`, {text}"));
     }
+    Ok(value)
 }
 
 /// Adds the time limit for replies of a FastCGI, SCGI or uwsgi application. `table_of` is the name
