@@ -49,8 +49,12 @@ pub enum Variable {
 
 impl Variable {
     /// Returns the value of a variable with this name in a configuration of nginx. `name` has no
-    /// `$`. Returns `None` for other variables.
+    /// `$`. Returns `None` for other variables, and for a text of several variables.
     pub fn of(name: &str) -> Option<Self> {
+        let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        if !name.bytes().all(is_of_name) {
+            return None;
+        }
         let named = |start: &str| name.strip_prefix(start).filter(|rest| !rest.is_empty());
         match name {
             "request_uri" => Some(Self::RequestUri),

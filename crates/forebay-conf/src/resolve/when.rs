@@ -100,7 +100,8 @@ fn tests(typed: &BTreeMap<String, At<Values>>, what: &str) -> Resolution<Vec<(St
 fn variable((name, at): (&String, &At<Values>)) -> Resolution<(Variable, ValueTest)> {
     let variable = Variable::of(name).ok_or_else(|| {
         Problem::new(&at.span, format!("there is no variable \"{name}\"")).help(
-            "name request_uri, args, arg_NAME, cookie_NAME or http_NAME, in lower case and without $",
+            "name request_uri, args, arg_NAME, cookie_NAME or http_NAME, in lower case and without $; \
+             NAME is letters, digits, `_` and `-`",
         )
     })?;
     if let Values::Any(_) = at.value {

@@ -39,10 +39,19 @@ pub fn proxy_to(
     let Url { protocol, address, path } = url(&text)?;
     let servers = to(cx, &address, protocol)?;
     let mut table = Table::default().with("to", servers.as_str());
-    if let Some(path) = path {
-        replace_prefix(cx, here, &path, &mut table, route)?;
+    let is_rewritten = route.keys.get("rewrite").is_some();
+    match path {
+        // nginx then replaces the whole path and the query.
+        Some(path) if super::variables::has_variables(url_text) => {
+            replace_all(cx, &path, route)?;
+        }
+        Some(path) => replace_prefix(cx, here, &path, &mut table, route)?,
+        None if url_text.ends_with("$request_uri") && route.keys.get("rewrite").is_some() => {
+            return Err("the server gets the client's path: remove `rewrite`".into());
+        }
+        None => {}
     }
-    request_fields(cx, variables, &mut table, route);
+    request_fields(cx, variables, is_rewritten, &mut table, route);
     options(cx, variables, (&servers, protocol), &mut table, route);
     let value = if table.0.len() == 1 { table.0.remove(0).1 } else { Value::Table(table) };
     route.keys.set("proxy", value);
@@ -63,12 +72,12 @@ fn fill_address(variables: &Variables<'_, '_>, text: &str) -> Result<String, Str
     } else {
         rest.to_owned()
     };
-    let (host, _) = rest.split_once('/').unwrap_or((&rest, ""));
+    // `proxy_pass http://b$request_uri` passes the path unchanged, as Forebay does.
+    let rest = rest.strip_suffix("{uri}").filter(|host| !host.contains('/')).unwrap_or(&rest);
+    let (host, _) = rest.split_once('/').unwrap_or((rest, ""));
     if host.contains('{') {
         return Err("the client would choose the server: write its address in `proxy`".into());
     }
-    // `proxy_pass http://b$request_uri` passes the path unchanged, as Forebay does.
-    let rest = rest.strip_suffix("{uri}").unwrap_or(&rest);
     Ok(if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") })
 }
 
@@ -104,6 +113,26 @@ fn url(text: &str) -> Result<Url, String> {
     }
 }
 
+/// Replaces the path and the query by those of a `proxy_pass` with variables. `target` has
+/// placeholders. An error is the next step for the user.
+fn replace_all(cx: &Cx<'_>, target: &str, route: &mut DraftRoute) -> Result<(), String> {
+    // Variables such as `$1` have the groups of `rewrite` then.
+    if route.keys.get("rewrite").is_some() || !cx.keys.route("rewrite") {
+        return Err("write the path that the server gets in `rewrite`".into());
+    }
+    let (mut to, has_query) = template::without_query(target);
+    if !has_query && !to.contains("{query}") && !to.contains("{uri}") {
+        // A final question mark drops the client's query.
+        to.push('?');
+    }
+    // A `$` is left of a variable without a placeholder.
+    if to.contains('$') || !template::is_rewrite_target(&to) {
+        return Err(format!("\"{to}\" is no path: write the server's path in `rewrite`"));
+    }
+    route.keys.set("rewrite", to);
+    Ok(())
+}
+
 /// Replaces the prefix of the location by the path of `proxy_pass`, unless the route has the key
 /// `rewrite`. The text of an error says what the user must write in the configuration.
 fn replace_prefix(
@@ -125,13 +154,20 @@ fn replace_prefix(
     Ok(())
 }
 
-/// Translates the fields that nginx sends to the server.
+/// Translates the fields that nginx sends to the server. `is_rewritten` is true if `rewrite` of nginx
+/// has changed the path, and with it `$uri`.
 fn request_fields(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
+    is_rewritten: bool,
     table: &mut Table,
     route: &mut DraftRoute,
 ) {
+    let lost: &[&str] = match (route.keys.get("rewrite"), is_rewritten) {
+        (None, _) => &[],
+        (Some(_), true) => &["{rest}"],
+        (Some(_), false) => &["{rest}", "{path}"],
+    };
     let fields = variables.scope.any(&["proxy_set_header", "grpc_set_header"]);
     let host = fields.iter().find(|field| field.arg(0).eq_ignore_ascii_case("host"));
     match host.map(|field| field.arg(1)) {
@@ -169,7 +205,8 @@ fn request_fields(
         if is_copied(variables.scope, &name, field.arg(1)) {
             continue;
         }
-        let value = match value_maps::fill(cx, variables, field.arg(1)) {
+        let filled = value_maps::fill(cx, variables, field.arg(1));
+        let value = match filled.and_then(|value| of_client(value, field.arg(1), lost)) {
             Ok(value) => value,
             Err(unknown) => {
                 let effect = match fixed {
@@ -186,6 +223,15 @@ fn request_fields(
         };
         route.keys.table("request_headers").set(&name, value);
     }
+}
+
+/// Returns the value of a field. An error contains its text, if the value has a placeholder of
+/// `lost`: after `rewrite`, these placeholders are parts of the new path.
+fn of_client(value: String, text: &str, lost: &[&str]) -> Result<String, String> {
+    if lost.iter().any(|placeholder| value.contains(placeholder)) {
+        return Err(format!("after `rewrite`, {text}"));
+    }
+    Ok(value)
 }
 
 /// Adds the time limit for replies of a FastCGI, SCGI or uwsgi application. `table_of` is the name
@@ -338,6 +384,13 @@ pub fn fastcgi(
     let mut table = Table::default().with("to", servers.as_str());
     reply_timeout(cx, scope, ("Fastcgi", "fastcgi_read_timeout"), &mut table);
     connect_timeout(cx, scope, "fastcgi_connect_timeout", &servers);
+    if let Some(mount) = fastcgi_mount(cx, here, scope, route) {
+        table.set("mount", mount);
+        table.set_some("root", Some(trimmed(&root)).filter(|root| root.starts_with('/')));
+        parameters(cx, variables, "fastcgi_param", &mut table, route);
+        route.keys.set("fastcgi", table);
+        return Ok(());
+    }
     let text = script.replace("$realpath_root", "$document_root");
     let text = match text.as_str() {
         "$request_filename" if scope.peek_own("alias").is_none() => {
@@ -363,6 +416,63 @@ pub fn fastcgi(
     parameters(cx, variables, "fastcgi_param", &mut table, route);
     route.keys.set("fastcgi", table);
     Ok(())
+}
+
+/// Returns the prefix of the path that becomes SCRIPT_NAME, if the application has no script files.
+/// Adds a comment if nginx finds PATH_INFO in another way than Forebay.
+fn fastcgi_mount(
+    cx: &mut Cx<'_>,
+    here: &Here<'_, '_>,
+    scope: &Scope<'_>,
+    route: &mut DraftRoute,
+) -> Option<String> {
+    let params = scope.all("fastcgi_param");
+    // Applications read the last one of two parameters with one name.
+    let param = |name: &str| params.iter().rev().find(|param| param.arg(0) == name).copied();
+    let value = |name: &str| param(name).map(|param| param.arg(1));
+    let has_file = param("SCRIPT_FILENAME").is_some();
+    let split = scope.nearest("fastcgi_split_path_info");
+    let fixed = split.and_then(|split| fixed_script(split.arg(0)));
+    let is_whole = |text: &str| matches!(text, "$fastcgi_script_name" | "$uri" | "$document_uri");
+    let info = value("PATH_INFO").unwrap_or_default();
+    match (value("SCRIPT_NAME"), fixed) {
+        (None | Some(""), _) if is_whole(info) && !has_file && split.is_none() => {
+            return Some(String::new());
+        }
+        (None | Some("$fastcgi_script_name"), Some(script))
+            if info == "$fastcgi_path_info" && !has_file && is_below(here.path(), &script) =>
+        {
+            return Some(script);
+        }
+        _ => {}
+    }
+    let split = split.filter(|split| !split.arg(0).contains("\\."));
+    let is_usual = info.is_empty() || info.contains("path_info");
+    for directive in split.into_iter().chain(param("PATH_INFO").filter(|_| !is_usual)) {
+        let next = "Forebay finds the path info after the file of a script: write `mount` in \
+                    `fastcgi` for an application without script files";
+        route.comments.push(cx.note(directive, next));
+    }
+    None
+}
+
+/// Returns the script of an expression such as `^(/munin)(.*)`. Returns `None` if the first group
+/// matches more than one text.
+fn fixed_script(expression: &str) -> Option<String> {
+    let (script, rest) = expression.strip_prefix("^(")?.split_once(")(")?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte);
+    let is_script = script.starts_with('/')
+        && !script.ends_with('/')
+        && script.bytes().all(is_plain)
+        && crate::pattern::is_path(script);
+    let is_rest = matches!(rest.trim_end_matches('$'), ".*)" | ".+)" | "/.*)" | "/.+)" | "|/.*)");
+    (is_script && is_rest).then(|| script.to_owned())
+}
+
+/// Returns true if a location's path is `script`, or a path below it.
+fn is_below(path: Option<&str>, script: &str) -> bool {
+    let rest = path.and_then(|path| path.strip_prefix(script));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn trimmed(dir: &str) -> &str {

@@ -28,6 +28,13 @@ pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRo
         return;
     }
     let named = |name: &str| format!("{prefix}_{name}");
+    // A route cannot store some replies and not others. `private_cookies` does not prevent that
+    // a reply for one user is stored if the reply states its lifetime.
+    if let Some(directive) = scope.all(&named("no_cache")).into_iter().find(|d| is_ever(d)) {
+        let next = "this route has no `cache`: write a route with this condition in `when` and \
+                    without `cache`, and a route after it with `cache`";
+        return route.comments.push(cx.note(directive, next));
+    }
     let mut table = Table::default();
     let lifetimes = scope.all(&named("cache_valid"));
     if let Some(valid) = valid(&lifetimes) {
@@ -50,9 +57,9 @@ pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRo
         }
     }
     let mut cookies: Vec<String> = Vec::new();
-    for directive in scope.any(&[&named("cache_bypass"), &named("no_cache")]) {
+    for directive in scope.all(&named("cache_bypass")) {
         for condition in &directive.args {
-            match condition.strip_prefix("$cookie_") {
+            match condition.strip_prefix("$cookie_").filter(|name| !name.contains('$')) {
                 Some(name) if cookies.iter().any(|other| other == name) => {}
                 Some(name) => cookies.push(name.to_owned()),
                 None => {
@@ -67,6 +74,11 @@ pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRo
     }
     let value = if table.is_empty() { Value::from(true) } else { Value::from(table) };
     route.keys.set("cache", value);
+}
+
+/// Returns true if `proxy_no_cache` has a condition that may be true.
+fn is_ever(directive: &Directive) -> bool {
+    directive.args.iter().any(|condition| !matches!(condition.as_str(), "" | "0"))
 }
 
 /// Returns the lifetime of replies with the status 200. Returns `None` if no directive states it.

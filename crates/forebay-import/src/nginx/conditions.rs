@@ -2,7 +2,7 @@
 //! on files.
 
 use super::here::{EarlyStep, Here, OwnContent, Phase};
-use super::locations::Location;
+use super::locations::{Location, LocationKind};
 use super::rewrites;
 use super::server::TranslatedServer;
 use super::switches::{self, Switch};
@@ -12,7 +12,7 @@ use super::{Cx, maintenance, needless, referers, unread};
 use crate::draft::DraftRoute;
 use crate::keys::Keys;
 use crate::matcher::Matcher;
-use crate::pattern::{PatternConditions, Use, classify};
+use crate::pattern::{self, PatternConditions, Use, classify};
 use crate::value::{Table, Value};
 
 /// The meaning of a condition.
@@ -115,7 +115,11 @@ fn translate<'a>(
     let block = directive.inside();
     let decides =
         block.iter().any(|inner| matches!(inner.name.as_str(), "return" | "rewrite" | "if"));
-    match meaning(cx, server, here, directive) {
+    let meaning = meaning(cx, server, here, directive);
+    if matches!(meaning, Meaning::Requests(_) | Meaning::OneOf(_)) {
+        line_feed(cx, here, directive, phase, out);
+    }
+    match meaning {
         Meaning::Never => directive.settle_all(),
         Meaning::Always => run(cx, server, here, block, phase, out),
         Meaning::Requests(of) => {
@@ -135,6 +139,15 @@ fn translate<'a>(
             };
             inner.settle();
             let variables = here.variables(server);
+            // A route for GET also takes HEAD.
+            let has = |name: &str| methods.iter().any(|method| method == name);
+            let head = Matcher::default().with_methods(vec!["HEAD".into()]);
+            let head = Some(head).filter(|_| has("GET") && !has("HEAD"));
+            if let Some(head) = head.and_then(|head| here.matcher.and(&head)) {
+                let route = DraftRoute::new(&directive.place, directive.line(), head);
+                let route = rewrites::returned(cx, &variables, inner, route);
+                out.push(EarlyStep::Route(route));
+            }
             let route = DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
             phase.otherwise = Some(rewrites::returned(cx, &variables, inner, route));
             phase.methods = Some(methods);
@@ -184,6 +197,46 @@ fn translate<'a>(
             phase.closed.get_or_insert(cx.note(directive, next));
         }
         _ => note(cx, directive),
+    }
+}
+
+/// Adds a route that refuses paths with a line feed at their end, if the block refuses paths that an
+/// expression with `$` matches. nginx's `$` also matches before this line feed.
+fn line_feed<'a>(
+    cx: &mut Cx<'a>,
+    here: &Here<'_, 'a>,
+    directive: &'a Directive,
+    phase: &mut Phase<'a>,
+    out: &mut Vec<EarlyStep>,
+) {
+    let refuses =
+        |inner: &Directive| inner.name == "return" && inner.arg(0).starts_with(['4', '5']);
+    let is_path = |name: &str| matches!(name, "$uri" | "$document_uri");
+    let words = words(directive);
+    let Some(variable) = words.first() else { return };
+    let maps = || cx.http.every("map").filter(|map| map.arg(1) == variable && is_path(map.arg(0)));
+    let has_end = match &words[1..] {
+        [_, text] if is_path(variable) => pattern::has_end(text),
+        _ => maps().flat_map(Directive::inside).any(|entry| pattern::has_end(&entry.name)),
+    };
+    if !has_end || !directive.inside().iter().any(refuses) {
+        return;
+    }
+    let all = Matcher { regex: Some("\\n$".into()), ..Matcher::default() };
+    match here.matcher.and(&all).filter(|_| here.matcher.regex.is_none()) {
+        Some(matcher) => {
+            let mut route =
+                DraftRoute::new(&directive.place, directive.line(), matcher).respond(403);
+            route.comments.push("In nginx, `$` also matches before a line feed at the end.".into());
+            out.push(EarlyStep::Route(route));
+        }
+        // The location's own expression has such a route.
+        None if matches!(here.location.kind, LocationKind::Regex { text, .. } if pattern::has_end(text)) =>
+            {}
+        None => {
+            let next = "nginx's `$` also matches before a line feed: write routes for both paths";
+            phase.closed.get_or_insert(cx.note(directive, next));
+        }
     }
 }
 
@@ -438,7 +491,11 @@ fn compared(
     server: &TranslatedServer<'_>,
     (variable, operator, text): (&str, &str, &str),
 ) -> Meaning {
-    match variable.trim_start_matches('$') {
+    // A `map` may compare a text of several variables, which is no condition of a route.
+    let is_name =
+        |name: &&str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let Some(name) = variable.strip_prefix('$').filter(is_name) else { return Meaning::Unknown };
+    match name {
         "request_method" => methods(operator, text),
         "scheme" | "https" | "server_port" => scheme(cx, server, variable, operator, text),
         "uri" | "document_uri" if operator.starts_with('~') => path(cx, operator, text),

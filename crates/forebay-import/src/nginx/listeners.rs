@@ -186,10 +186,14 @@ pub fn names(cx: &mut Cx<'_>, server: &Directive) -> Vec<String> {
         for name in &directive.args {
             let names = hosts(cx, name);
             if names.is_empty() && !matches!(name.as_str(), "_" | "" | "--") {
-                let next = "name the hosts in `hosts`: names, or `*.` before a name";
+                let next = "name the hosts in `hosts`: names, or `*.` before a name, which also takes \
+                            names with several labels";
                 cx.note(directive, next);
                 // Without a name the site would answer for every host.
                 found.push("not-translated.invalid".to_owned());
+            }
+            if name.starts_with('~') && !name.starts_with("~^") && !names.is_empty() {
+                cx.note(directive, "the expression also takes longer names: add them to `hosts`");
             }
             found.extend(names);
         }
@@ -223,11 +227,19 @@ fn of_regex(cx: &Cx<'_>, regex: &str) -> Vec<String> {
         return if hosts.iter().all(|host| is_host(host)) { hosts } else { Vec::new() };
     };
     let domain = end.replace("\\.", ".");
-    if is_host(&domain) && regex.starts_with("^(") && !regex.contains('|') {
-        vec![format!("*.{domain}")]
-    } else {
-        Vec::new()
-    }
+    // `*.` takes all texts before the domain, with dots, too. Each narrower expression would leave
+    // hosts to another server in nginx.
+    if is_host(&domain) && is_any_text(regex) { vec![format!("*.{domain}")] } else { Vec::new() }
+}
+
+/// Returns true if an expression begins with a group for any text, and ends with `$`.
+fn is_any_text(regex: &str) -> bool {
+    let Some((group, _)) = regex.strip_prefix("^(").and_then(|rest| rest.split_once(")\\.")) else {
+        return false;
+    };
+    let inner = group.rsplit_once('>').map_or(group, |(_, inner)| inner);
+    let inner = inner.strip_prefix("?:").unwrap_or(inner);
+    matches!(inner, ".+" | ".*") && regex.ends_with('$')
 }
 
 /// Returns true if Forebay accepts the host name.

@@ -236,13 +236,8 @@ const NEEDLESS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "it passes on these fields, finds path info itself, and skips all trusted proxies",
-        &[
-            "fastcgi_pass_header",
-            "fastcgi_split_path_info",
-            "proxy_pass_header",
-            "real_ip_recursive",
-        ],
+        "it passes on these fields, and skips all trusted proxies",
+        &["fastcgi_pass_header", "proxy_pass_header", "real_ip_recursive"],
     ),
     ("too many requests get 429", &["limit_req_status", "limit_conn_status"]),
     (
