@@ -475,13 +475,14 @@ pub fn replacing_methods(request: &Request) -> impl Iterator<Item = Vec<u8>> {
 
 /// Returns MOVE or COPY if the application may read one of them as the method of the request: in
 /// any case, or from a field that replaces the method.
-pub fn moving_method(request: &Request) -> Option<Vec<u8>> {
+pub fn moving_method(request: &Request) -> Option<&'static [u8]> {
+    const MOVING: [&[u8]; 2] = [b"MOVE", b"COPY"];
     // Most requests are GET, and applications let no field replace this method.
     if matches!(request.method(), b"GET" | b"HEAD") {
         return None;
     }
-    let own = std::iter::once(request.method().to_ascii_uppercase());
-    own.chain(replacing_methods(request)).find(|method| matches!(&method[..], b"MOVE" | b"COPY"))
+    let of = |method: &[u8]| MOVING.into_iter().find(|known| known.eq_ignore_ascii_case(method));
+    of(request.method()).or_else(|| replacing_methods(request).find_map(|method| of(&method)))
 }
 
 #[cfg(test)]

@@ -26,8 +26,8 @@ pub async fn admit(exchange: &mut Exchange, site: &Site, at: usize) -> Result<bo
     let Some(target) = destination(&exchange.request, site)? else { return Ok(true) };
     let target = target.to_vec();
     let own = moving_method(&exchange.request).unwrap_or_default();
-    let mut walk = Walk { site, at, own: &own, asked: Vec::new() };
-    for method in [&b"PUT"[..], &own[..]] {
+    let mut walk = Walk { site, at, own, asked: Vec::new() };
+    for method in [b"PUT", own] {
         let mut request = exchange.request.with_target(method, &target);
         request.prepare_path(site.encoded_slashes, site.slashes).map_err(refused)?;
         let aside = Aside::new(exchange, request);
