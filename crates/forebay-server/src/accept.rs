@@ -72,7 +72,7 @@ impl Accepting {
     }
 
     /// Accepts no more connections, because another process accepts the connections in the queues.
-    /// Of the unfinished QUIC handshakes, this process completes those that it has begun.
+    /// This process still completes the QUIC handshakes that it has begun.
     pub async fn leave(self) {
         for OpenListener { close, .. } in self.listeners.into_values() {
             // A task may hold an accepted connection that waits in `make_room`. The task serves
@@ -181,8 +181,8 @@ fn place(
     start(context, socket, peer.into(), own, index);
 }
 
-/// Receiver of messages from other threads. On drop, it subtracts the connections that the thread
-/// has not served from the thread's count.
+/// Receiver of messages from other threads. The drop of an inbox subtracts its unserved connections
+/// from the thread's number of connections.
 struct Inbox {
     context: Rc<FrontContext>,
     messages: mpsc::UnboundedReceiver<Message>,
@@ -193,8 +193,8 @@ impl Drop for Inbox {
         self.messages.close();
         while let Ok(message) = self.messages.try_recv() {
             if let Message::Connection(_) = message {
-                // A stopping thread waits until its count is zero, so subtract the connection that
-                // `hand` has counted.
+                // `hand` has counted this connection for this thread. Subtract it, because a
+                // stopping thread waits until its count is zero.
                 self.context.thread.load.leave(self.context.thread.index);
             }
         }
@@ -272,9 +272,10 @@ struct Pauses {
 }
 
 impl Pauses {
-    /// Handles a failed accept. Does nothing if only this connection failed. Otherwise frees
-    /// descriptors if possible. If that is not possible, waits for a tick. Logs this at most once
-    /// in [`REMINDER`].
+    /// Handles a failed accept. Does nothing if the client aborted the connection, or if a signal
+    /// interrupted the call. After other errors, closes idle backend connections to free
+    /// descriptors. If none can be freed, waits for a tick, and logs the error at most once in
+    /// [`REMINDER`].
     async fn after(&mut self, thread: &Thread, error: &io::Error) {
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
             return;
@@ -305,7 +306,8 @@ impl Pauses {
     }
 }
 
-/// Serves a connection in its own task. Resets the connection if its address has too many.
+/// Serves a connection in its own task. Resets the connection if the client's address already has
+/// the maximum number of connections.
 pub fn start(
     context: &Rc<FrontContext>,
     socket: Socket,

@@ -13,8 +13,8 @@ use forebay_wire::ClientAddress;
 use crate::context::FrontContext;
 
 /// Waits until one more connection may be accepted. At the limit, closes the connection that has
-/// been idle longest, on any thread. If all connections have requests in progress, waits until one
-/// of them ends.
+/// been idle longest, on any thread. If no connection is idle, waits until a connection ends or
+/// becomes idle.
 ///
 /// Returns at once, without closing a connection, if the client's `address` has reached its own
 /// limit. The caller then refuses the new connection. `listener` is the number of the listener.

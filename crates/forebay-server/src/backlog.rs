@@ -217,7 +217,7 @@ impl Ring {
         (at, (self.size - at).min(self.size - (self.written - self.sent)))
     }
 
-    /// Returns the position in the file and the number of the next bytes to send.
+    /// Returns the position in the file and the length of the next bytes to send.
     fn unsent(&self) -> (u64, u64) {
         let at = self.sent % self.size;
         (at, (self.size - at).min(self.written - self.sent))

@@ -147,8 +147,9 @@ impl Body {
         self.tap = None;
     }
 
-    /// Reads the complete body, unless `inbox` already contains it, so that a slow upload does not
-    /// occupy the origin. Afterwards the body has a known length and can be resent.
+    /// Reads the complete body, so that a slow upload does not occupy the origin. Does nothing if
+    /// `inbox` already contains a body of known length. Afterwards the body has a known length and
+    /// can be resent.
     pub async fn buffer(&mut self) -> Result<(), Fault> {
         if let RequestFraming::Length(length) = self.framing
             && length <= (self.inbox.len() - self.start) as u64
@@ -199,7 +200,7 @@ impl Body {
     /// of it is no longer in memory.
     pub fn rewind(&mut self) -> bool {
         if !self.is_in_hand() {
-            // Drop `tap`: otherwise it would mistake the rest of the body for a complete body.
+            // Drop `tap`, because it would take the unread rest of the body for a complete body.
             self.tap = None;
             return false;
         }
@@ -262,8 +263,8 @@ impl Body {
         self.is_discarded = true;
     }
 
-    /// Sets the sizes of this request, whose head is refused after `received` bytes. Otherwise, the
-    /// log would have the sizes of the connection's previous request.
+    /// Sets the size of a refused request: a head of `received` bytes, and no body. Without this
+    /// call, the log would contain the size of the previous request on the connection.
     pub(crate) fn forget(&mut self, received: usize) {
         (self.head_len, self.read) = (received, 0);
     }
@@ -316,8 +317,8 @@ impl Body {
     }
 
     /// Returns the trailers that may be forwarded, as lines that end in CRLF. Call this after the
-    /// last piece. If the protocol ends a request separately from its body, waits for the end of
-    /// the request.
+    /// last piece. Over HTTP/2 and HTTP/3, first waits until the client has ended the request,
+    /// because trailers follow the body.
     pub async fn trailers(&mut self) -> Result<Vec<u8>, Fault> {
         while !self.stream().has_request_ended() {
             self.receive().await?;
@@ -405,7 +406,7 @@ impl Body {
     }
 
     /// Returns the remaining time to wait for the client, or `None` if no minimum body rate is set.
-    /// The client has `idle` plus the time that the received bytes take at the minimum rate.
+    /// The whole time is `idle`, plus the number of received bytes divided by the minimum rate.
     fn left_by_rate(&self, settings: &Settings, idle: Duration) -> Option<Duration> {
         let rate = settings.limits.body_rate;
         let earned = Duration::from_millis(self.read.saturating_mul(1000).checked_div(rate)?);

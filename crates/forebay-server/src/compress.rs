@@ -167,8 +167,8 @@ impl Offer {
 }
 
 impl Compressor {
-    /// Compresses `data` and appends the result to `out`. Returns true if other tasks should run
-    /// now. Callers check this after each [`SLICE`] bytes.
+    /// Compresses `data` and appends the result to `out`. Returns true after each `TURN` bytes of
+    /// input, so that the caller lets other tasks run. Callers pass at most [`SLICE`] bytes.
     pub fn push(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<bool, Fault> {
         if let Some(left) = &mut self.left {
             *left = left.checked_sub(data.len() as u64).ok_or_else(Fault::longer_than_announced)?;
@@ -202,7 +202,8 @@ impl Compressor {
         self.push(data, &mut out)?;
         self.finish(&mut out)?;
         let copy: Arc<[u8]> = out.into();
-        // To bound the memory, store only one copy per algorithm, of at most half the body's size.
+        // To bound the memory, store one copy for each algorithm, and no copy that is larger than
+        // half of the body.
         let mut kept = copies.all();
         let is_known = kept.iter().any(|(known, _)| *known == algorithm);
         if copy.len() <= data.len() / 2 && !is_known {

@@ -18,8 +18,9 @@ use crate::stream::Stream;
 /// Maximum number of unread body bytes that are read to keep the connection.
 pub const WORTH_DRAINING: u64 = 64 * 1024;
 
-/// Tries the matching routes in order until an origin does not decline the request. Returns the
-/// route that answered, or a fault. For the log, sets `answering` to the route that it is trying.
+/// Offers the request to the matching routes in order, until an origin accepts it. Returns the
+/// route that answered. Returns a fault if this origin fails, if the request must be refused, or if
+/// no route accepts the request. Sets `answering` to each tried route, for the log.
 pub async fn try_routes<'s>(
     stream: &Stream,
     exchange: &mut Exchange,
@@ -43,7 +44,7 @@ pub async fn try_routes<'s>(
         if request.is_doubtful(&route.matcher) {
             return Err(ambiguous_condition());
         }
-        // Check this before a rewrite of this route, because a rewrite makes the request internal.
+        // Check `internal` before the route's rewrite, which makes every request internal.
         if route.internal && !exchange.request.is_internal {
             return Err(only_internal());
         }
@@ -98,8 +99,8 @@ pub async fn try_routes<'s>(
             Err(fault) if fault.is_declined() && !is_rule && !exchange.reply.has_begun() => fault,
             outcome => return outcome.map(|()| route),
         };
-        // A route may have matched a suffix within the path: `.php` in `/x.php/y`. If the script
-        // `/x.php` does not exist, later routes may answer.
+        // A route for the suffix `.php` also matches the path `/x.php/y`. If the script `/x.php`
+        // does not exist, later routes may answer.
         let is_by_segment = route.matcher.is_by_segment(&exchange.request.path);
         let is_for_below = fault.decline == Decline::Always || route.fallback || is_by_segment;
         let fallback_to = route.fallback_to.as_ref().filter(|_| !taken.contains(&at));
@@ -122,8 +123,8 @@ pub async fn try_routes<'s>(
     Err(declined.unwrap_or_else(no_route))
 }
 
-/// Result of the rules that apply to a request. A rule is the effect that a route before the
-/// selected one has on the same resource (see `Rule` in `route.rs`).
+/// Result of the rules that apply to a request. A rule is an effect of an earlier route on requests
+/// of the selected route (see `Rule` in `route.rs`).
 enum Ruling<'s> {
     /// The selected route may answer.
     Pass,
@@ -135,9 +136,9 @@ enum Ruling<'s> {
 
 /// Applies `rules` to a request that route `at` is to answer. Each rule has the number of its route
 /// and another path of the requested resource.
-// The futures of gates are awaited in two functions, here and in `admit`, so the compiler does not
-// inline them. All other futures are awaited once, in `try_routes`, and are inlined. This saves 200
-// instructions per request.
+// The compiler inlines a future only if one function awaits it. The futures of gates are awaited
+// here and in `admit`, so they are not inlined. All other futures are awaited only in `try_routes`,
+// which saves 200 instructions per request.
 async fn apply_rules<'s>(
     exchange: &mut Exchange,
     (site, at): (&'s Site, usize),
@@ -148,8 +149,8 @@ async fn apply_rules<'s>(
         prepare(exchange, rule);
         if let Some(gate) = &rule.gate {
             note_gate(exchange.reply.stream(), gate.as_ref());
-            // The index file of a directory is reached by an internal redirect. So the request
-            // counts as internal for the gate that protects this file.
+            // A request for a directory reaches the index file by an internal redirect. So the
+            // request counts as internal for this gate, which protects the index file.
             let was_internal = exchange.request.is_internal;
             exchange.request.is_internal |= is_index_of(&exchange.request.path, &path);
             let outcome = gate.admit(exchange).await;
@@ -161,7 +162,8 @@ async fn apply_rules<'s>(
         if rule.keeps_from.contains(&at) {
             return Err(kept_from_scripts());
         }
-        // If a rewritten path leads to a later route, only the gate of that route applies.
+        // After a rewrite, a rule may come from a later route. Only the gate of that route applies:
+        // the route does not answer.
         if rule.instead != Instead::No && number < at {
             exchange.request.reroute(path);
             exchange.request.take(&rule.matcher);
@@ -171,8 +173,8 @@ async fn apply_rules<'s>(
     Ok(Ruling::Pass)
 }
 
-/// Records that a gate decides about a request that a page makes. If the decision depends on the
-/// client, marks the page as private, so that caches do not give it to another visitor.
+/// Marks an SSI page as private if `gate` decides about an include of this page, and the decision
+/// depends on the client. Caches then do not give the page to another visitor.
 fn note_gate(stream: &Stream, gate: &dyn Gate) {
     if let Stream::Included(included) = stream
         && gate.is_by_client()
@@ -181,7 +183,8 @@ fn note_gate(stream: &Stream, gate: &dyn Gate) {
     }
 }
 
-/// Lets the origin answer. Abandons the answer and returns a fault if the client disconnects.
+/// Lets the origin answer. If the client disconnects, abandons the answer and returns a fault,
+/// unless the origin continues without a client (`Origin::ends_with_client`).
 async fn serve_client(
     stream: &Stream,
     route: &Route,
@@ -214,9 +217,9 @@ fn client_left() -> Fault {
     Fault::client(499, "the client closed before it was answered")
 }
 
-/// Returns the fault for a path that would select another route if `%2F`, a backslash or repeated
-/// slashes counted as one slash. A backend may read the path in this way, so a client could bypass
-/// the gate of a route.
+/// Returns the fault for a path such as `/a%2Fb`, `/a\b` or `/a//b`, if the path `/a/b` would
+/// select another route. A backend may read the path as `/a/b`, so a client could bypass the gate
+/// of a route.
 pub fn ambiguous_route() -> Fault {
     Fault::client(
         404,
@@ -233,7 +236,8 @@ pub fn no_route() -> Fault {
     Fault::client(404, "no route takes this request")
 }
 
-/// Returns the fault for a script in the directory of an earlier `files` route.
+/// Returns the fault for a script in the directory of an earlier `files` route that allows no
+/// scripts.
 pub fn kept_from_scripts() -> Fault {
     Fault::client(
         404,
@@ -299,12 +303,14 @@ fn prepare(exchange: &mut Exchange, route: &Route) {
     exchange.reply.limit_bandwidth(route.bandwidth_limit);
     exchange.body.limit_idle(route.timeouts.body_idle);
     exchange.reply.stream().limit_writes(route.timeouts.write);
-    // Do not buffer a gate's answer, because it does not occupy the route's application.
+    // A gate's answer needs no backlog, because a slow client does not occupy the route's
+    // application.
     exchange.reply.set_buffered(false);
 }
 
 /// Checks the body against the route's limit, and discards a body that the origin does not read. If
-/// the route has a fallback, leaves such a body to the next route.
+/// another route may answer instead, leaves such a body to that route. A body that is too long to
+/// discard closes the connection after the reply.
 async fn admit_body(body: &mut Body, reply: &mut Reply, route: &Route) -> Result<(), Fault> {
     let takes_body = route.origin.takes_body();
     if (route.falls_back() || route.origin.may_fall_back()) && !takes_body {

@@ -57,8 +57,8 @@ pub trait Origin {
 
 /// Access check of a route.
 pub trait Gate {
-    /// Returns true if the request may use the route. Returns false if the gate has answered the
-    /// request instead. Returns a fault if the request must be refused with an error.
+    /// Returns true if the request may use the route. Returns false if the gate itself has answered
+    /// the request. Returns a fault if the request must be refused with an error.
     fn admit<'a>(&'a self, exchange: &'a mut Exchange) -> Admitting<'a>;
 
     /// Returns true if the decision may depend on the request's path.
@@ -110,7 +110,8 @@ impl Future for Admitting<'_> {
 /// The future of [`Origin::serve`].
 pub type OriginFuture<'a> = Recycled<'a, Result<(), Fault>>;
 
-/// The stream of requests that Forebay itself makes. Several requests may share one stream.
+/// A stream without a client, for requests that Forebay itself makes. Several requests may share
+/// it.
 pub struct NoClient(Stream);
 
 impl NoClient {
@@ -167,8 +168,9 @@ impl Exchange {
         Self { request, body: Body::new(stream), reply: Reply::new(stream), tunnel: None }
     }
 
-    /// Returns an exchange for a request that Forebay itself makes on behalf of the same client. No
-    /// part of its reply may reach the client: call [`Reply::record`] with `is_silent`.
+    /// Returns an exchange for a request that Forebay itself makes on behalf of this exchange's
+    /// client. The caller must call [`Reply::record`] with `is_silent`, so that no part of the
+    /// reply reaches the client.
     pub fn aside(&self, request: Request) -> Self {
         let stream = self.reply.stream();
         let (body, mut reply) = (Body::new(stream), Reply::new(stream));
@@ -176,9 +178,8 @@ impl Exchange {
         Self { request, body, reply, tunnel: None }
     }
 
-    /// Returns an exchange for a copy of a client's request, with this body. Unlike the exchange of
-    /// [`Exchange::aside`], it does not use the client's connection. Call [`Reply::record`] with
-    /// `is_silent`.
+    /// Returns an exchange for a copy of a client's request, with this body. The new exchange does
+    /// not use the client's connection. The caller must call [`Reply::record`] with `is_silent`.
     pub fn of_copy(
         NoClient(stream): &NoClient,
         mut request: Request,

@@ -52,7 +52,7 @@ pub enum BodyChange {
     WithoutValidators,
 }
 
-/// A page whose commands are to be evaluated.
+/// A page with SSI commands that Forebay evaluates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SsiPage {
     /// Status of the reply.
@@ -81,7 +81,7 @@ impl SsiPage {
     }
 }
 
-/// Suitability of a reply for a change.
+/// Decision about a change to the body of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Suitability {
     /// The body can be changed.
@@ -132,7 +132,8 @@ impl BodyFilter {
         Ok(())
     }
 
-    /// Returns the expected change to a reply of this media type, before the reply's head is known.
+    /// Predicts the change to a body with this `Content-Type`, before the other fields of the reply
+    /// are known.
     pub(crate) fn change_of(&self, content_type: &str) -> BodyChange {
         let media_type = content_type.split(';').next().unwrap_or_default().trim().as_bytes();
         let is_meant = |types: &[MediaPattern]| types.iter().any(|one| one.matches(media_type));
@@ -204,14 +205,14 @@ impl BodyFilter {
         Ok(())
     }
 
-    /// Appends bytes of the changed body to `out`. Returns true if `out` is full, so that the
-    /// caller has to write these bytes and call again.
+    /// Appends bytes of the changed body to `out`. Returns true if `out` is full. The caller must
+    /// then write these bytes and call this function again.
     pub(crate) fn step(&mut self, out: &mut Vec<u8>) -> bool {
         self.replacer.as_mut().is_some_and(|replacer| replacer.step(false, out))
     }
 
-    /// Appends the end of the changed body to `out`. Returns true if the caller has to call again,
-    /// as with [`Self::step`].
+    /// Appends the end of the changed body to `out`. Returns true if `out` is full; see
+    /// [`Self::step`]. Fails if the origin has sent fewer bytes than announced.
     pub(crate) fn end(&mut self, out: &mut Vec<u8>) -> Result<bool, Fault> {
         match self.left {
             Some(left @ 1..) => Err(Fault::shorter_than_announced(left)),
@@ -250,7 +251,8 @@ fn suitability(lines: &[u8], types: &[MediaPattern]) -> Suitability {
 }
 
 /// Removes the fields that are wrong for the changed body from the field lines of `out` from
-/// `start` on. If `keeps_validators`, keeps `Last-Modified`, and `ETag` as a weak tag.
+/// `start` on. If `keeps_validators` is true, keeps `Last-Modified` and makes `ETag` weak.
+/// Otherwise removes both.
 pub(crate) fn adapt_head(out: &mut Vec<u8>, start: usize, keeps_validators: bool) {
     let lines = out.split_off(start);
     for line in lines.split_inclusive(|&b| b == b'\n') {
@@ -268,7 +270,7 @@ pub(crate) fn adapt_head(out: &mut Vec<u8>, start: usize, keeps_validators: bool
 }
 
 /// Sets `Cache-Control` in the lines of `out` from `start` on, so that caches give the reply to no
-/// other visitor. Removes the fields that some caches prefer to `Cache-Control`.
+/// other visitor. Removes the fields that some caches obey instead of `Cache-Control`.
 pub(crate) fn forbid_sharing(out: &mut Vec<u8>, start: usize, value: &[u8]) {
     let lines = out.split_off(start);
     for line in lines.split_inclusive(|&b| b == b'\n') {
@@ -279,7 +281,7 @@ pub(crate) fn forbid_sharing(out: &mut Vec<u8>, start: usize, value: &[u8]) {
     encode::field(out, "Cache-Control", value);
 }
 
-/// Returns true if some caches prefer a field of this name to `Cache-Control`. An example is
+/// Returns true if some caches obey a field of this name instead of `Cache-Control`. An example is
 /// `CDN-Cache-Control` (RFC 9213).
 pub(crate) fn is_targeted(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();

@@ -143,8 +143,8 @@ fn by_forwarded(
     }
     let mut claimed = Claimed { client: Some(without_port(peer)), https: None };
     for Element { client, https } in elements.into_iter().rev().take(CHAIN) {
-        // All proxies further right are trusted, so the proxy that wrote this element is trusted,
-        // too.
+        // The proxies to the right of this element are trusted. The nearest of them wrote this
+        // element, so the scheme counts.
         claimed.https = https;
         let Some(Node::Address(address)) = client else { break };
         claimed.client = Some(named(address));
@@ -160,7 +160,8 @@ fn named(address: IpAddr) -> ClientAddress {
     SocketAddr::new(address, 0).into()
 }
 
-/// Returns the peer as a proxy would name it, without a port.
+/// Returns the peer without its port, as forwarding fields name it. A peer on a Unix socket does
+/// not change.
 fn without_port(peer: ClientAddress) -> ClientAddress {
     peer.ip().map_or(peer, named)
 }

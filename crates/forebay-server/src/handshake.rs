@@ -53,7 +53,7 @@ impl From<io::Error> for HandshakeFailure {
 
 /// Performs the handshake with the settings that `select` returns for the client's server name.
 /// `prefix` contains bytes that were already read. Returns `None` if the connection must be closed.
-/// A client that speaks plain HTTP gets an error reply before.
+/// A client that speaks plain HTTP gets an error reply first.
 pub async fn accept_tls(
     context: &FrontContext,
     socket: &Socket,
@@ -125,8 +125,8 @@ async fn shake_hands(
     let tls = select(&table, server_name.as_deref()).ok_or(HandshakeFailure::Broken)?;
     let challenges = table.challenges.clone();
     drop(table);
-    // Eviction must not select this connection while it waits for a certificate or for
-    // `handshake_turn`, because it would close only after the wait.
+    // The waits below, for a certificate and for `handshake_turn`, do not end if the connection is
+    // evicted. So mark the connection as busy, and eviction selects another one.
     socket.set_activity(Activity::Busy);
     let challenge = match &challenges {
         None => None,

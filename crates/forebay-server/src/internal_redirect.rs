@@ -121,8 +121,8 @@ impl Routes for RoutesOfSite<'_> {
     }
 }
 
-/// Converts the request to a GET for `target`, which an origin has named instead of sending a
-/// reply. Fails if `target` is not a valid path.
+/// Converts the request to a GET for `target`, which the origin has named instead of a reply. Fails
+/// if `target` is not a valid path.
 async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault> {
     let end = memchr::memchr(b'#', target).unwrap_or(target.len());
     let target = &target[..end];
@@ -143,9 +143,9 @@ async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault
     cleaned.map_err(|error| wrong(&format!("is malformed: {error}")))
 }
 
-/// Converts the request to a GET for the target in `X-Accel-Redirect`. Only a route with `internal`
-/// may answer, so that a reply cannot lead around the rules of other routes. The answer also gets
-/// the fields of the redirecting reply, except fields that the answer has itself.
+/// Converts the request to a GET for the target in `X-Accel-Redirect`. Fails if the selected route
+/// has no `internal`, because the client could otherwise reach a protected route. The new reply
+/// also gets `fields` of the redirecting reply, except fields that the new reply has itself.
 async fn prepare_internal(
     exchange: &mut Exchange,
     (site, route): (&Site, &Route),
@@ -186,10 +186,10 @@ async fn send_file(
     };
     discard_body(exchange).await?;
     let Exchange { request, reply, .. } = exchange;
-    // A file occupies no process, so do not buffer it.
+    // A slow client of a file occupies no process, so the file needs no backlog.
     reply.set_buffered(false);
     request.become_get(None);
-    // Look up the whole path, without its leading slash.
+    // The file route looks up `rest`: the whole path without its leading slash.
     request.rest = 1..path.len();
     request.path = path;
     let rules = route.rules.as_ref().map(|rules| rules.of_request(request));
@@ -200,8 +200,7 @@ async fn send_file(
     let always = FieldChanges { add: fields, remove };
     reply.set_rules(Some(Rc::new(Rules { always, ..Rules::default() })));
     sendfile.files.serve(exchange).await.map_err(|fault| {
-        // Restore the route's rules: the fields of the reply belong to the file, not to an error
-        // page.
+        // An error page follows. It gets the route's rules, but not the fields of the file.
         exchange.reply.set_rules(rules);
         match fault.status {
             403 | 404 => Fault::backend(fault.status, format!("{fault}, asked for as {place:?}")),

@@ -108,12 +108,12 @@ impl MemoryGateway {
         tokio::task::spawn_local(async move { drain(&context.thread, GRACE).await });
     }
 
-    /// Ends the connections of streams, as at the end of the grace period.
+    /// Ends the connections of `[[stream]]`, as at the end of the grace period.
     pub fn end(&self) {
         self.context.thread.end();
     }
 
-    /// Returns the number of times that this limit was reached.
+    /// Returns how often `limit` was reached.
     pub fn reached(&self, limit: Limit) -> u64 {
         Totals::of(std::slice::from_ref(&self.context.thread.counters)).limits.0[limit as usize]
     }

@@ -73,8 +73,8 @@ pub struct Head<'a> {
 
 impl Head<'_> {
     /// Returns status and fields for a client that requested a tunnel (RFC 8441 section 5, RFC
-    /// 9220). A tunnel starts with 200 instead of the 101 of HTTP/1.1. Fails if the status is
-    /// another 2xx.
+    /// 9220). Status 101 becomes 200, which starts the tunnel. Fails if the reply's own status is
+    /// 2xx.
     pub fn of_tunnel(&self) -> io::Result<(u16, Cow<'_, [u8]>)> {
         match self.status {
             101 => {
@@ -115,7 +115,7 @@ pub struct Part<'a> {
     pub may_wait: bool,
 }
 
-/// Properties of the reply that determine which fields the protocol adds to the head.
+/// Properties of a reply for the end of its head, such as the field `Connection`.
 pub struct HeadEnd {
     /// True if the body is chunked.
     pub is_chunked: bool,

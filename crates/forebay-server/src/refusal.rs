@@ -41,8 +41,8 @@ pub async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> 
     answered.is_ok()
 }
 
-/// Returns the fault for a decoded head that violates a rule, with the configurable limit if one
-/// was reached.
+/// Returns the fault for a decoded head that violates `rule`. If a configurable limit was reached,
+/// the fault names the limit.
 pub fn rule_fault(rule: HeadRule) -> Fault {
     let fault = Fault::client(rule.status().unwrap_or(400), rule.to_string());
     match rule {
@@ -53,7 +53,8 @@ pub fn rule_fault(rule: HeadRule) -> Fault {
     }
 }
 
-/// Returns the fault for a refused head, with the configurable limit if one was reached.
+/// Returns the fault for a refused head. If a configurable limit was reached, the fault names the
+/// limit.
 pub fn head_fault(error: HeadError, request: &Request, limits: &Http1Limits) -> Fault {
     let fault = Fault::from(error);
     match error {

@@ -19,7 +19,7 @@ use forebay_net::tls::ServerTls;
 use forebay_wire::ClientAddress;
 use tokio::net::UdpSocket;
 
-/// A stream: its clients, and the backends that their connections go to.
+/// A `[[stream]]`: rules for its clients, and the backends of their connections.
 pub struct Relay {
     /// Server names of the clients. [`HostPattern::Any`] includes clients that send no name.
     pub names: Vec<HostPattern>,

@@ -45,8 +45,8 @@ pub enum Length {
 }
 
 /// The reply to one request.
-// More than 20 fields: each reply writes most of them, so measure with `make instructions` before
-// you divide the struct.
+// More than 20 fields: each reply writes most of them. Before you divide the struct, measure with
+// `make instructions`.
 pub struct Reply {
     stream: Option<Stream>,
     out: Vec<u8>,
@@ -220,13 +220,14 @@ impl Reply {
         self.http3_port = 0;
     }
 
-    /// Discards the field lines carried over from internal redirects of the previous request.
+    /// Discards the lines that [`Self::carry`] and internal redirects have stored, because they
+    /// belong to the previous request.
     pub(crate) fn forget_carried(&mut self) {
         self.carried.clear();
     }
 
-    /// Adds the field lines to the reply. Omits a line if the reply has a field of the same name.
-    /// Cookies are always added.
+    /// Stores field lines for the final reply. `Set-Cookie` lines are always added. Other lines are
+    /// omitted if the final reply has a field of the same name.
     pub fn carry(&mut self, lines: &[u8]) {
         self.carried.extend_from_slice(lines);
     }
@@ -325,8 +326,8 @@ impl Reply {
         encode::field(&mut self.out, name, value);
     }
 
-    /// Ends and writes the head of a 101, whose fields name the new protocol. The connection then
-    /// no longer speaks HTTP; see [`crate::exchange::Exchange::open_tunnel`].
+    /// Ends and writes the head of a reply with status 101, whose fields name the new protocol. The
+    /// connection then no longer speaks HTTP; see [`crate::exchange::Exchange::open_tunnel`].
     pub async fn switch(&mut self) -> Result<(), Fault> {
         debug_assert!(self.status == 101, "no other status switches protocols");
         self.rules = None;
@@ -341,8 +342,8 @@ impl Reply {
         self.drain().await
     }
 
-    /// Announces HTTP/3 on this UDP port to the client, unless the origin has set `Alt-Svc`. With
-    /// port 0, announces nothing.
+    /// Sets the UDP port of HTTP/3 for the field `Alt-Svc`. An `Alt-Svc` of the origin takes
+    /// precedence. Port 0 means that HTTP/3 is not offered.
     pub(crate) fn announce_http3(&mut self, port: u16) {
         self.http3_port = port;
     }
@@ -407,8 +408,8 @@ impl Reply {
         let rules = self.rules.take();
         let sends_files = rules.as_ref().is_some_and(|rules| rules.sends_files);
         if !sends_files && self.may_name_files {
-            // Strip before the rules add the route's own fields: the route's own fields may be
-            // meant for another gateway, between Forebay and the client.
+            // Strip before the rules add the route's own fields. Those may be meant for another
+            // gateway, between Forebay and the client.
             sendfile::strip(&mut self.out, self.fields);
         }
         if let Some(rules) = rules {
@@ -467,14 +468,15 @@ impl Reply {
     }
 
     /// Returns the redirect to the error page for the status of the origin's reply. Returns `None`
-    /// without such a page, and for a gRPC client.
+    /// if no page is configured for this status, or if the client speaks gRPC.
     fn page_instead(&self) -> Option<InternalRedirect> {
         let status = self.status;
         self.pages.as_ref()?.of(status).filter(|_| !self.to_grpc)?;
         Some(InternalRedirect::Page { status, fields: rules::of_error(&self.out[self.fields..]) })
     }
 
-    /// Adapts the head if the route compresses this reply. Returns the new length of the body.
+    /// Adapts the head if the route compresses this reply. Returns the length to announce: the
+    /// compressed length if it is known, else `Unknown`, or `length` if the body does not change.
     fn begin_compression(&mut self, length: Length, whole: Option<Whole<'_>>) -> Length {
         let Some(offer) = &self.offer else { return length };
         let announced = match length {
@@ -541,10 +543,10 @@ impl Reply {
 
     fn discard_for_redirect(&mut self, redirect: InternalRedirect) {
         self.redirect = Some(Box::new(redirect));
-        // Do not record the new reply, because it does not come from this origin.
+        // The cache of this origin must not record the new reply, which another origin sends.
         self.capture = None;
-        // Drop the filter: a file that an application names is sent unchanged, and another route
-        // sets its own filter.
+        // The filter of this route does not apply to the new reply. The next route sets its own,
+        // and a file that an application names is sent unchanged.
         self.next_filter = None;
         self.withhold();
     }
@@ -609,7 +611,8 @@ impl Reply {
         self.begin(status, b"");
         self.field("Content-Type", content_type.as_bytes());
         if matches!(status, 429 | 503) && !rules::has(lines, b"retry-after") {
-            // Usually, a full queue has room, or a starting application is ready, a second later.
+            // After one second, a full queue usually has room, and a starting application is
+            // usually ready.
             self.field("Retry-After", b"1");
         }
         self.out.extend_from_slice(lines);
@@ -636,8 +639,8 @@ impl Reply {
         self.keep_alive = false;
     }
 
-    /// Returns true if the head in `out` is a 2xx, and the client would treat this status as the
-    /// start of its tunnel.
+    /// Returns true if the status in `out` is 2xx, and the client has requested a tunnel. The
+    /// client would take the reply for the start of the tunnel.
     fn refuses_tunnel(&self) -> bool {
         matches!(self.head_status, 200..=299) && self.stream().asks_for_tunnel()
     }

@@ -109,16 +109,16 @@ fn find_site(context: &FrontContext, stream: &Stream, request: &Request) -> Opti
     context.table().site(stream.accepted().listener, authority).cloned()
 }
 
-/// Returns the UDP port of HTTP/3 to announce to a client that uses TLS over TCP, if the site
-/// offers HTTP/3.
+/// Returns the UDP port of HTTP/3, which `Alt-Svc` announces. Returns `None` if the site does not
+/// offer HTTP/3, or if the connection uses no TLS or is an HTTP/3 connection.
 fn http3_port(site: &Site, stream: &Stream) -> Option<u16> {
     let is_told = site.http3 && !matches!(stream, Stream::Http3(_));
     let accepted = stream.accepted();
     (is_told && accepted.tls.is_some()).then_some(accepted.local.port())
 }
 
-/// Removes the fields with marks in their names, and logs the first of them. Does nothing if the
-/// site passes such fields.
+/// Removes fields with names such as `x_user`, which some applications read as `X-User`. Logs the
+/// first of them. Does nothing if the site has `underscores_in_headers`.
 fn remove_marked(stream: &Stream, site: Option<&Site>, request: &mut Request) {
     if site.is_some_and(|site| site.passes_marks) {
         return;
@@ -140,7 +140,8 @@ fn remove_marked(stream: &Stream, site: Option<&Site>, request: &mut Request) {
 /// Maximum length in bytes of a field's name in a message.
 const LONGEST_LOGGED: usize = 64;
 
-/// Determines the client (step 3).
+/// Determines the client (step 3). Fails with status 400 if the fields of a trusted proxy are
+/// malformed.
 fn resolve_client(
     stream: &Stream,
     site: Option<&Site>,
@@ -150,16 +151,17 @@ fn resolve_client(
     let trust = site.map_or(&nobody, |site| &site.trust);
     let peer = stream.peer();
     find_client(request, peer, trust).map_err(|why| {
-        // The configuration of the proxy or of Forebay must be corrected, so log the refusal, at
+        // The administrator must correct the proxy or Forebay's trust in it. So log the refusal, at
         // most once a second.
         stream.thread().log_limited(Level::Info, &format!("400 {why}: from {peer}"));
         why.into()
     })
 }
 
-/// Checks that the handshake of the connection fits the host. Otherwise returns status 421 (RFC
-/// 9110 section 15.5.20): the client may have meant another server, or has not sent a certificate
-/// that the host requires. Also returns 421 over HTTP/3 if the host does not offer HTTP/3.
+/// Checks that the handshake of the connection fits the host. Otherwise fails with status 421 (RFC
+/// 9110 section 15.5.20). For example, the handshake was for a host with another certificate, or
+/// did not ask for the client certificate that this host requires. Over HTTP/3, also fails if the
+/// host does not offer HTTP/3.
 fn check_certificate(
     context: &FrontContext,
     stream: &Stream,
@@ -198,14 +200,15 @@ fn check_handshake(
     Ok(())
 }
 
-/// Returns the answer to an ACME authority's request, for every host name and on every listener.
+/// Returns the answer to an ACME authority's request. The host name and the listener do not matter.
 /// Returns `None` if the path names no known challenge.
 fn challenge(context: &FrontContext, request: &Request) -> Option<String> {
     let table = context.table();
     table.challenges.as_ref()?.reply(&request.path)
 }
 
-/// Returns true if another machine may have put the answer into the shared store.
+/// Returns true if the path is that of an ACME challenge, and another machine may have stored the
+/// answer in the shared store.
 fn may_ask(context: &FrontContext, request: &Request) -> bool {
     context.table().challenges.as_ref().is_some_and(|all| all.may_ask(&request.path))
 }
@@ -272,8 +275,8 @@ async fn describe_server(exchange: &mut Exchange) -> Result<(), Fault> {
     reply.finish().await
 }
 
-/// Performs steps 4 to 9, and repeats them for an internal redirect. Sets `answering` to the last
-/// route that was tried.
+/// Performs steps 4 to 9 of a request, and again for each internal redirect. Sets `answering` to
+/// the last tried route.
 async fn answer_by_routes<'s>(
     stream: &Stream,
     exchange: &mut Exchange,
@@ -329,10 +332,10 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
     }
     report(stream, request, &fault);
     reply.restart();
-    // The origin has returned, so nothing would write a backlog to the client.
+    // The origin has returned, so no task would write a backlog to the client.
     reply.set_buffered(false);
     if fault.is_cancelled && (reply.has_begun() || reply.is_to_grpc()) {
-        // gRPC clients recognize the server's deadline from the reset code.
+        // The reset code shows a gRPC client that the server's deadline has passed.
         if !reply.has_begun() {
             reply.record_status(fault.status);
         }
@@ -397,7 +400,7 @@ pub fn record(
     }
 }
 
-/// Discards the rest of a small body to keep the connection (step 11).
+/// Discards the rest of a small body, so that the connection can carry another request (step 11).
 async fn keep_or_close(stream: &Stream, exchange: &mut Exchange, is_whole: bool) -> Next {
     if !is_whole {
         return Next::Close;
@@ -414,8 +417,8 @@ async fn keep_or_close(stream: &Stream, exchange: &mut Exchange, is_whole: bool)
     if body.is_done() || body.is_continue_pending() { Next::Close } else { Next::Linger }
 }
 
-/// Logs a fault. Client errors are not logged, except a body over the limit, because the
-/// administrator may want to raise the limit.
+/// Logs a fault. Of the client's errors, logs only a body over the limit, because the administrator
+/// may want to raise the limit.
 fn report(stream: &Stream, request: &Request, fault: &Fault) {
     let is_clients = fault.side == Side::Client && fault.status != 500;
     if is_clients && fault.status != 413 {

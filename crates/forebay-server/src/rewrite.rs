@@ -22,8 +22,8 @@ pub fn target(rewrite: &Rewrite, request: &Request) -> Vec<u8> {
     if rewrite.keep_query {
         append_query(&mut target, request);
     }
-    // Drop repeated slashes at the start, because the value of a placeholder there may begin with a
-    // slash, too.
+    // With `to = "/{path}"`, the target begins with two slashes, because the value begins with a
+    // slash. Keep one.
     let slashes = target.iter().take_while(|&&byte| byte == b'/').count();
     target.drain(..slashes.saturating_sub(1));
     target
@@ -39,7 +39,8 @@ pub fn append_query(target: &mut Vec<u8>, request: &Request) {
     target.extend_from_slice(&fragment);
 }
 
-/// After a route has declined, replaces its reply with the answer for the path of `fallback_to`.
+/// Makes the server answer for the target of `fallback_to` instead, because a route has declined
+/// the request. Fails if the path of the target is malformed.
 pub(crate) fn fall_back(rewrite: &Rewrite, exchange: &mut Exchange) -> Result<(), Fault> {
     let target = target(rewrite, &exchange.request);
     if rewrite.has_query {
@@ -50,8 +51,8 @@ pub(crate) fn fall_back(rewrite: &Rewrite, exchange: &mut Exchange) -> Result<()
     Ok(())
 }
 
-/// Returns the decoded path of a target without a query of its own. Returns a fault if the path is
-/// malformed.
+/// Returns the decoded path of a `fallback_to` target that has no query. Returns a fault if the
+/// path is malformed.
 pub fn fallback_path(target: &[u8]) -> Result<Vec<u8>, Fault> {
     let mut path = Vec::new();
     path::normalize(target, &mut path)
@@ -59,8 +60,8 @@ pub fn fallback_path(target: &[u8]) -> Result<Vec<u8>, Fault> {
     Ok(path)
 }
 
-/// Rewrites the path of a request that route `at` answers. Returns the rules for the new path: the
-/// number of each rule's route, and the path for the rule. Returns a fault if the new path is
+/// Rewrites the target of a request that route `at` answers. Returns the rules for the new path,
+/// each as the number of its route and the path for that route. Returns a fault if the new path is
 /// malformed or ambiguous.
 pub fn rewrite_here(
     rewrite: &Rewrite,
@@ -86,16 +87,16 @@ pub fn rewrite_here(
     let mut rules: Vec<_> =
         reached.filter(is_rule).map(|number| (number, request.path.clone())).into_iter().collect();
     if !request.take(&site.routes[at].matcher) {
-        // If the route's pattern does not match the new path, look up the whole path without its
-        // leading slash.
+        // The route's pattern does not match the new path. So the route looks up the whole path,
+        // without its leading slash.
         request.rest = request.path.len().min(1)..request.path.len();
     }
     rules.extend(site.rules_above(at, request, second)?);
     Ok(rules)
 }
 
-/// Returns the fault for a query or a cookie that meets the conditions of a route with access rules
-/// only in some readings. A client could otherwise choose between the rules of two routes.
+/// Returns the fault for a query such as `a=1&a=2`, if a route with access rules requires `a=1`.
+/// Applications read such a query differently, so a client could bypass the rules.
 pub fn ambiguous_condition() -> Fault {
     let why = "applications read a parameter or a cookie that decides about the route differently";
     Fault::client(404, why)

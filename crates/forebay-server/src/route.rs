@@ -156,8 +156,9 @@ pub struct Route {
 
 /// Finds other paths for which an origin would answer with the requested resource.
 pub trait OtherPaths {
-    /// Returns the other paths of the resource that `request` names. Earlier routes are matched
-    /// with these paths. `second` is the current time in seconds. A fault refuses the request.
+    /// Returns the other paths of the resource that `request` names, such as `/a/index.html` for
+    /// `/a/`. Rules of earlier routes for these paths then apply. `second` is the current time in
+    /// seconds. Returns a fault if the request must be refused.
     fn of(&self, request: &Request, second: u64) -> Result<Vec<OtherPath>, Fault>;
 }
 
@@ -173,7 +174,7 @@ pub struct OtherPath {
     pub ignores_case: bool,
 }
 
-/// Relation of a route's answer to the resource that the path names.
+/// Kind of a route's answer, by its relation to the resource that the path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instead {
     /// The answer is the named resource.
@@ -184,8 +185,9 @@ pub enum Instead {
     Refuses,
 }
 
-/// Effect of a route on requests that a later route answers. The effect applies if the earlier
-/// route matches another path of the requested resource, such as the path of its script.
+/// Effect of a route on requests that a later route answers. For example, the later route answers
+/// `/a` with the script `/a.php`, and the earlier route protects `*.php`. The earlier route then
+/// protects `/a`, too.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// True if the route restricts access.
@@ -197,8 +199,8 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Returns true if the rule applies to `other` and `matcher` does not match the method and path
-    /// of the request itself.
+    /// Returns true if the rule applies because its route, with `matcher`, matches `other`. Returns
+    /// false if `matcher` matches the request's own path: the route has then been tried.
     pub fn holds(
         self,
         matcher: &Matcher,
@@ -207,8 +209,8 @@ impl Rule {
     ) -> bool {
         let answers = match self.instead {
             Instead::No => false,
-            // A redirection or a successful fixed reply protects nothing, so it applies only to
-            // paths that are certain.
+            // A redirection or a successful fixed reply protects nothing. So it need not apply to a
+            // path that is only a guess.
             Instead::Answers => other.is_certain,
             Instead::Refuses => true,
         };
@@ -233,12 +235,13 @@ pub struct Sendfile {
 }
 
 impl Route {
-    /// Returns true if another route answers a request that the origin declines.
+    /// Returns true if the route has `fallback` or `fallback_to`: another route answers a request
+    /// that the origin declines.
     pub(crate) fn falls_back(&self) -> bool {
         self.fallback || self.fallback_to.is_some()
     }
 
-    /// Returns the effect of the route on the route numbered `below`.
+    /// Returns the effect of this route on requests of the later route with number `below`.
     fn rule(&self, below: usize) -> Rule {
         Rule {
             has_gate: self.gate.is_some(),
@@ -267,7 +270,7 @@ impl Table {
         self.spoken(listener) == Spoken::Tls
     }
 
-    /// Returns true if connections of a listener are those of a stream.
+    /// Returns true if a listener belongs to a `[[stream]]`.
     pub fn is_stream(&self, listener: usize) -> bool {
         self.spoken(listener) == Spoken::Stream
     }
@@ -307,8 +310,8 @@ impl Table {
             || self.relays(listener).iter().any(|relay| relay.proxy_protocol)
     }
 
-    /// Returns true if the peer may name the client in a PROXY header. Every peer may if no site
-    /// lists trusted proxies.
+    /// Returns true if the peer may name the client in a PROXY header. If no site or stream of the
+    /// listener lists trusted proxies, returns true for every peer.
     pub(crate) fn may_announce(&self, listener: usize, peer: ClientAddress) -> bool {
         let mut proxies = self.proxies(listener).peekable();
         proxies.peek().is_none() || proxies.any(|clients| clients.contains(peer.ip()))
@@ -325,7 +328,7 @@ impl Table {
         of_sites.chain(of_relays)
     }
 
-    /// Returns true if connections of a listener should end.
+    /// Returns true if a reload has closed the listener, so that its connections should end.
     pub(crate) fn is_leaving(&self, listener: usize) -> bool {
         self.leaving.contains(&listener)
     }
@@ -404,22 +407,22 @@ impl Site {
         best(&self.all_hosts) > best(&self.hosts).max(Some(1))
     }
 
-    /// Returns the first route, from number `from` on, that matches `request`. Stores in `request`
-    /// the part of the path that the route looks up. Returns `None` if no route matches.
+    /// Returns the first matching route from number `from` on, with its number. Stores in `request`
+    /// the part of the path that the route's origin looks up. Returns `None` if no route matches.
     pub fn route(&self, request: &mut Request, from: usize) -> Option<(usize, &Route)> {
         let mut routes = self.routes.iter().enumerate().skip(from);
         routes.find(|(_, route)| request.take(&route.matcher))
     }
 
-    /// Returns true if `Site::rules_above` can find rules for requests that route `at` answers. A
-    /// resource may have several paths, such as the path of its script and the path of its
-    /// directory.
+    /// Returns true if the resources of route `at` may have several paths, such as `/a/` and
+    /// `/a/index.html`. Otherwise `Site::rules_above` finds nothing.
     pub(crate) fn has_rules_above(&self, at: usize) -> bool {
         self.routes[at].other_paths.is_some()
     }
 
-    /// Returns the rules before route `at` that apply only to another path of the requested
-    /// resource: the number of each rule's route, and the other path. A fault refuses the request.
+    /// Returns the rules of routes before `at` that match only another path of the requested
+    /// resource. Each is the number of the route, and that path. Returns a fault if the request
+    /// must be refused.
     pub fn rules_above(
         &self,
         at: usize,
@@ -440,10 +443,10 @@ impl Site {
         Ok(found)
     }
 
-    /// Returns true if `request` would select another route than `at` with the path
-    /// `Request::unmasked`. In this path, `%2F`, `%5C` and `\` have become slashes, and repeated
-    /// slashes one slash. Considers only routes from number `from` on. Returns false if `unmasked`
-    /// is empty.
+    /// Returns true if the path `Request::unmasked` would select another route than `at`, among the
+    /// routes from number `from` on. In `unmasked`, `%2F`, `%5C` and `\` have become slashes, and
+    /// repeated slashes one slash. Returns false if `unmasked` is empty, because the path has none
+    /// of these.
     pub fn is_ambiguous(&self, request: &Request, from: usize, at: usize) -> bool {
         let method = request.head.method.of(&request.bytes);
         let mut routes = self.routes[from..=at].iter();

@@ -110,8 +110,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens the access logs and all sockets that the service manager did not pass. New log files
-    /// belong to `identity`.
+    /// Opens the access logs and all sockets that the service manager did not pass. The user of
+    /// `identity` becomes the owner of new log files.
     pub fn open(
         wanted: Wanted,
         threads: usize,
@@ -119,7 +119,8 @@ impl Server {
         mut inherited: Inherited,
         identity: Option<&Identity>,
     ) -> Result<Self, StartError> {
-        // Each thread needs a descriptor for each listener, and an upgrade needs a copy of each.
+        // Each thread has a descriptor for each listener. An upgrade needs a copy of all these
+        // descriptors.
         raise_descriptors();
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
@@ -178,21 +179,21 @@ impl Server {
         self.succession.set_tickets(tickets);
     }
 
-    /// Makes this process the successor of another process. [`Self::run`] then waits for that
-    /// process.
+    /// Makes this process the successor of another process. [`Self::run`] then waits until that
+    /// process lets this one serve.
     pub fn take_over(&mut self, takeover: Takeover) {
         self.succession.set_takeover(takeover);
     }
 
-    /// Becomes another user permanently. Before that, starts the processes that stay root: one to
-    /// reopen the log, and one for upgrades.
+    /// Becomes another user permanently. First starts two processes that remain root: one reopens
+    /// logs, and the other starts successors.
     pub fn become_user(&mut self, identity: &Identity) -> Result<(), StartError> {
         let logs = self.wanted.log.paths();
         if let Some((user, group)) = identity.numbers().filter(|_| !logs.is_empty()) {
             match Opener::start(&logs, user, group) {
                 Ok(opener) => self.writer.set_opener(opener),
-                // Continue without this process. Its start fails without /proc, for example. Logs
-                // that the new user may not open cannot be rotated then.
+                // The start fails without /proc, for example. Continue: only logs that the new user
+                // may not open cannot be rotated.
                 Err(error) => self.errors().error(&format!(
                     "cannot start the process that reopens access logs as root: {error}; put the log in \
                      a directory of the server's user, or restart to rotate it"
@@ -229,9 +230,10 @@ impl Server {
     /// Serves until SIGINT or SIGTERM, then finishes current requests for at most `grace`.
     ///
     /// A second such signal aborts the requests. SIGUSR1 reopens the access logs. SIGHUP loads the
-    /// configuration again. If that fails, the current configuration remains. SIGUSR2 starts a new
-    /// process, which takes over. `control` is called when the administrator requests the status or
-    /// the restart of an application. `reloads` also brings the administrator's changes.
+    /// configuration again. If the new configuration is invalid, the current one remains. SIGUSR2
+    /// starts a new process, which takes over. `control` is called when the administrator requests
+    /// the status or the restart of an application. `reloads` loads configurations, and receives
+    /// the administrator's changes.
     pub fn run(
         mut self,
         tables: Tables,
@@ -250,8 +252,8 @@ impl Server {
         stage.send_replace(Stage::Serving);
         self.is_ready.store(true, Ordering::Relaxed);
         ready();
-        // If there is a predecessor, it reports the start, because the service manager does not
-        // listen to this process yet.
+        // A predecessor reports the start to the service manager, which does not accept messages of
+        // this process yet.
         if !self.succession.has_predecessor() {
             self.notify.ready("serving");
         }
@@ -270,7 +272,7 @@ impl Server {
                 Signalled::Requested(ReloadRequest { prepare, outcome }) => {
                     let reloaded = self.reload(&runtime, &mut signals, &threads, prepare);
                     left = reloaded.1;
-                    // After a stop, the result of the change is unknown, so send no outcome.
+                    // The stop has interrupted the change, so its outcome is unknown. Send none.
                     if !matches!(left, Some(Signalled::Stop)) {
                         let _ = outcome.send(reloaded.0);
                     }
@@ -282,12 +284,12 @@ impl Server {
                 Signalled::Alone => left = self.end_takeover(),
             }
         };
-        // Let changes that still wait fail at once.
+        // Let waiting changes of the administrator fail at once.
         drop(reloads);
         if last == Stage::Stopping {
             runtime.block_on(self.drain(&mut signals));
         }
-        // A listener closes when the last copy of its socket is closed.
+        // Drop the copies for upgrades: a listener closes only after the last copy of its socket.
         self.copies.clear();
         stage.send_replace(last);
         self.wait_for_end(&runtime, signals, &stage, grace);
@@ -299,8 +301,8 @@ impl Server {
         Ok(())
     }
 
-    /// Continues to serve for the configured time, or until another signal to stop. Load balancers
-    /// meanwhile learn that this process is no longer ready.
+    /// Continues to serve for the configured time, or until another signal to stop. During this
+    /// time, readiness checks fail, so that load balancers select other servers.
     async fn drain(&self, signals: &mut Signals) {
         self.is_ready.store(false, Ordering::Relaxed);
         self.notify.stopping();
@@ -334,7 +336,7 @@ impl Server {
         runtime.block_on(async {
             let second_signal = async {
                 if second.await.is_err() {
-                    // The thread could not start, so no second signal is ever reported.
+                    // The thread of `wait_for_second` could not start, so wait forever.
                     std::future::pending::<()>().await;
                 }
             };
@@ -428,9 +430,9 @@ fn copy_sockets(
     listens.iter().zip(listeners).map(copy).collect()
 }
 
-/// Returns the address to open for `wanted`. This is `wanted` itself, except for an HTTP/3 listener
-/// beside an opened TLS listener. The result then has the port of the TLS listener, which the
-/// kernel may have chosen.
+/// Returns the address to open for `wanted`. An HTTP/3 listener that belongs to a TLS listener gets
+/// the port of that listener, which the kernel may have chosen. All other addresses remain
+/// unchanged.
 fn chosen_port(wanted: &Listen, listens: &[Option<Listen>], addresses: &[Listen]) -> Listen {
     let is_beside = |listen: &Listen| listen.beside_for_http3().as_ref() == Some(wanted);
     let mut opened = listens.iter().zip(addresses);
@@ -486,8 +488,8 @@ enum Signalled {
 
 /// Signals that are handled as soon as the sockets are open.
 struct EarlySignals {
-    // After the sockets are open, applications may take a while to start. Without these handlers, a
-    // signal would end the process in this time.
+    // Applications may take a while to start after the sockets are open. Without these handlers, a
+    // signal would end the process during this time.
     reopen: Signal,
     reload: Signal,
     upgrade: Signal,

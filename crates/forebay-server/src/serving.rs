@@ -76,8 +76,8 @@ pub struct Change {
 }
 
 /// Maximum number of socket events that the event loop reports at a time.
-// All reported requests are read before the first one is answered, so this many buffers are in use.
-// Hundreds of buffers would not fit into the CPU cache.
+// The requests of all reported sockets are read before the first one is answered. Each needs a
+// buffer, and hundreds of buffers would not fit into the CPU cache.
 const EVENTS: usize = 64;
 
 impl ThreadStart {
@@ -101,13 +101,13 @@ impl ThreadStart {
         runtime.block_on(async move {
             let table = (self.tables)(&thread, &self.listens);
             let context = Rc::new(FrontContext::new(thread.clone(), table));
-            // Drop `tables`. Otherwise the applications of the first configuration would not end
-            // after a reload.
+            // `tables` keeps the applications of the first configuration alive. Drop it, so that
+            // they can end after a reload.
             drop(self.tables);
             let mut accepting = Accepting::new(&context, self.handed);
-            // Accept no connection before the stage allows it: a successor waits until its
-            // predecessor lets it serve. If the takeover fails, this process ends without accepting
-            // any.
+            // Accept no connection before the stage changes. A successor waits here until its
+            // predecessor lets it serve. If the takeover fails, the successor ends without having
+            // accepted a connection.
             if self.stage.wait_for(|stage| *stage != Stage::Opening).await.is_err() {
                 return;
             }
@@ -141,7 +141,7 @@ impl ThreadStart {
             }
             thread.end();
             if thread.load.connections(thread.index) > 0 {
-                // Let the connections of `[[stream]]` end, so that they are logged.
+                // Connections of `[[stream]]` end now. Wait until their tasks have logged them.
                 tokio::time::sleep(TICK / 10).await;
             }
             tasks.into_iter().for_each(|task| task.abort());

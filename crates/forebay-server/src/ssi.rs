@@ -352,7 +352,7 @@ impl<'a> Evaluation<'a> {
             let target = match &name[..] {
                 "virtual" => self.virtual_target(&self.fill(value)),
                 "file" => self.file_target(&self.fill(value)),
-                // `wait` needs nothing: Forebay waits for a reply before it requests the next.
+                // Ignore `wait`, because Forebay always waits for a reply before the next request.
                 "wait" | "set" | "onerror" => continue,
                 _ => return Err(format!("there is no attribute `{name}`")),
             };

@@ -151,8 +151,8 @@ impl Stream {
         }
     }
 
-    /// Returns true if the end of the request has arrived. HTTP/2 and HTTP/3 may signal the end
-    /// separately from the body. For the other protocols, always returns true.
+    /// Returns true if the end of the request has arrived. Over HTTP/2 and HTTP/3, the end may
+    /// arrive after the last byte of the body. For the other protocols, always returns true.
     pub fn has_request_ended(&self) -> bool {
         match self {
             Self::Http2(stream) => stream.has_request_ended(),
@@ -161,7 +161,8 @@ impl Stream {
         }
     }
 
-    /// Returns the trailers that arrived separately from the body, as lines.
+    /// Returns the trailers of an HTTP/2 or HTTP/3 request, as lines. Returns nothing over
+    /// HTTP/1.1, because the body decoder has the trailers.
     pub fn request_trailers(&self) -> Vec<u8> {
         match self {
             Self::Http2(stream) => stream.request_trailers(),
@@ -170,14 +171,14 @@ impl Stream {
         }
     }
 
-    /// Returns true if the stream can end without the rest of its request while its connection
-    /// continues.
+    /// Returns true if the stream can end before its whole request has arrived, and its connection
+    /// then continues. Returns false over HTTP/1.
     pub fn ends_alone(&self) -> bool {
         !matches!(self, Self::Http1(_))
     }
 
-    /// Returns true if the client requests a tunnel with extended CONNECT. Only an open tunnel may
-    /// be answered with 2xx (RFC 8441 section 5, RFC 9220).
+    /// Returns true if the client requests a tunnel with extended CONNECT. A reply with status 2xx
+    /// then opens the tunnel (RFC 8441 section 5, RFC 9220).
     pub fn asks_for_tunnel(&self) -> bool {
         match self {
             Self::Http2(stream) => stream.is_tunnel(),
@@ -186,14 +187,14 @@ impl Stream {
         }
     }
 
-    /// Returns true if the protocol itself marks the end of a body, so that the client's HTTP
-    /// version does not matter.
+    /// Returns true if the protocol itself marks the end of a body. Returns false over HTTP/1,
+    /// because HTTP/1.0 clients accept no chunks.
     pub fn frames_bodies(&self) -> bool {
         !matches!(self, Self::Http1(_))
     }
 
-    /// Records if bytes of a body or of the next request have arrived, and nothing has used them
-    /// yet.
+    /// Records if received bytes, of a body or of the next request, are still unread. Does nothing
+    /// for other protocols than HTTP/1.
     pub fn set_has_input(&self, has_input: bool) {
         match self {
             Self::Http1(stream) => stream.set_has_input(has_input),
@@ -208,14 +209,14 @@ impl Stream {
             Self::Http1(stream) => stream.limit_writes(limit),
             Self::Http2(stream) => stream.limit_writes(limit),
             Self::Http3(stream) => stream.write_limit.set(limit),
-            // No limit of a route applies: a web server reads at its own speed, and an included
-            // reply stays in memory.
+            // Ignore the route's limit: a web server reads at its own speed, and an included reply
+            // stays in memory.
             Self::Ajp(_) | Self::Included(_) => {}
         }
     }
 
     /// Ends the stream after its reply. Does nothing over HTTP/1 and AJP, because the stream is the
-    /// connection there.
+    /// whole connection.
     pub fn close(&self) {
         match self {
             Self::Http2(stream) => stream.close(),
@@ -266,8 +267,8 @@ impl Stream {
         }
     }
 
-    /// Collects a part of a reply that may be sent after all ready tasks have run. Returns false,
-    /// and does nothing, if [`Self::write`] has to write the part.
+    /// Queues a part of a reply, which is sent after all ready tasks have run. Returns false, and
+    /// does nothing, if the caller must use [`Self::write`] instead.
     pub fn write_later(&self, part: &Part<'_>) -> bool {
         matches!(self, Self::Http1(stream) if part.may_wait
             && part.is_one_piece()
@@ -398,7 +399,8 @@ impl Stream {
         }
     }
 
-    /// Lets other tasks read first, in protocols that write to the socket immediately.
+    /// Over HTTP/1 and AJP, lets other tasks read before this stream writes to its socket. Does
+    /// nothing for other protocols, which do not write at once.
     async fn yield_to_readers(&self) {
         match self {
             Self::Http1(_) | Self::Ajp(_) => yield_to_readers().await,
@@ -406,8 +408,8 @@ impl Stream {
         }
     }
 
-    /// Waits until the client disconnects or cancels the request. Over HTTP/1, waits forever if the
-    /// client closes only its sending side while input is unread.
+    /// Waits until the client disconnects or cancels the request. Over HTTP/1, a client that closes
+    /// only its sending side may still expect replies. So if input is unread then, waits forever.
     pub async fn cancelled(&self) {
         match self {
             Self::Http1(stream) => stream.closed_by_client().await,
@@ -435,8 +437,8 @@ impl Stream {
 
 /// The stream as a bidirectional byte stream, after a reply that switched protocols.
 impl Stream {
-    /// Marks the stream as a tunnel. `pause` limits the time until the client accepts bytes. A
-    /// quiet tunnel ends soon after the server begins to stop.
+    /// Marks the stream as a tunnel. From now on, a write fails if the client accepts no bytes for
+    /// `pause`. A tunnel without traffic ends soon after the server begins to stop.
     pub fn begin_tunnel(&self, pause: Duration) {
         match self {
             Self::Http1(stream) => stream.socket.begin_tunnel(pause),

@@ -124,12 +124,12 @@ const LAST_BYTES: Duration = Duration::from_secs(10);
 impl Tunnel {
     /// Relays bytes in both directions until both sides have finished, one has failed, or the
     /// tunnel was idle for too long. Returns the number of bytes sent to the client. `prefix`
-    /// contains the bytes that the client sent after the request's head. They are sent to the
-    /// backend first, and the bytes after the backend's 101 are sent to the client first.
+    /// contains the bytes that the client sent after the request's head. The backend gets these
+    /// bytes first. The client first gets the bytes that the backend sent after its 101.
     ///
     /// After one side has finished sending, the other may continue. If one side accepts no more
     /// bytes, the tunnel still relays the bytes that this side sent earlier. If one connection
-    /// fails, Forebay resets the other one, so that its peer sees no regular end.
+    /// fails, Forebay resets the other one: a regular end would look like the end of complete data.
     ///
     /// When the server stops, the client of a WebSocket gets a close frame.
     pub async fn carry(self, client: &Stream, prefix: Vec<u8>, is_websocket: bool) -> u64 {
@@ -148,8 +148,8 @@ impl Tunnel {
         };
         match end {
             BridgeEnd::Idle => {
-                // A client need not answer a close frame. End its stream regularly, so that it is
-                // not reset.
+                // The client got a close frame, but need not answer it. End its stream without a
+                // reset.
                 let farewell = bridge.downwards.farewell.as_ref();
                 if farewell.is_some_and(|farewell| farewell.is_closed.get()) {
                     client.finish_writing();
@@ -212,9 +212,9 @@ impl<'a> Bridge<'a> {
         let down = async {
             downwards.carry(to_client).await?;
             if downwards.is_lost.get() {
-                // A backend that waits until its own bytes are accepted may read nothing. Accept
-                // and drop them, so that the backend reads the bytes that the client sent before it
-                // left. A client that has not left may accept no bytes, but still send some.
+                // The client accepts no more bytes. But it may have sent bytes, and the backend may
+                // read them only after its own bytes are accepted. So read and drop the backend's
+                // bytes.
                 tokio::select! {
                     ended = downwards.discard() => ended?,
                     () = is_over.notified() => {}
@@ -227,17 +227,16 @@ impl<'a> Bridge<'a> {
         let is_lost = upwards.is_lost.get() || downwards.is_lost.get();
         match ended {
             Ok(_) => BridgeEnd::Closed { is_client_unread: upwards.is_lost.get() },
-            // If a side accepted no more bytes, data was lost, so do not count this end as an idle
-            // timeout.
+            // If `is_lost` is true, a side has lost data, so this end is more than an idle timeout.
             Err(error) if error.kind() == io::ErrorKind::TimedOut && !is_lost => BridgeEnd::Idle,
             Err(_) => BridgeEnd::Lost,
         }
     }
 
-    /// Waits until the server stops. Then sends a close frame as soon as no bytes have flowed for
-    /// [`farewell::QUIET`], or for five times as long if the client has sent the last message. If
-    /// bytes still flow [`farewell::PATIENCE`] after the stop, the close frame follows the end of
-    /// the backend's next message.
+    /// Waits until the server stops. Then sends a close frame after [`farewell::QUIET`] without
+    /// bytes, or after five times as long if the client may await an answer. If bytes still flow
+    /// [`farewell::PATIENCE`] after the stop, [`Farewell::pass`] sends the close frame after the
+    /// backend's next message.
     async fn say_farewell(&self, thread: &Thread) -> Infallible {
         while !thread.is_stopping() {
             thread.changed.notified().await;
@@ -375,7 +374,7 @@ impl<'a> Direction<'a> {
                 match self.from.read_now(&mut buffer) {
                     Ok(0) if self.from.is_expired() => return Err(io::ErrorKind::TimedOut.into()),
                     Ok(0) => {
-                        // No close frame may follow the end.
+                        // After the backend's last bytes, send no close frame.
                         if let Some(farewell) = &self.farewell {
                             farewell.is_closed.set(true);
                         }
@@ -398,7 +397,7 @@ impl<'a> Direction<'a> {
     async fn stuck(&self) {
         loop {
             let age = self.writes_since.get().map_or(Duration::ZERO, |since| since.elapsed());
-            // `from` cannot be read meanwhile, so it may have left.
+            // During this time, nothing reads from `from`, so its end would remain unnoticed.
             if age >= LAST_BYTES {
                 return;
             }

@@ -124,8 +124,8 @@ impl Front<'_> {
         }
     }
 
-    /// Reads until a request packet is complete, or until the received input is used up. Answers
-    /// the pings before this packet.
+    /// Reads until a request packet is complete, and answers each ping before that packet. Returns
+    /// `Nothing` if no input is left, and `End` if the connection must close.
     async fn read_packet(&mut self, head: &mut RequestHead) -> Result<NextInput, AjpError> {
         let client = self.client.clone();
         let mut is_limited = false;
@@ -266,8 +266,8 @@ impl Front<'_> {
         let thread = self.stream.thread();
         request.bytes.clear();
         request.head = Default::default();
-        // Until the client is known, treat the packet as a request of the web server itself,
-        // without a body.
+        // A fault below is answered before the client is known. Until then, use the address of the
+        // web server, and no body.
         client.begin(client.accepted.peer, Default::default());
         let table = self.context.table();
         let secret = table.ajp(client.accepted.listener).and_then(|front| front.secret.as_ref());

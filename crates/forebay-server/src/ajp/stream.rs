@@ -153,8 +153,8 @@ impl AjpStream {
         self.accepted.thread.keep_buffer(buffer);
     }
 
-    /// Reads and drops the requested data packet, if any, because the next request follows it.
-    /// Waits at most `limit`.
+    /// Reads and drops the data packet that Forebay has requested, because the next request follows
+    /// this packet. Waits at most `limit`. Does nothing if no data packet is outstanding.
     pub async fn skip_data(&self, limit: Duration) -> io::Result<()> {
         if self.is_awaited.get() {
             self.read_packet(&mut Vec::new(), limit).await?;
@@ -218,7 +218,7 @@ impl PacketFraming {
     pub fn new(pieces: [&[u8]; 2], packet_size: usize) -> Self {
         let most = most_chunk(packet_size);
         let header = |length: usize| {
-            // The NUL ends the previous packet.
+            // The first byte is the NUL that ends the packet before this one.
             let mut header = [0; 8];
             header[1..].copy_from_slice(&chunk_header(length));
             header

@@ -24,9 +24,8 @@ pub fn is_eligible(lines: &[u8], types: &[MediaPattern]) -> bool {
     media_type.is_some_and(|media_type| types.iter().any(|pattern| pattern.matches(media_type)))
 }
 
-/// Returns true if a partial reply with these field lines may belong to a document that other
-/// requests receive compressed. Its media type must be in `types`, or unknown because the reply has
-/// several parts.
+/// Returns true if other requests may get the document of this partial reply compressed. The media
+/// type must be in `types`, or be `multipart/byteranges`, which hides the document's own type.
 pub fn is_part_of(lines: &[u8], types: &[MediaPattern]) -> bool {
     fields(lines).filter(|(name, _)| is(name, b"content-type")).any(|(_, value)| {
         let media_type = value.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();

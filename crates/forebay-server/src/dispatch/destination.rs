@@ -17,11 +17,12 @@ pub fn is_written(request: &Request, route: &Route) -> bool {
     moving_method(request).is_some() && route.origin.takes_body()
 }
 
-/// Applies the rules of the routes that the `Destination` leads to. Returns false if one of them has
-/// answered the request. Route `at` answers the request, and its gate checks the request's own path
-/// separately.
+/// Checks that the client may write to the `Destination`. Returns true if it may, or if there is no
+/// such field. Returns false if a gate has answered the request. Fails if the write must be
+/// refused.
 ///
-/// The method of the request itself decides, too, so that rules for COPY and MOVE also hold.
+/// Checks the routes for the `Destination` twice: for PUT, and for the request's own method, so
+/// that rules for COPY and MOVE apply. `at` is the route of the request itself.
 pub async fn admit(exchange: &mut Exchange, site: &Site, at: usize) -> Result<bool, Fault> {
     let Some(target) = destination(&exchange.request, site)? else { return Ok(true) };
     let target = target.to_vec();
@@ -42,7 +43,7 @@ pub async fn admit(exchange: &mut Exchange, site: &Site, at: usize) -> Result<bo
     Ok(true)
 }
 
-/// The end of a walk through the routes that a request would try.
+/// Result of [`Walk::follow`].
 enum WalkEnd {
     /// A gate has answered the request.
     Answered,
@@ -54,7 +55,8 @@ enum WalkEnd {
     NoOrigin,
 }
 
-/// A walk through the routes that a request would try, without an answer by their origins.
+/// A walk through the routes that a request would try. It asks the gates of these routes, but not
+/// their origins.
 struct Walk<'w> {
     site: &'w Site,
     /// The route that answers the request. Its gate also checks the request's own path.
@@ -90,7 +92,8 @@ impl Walk<'_> {
                 return Ok(WalkEnd::Answered);
             }
             if route.rewrites || route.rewrite.is_some() {
-                // The backend gets the Destination as the client sent it.
+                // Forebay does not rewrite the Destination for the backend, so the backend would
+                // write to another path.
                 return Err(Fault::client(
                     403,
                     "a route would rewrite the path of the Destination",
@@ -121,8 +124,8 @@ impl Walk<'_> {
         Ok(end)
     }
 
-    /// Applies the rules of earlier routes to other paths of the resource that route `number`
-    /// serves. Returns the end of the walk if a rule ends it.
+    /// Applies the rules of earlier routes to the requests of route `number`. Returns the end of
+    /// the walk if a rule ends the walk, else `None`.
     async fn apply_rules(
         &mut self,
         exchange: &mut Exchange,
@@ -147,9 +150,9 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// Asks the gate of route `number`. Returns false if it has answered the request. The gate of
-    /// the route that answers the request is asked only if it may decide differently about the
-    /// request itself.
+    /// Asks the gate of route `number` once. Returns false if the gate has answered the request.
+    /// Fails if the route is closed or the gate refuses the method. Skips the gate of route `at` if
+    /// it decides alike about the request's own path and method.
     async fn ask(&mut self, exchange: &mut Exchange, number: usize) -> Result<bool, Fault> {
         if self.asked.contains(&number) {
             return Ok(true);
@@ -175,7 +178,7 @@ impl Walk<'_> {
     }
 }
 
-/// Replaces the request of an exchange, until it is dropped.
+/// Replaces the request of an exchange until this value is dropped.
 struct Aside<'e> {
     exchange: &'e mut Exchange,
     own: Request,
@@ -190,7 +193,7 @@ impl<'e> Aside<'e> {
 
 impl Drop for Aside<'_> {
     fn drop(&mut self) {
-        // The request of a client that leaves meanwhile is logged, too.
+        // If the client disconnects during the check, the log needs the client's own request.
         std::mem::swap(&mut self.exchange.request, &mut self.own);
     }
 }
@@ -200,7 +203,8 @@ fn refused(error: path::PathError) -> Fault {
 }
 
 /// Returns path and query of the `Destination`; `None` if the request has no such field. Fails if
-/// the URL belongs to another site, or if a backend may read another path in it.
+/// the URL names another site, if servers read the URL in different ways, or if there are several
+/// such fields.
 fn destination<'r>(request: &'r Request, site: &Site) -> Result<Option<&'r [u8]>, Fault> {
     let fields = request.head.fields.iter();
     let mut values = fields
@@ -257,8 +261,8 @@ fn has_dot_segment(target: &[u8]) -> bool {
     path::unresolved(target).is_some_and(|path| path.split(|&byte| byte == b'/').any(is_dots))
 }
 
-/// Returns true if another site names the host more exactly. The request's own host is never
-/// elsewhere, also if only a trusted proxy reports it.
+/// Returns true if another site names `host` more exactly than this site. Returns false for the
+/// request's own host, and for the host that a trusted proxy reports.
 fn is_elsewhere(host: &[u8], request: &Request, site: &Site) -> bool {
     let authority = request.head.authority.map(|span| span.of(&request.bytes));
     let claimed = request.head.value(KnownField::XForwardedHost, &request.bytes);

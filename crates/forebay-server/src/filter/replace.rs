@@ -107,9 +107,9 @@ impl Replacer {
         self.held.extend_from_slice(data);
     }
 
-    /// Appends bytes with replaced texts to `out`, until it has [`ROOM`] bytes. Returns true if
-    /// `out` is full and the next call can append more bytes. `is_last` is true after the end of
-    /// the body.
+    /// Appends bytes with replaced texts to `out`, until `out` has at least [`ROOM`] bytes. Returns
+    /// true if `out` is full and the next call can append more bytes. `is_last` is true after the
+    /// end of the body.
     pub(super) fn step(&mut self, is_last: bool, out: &mut Vec<u8>) -> bool {
         let held = std::mem::take(&mut self.held);
         let mut at = 0;
@@ -161,7 +161,8 @@ impl Replacer {
             if !self.is_done(number) {
                 return Some((found.start(), found.end(), number));
             }
-            // A shorter text at the same place may still be replaced.
+            // With `once`, the found text is not replaced again. But a shorter text that begins at
+            // the same position may be replaced.
             let texts = self.shared.settings.texts.iter().enumerate();
             let rest = &bytes[found.start()..];
             let fits = |(number, (text, _)): &(usize, &(String, _))| {
@@ -177,8 +178,9 @@ impl Replacer {
         }
     }
 
-    /// Returns the first position, from `at` on, at which a text may begin whose end has not
-    /// arrived. Returns the length of `bytes` without such a position.
+    /// Returns the first position, from `at` on, at which an incomplete text may begin. For
+    /// example, `bytes` may end in `</bo`, the beginning of the text `</body>`. Returns the length
+    /// of `bytes` if there is no such position.
     fn undecided_from(&self, bytes: &[u8], at: usize) -> usize {
         let first = bytes.len().saturating_sub(self.shared.longest.saturating_sub(1));
         let may_begin = |start: &usize| {

@@ -75,7 +75,7 @@ async fn serve_requests(
             None => match client.socket.read_now(&mut exchange.request.bytes) {
                 Ok(1..) => {}
                 // The event loop reports new connections as readable, although many clients have
-                // sent nothing yet. So a connection gets an exchange only after bytes have arrived.
+                // sent nothing yet. Keep the exchange only if bytes have arrived.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     context.keep_exchange(exchange);
                     continue;

@@ -58,8 +58,8 @@ impl Http1 {
         read
     }
 
-    /// Waits until the client has disconnected. Waits forever if the client has closed only its
-    /// sending side while a body or further requests are unread: this client still expects replies.
+    /// Waits until the client has disconnected. A client that closes only its sending side may
+    /// still expect replies. So if a body or further requests are unread then, waits forever.
     pub(crate) async fn closed_by_client(&self) {
         if !self.is_half_closed.get() {
             self.socket.wait_for_close().await;

@@ -81,8 +81,8 @@ impl Connection {
         self.streams.write_limit(limit)
     }
 
-    /// Shortens the deadline of the output that the client has not accepted, if the current streams
-    /// have a shorter limit.
+    /// Shortens the deadline until which the client must accept the unsent output, if the write
+    /// limit of the current streams is shorter.
     pub fn shorten_write_limit(&self, limit: Duration) {
         self.socket.shorten_write_limit(self.write_limit(limit));
     }

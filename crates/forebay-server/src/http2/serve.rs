@@ -295,8 +295,9 @@ impl Front {
         }
     }
 
-    /// Sends GOAWAY if no further requests are accepted. Before a stop of the server, first
-    /// announces the GOAWAY, so that the client stops sending requests.
+    /// Sends GOAWAY if the connection has carried its last permitted request, or if its listener
+    /// closes. Before such a close, announces the GOAWAY two ticks earlier, so that the client
+    /// stops sending requests.
     fn send_goaway(&mut self) {
         let thread = &self.connection.accepted.thread;
         let now = thread.deadlines.now();
@@ -313,8 +314,8 @@ impl Front {
                 self.goaway = Goaway::Announced(now);
                 return;
             }
-            // By the second tick, requests that the client sent before it received the announcement
-            // have arrived.
+            // Wait for two ticks: requests that the client sent before it received the announcement
+            // arrive in this time.
             Goaway::Announced(since) if now > since + 1 => {}
             _ => return,
         }
@@ -450,7 +451,7 @@ impl Front {
 /// Future that answers one request.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Polls the future once. If it is not done, spawns a task for the rest.
+/// Polls the future once. If the future has not completed, spawns a task that completes it.
 pub(crate) async fn run(mut answering: Answering) {
     let is_done = poll_fn(|context| Poll::Ready(answering.as_mut().poll(context).is_ready())).await;
     if !is_done {
@@ -464,8 +465,8 @@ pub(crate) async fn answer_stream(answered: Answered, mut exchange: Box<Exchange
     context.keep_exchange(exchange);
 }
 
-/// Returns true if the request is a GET or HEAD that announces no body length and has not ended
-/// yet.
+/// Returns true for a GET or HEAD that may have a body: no `Content-Length`, and its head does not
+/// end the request.
 pub(crate) fn may_be_a_get_body(request: &Request) -> bool {
     request.head.framing == RequestFraming::Chunked && matches!(request.method(), b"GET" | b"HEAD")
 }

@@ -88,8 +88,8 @@ impl Http2 {
         self.is_tunnel
     }
 
-    /// Releases the request's head or trailers in the codec when the stream is closed. The request
-    /// needs their memory until then, even if the client resets the stream.
+    /// Counts `head`, the request's head or trailers, for [`Self::close`], which releases them in
+    /// the codec. Until then, the request uses their memory, even if the client resets the stream.
     pub(super) fn hold(&self, head: &http2::Head) {
         self.held.set(self.held.get() + head.counted);
     }
@@ -128,9 +128,9 @@ impl Http2 {
         if !self.has_finished.get() {
             self.reset(self.lost_code());
         } else if !self.has_ended.get() {
-            // The rest of the request is not needed (RFC 9113 section 8.1). Reset the stream at
-            // once. Otherwise curl 7.88 waits forever until it may send the rest, because it reads
-            // no frames after a complete reply.
+            // The rest of the request is not needed (RFC 9113 section 8.1). Without a reset, curl
+            // 7.88 would wait forever until the window lets it send the rest: it reads no frames
+            // after a complete reply.
             self.reset(ErrorCode::NO_ERROR);
         } else {
             self.connection.codec.borrow_mut().discard(self.id, Connection::now());
@@ -224,9 +224,9 @@ impl Http2 {
         .await
     }
 
-    /// Moves the received bytes to `buffer`, and so lets the client send as many bytes again.
-    /// Returns 0 at the end of the request. Fails with `WouldBlock` if no bytes have arrived, and
-    /// with another error if the stream is lost.
+    /// Moves the received bytes to `buffer`, and opens the client's window by their number. Returns
+    /// 0 at the end of the request. Fails with `WouldBlock` if no bytes have arrived, and with
+    /// another error if the stream is lost.
     pub(crate) fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let mut incoming = self.incoming.borrow_mut();
         let n = incoming.len();
@@ -276,7 +276,7 @@ impl Http2 {
     }
 
     /// Ends the stream's turn to send, and wakes the connection's task to write the output.
-    /// Converts the codec's error.
+    /// Converts an error of the codec to an I/O error.
     fn sent<T>(&self, sent: Result<T, SendError>) -> io::Result<T> {
         self.connection.end_turn(self.id);
         self.connection.wake();
@@ -338,8 +338,8 @@ impl Http2 {
         .await
     }
 
-    /// Ends the reply with these trailers, unless it has ended. Returns an error if the stream is
-    /// lost.
+    /// Ends the reply with these trailers. Does nothing if the reply has ended. Returns an error if
+    /// the stream is lost.
     pub(crate) fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
         if self.has_finished.get() {
             return Ok(());
@@ -371,8 +371,8 @@ impl Http2 {
                 return Err(self.lost());
             }
             let most = usize::try_from(length).unwrap_or(usize::MAX);
-            // If the file does not end the reply, claim one byte more than the file has, so that
-            // the codec does not end the stream.
+            // The codec ends the stream after the last announced byte. If the file does not end the
+            // reply, announce one byte more than the file has.
             let left = most.saturating_add(usize::from(!ends));
             let mut read = None;
             let fill = |room: &mut [u8]| {

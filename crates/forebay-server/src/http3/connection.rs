@@ -89,8 +89,8 @@ impl Partial {
         Self { connection, bytes: Cell::new(0) }
     }
 
-    /// Sets the current length of the section. Fails if the total size of all incomplete sections
-    /// of the connection is larger than `PARTIAL_SECTIONS` sections of the largest size.
+    /// Sets the current length of the section. Fails if all incomplete sections of the connection
+    /// together exceed `PARTIAL_SECTIONS` times the maximum size of a section.
     pub fn set(&self, bytes: usize) -> Result<(), Http3Error> {
         let all = &self.connection.partial;
         all.set(all.get() - self.bytes.replace(bytes) + bytes);
@@ -178,7 +178,7 @@ impl Connection {
     /// Subtracts the cost of a reset stream from the client's budget, unless the connection has
     /// ended.
     pub(crate) fn charge_reset(&self) {
-        // If the connection has ended, its streams have ended without a reset, so subtract nothing.
+        // The end of a connection ends its streams without resets.
         if self.quic.close_reason().is_none() {
             self.charge(budget::RESET);
         }
@@ -206,8 +206,8 @@ impl Connection {
 
 /// Numbers of data frames sent and of acknowledgements received.
 ///
-/// Only both numbers together show progress. Probes to a disconnected client increase the first
-/// number. Other traffic with a client that accepts no data increases the second number.
+/// The client makes progress only if both numbers grow. Probes to a disconnected client increase
+/// only the number of frames. A client that accepts no data may still acknowledge other packets.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
     sent: u64,

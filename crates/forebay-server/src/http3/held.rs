@@ -56,7 +56,8 @@ impl HeldHello {
         Arc::new(Self { find, awaited: Mutex::default(), waits, failed })
     }
 
-    /// Returns a TLS configuration for one connection, whose handshake this value controls.
+    /// Returns a TLS configuration for one connection. This value can then stop the connection's
+    /// handshake until a certificate exists.
     pub fn configure(self: &Arc<Self>, inner: Arc<dyn ServerConfig>) -> Arc<dyn ServerConfig> {
         Arc::new(HoldingConfig { inner, held: self.clone() })
     }
@@ -74,8 +75,8 @@ impl HeldHello {
         Some(awaited)
     }
 
-    /// Waits for the certificate. Completes only if no certificate is obtained, or if the handshake
-    /// fails after the wait.
+    /// Completes when no certificate is obtained in time, or when the handshake fails after the
+    /// wait. Never completes if the handshake succeeds.
     pub async fn refused(&self) {
         self.waits.notified().await;
         let awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -136,8 +137,9 @@ enum Hello {
 }
 
 impl HeldSession {
-    /// Lets the session read the bytes that have arrived, and returns the session's result. While
-    /// the client must wait, reads nothing and returns false.
+    /// Lets the session read the bytes that have arrived, and returns the result of its
+    /// `read_handshake`. While the client must wait for a certificate, reads nothing and returns
+    /// false.
     fn pass_if_ready(&mut self) -> Result<bool, TransportError> {
         if let Hello::Waiting(awaited) = &self.hello
             && !awaited.is_ready()
@@ -174,8 +176,8 @@ impl Session for HeldSession {
     }
 
     fn write_handshake(&mut self, out: &mut Vec<u8>) -> Option<Keys> {
-        // Check the wait here, because the client's next packet has no new bytes of the handshake.
-        // `read_handshake` is therefore not called.
+        // Check the wait here: the client's next packets contain no new handshake bytes, so `quinn`
+        // does not call `read_handshake` again.
         if matches!(self.hello, Hello::Waiting(_)) && self.pass_if_ready().is_err() {
             self.held.failed.notify_one();
         }

@@ -66,7 +66,8 @@ pub(super) enum Flushed {
 impl Batch {
     /// Returns true if `transmit` can follow the packets of this batch in one system call.
     fn takes(&self, transmit: &Transmit<'_>) -> bool {
-        // Nothing may follow a short segment, because the kernel treats it as the last one.
+        // The kernel splits a send into segments of one size. Only the last segment may be shorter,
+        // so nothing may follow a shorter one.
         let is_whole = self.bytes.len().is_multiple_of(self.segment_size);
         let size = segment_size(transmit);
         let is_last = transmit.segment_size.is_none() && size < self.segment_size;
@@ -98,7 +99,8 @@ impl Batch {
 
 impl JoinedSends {
     /// Sends a transmit, or keeps it to join it with the following ones. Fails with `WouldBlock` if
-    /// the socket has no space. The caller then sends the transmit again later.
+    /// the socket has no space and the transmit was not kept. The caller then sends the transmit
+    /// again later.
     pub fn send(&mut self, transmit: &Transmit<'_>, send_now: SendNow<'_>) -> io::Result<()> {
         let is_same = |batch: &Batch| batch.destination == transmit.destination;
         if let Some(at) = self.batches.iter().position(is_same) {
@@ -136,7 +138,8 @@ impl JoinedSends {
         Ok(())
     }
 
-    /// Sends the batches that have not grown since the previous call, or that may not grow.
+    /// Sends the batches that got no packets since the previous call, and the batches that accept
+    /// no more packets.
     pub fn flush(&mut self, send_now: SendNow<'_>) -> Flushed {
         let mut at = 0;
         while let Some(batch) = self.batches.get_mut(at) {
@@ -181,7 +184,8 @@ fn most_bytes(segment_size: usize) -> usize {
     MOST_BYTES.min(MOST_PACKETS * segment_size)
 }
 
-/// Returns true if the connection probably has more to send.
+/// Returns true if `transmit` has the maximum length. The connection then probably has more to
+/// send.
 fn is_full(transmit: &Transmit<'_>) -> bool {
     transmit.contents.len() == FULL_SEND * segment_size(transmit)
 }

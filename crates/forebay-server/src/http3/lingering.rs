@@ -86,8 +86,8 @@ impl Unacknowledged {
         self.remove_first();
     }
 
-    /// Resets the streams whose client has acknowledged no data for the time limit. Does nothing
-    /// before the time of `look_due`.
+    /// Resets the streams that have waited for the time limit while the client acknowledged no
+    /// data. Does nothing before the time of `look_due`.
     pub fn look(&mut self, deadlines: &Deadlines) {
         if self.look_due() > deadlines.now() {
             return;

@@ -49,7 +49,8 @@ const UNI_STREAMS: u32 = 8;
 
 /// Maximum number of unread bytes of one stream, as with HTTP/2. `WINDOW` is the limit for all
 /// streams of a connection together.
-// QUIC connections need no descriptors, so only these limits bound the memory of many connections.
+// The descriptor limit does not bound the number of QUIC connections, so bound the memory of each
+// one.
 const STREAM_WINDOW: u32 = 64 * 1024;
 const WINDOW: u32 = 256 * 1024;
 
@@ -117,8 +118,7 @@ impl ConnectionIdGenerator for Ids {
     }
 }
 
-/// Returns a byte near `random` that leaves the remainder `place` when it is divided by `count`.
-/// `place` must be less than `count`.
+/// Returns a byte `b` near `random` with `b % count == place`. `place` must be less than `count`.
 fn of_place(random: u8, place: u8, count: u8) -> u8 {
     let first = random - random % count;
     first.checked_add(place).unwrap_or_else(|| first - count + place)
@@ -152,11 +152,11 @@ pub async fn accept(
         std::io::Result::Ok(ListenGuard(endpoint))
     };
     let mut listening = open(&sites)?;
-    // True if the endpoint has had many connections. A new endpoint replaces it when it has none
-    // left, because an endpoint's tables never shrink.
+    // True if the endpoint has had many connections. The tables of an endpoint never shrink, so a
+    // new endpoint replaces this one after its last connection has ended.
     let mut is_large = false;
-    // Each handshake holds a receiver, so that the sender can count the handshakes. When the sender
-    // is dropped, all handshakes notice this.
+    // Each handshake holds a clone of the receiver, so the number of receivers is the number of
+    // handshakes. The drop of the sender ends all handshakes.
     let (handshakes, handshake) = watch::channel(());
     loop {
         let incoming = tokio::select! {
@@ -220,8 +220,9 @@ async fn begin(
     let thread = &context.thread;
     let peer = incoming.remote_address();
     let mut counted = Counted::new(thread);
-    // A client with a forged source address must not use up the connections of that address. If no
-    // token has proved the address, count it after the handshake, which proves it.
+    // A client with a forged source address must not use up the connections of that address.
+    // Without a token, only the handshake proves the address, so count the connection after the
+    // handshake.
     let is_proved = incoming.remote_address_validated();
     if is_proved && !counted.count_address(context, index, peer.into()) {
         return incoming.refuse();
@@ -245,7 +246,8 @@ async fn begin(
             tokio::select! {
                 biased;
                 quic = connecting => quic.ok(),
-                // The listener has been closed for `HANDSHAKES`. Abandon this handshake.
+                // The listener was closed, and the time `HANDSHAKES` has passed. Abandon this
+                // handshake.
                 _ = handshaking.changed() => None,
                 () = guest.evicted.notified() => None,
                 () = refused(held) => {
@@ -328,10 +330,11 @@ impl Sites {
         (Arc::new(config), Some(held))
     }
 
-    /// Returns the settings of the endpoint whose socket on `address` has the number `place`. The
-    /// successor of this process derives the same tokens of stateless resets for this socket. No
-    /// other endpoint may have these tokens, because it could then reset connections of this socket
-    /// (RFC 9000 section 21.11).
+    /// Returns the settings of the endpoint for socket number `place` on `address`. The tokens of
+    /// stateless resets depend on both, so a successor of this process derives the same tokens.
+    ///
+    /// No two endpoints may have the same tokens, because one could then reset connections of the
+    /// other (RFC 9000 section 21.11).
     fn endpoint_config(&self, address: SocketAddr, place: u8) -> EndpointConfig {
         match self.shown.quic_keys() {
             Some(QuicKeys { reset, .. }) => {
@@ -359,7 +362,7 @@ impl Sites {
 }
 
 /// Returns the TLS configuration of the listener's QUIC connections, or `None` if this build lacks
-/// ciphers. Session tickets are encrypted with the keys of the first site that offers HTTP/3.
+/// ciphers. The first site that offers HTTP/3 has the keys for the session tickets of all sites.
 fn crypto(shown: &Arc<BySite>) -> Option<Arc<QuicServerConfig>> {
     let mut taken = shown.0.iter().filter(|site| site.takes_http3);
     let tickets = taken.next().map(|site| site.tls.config().ticketer.clone());

@@ -45,8 +45,8 @@ impl Http3 {
         self.send_reply(status, &lines, ends && status >= 300)
     }
 
-    /// Writes a head to `frames`. The caller sends body bytes next, and the head with them. But the
-    /// head of a tunnel is sent at once.
+    /// Writes a head to `frames`. The next write sends the head together with body bytes. For a
+    /// tunnel, sends the head at once. Returns an error if the stream is lost.
     pub(crate) fn begin_head(&self, head: &Head<'_>) -> io::Result<()> {
         if self.is_tunnel.get() {
             return self.send_head(head, false);
@@ -189,9 +189,9 @@ impl Http3 {
         Ok(())
     }
 
-    /// Waits until QUIC accepts bytes. Resets the stream and returns an error if the client accepts
-    /// no data for too long. The limit is one write timeout on the whole connection, or `PATIENCE`
-    /// write timeouts on this stream.
+    /// Waits until QUIC accepts bytes. Resets the stream and returns an error in two cases: the
+    /// client accepts no data of the whole connection for one write timeout, or no data of this
+    /// stream for `PATIENCE` write timeouts.
     pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
         let thread = &self.connection.accepted.thread;
         let own = self.tunnel_idle.get().or(self.write_limit.get());
@@ -215,8 +215,8 @@ impl Http3 {
         }
     }
 
-    /// Completes when QUIC accepts bytes. If several streams wait, one stream goes first, and the
-    /// others yield once.
+    /// Completes when QUIC accepts bytes. If several streams wait, one of them sends first
+    /// (`send_fairness.rs`).
     fn poll_room(
         &self,
         context: &mut Context<'_>,
@@ -238,8 +238,8 @@ impl Http3 {
         }
     }
 
-    /// Ends the reply with these trailers, unless it has ended. Returns an error if the stream is
-    /// lost.
+    /// Ends the reply with these trailers. Does nothing if the reply has ended. Returns an error if
+    /// the stream is lost.
     pub(crate) fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
         if self.has_finished.get() {
             return Ok(());
@@ -263,7 +263,8 @@ impl Http3 {
         if length == 0 {
             return Ok(());
         }
-        // If a read fails, the caller resets the stream, so one DATA frame can hold all pieces.
+        // Announce the whole file as one DATA frame. If a read fails, the caller resets the stream,
+        // so the client does not miss the end of the frame.
         http3::data_header(&mut self.frames.borrow_mut(), length);
         self.frame_left.set(length);
         while length > 0 {

@@ -43,8 +43,8 @@ impl Drop for WaitingStream<'_> {
 }
 
 impl FairSendQueue {
-    /// Returns true if the calling stream may send at once: for about one in n calls if n streams
-    /// wait.
+    /// Returns true if the calling stream may send first. If n streams wait, about one call in n
+    /// returns true.
     fn is_next(&self) -> bool {
         // Multiples of the golden ratio are spread evenly, so the order of the calls gives no
         // stream a preference.

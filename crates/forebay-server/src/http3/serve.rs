@@ -112,7 +112,8 @@ impl Front {
     async fn serve(&mut self) -> Result<(), quinn::ConnectionError> {
         let Accepted { thread, .. } = &self.connection.accepted;
         let (thread, limit) = (thread.clone(), thread.settings().timeouts.head);
-        // Limit the wait, because a client may allow no stream, not even the control stream.
+        // Limit the wait: a client may allow the server to open no streams, not even the control
+        // stream.
         let Ok(opened) = thread.deadlines.timeout(limit, self.open_control()).await else {
             thread.counters.count_limit(Limit::Head);
             return Ok(());
@@ -188,8 +189,9 @@ impl Front {
         Ok(())
     }
 
-    /// Sends GOAWAY if no further requests are accepted. Before a stop of the server, first
-    /// announces the GOAWAY, so that the client stops sending requests.
+    /// Sends GOAWAY if the connection has carried its last permitted request, or if its listener
+    /// closes. Before such a close, announces the GOAWAY two ticks earlier, so that the client
+    /// stops sending requests.
     fn send_goaway(&mut self) {
         let Accepted { thread, listener, .. } = &self.connection.accepted;
         let now = thread.deadlines.now();
@@ -206,8 +208,8 @@ impl Front {
                 self.goaway = Goaway::Announced(now);
                 return self.send_control(frame);
             }
-            // By the second tick, requests that the client sent before it received the announcement
-            // have arrived.
+            // Wait for two ticks: requests that the client sent before it received the announcement
+            // arrive in this time.
             Goaway::Announced(since) if now > since + 1 => {}
             _ => return,
         }
@@ -216,14 +218,15 @@ impl Front {
         self.send_control(frame);
     }
 
-    /// Sends GOAWAY before the connection is closed, unless it has been sent.
+    /// Sends GOAWAY before the connection is closed. Does nothing if it has been sent.
     async fn send_last_goaway(&mut self) {
         if self.goaway != Goaway::Sent {
             let mut frame = Vec::new();
             http3::goaway(&mut frame, Some(self.next));
             self.goaway = Goaway::Sent;
             self.send_control(frame);
-            // Let the task of `quinn` send the frame. After a close it would drop the frame.
+            // Let the task of `quinn` send the frame, because the close of the connection drops
+            // unsent frames.
             tokio::task::yield_now().await;
         }
     }
@@ -237,8 +240,8 @@ impl Front {
         }
     }
 
-    /// Returns true if no request has arrived in time, and counts this. Starts the time limit for
-    /// the next request when no request is in progress.
+    /// Returns true, and counts a reached limit, if the connection has been idle for too long.
+    /// Starts this time limit when the connection becomes idle.
     fn is_overdue(&mut self) -> bool {
         let thread = &self.connection.accepted.thread;
         if !self.connection.is_idle() {
@@ -323,8 +326,8 @@ async fn read_uni(
     }
 }
 
-/// Reads and answers a request. Returns the stream when QUIC has the whole reply, or `None` if the
-/// stream has failed.
+/// Reads and answers a request. Waits until QUIC has taken the whole reply, and then returns the
+/// stream. Returns `None` if the stream has failed.
 async fn serve_stream(context: Rc<FrontContext>, served: Served) -> Option<Served> {
     answer_request(context, &served).await?;
     served.stream.send_leftover().await.ok()?;

@@ -108,8 +108,9 @@ impl AsyncUdpSocket for JoiningSocket {
         loop {
             ready!(self.io.poll_recv_ready(context))?;
             let receive = || self.state.recv((&self.io).into(), buffers, received);
-            // After an error, continue. If no datagram waits, the next turn of the loop waits for
-            // one. All other errors concern earlier sends, and the kernel reports each only once.
+            // Ignore errors. `WouldBlock` means that no datagram has arrived: the next turn of the
+            // loop waits. Any other error is the result of an earlier send, and the kernel reports
+            // it only once.
             let Ok(count) = self.io.try_io(Interest::READABLE, receive) else { continue };
             if count < buffers.len().min(BATCH_SIZE) {
                 // The kernel has no more datagrams, so do not ask again until it reports some. The
@@ -197,7 +198,7 @@ impl Future for Sender {
                     self.poller = None;
                     *socket.sender() = Some(context.waker().clone());
                 }
-                // Run again after the tasks that are ready now, which may send more.
+                // Let the tasks that are ready now run first, because they may send more.
                 Flushed::SomeWait => context.waker().wake_by_ref(),
                 Flushed::Blocked => {
                     let poller =
@@ -215,7 +216,7 @@ impl Future for Sender {
 
 /// Timer that is cheap to set to a later time.
 // `quinn` sets the timer of a connection after almost every packet, nearly always to a later time.
-// The timer of tokio then stays unchanged. If it ends too early, it is set again.
+// A later time does not change tokio's timer, which then ends too early. `poll` sets it again.
 #[derive(Debug)]
 struct LazyTimer {
     sleep: Pin<Box<Sleep>>,

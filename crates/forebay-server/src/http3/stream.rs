@@ -44,8 +44,8 @@ pub enum Arrived {
 }
 
 /// A stream of a connection.
-// More than 20 fields: both halves of the stream and its time limits change through a shared
-// reference, each in a cell of its own.
+// More than 20 fields: all users of the stream share one reference, so each value that changes
+// needs a cell of its own.
 pub struct Http3 {
     /// The stream's connection.
     pub connection: Rc<Connection>,
@@ -346,15 +346,16 @@ impl Http3 {
         }
     }
 
-    /// Completes if the client cancels the stream. If `is_full` is false, also completes when
-    /// unread data arrives.
+    /// Completes when the client cancels the stream. If `is_full` is false, also completes when
+    /// data arrives that the origin has not read.
     fn poll_cancelled(&self, context: &mut Context<'_>, is_full: bool) -> Poll<()> {
         self.poll_leftover(context);
         // Only a read detects a reset, so read if no unread data is stored.
         if self.incoming.borrow().is_empty() && !self.has_ended.get() && !self.is_closed.get() {
             let _ = self.poll_readable(context);
         }
-        // After a complete reply, `poll_stopped` returns false, and nothing can be cancelled.
+        // After a complete reply, `poll_stopped` completes with false, because the client can
+        // cancel nothing.
         if !self.is_closed.get() && self.poll_stopped(context) == Poll::Ready(true) {
             self.cancel();
         }
@@ -362,11 +363,11 @@ impl Http3 {
         if self.is_closed.get() || is_newly_full { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Checks if the client has reset a request with unread data, by reading one byte. If so,
-    /// cancels the stream.
+    /// Reads one byte, because a reset makes the read fail. Then cancels the stream. Otherwise
+    /// stores the byte for later.
     fn look_for_reset(&self) {
-        // While data is unread, `quinn` wakes no task for a reset. A read after the reset fails,
-        // because `quinn` has dropped the data.
+        // While data is unread, `quinn` wakes no task for a reset. It drops the unread data, so a
+        // read fails at once.
         let mut byte = [0];
         let mut context = Context::from_waker(Waker::noop());
         match self.receive.borrow_mut().poll_read(&mut context, &mut byte) {

@@ -112,8 +112,8 @@ fn begin(
         return thread.counters.count_limit(Limit::Connections);
     };
     let mut counted = Counted::new(thread);
-    // Limit the sessions per address only if this is configured. Anyone can forge UDP addresses,
-    // and thus lock out real clients. A resolver may also have many sessions.
+    // Limit the sessions of each address only if this is configured. With forged UDP addresses, an
+    // attacker could otherwise lock out real clients. A DNS resolver may also have many sessions.
     let is_limited = !thread.load.addresses.is_default();
     if is_limited && !counted.count_address(context, index, client.into()) {
         return;
@@ -219,7 +219,7 @@ impl DatagramSession {
                 }
                 () = changed => Ok(()),
             };
-            // The kernel reports that the backend's port is closed.
+            // An error here usually means that the backend's port is closed.
             if let Err(error) = outcome {
                 relay.backends.datagrams_failed(backend, &error);
                 return ConnectionEnd::Lost;
@@ -245,8 +245,8 @@ impl DatagramSession {
     }
 }
 
-/// Returns true if this machine could not send a datagram, which is then lost: it is too large for
-/// the network path, or memory is short. That is no failure of the backend.
+/// Returns true if this machine could not send a datagram: it is too large for the network path, or
+/// memory is short. The datagram is lost, but the backend has not failed.
 fn is_lost_here(error: &io::Error) -> bool {
     error.raw_os_error() == Some(TOO_LARGE) || Fault::exhausted("send", error).is_some()
 }

@@ -27,15 +27,15 @@ enum Collected {
 }
 
 impl Reply {
-    /// Buffers a complete reply with these field lines. The caller must not finish the reply,
-    /// because the server does. Returns false, and does nothing, if the reply is too large, if the
-    /// route changes bodies with a filter, or if the reply may need compression.
+    /// Buffers a complete reply with these field lines. The server finishes the reply, so the
+    /// caller must not. Returns false, and does nothing, if the reply is too large, or if a filter
+    /// or compression may change it.
     pub fn buffer_reply(&mut self, status: u16, lines: &[u8], body: &[u8]) -> bool {
         self.buffer_lines(status, lines, (body, false), |_| {})
     }
 
-    /// Buffers a complete reply as [`Reply::buffer_reply`] does, but uses the `Date` in `lines`.
-    /// `append` adds some short lines. Returns false in the same cases.
+    /// Buffers a complete reply as [`Reply::buffer_reply`] does, and returns false in the same
+    /// cases. `lines` must contain a `Date`. `append` adds some short lines.
     pub fn buffer_stored(
         &mut self,
         status: u16,
@@ -86,7 +86,7 @@ impl Reply {
         }
     }
 
-    /// Adds body bytes that a cache has recorded and a filter has changed.
+    /// Adds body bytes after the steps of the cache and of the filter.
     pub(super) async fn push_plain(&mut self, data: &[u8]) -> Result<(), Fault> {
         match self.collect(data)? {
             Collected::Done => Ok(()),
@@ -95,9 +95,9 @@ impl Reply {
         }
     }
 
-    /// Adds body bytes if the caller need not wait. Otherwise adds nothing, and the result says how
-    /// the caller must add the bytes. This function is not `async`, because the compiler does not
-    /// inline a future with two callers.
+    /// Adds body bytes if this needs no compression and no write. Otherwise adds nothing: the
+    /// result names the step that the caller must take. Fails if the bytes exceed the announced
+    /// length.
     fn collect(&mut self, data: &[u8]) -> Result<Collected, Fault> {
         if self.compressor.is_some() {
             return Ok(Collected::Compress);
@@ -188,8 +188,8 @@ impl Reply {
     }
 
     /// Ends the reply as [`Reply::finish`] does, with these trailer fields, each ending in CRLF.
-    /// HTTP/1.1 sends them only if the reply is chunked. The caller guarantees that the client
-    /// accepts trailers.
+    /// The caller guarantees that the client accepts trailers. Over HTTP/1.1, trailers are sent
+    /// only after a chunked body.
     pub async fn finish_with(&mut self, trailers: &[u8]) -> Result<(), Fault> {
         if let Framing::Length(left @ 1..) = self.framing {
             return Err(Fault::shorter_than_announced(left));
@@ -220,8 +220,9 @@ impl Reply {
         }
     }
 
-    /// Counts `data` against the announced length. Returns true if `data` is to be written, and an
-    /// error if `data` exceeds the announced length.
+    /// Subtracts the length of `data` from the announced length. Returns false if there is nothing
+    /// to write: `data` is empty, or the client gets no body. Fails if `data` exceeds the announced
+    /// length.
     fn admit(&mut self, data: &[u8]) -> Result<bool, Fault> {
         debug_assert!(self.phase == ReplyPhase::Body, "the body comes between head and end");
         if self.framing == Framing::None || data.is_empty() {
@@ -245,8 +246,8 @@ impl Reply {
             if self.out.len() > GATHER {
                 self.write_out(b"", None).await?;
             }
-            // Compression takes a hundred times as long as copying, so let other tasks run in
-            // between.
+            // Compression takes a hundred times as long as copying, so let other tasks run between
+            // the slices.
             if is_due {
                 tokio::task::yield_now().await;
             }
@@ -254,7 +255,8 @@ impl Reply {
         Ok(())
     }
 
-    /// Filters and compresses a range of a file in slices, so that other tasks run in between.
+    /// Sends a range of a file through the filter and the compressor, in slices. Other tasks can
+    /// run between two slices.
     async fn change_file(&mut self, file: &File, from: u64, length: u64) -> Result<(), Fault> {
         let mut slice = vec![0; SLICE];
         let mut done = 0;
@@ -279,19 +281,19 @@ impl Reply {
     /// Writes the collected bytes and then `data`. `last` has the trailers if the reply ends here.
     async fn write_out(&mut self, data: &[u8], last: Option<&[u8]>) -> Result<(), Fault> {
         if self.has_head && self.refuses_tunnel() {
-            // Nothing has been written yet, so an error reply can replace this reply.
+            // The head has not been written, so an error reply can replace this reply.
             return Err(Fault::client(
                 501,
                 "an extended CONNECT to an origin that opens no tunnel",
             ));
         }
         self.is_written = true;
-        // If the length is known, the last byte ends the body.
+        // Without chunks, the body ends with its last announced byte, and so does the reply.
         let has_all = matches!(self.framing, Framing::None | Framing::Length(0));
         let last = last.or((self.phase == ReplyPhase::Body && has_all).then_some(b""));
         let mut delayed = self.delay_body(data);
-        // The compiler inlines only futures with one caller. So this loop writes all parts, with or
-        // without a bandwidth limit.
+        // The compiler inlines a future only if it has one caller. So one loop writes the parts,
+        // with and without a bandwidth limit.
         loop {
             let (data, last) = match (&mut delayed, &mut self.pace) {
                 // Box the future, so that replies without a limit reserve no memory for it.

@@ -11,8 +11,8 @@ use super::{Length, Reply, ReplyPhase};
 
 /// Decides if a reply is recorded, when the head of the reply is complete.
 pub trait Recorder {
-    /// Returns the treatment of a reply with this status, these field lines and this body length.
-    /// The lines do not contain `Content-Length`.
+    /// Decides about a reply with this status, these field lines and this body length. The lines do
+    /// not contain `Content-Length`.
     fn decide(&self, status: u16, lines: &[u8], length: Length) -> Keep;
 
     /// Appends field lines to a reply that the client gets.
@@ -21,20 +21,20 @@ pub trait Recorder {
     /// Reserves memory for `bytes` more bytes of a copy. Returns false at a memory limit.
     fn reserve(&self, bytes: usize) -> bool;
 
-    /// Takes bytes of a body that is too large for the memory, in order from the first byte on.
-    /// Returns false if the recorder cannot store them.
+    /// Takes the next bytes of a body that is too large for the memory. The first call gets the
+    /// first bytes of the body. Returns false if the recorder cannot store them.
     fn spill(&self, _bytes: &[u8]) -> bool {
         false
     }
 
-    /// Reports that the origin has answered, but that the site's answer for `target` replaces the
-    /// origin's reply. The recorder sees no head and no body.
+    /// Reports that the origin has requested an internal redirect to `target` instead of sending a
+    /// reply. The recorder sees no head and no body.
     fn redirected(&self, _target: &[u8]) {}
 
     /// Reports that the body can no longer be recorded.
     fn give_up(&self) {}
 
-    /// Reports that this many bytes of a body were dropped, because of [`Keep::Drop`].
+    /// Reports the number of body bytes that were dropped, because of [`Keep::Drop`].
     fn dropped(&self, _bytes: usize) {}
 }
 
@@ -150,8 +150,7 @@ impl Capture {
             || self.is_silent && self.keep == Some(Keep::Spill)
     }
 
-    /// Returns a fault if the body of a reply that the client does not get is shorter or longer
-    /// than announced.
+    /// Returns a fault if a withheld body is shorter or longer than the origin announced.
     fn check_length(&self) -> Result<(), Fault> {
         let Length::Known(length) = self.length else { return Ok(()) };
         let is_kept = self.is_kept && matches!(self.keep, Some(Keep::Instead(_) | Keep::Spill));
@@ -240,8 +239,8 @@ impl Reply {
         false
     }
 
-    /// Records the end of the origin's body. Fails if the length of a body that the client does not
-    /// get is wrong.
+    /// Records the end of the origin's body. Fails if a withheld body is shorter or longer than
+    /// announced.
     pub(super) fn capture_end(&mut self) -> Result<(), Fault> {
         let Some(capture) = &mut self.capture else { return Ok(()) };
         capture.check_length()?;
@@ -249,7 +248,7 @@ impl Reply {
         Ok(())
     }
 
-    /// Discards the recorded bytes, so that the recorder decides about the next head.
+    /// Discards what was recorded. The recorder then decides about the next head.
     pub(super) fn restart_capture(&mut self) {
         if let Some(capture) = &mut self.capture {
             capture.keep = None;

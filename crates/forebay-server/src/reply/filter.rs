@@ -31,7 +31,8 @@ impl Reply {
         filter.map_or(BodyChange::No, |filter| filter.change_of(content_type))
     }
 
-    /// Adapts the head if the route changes the body of this reply. Returns the new length.
+    /// Adapts the head if the route changes the body of this reply. Returns `Unknown` in this case,
+    /// and otherwise `length`.
     pub(super) fn begin_filter(&mut self, length: Length) -> Length {
         let Some(mut filter) = self.next_filter.take() else { return length };
         let announced = match length {
@@ -54,15 +55,15 @@ impl Reply {
         Length::Unknown
     }
 
-    /// Begins to collect the page, if the route evaluates the commands of this reply. `has_date` is
-    /// true if the head has a `Date`.
+    /// Begins to collect the page if the reply is an SSI page. `has_date` is true if the head has a
+    /// `Date`.
     pub(super) fn begin_page(&mut self, length: Length, has_date: bool) -> PageStart {
         let Some(next) = &mut self.next_filter else { return PageStart::No };
         let announced = match length {
             Length::None => return PageStart::No,
             _ if self.status == 206 && next.is_page(&self.out[self.fields..]) => {
-                // Send no part of the source, because it may have text that the page's conditions
-                // hide.
+                // The origin sent a part of the page's source. Do not send it, because the page's
+                // conditions may hide this text.
                 self.discard_for_redirect(InternalRedirect::Page {
                     status: 416,
                     fields: Vec::new(),
@@ -119,8 +120,8 @@ impl Reply {
         Ok(())
     }
 
-    /// Passes on the end of the changed body. After the body of a page, requests the evaluation of
-    /// the page as a redirect.
+    /// Passes on the end of the changed body. If the body was an SSI page, requests the page's
+    /// evaluation by an internal redirect.
     pub(super) async fn end_filter(&mut self) -> Result<(), Fault> {
         let mut is_full = true;
         while is_full {

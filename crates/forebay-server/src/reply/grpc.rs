@@ -46,8 +46,8 @@ fn is_grpc(content_type: &[u8]) -> bool {
 }
 
 /// Returns the gRPC code for an HTTP status, by
-/// <https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>. 413 is not in that
-/// list.
+/// <https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>. Only 413 is an
+/// addition to that list.
 fn code_of(status: u16) -> u8 {
     match status {
         400 => INTERNAL,
@@ -63,15 +63,15 @@ fn code_of(status: u16) -> u8 {
 /// Returns the gRPC code for a fault.
 fn code_of_fault(fault: &Fault) -> u8 {
     match fault.limit {
-        // The backend may have acted on a call without answering in time. Clients retry after
-        // UNAVAILABLE, and a retry would be wrong here.
+        // The backend may have acted on the call, so the client must not retry. Clients retry after
+        // UNAVAILABLE.
         Some(Limit::ReplyIdle | Limit::RequestTimeout) if fault.status == 504 => DEADLINE_EXCEEDED,
         _ => code_of(fault.status),
     }
 }
 
 impl Reply {
-    /// Records if the client speaks gRPC and therefore receives errors as a gRPC status.
+    /// Records that the client speaks gRPC. Errors then become a gRPC status.
     pub(crate) fn set_to_grpc(&mut self, to_grpc: bool) {
         self.to_grpc = to_grpc;
     }

@@ -30,7 +30,7 @@ impl Pace {
             self.sent += count;
             return count;
         }
-        // tokio's clock is used, because tests can pause it.
+        // Use tokio's clock, because tests can pause it.
         let begun = *self.begun.get_or_insert_with(Instant::now);
         let seconds = (self.sent - after) as f64 / rate as f64;
         // Limit the time to avoid an overflow. A year is longer than every connection.
@@ -57,8 +57,8 @@ impl Delayed {
         self.sent == self.bytes.len()
     }
 
-    /// Waits until `pace` allows more bytes, and returns them. Returns `last`, too, if no bytes
-    /// follow.
+    /// Waits until `pace` allows more bytes, and returns these bytes. Returns `last` with the last
+    /// bytes, and `None` before.
     pub(super) async fn next<'a>(
         &'a mut self,
         pace: &mut Pace,

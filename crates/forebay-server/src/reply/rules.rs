@@ -51,7 +51,7 @@ impl Rules {
         !self.by_request.is_empty() || self.cors.is_some()
     }
 
-    /// Returns the rules with the field values for `request` filled in.
+    /// Returns the rules for the reply to `request`, with the values of its placeholders.
     pub(crate) fn of_request(self: &Rc<Self>, request: &Request) -> Rc<Self> {
         if !self.is_by_request() {
             return self.clone();
@@ -69,8 +69,8 @@ impl Rules {
         Rc::new(rules)
     }
 
-    /// Sets or adds a field. If the placeholders yield no value, the field is only removed, as in
-    /// nginx.
+    /// Removes the fields of this name, unless `field.is_added` is true. Then adds the field,
+    /// unless its placeholders yield no value, as in nginx.
     fn set(&mut self, field: &ReplyField, value: &[u8]) {
         let changes = if field.always { &mut self.always } else { &mut self.unless_error };
         if !field.is_added {
@@ -81,7 +81,8 @@ impl Rules {
         }
     }
 
-    /// Returns the names of all fields that the rules remove from some replies.
+    /// Returns the names of all fields that the rules remove, from all replies or only from
+    /// successful ones.
     pub(crate) fn removed(&self) -> Vec<String> {
         [&self.always.remove[..], &self.unless_error.remove].concat()
     }
@@ -105,7 +106,7 @@ impl Rules {
         }
     }
 
-    /// Removes from `out[start..]` each field that a rule removes for some status.
+    /// Removes from `out[start..]` the fields of [`Self::removed`].
     pub(super) fn remove_from(&self, out: &mut Vec<u8>, start: usize) {
         self.always.remove_from(out, start);
         self.unless_error.remove_from(out, start);
@@ -127,7 +128,7 @@ pub(super) fn append_carried(out: &mut Vec<u8>, start: usize, carried: &[u8]) {
     }
 }
 
-/// Returns the field lines of an error reply that an error page must keep if it replaces the reply.
+/// Returns the field lines that an error page keeps from the error reply that it replaces.
 pub(super) fn of_error(lines: &[u8]) -> Vec<u8> {
     const KEPT: [&[u8]; 5] =
         [b"www-authenticate", b"proxy-authenticate", b"retry-after", b"allow", b"set-cookie"];

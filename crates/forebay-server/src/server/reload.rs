@@ -41,7 +41,7 @@ pub struct Reload {
     pub done: Box<dyn FnOnce() + Send>,
 }
 
-/// Loads another configuration and starts its new parts, or returns an error.
+/// Loads another configuration and starts its new applications, or returns an error.
 pub type Prepare = Box<dyn FnOnce() -> Result<Reload, String> + Send>;
 
 /// A change that the administrator wants.
@@ -83,8 +83,8 @@ struct New {
 }
 
 impl Server {
-    /// Loads another configuration, or logs the error. Also returns a signal that arrived in the
-    /// meantime and that the caller must handle.
+    /// Loads and applies another configuration. Logs an error and also returns it. Returns a signal
+    /// that arrived during the reload, which the caller must handle.
     pub(super) fn reload(
         &mut self,
         runtime: &Runtime,
@@ -112,9 +112,9 @@ impl Server {
         (outcome, again)
     }
 
-    /// Prepares another configuration on a separate thread. Also returns another signal that arrived.
-    /// Returns `None` after a signal to stop, and lets the preparation continue until the
-    /// process ends.
+    /// Prepares another configuration on a separate thread. Also returns a signal that arrived
+    /// during the preparation. Returns `None` after a signal to stop, without waiting for the
+    /// thread.
     async fn prepared(
         &self,
         signals: &mut Signals,
@@ -136,7 +136,7 @@ impl Server {
                 signal = signals.next() => match signal {
                     Signalled::Stop => return None,
                     Signalled::Reopen => self.writer.reopen(),
-                    // Reload again, because the configuration may have changed after it was read.
+                    // The file may have changed after the thread read it, so reload once more.
                     Signalled::Reload => again = Some(Signalled::Reload),
                     _ => again = Some(signal),
                 },
@@ -147,7 +147,7 @@ impl Server {
     /// Applies the configuration, or returns an error and changes nothing.
     fn adopt(&mut self, threads: &Threads, reload: Reload) -> Result<(), String> {
         let Reload { wanted, tables, done } = reload;
-        // First do everything that may fail.
+        // Perform all steps that may fail before the first change.
         let New { listens: new, addresses, opened, copies } = self.open_new(&wanted)?;
         let other_logs = if wanted.log.has_destinations_of(&self.wanted.log) {
             None
@@ -172,8 +172,8 @@ impl Server {
         if let Err(error) = self.writer.set_traces(&wanted.log) {
             self.errors().error(&format!("traces keep their settings: {error}"));
         }
-        // Switch the log writer first, because a thread sends lines for new logs as soon as it has
-        // the change.
+        // Switch the log writer before the threads, because a changed thread sends lines for the
+        // new logs.
         let has_other_logs = other_logs.is_some();
         if let Some(targets) = other_logs {
             self.writer.switch(targets);
@@ -251,7 +251,7 @@ impl Server {
             });
         }
         drop((tables, acknowledge));
-        // No message is ever sent: the wait ends when every thread has dropped its sender.
+        // The threads send no message. The wait ends when each thread has dropped its sender.
         if acknowledged.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
             self.errors().warn(
                 "a thread is too busy to apply the new configuration now; it will do so later",

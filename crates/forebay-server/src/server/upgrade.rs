@@ -89,7 +89,8 @@ impl Succession {
         self.predecessor.is_some()
     }
 
-    /// Returns a socket whose other end closes when the administrator's listener must stop.
+    /// Returns one end of a socket pair. The other end closes when the thread of the admin listener
+    /// must stop.
     pub(super) fn admin_stopped(&mut self) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         self.admin_stop = Some(ours);
@@ -190,8 +191,8 @@ impl Server {
         Ok(())
     }
 
-    /// Takes all UDP packets after the predecessor has ended. Returns the upgrade signal that was
-    /// postponed, if any.
+    /// Takes over the UDP packets of the predecessor, which has ended. Returns the upgrade signal
+    /// that was postponed, if any.
     pub(super) fn end_takeover(&mut self) -> Option<Signalled> {
         self.succession.predecessor = None;
         for former in self.succession.formers.drain(..) {
@@ -203,9 +204,9 @@ impl Server {
         std::mem::take(&mut self.succession.is_postponed).then_some(Signalled::Upgrade)
     }
 
-    /// Starts a successor and lets it take over. If that fails, logs the reason and returns a
-    /// signal that arrived in the meantime. If the predecessor still runs, postpones the upgrade
-    /// and returns an error.
+    /// Starts a successor and lets it take over. On failure, logs the reason. The error contains a
+    /// signal that arrived during the attempt, if any. If this process's own predecessor still
+    /// runs, postpones the upgrade and returns an error.
     pub(super) fn upgrade(
         &mut self,
         runtime: &Runtime,
@@ -238,8 +239,7 @@ impl Server {
         Ok(())
     }
 
-    /// Logs the reason of a failed upgrade. Returns `signalled`, a signal that arrived in the
-    /// meantime.
+    /// Logs the reason of a failed upgrade. Returns `signalled` unchanged.
     fn keep_serving(&self, why: &str, signalled: Option<Signalled>) -> Option<Signalled> {
         let own = std::process::id();
         self.errors().error(&format!("not upgraded, process {own} keeps serving: {why}"));
@@ -248,7 +248,8 @@ impl Server {
     }
 
     /// Starts a successor on a separate thread, and waits until it serves. Returns the successor's
-    /// process ID, and a signal that the caller must handle.
+    /// process ID, or the reason of a failure. Also returns a signal that arrived during the
+    /// attempt, which the caller must handle.
     async fn attempt(
         &mut self,
         signals: &mut Signals,
@@ -263,7 +264,7 @@ impl Server {
             }
         };
         let (copies, admin) = (std::mem::take(&mut self.copies), self.succession.admin.take());
-        // Share the attempt, so that it is not lost if the thread cannot start.
+        // Share the attempt, so that this function can take it back if the thread cannot start.
         let keys = self.succession.tickets.as_ref().map(TicketKeys::to_text).unwrap_or_default();
         let heritage = Heritage { descriptors: started_descriptors(), keys };
         let attempt = Attempt { launcher, handover, copies, admin, heritage };
@@ -290,8 +291,8 @@ impl Server {
         let outcome = loop {
             tokio::select! {
                 outcome = &mut outcome => break outcome,
-                // A launcher that hangs, for example on a file system that does not answer, must not
-                // delay the stop. The thread then keeps the sockets until this process ends.
+                // The launcher may hang, for example because a file system does not answer. This
+                // must not delay a stop. The thread then keeps the sockets until this process ends.
                 () = &mut stopped => {
                     return (Err("its start hangs, and this process stops".to_owned()), left);
                 }

@@ -69,7 +69,7 @@ fn tokens(text: &[u8]) -> Result<Vec<Token>, Wrong> {
     Ok(tokens)
 }
 
-/// Adds a text. Texts in sequence are one text, with a space in between, as in Apache.
+/// Adds a text. If a text precedes it, joins both with a space, as in Apache.
 fn push_text(tokens: &mut Vec<Token>, text: Vec<u8>) {
     if let Some(Token::Text(before)) = tokens.last_mut() {
         before.push(b' ');
@@ -79,8 +79,9 @@ fn push_text(tokens: &mut Vec<Token>, text: Vec<u8>) {
     }
 }
 
-/// Returns the text between two quotes, and its length with the quotes. Only a backslash before the
-/// quote is removed. Returns `None` without a second quote.
+/// Returns the text between the quotes at the start of `text`, and the length of the text with both
+/// quotes. `\"` becomes `"`, and other backslashes remain. Returns `None` if there is no second
+/// quote.
 fn quoted(text: &[u8], quote: u8) -> Option<(Vec<u8>, usize)> {
     let (mut inner, mut at) = (Vec::new(), 1);
     loop {

@@ -91,7 +91,7 @@ impl Evaluation<'_> {
     ) -> Result<IncludedReply, SsiFailure> {
         let outcome = self.send(target, is_probe).await;
         if outcome.is_err() {
-            // The next request may succeed, so no cache may keep a page with this failure.
+            // The document may be available again later, so no cache may store a page without it.
             self.state.is_uncacheable.set(true);
         }
         outcome
@@ -136,8 +136,7 @@ impl Evaluation<'_> {
         let is_encoded = |(name, value): (&[u8], &[u8])| {
             is(name, b"content-encoding") && !is(value, b"identity") && !value.is_empty()
         };
-        // The request asked for the whole document, without an encoding. Another reply is a
-        // failure.
+        // The request has no `Range` and accepts no encoding, so such a reply is a failure.
         if !is_probe && (reply.status == 206 || fields(&reply.lines).any(is_encoded)) {
             return Err(format!("{} is encoded, or only a part of a document", shown()));
         }
@@ -169,8 +168,8 @@ impl Evaluation<'_> {
         request.user.clear();
         let encoded = self.routes.encoded_slashes();
         let outcome = request.rewrite(target, encoded);
-        // As in Apache and nginx, REQUEST_URI is the client's own target. The requested URL is that
-        // of the document, not the `/` above.
+        // REQUEST_URI is the client's own target, as in Apache and nginx. `asked` must not be the
+        // `/` above.
         (request.original, request.asked) = (Some(original), None);
         request.is_included = true;
         let shown = String::from_utf8_lossy(target);
@@ -178,7 +177,8 @@ impl Evaluation<'_> {
         Ok(request)
     }
 
-    /// Records if caches must not share an included reply, or must not store it.
+    /// Marks the page as private or uncacheable, if the field lines of an included reply demand
+    /// this.
     fn note_privacy(&self, lines: &[u8]) {
         let has = |value: &[u8], word: &[u8]| {
             value.split(|&b| b == b',' || b == b'=').any(|part| is(part.trim_ascii(), word))
@@ -203,7 +203,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// Returns true if a reply varies only by its encoding.
+/// Returns true if `vary`, a value of `Vary`, names only `Accept-Encoding`.
 fn only_encoding(vary: &[u8]) -> bool {
     vary.split(|&b| b == b',').all(|name| is(name.trim_ascii(), b"accept-encoding"))
 }

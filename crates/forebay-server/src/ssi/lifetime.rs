@@ -11,17 +11,18 @@ use crate::filter::{fields, is, is_targeted};
 const EXTENDING: [&[u8]; 5] =
     [b"max-age", b"s-maxage", b"stale-while-revalidate", b"stale-if-error", b"immutable"];
 
-/// Returns the remaining lifetime of a reply in seconds. A reply without a stated lifetime and
-/// without `Last-Modified` has the lifetime 0.
+/// Returns the remaining lifetime of a reply in seconds. If the fields state no lifetime,
+/// `Last-Modified` determines one. Without this field, the lifetime is 0.
 pub fn of(lines: &[u8], status: u16) -> u64 {
     let control = ReplyControl::of_lines(lines);
     let freshness = freshness(&control, lines, status);
-    // A shared cache may have another lifetime than a browser. The shorter one counts.
+    // `s-maxage` may differ from `max-age`, which browsers use. The shorter lifetime counts.
     let of_browsers = control.directives.max_age.unwrap_or(u64::MAX);
     freshness.lifetime.min(of_browsers).saturating_sub(freshness.initial_age)
 }
 
-/// Limits the lifetime that the field lines of a page give to caches.
+/// Changes the field lines of a page so that caches store it for at most `seconds`. Does nothing if
+/// its lifetime is not longer.
 pub fn limit(lines: &mut Vec<u8>, status: u16, seconds: u64) {
     if longest(lines, status) <= seconds {
         return;
@@ -41,7 +42,8 @@ pub fn limit(lines: &mut Vec<u8>, status: u16, seconds: u64) {
     encode::field(lines, "Cache-Control", &kept.join(&b", "[..]));
 }
 
-/// Returns the longest lifetime in seconds that any cache may read from these field lines.
+/// Returns the longest lifetime in seconds in these field lines, including fields such as
+/// `CDN-Cache-Control`.
 fn longest(lines: &[u8], status: u16) -> u64 {
     let control = ReplyControl::of_lines(lines);
     let of_forebay = freshness(&control, lines, status).lifetime;

@@ -70,8 +70,8 @@ pub(super) fn parse(page: &[u8]) -> Vec<PagePart> {
     parts
 }
 
-/// Returns a command and the length of its text, which follows [`START`]. Returns `None` if the
-/// command is malformed.
+/// Returns the command at the start of `text`, which follows [`START`], and the command's length in
+/// `text`. Returns `None` if the command is malformed.
 fn command(text: &[u8]) -> Option<(Command, usize)> {
     let mut reader = CommandReader { text, at: 0 };
     reader.skip_space();

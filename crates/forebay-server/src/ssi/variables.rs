@@ -26,15 +26,15 @@ pub(super) struct Document<'a> {
 }
 
 impl Document<'_> {
-    /// Returns the value of a variable; `None` if it does not exist. Records the use of a value
-    /// that depends on more than the URL.
+    /// Returns the value of a variable; `None` if it does not exist. Marks the page as private if
+    /// the value may depend on the client, for example on a cookie.
     pub(super) fn value(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         let name = std::str::from_utf8(name).ok().filter(|name| name.len() <= LONGEST_NAME)?;
         if let Some(value) = self.state.variable(name) {
             return Some(value.into());
         }
         self.of_url(name).or_else(|| {
-            // The absence of a value, such as that of a cookie, differs between visitors, too.
+            // Another visitor may have a value even if this one has none, for example no cookie.
             if is_of_visitor(name) {
                 self.state.is_private.set(true);
             }
@@ -173,7 +173,8 @@ fn field_name(variable: &str) -> Option<String> {
     (!is_secret).then_some(field)
 }
 
-/// Returns the name after a `$`, and the length of its text.
+/// Returns the name at the start of `text`, which follows a `$`. Also returns the name's length in
+/// `text`, with any braces. The name is empty if there is none.
 fn name(text: &[u8]) -> (&[u8], usize) {
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     if let Some(inner) = text.strip_prefix(b"{") {

@@ -16,7 +16,8 @@ use crate::ajp::stream::{AjpStream, COPIED, FILE_PACKETS, PacketFraming, malform
 use crate::part::Part;
 
 impl Stream {
-    /// Reads more of the body. Requests a packet unless one is outstanding. Returns 0 at the end.
+    /// Reads more of the body. If no data packet is outstanding, first requests one from the web
+    /// server. Returns 0 at the end of the body.
     pub(super) async fn read_body(
         &self,
         stream: &AjpStream,
@@ -79,7 +80,8 @@ impl Stream {
         self.write_pieces(&mut framing.pieces(head, body, end), keeps, false).await
     }
 
-    /// Sends status 502 instead of a reply whose head is too large for a packet.
+    /// Sends status 502 instead of a reply whose head is too large for a packet. Always returns an
+    /// error, so that the caller ends the reply.
     async fn refuse_head(&self, stream: &AjpStream, error: AjpError) -> io::Result<()> {
         self.thread().log_limited(Level::Warn, &format!(
             "502: the head of a reply does not fit into an AJP packet: {error}; raise `ajp_packet_size` and \

@@ -39,11 +39,11 @@ impl Stream {
             if pieces.is_empty() {
                 return Ok(());
             }
-            // A write error of the file is logged and does not count as a limit.
+            // If the backlog's file could not be written, no limit was reached.
             if !has_failed && !std::mem::replace(&mut is_counted, true) {
                 self.count_full();
             }
-            // Wait for the client only if it accepts no bytes of a write.
+            // Wait only if the client accepts no bytes now.
             match self.write_backlog()? {
                 PauseReason::Blocked => self.wait_for_room().await?,
                 PauseReason::Turn => tokio::task::yield_now().await,
@@ -68,8 +68,8 @@ impl Stream {
     }
 
     /// Writes the backlog whenever it is not empty. Returns only if the connection fails. The
-    /// request's task must poll this future after the origin's future, because nothing wakes the
-    /// task when the backlog gets bytes.
+    /// request's task must poll the origin's future first, then this one: if the origin adds bytes
+    /// to the backlog, nothing wakes the task.
     pub(crate) async fn drain_for_ever(&self) -> io::Error {
         loop {
             poll_fn(|_| if self.has_backlog() { Poll::Ready(()) } else { Poll::Pending }).await;
@@ -80,7 +80,7 @@ impl Stream {
     }
 
     /// Stores as many bytes as the limits of the backlog allow, and removes them from `pieces`.
-    /// Returns true if the file for the rest could not be written.
+    /// Returns true if the backlog's file could not be written.
     fn keep(&self, pieces: &mut &mut [IoSlice<'_>]) -> bool {
         if pieces.is_empty() {
             return false;

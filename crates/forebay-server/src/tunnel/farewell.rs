@@ -40,8 +40,8 @@ pub(super) struct Farewell {
 
 impl Farewell {
     /// Sends bytes of the backend to the client. If these bytes end a message and `is_urgent` is
-    /// set, sends a close frame in the same write. A client that awaits an answer then loses
-    /// nothing.
+    /// set, sends a close frame in the same write. A client that awaited an answer has then
+    /// received this message.
     pub(super) async fn pass(&self, client: End<'_>, data: &[u8]) -> io::Result<()> {
         let mut bounds = self.bounds.get();
         bounds.pass(data);
@@ -60,7 +60,7 @@ impl Farewell {
         outcome
     }
 
-    /// Returns the number of intervals of [`QUIET`] without bytes after which a close frame follows.
+    /// Returns the number of [`QUIET`] intervals without bytes that must precede a close frame.
     pub(super) fn looks(&self) -> u32 {
         if self.is_asked.get() { LOOKS_IF_ASKED } else { 1 }
     }
