@@ -86,8 +86,8 @@ impl Ajp {
         outcome.map(drop).map_err(|fault| self.unavailable(fault))
     }
 
-    /// If no container of the route accepted a connection, changes the status of `fault` to 503, as
-    /// mod_jk does.
+    /// Changes the status of `fault` to 503, as mod_jk does, if no container of the route accepted
+    /// a connection. Returns all other faults unchanged.
     fn unavailable(&self, fault: Fault) -> Fault {
         let is_route = !self.settings.upstream.to.is_empty();
         let is_unconnected =
@@ -141,8 +141,8 @@ struct AjpCarrier<'a> {
 }
 
 impl AjpCarrier<'_> {
-    /// Writes the head again with the activation of container `index`. Does nothing if all
-    /// containers are active.
+    /// Writes the head again, with the activation (`disabled` or `stopped`, for example) of
+    /// container `index`. Does nothing if all containers are active.
     fn announce_activation(&mut self, index: usize, request: &Request) -> Result<(), Fault> {
         let Some(activation) = self.origin.activations.get(index) else { return Ok(()) };
         let (length, framing) = self.head;
@@ -158,8 +158,9 @@ impl Carrier for AjpCarrier<'_> {
     type Connection = BackendConnection;
     type Outcome = ();
 
-    /// Returns a connection. If the settings demand pings and a kept connection answers none,
-    /// returns a new connection instead.
+    /// Returns a connection. If `ping` of the route requires it, sends a ping first. A kept
+    /// connection that does not answer is replaced by a new one. If a new connection does not
+    /// answer, returns a fault.
     async fn connect(
         &mut self,
         attempt: &Attempt<'_>,

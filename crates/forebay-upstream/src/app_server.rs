@@ -173,8 +173,8 @@ impl Session<'_> {
         send_and_read(upload, pin!(self.read_reply(exchange))).await.map(drop)
     }
 
-    /// Sends the request. Each piece of a long body restarts the reply's time limit, because an
-    /// application that reads is alive.
+    /// Sends the request. Each piece of a long body restarts the time limit of the reply, because
+    /// the application still reads.
     async fn send(&self, head: &[u8], body: &Spooled) -> Result<(), Fault> {
         let lost = |error| self.backend.lost(&error);
         let memory = if let Spooled::Memory(memory) = body { &memory[..] } else { b"" };

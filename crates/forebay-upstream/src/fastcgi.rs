@@ -117,8 +117,8 @@ impl Fastcgi {
                 self.run(source.backend, connection, exchange, body, out).await
             }
             RequestConnection::Shared(stream) => {
-                // Allocate instead of taking a buffer of the thread, because the connection owns
-                // these records until it has sent them.
+                // Do not take a buffer of the thread, because the shared connection keeps these
+                // records until it has sent them.
                 let mut out = Vec::new();
                 self.append_head(&mut out, (stream.id(), true), &exchange.request, script, body);
                 let shared = Shared::new(self, source, &stream);
@@ -127,7 +127,7 @@ impl Fastcgi {
         }
     }
 
-    /// Appends the first records of request number `id`, and the body unless it is in a file.
+    /// Appends the first records of request number `id`. Also appends the body, if it is in memory.
     /// `keep` asks the application to keep the connection open.
     fn append_head(
         &self,
@@ -149,8 +149,8 @@ impl Fastcgi {
         }
     }
 
-    /// Sends one request over `connection`, sends its reply to the client, and keeps the connection
-    /// for reuse if possible.
+    /// Sends one request over `connection`, and sends the reply to the client. Then keeps the
+    /// connection for reuse, if possible.
     async fn run(
         &self,
         backend: &Backend,
@@ -171,8 +171,8 @@ impl Fastcgi {
         Ok(())
     }
 
-    /// Sends `out`, then the body if `out` does not contain it. Each piece restarts the reply's
-    /// time limit, because an application that reads is alive.
+    /// Sends `out`, then the body if it is in a file. Each piece of the file restarts the time
+    /// limit of the reply, because the application still reads.
     async fn send(
         &self,
         backend: &Backend,
@@ -331,8 +331,8 @@ enum RequestConnection {
 }
 
 impl ConnectionSource<'_> {
-    /// Returns a connection for one request. If `fresh` is true, opens a new connection. The caller
-    /// sets `fresh` after a failure on another connection.
+    /// Returns a connection for one request. If `fresh` is true, opens a new unshared connection:
+    /// another connection has failed.
     async fn take(&self, fresh: bool) -> Result<RequestConnection, Fault> {
         if !fresh
             && let Some(pool) = self.pool
@@ -357,11 +357,12 @@ impl RequestConnection {
     }
 }
 
-/// Returns a fault if the application refused the request or sent no output.
+/// Returns a fault if the application refused the request, or if it ended the request without
+/// output.
 fn check_end(name: &str, status: ProtocolStatus, is_empty: bool) -> Result<(), Fault> {
-    // A refused request was not processed, so it may be resent. fastcgi-mono-server4 sometimes
-    // sends an empty reply on a reused connection (mono#20086). Such a request is resent if the
-    // retry rules allow it.
+    // An application processes no request that it refuses as one too many, so `Retry::Yes`.
+    // fastcgi-mono-server4 sometimes sends an empty reply on a reused connection (mono#20086), so
+    // `Retry::IfReused`.
     let (code, what, retry) = match status {
         ProtocolStatus::Complete if is_empty => (502, "sent an empty reply", Retry::IfReused),
         ProtocolStatus::Complete => return Ok(()),

@@ -20,8 +20,8 @@ pub struct Changes<'a> {
 }
 
 /// Appends the end-to-end fields of `request`, and the fields that identify the client. Drops the
-/// client's own `X-Forwarded-*` fields, which can be forged. Also drops names that a backend may
-/// confuse with these fields, such as `X_Forwarded_For`.
+/// client's own `X-Forwarded-*` fields, which can be forged. Also drops fields such as
+/// `X_Forwarded_For`, which a backend may confuse with them.
 pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, changes: Changes<'_>) {
     let Changes { host, skips_prefix } = changes;
     let bytes = &request.bytes;
@@ -63,7 +63,8 @@ pub const PREFIX: &[u8] = b"x-forwarded-prefix";
 /// Name of the field with the target of WebDAV's MOVE and COPY.
 pub const DESTINATION: &[u8] = b"destination";
 
-/// Returns true if the field's value changes when a prefix is removed from the path.
+/// Returns true if the value of `field` depends on `strip_prefix`: `X-Forwarded-Prefix`, or the
+/// `Destination` of MOVE and COPY.
 fn is_about_prefix(field: &Field, request: &Request) -> bool {
     let name = field.name.of(&request.bytes);
     name.eq_ignore_ascii_case(PREFIX) && !request.is_changed(PREFIX)
@@ -99,8 +100,8 @@ fn append_chain(out: &mut Vec<u8>, request: &Request) {
     }
     match request.peer.ip() {
         Some(peer) => encode::address(out, peer),
-        // A peer on a Unix socket has no address. If `unknown` followed the client's address, a
-        // backend that reads the list from its end would not find the client.
+        // A peer on a Unix socket has no address. Do not append `unknown` to the client's address,
+        // because backends read the list from its end.
         None if out.len() > start => out.truncate(out.len() - b", ".len()),
         None => out.extend_from_slice(UNKNOWN),
     }
@@ -126,8 +127,8 @@ fn is_replaced(field: &Field) -> bool {
     )
 }
 
-/// Returns the trailers of `lines` that the backend gets. If the request's `Connection` names
-/// fields, the backend gets no trailers, because the trailers could contain such fields.
+/// Returns those trailers of `lines` that the backend may get. If the request's `Connection` names
+/// fields, returns none: the trailers could contain a field that `Connection` names.
 pub fn request_trailers<'a>(
     request: &'a Request,
     lines: &'a [u8],

@@ -50,8 +50,8 @@ impl<'l> FromIterator<&'l Listen> for OwnListeners {
 }
 
 impl OwnListeners {
-    /// Returns true if a connection to `address` reaches one of the listeners. Looks up no name
-    /// except `localhost`.
+    /// Returns true if a connection to `address` reaches one of the listeners. Returns false for
+    /// all host names except `localhost`.
     pub fn take(&self, address: &Address) -> bool {
         let text = match address {
             Address::Unix(path) => return self.take_unix(path),
@@ -75,7 +75,7 @@ impl OwnListeners {
 
     fn take_tcp(&self, address: SocketAddr) -> bool {
         let ip = match address.ip().to_canonical() {
-            // Linux connects to this machine for such an address.
+            // A connection to `0.0.0.0` or `::` reaches this machine.
             ip if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
             ip => ip,
         };
@@ -92,7 +92,8 @@ impl OwnListeners {
     }
 }
 
-/// Returns true if the address belongs to this machine. Sends nothing.
+/// Returns true if the address belongs to this machine. Tries to bind a socket to it, but sends
+/// nothing.
 fn is_of_this_machine(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
@@ -116,8 +117,8 @@ struct KnownName {
 }
 
 impl HopLimit {
-    /// Returns `origin`, whose backends have the addresses `endpoints`. Wraps `origin` if one of
-    /// these addresses may be a listener of this server.
+    /// Wraps `origin` if one of its backends' addresses, `endpoints`, may be a listener of this
+    /// server. Otherwise returns `origin` unchanged.
     pub fn around<'e>(
         origin: Box<dyn Origin>,
         endpoints: impl Iterator<Item = &'e Endpoint>,
@@ -141,7 +142,7 @@ impl HopLimit {
         Box::new(Self { origin, listeners: listeners.clone(), is_certain, names })
     }
 
-    /// Returns true if the request may reach a listener of this server.
+    /// Returns true if a backend's present address is that of a listener of this server.
     fn leads_here(&self) -> bool {
         let leads = |known: &KnownName| {
             let generation = known.name.generation();
@@ -155,8 +156,8 @@ impl HopLimit {
         self.is_certain || self.names.iter().any(leads)
     }
 
-    /// Counts the passage, and lets the origin answer. Returns a fault with status 508 if the
-    /// request has passed this server too often.
+    /// Increments the request's count of passages through this server, and lets the origin answer.
+    /// Returns a fault with status 508 if the count has reached [`MOST`].
     async fn pass(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let passages = passages(&exchange.request);
         if passages >= MOST {
@@ -197,7 +198,8 @@ impl Origin for HopLimit {
     }
 }
 
-/// Returns true if a route of this server has sent `request` to this server.
+/// Returns true if `request` has a count of passages, which a route of this server adds if its
+/// backend is this server.
 pub fn has_passed(request: &Request) -> bool {
     request.head.fields.iter().any(|field| is_count(field, &request.bytes))
 }
@@ -206,8 +208,8 @@ fn is_count(field: &Field, bytes: &[u8]) -> bool {
     field.name.of(bytes).eq_ignore_ascii_case(NAME.as_bytes())
 }
 
-/// Returns the number of passages so far. A client can only enlarge this number, and only for its
-/// own request.
+/// Returns the number of passages so far. A forged field can only increase the number, and only for
+/// the client's own request.
 fn passages(request: &Request) -> u32 {
     let fields = request.head.fields.iter().filter(|field| is_count(field, &request.bytes));
     let counts = fields.filter_map(|field| str::from_utf8(field.value.of(&request.bytes)).ok());
@@ -226,7 +228,7 @@ fn set_passages(request: &mut Request, passages: u32) {
         name: Span::new(at, at + NAME.len()),
         value: Span::new(at + NAME.len() + ": ".len(), at + line.len() - "\r\n".len()),
         line: Span::new(at, at + line.len()),
-        // A client cannot remove such a field by naming it in `Connection`.
+        // A client cannot remove a field of this kind by a name in `Connection`.
         known: KnownField::Gateway,
     });
 }

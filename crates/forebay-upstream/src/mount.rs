@@ -57,9 +57,9 @@ impl Mount {
     }
 }
 
-/// Splits the path that selected the route. `point` is the configured mount point. Without one, the
-/// part before the final `/*` of the route's path is the mount point. Repeated slashes after the
-/// mount point are kept.
+/// Splits the request's path after the mount point. `point` is the configured mount point. If it is
+/// `None`, the part before the final `/*` of the route's path is the mount point. PATH_INFO keeps
+/// repeated slashes of the client's target.
 pub fn parts<'a>(request: &'a Request, point: Option<&str>) -> Parts<'a> {
     let clean = split(&request.path, request.rest.start, point);
     if let Some(original) = request.original
@@ -70,8 +70,9 @@ pub fn parts<'a>(request: &'a Request, point: Option<&str>) -> Parts<'a> {
     Parts { script_name: clean.0, path_info: Cow::Borrowed(clean.1) }
 }
 
-/// Returns the part of the client's `target` after the mount point `name`. Returns `None` if the
-/// target has repeated slashes in its mount point, or differs from `clean` in more than repeated
+/// Returns the decoded part of the client's `target` after the mount point `name`, with repeated
+/// slashes. `clean` is the normalized path. Returns `None` if the mount point itself has repeated
+/// slashes in `target`. Also returns `None` if `target` and `clean` differ in more than repeated
 /// slashes.
 fn as_it_came(target: &[u8], clean: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     let path = &target[..memchr::memchr(b'?', target).unwrap_or(target.len())];
@@ -101,8 +102,8 @@ pub fn before(path: &[u8], rest: usize) -> usize {
     let taken = &path[..rest];
     let slashes = taken.iter().rev().take_while(|&&b| b == b'/').count();
     match slashes {
-        // If no slash precedes `rest`, there are two cases: `path` is the route's path without its
-        // final slash, or `rest` is within a segment.
+        // No slash precedes `rest`. Either the route's path is `/app/*` and `path` is `/app`, or
+        // the `*` begins within a segment.
         0 if rest == path.len() => rest,
         0 => 0,
         _ => rest - slashes,

@@ -20,8 +20,8 @@ pub enum Output {
     Undecided(Undecided),
 }
 
-/// The beginning of an application's output. SCGI requires a CGI header and uwsgi requires HTTP,
-/// but some servers send the other form.
+/// The beginning of the output of an application server. SCGI requires a CGI header, and uwsgi
+/// requires HTTP. Some servers send the form of the other protocol.
 pub struct Undecided {
     start: Vec<u8>,
     to_head: bool,
@@ -32,7 +32,8 @@ pub struct Undecided {
 const HTTP: &[u8] = b"HTTP/";
 
 impl Output {
-    /// Creates the output of a script. A script whose name begins with `nph-` prints complete HTTP.
+    /// Creates the output of a script. If the name of the script begins with `nph-`, the output is
+    /// complete HTTP.
     pub fn of(script: &Script, request: &Request, limit: OutputLimit) -> Self {
         let name = script.file.file_name().unwrap_or_default();
         if name.as_bytes().starts_with(b"nph-") {
@@ -41,15 +42,15 @@ impl Output {
         Self::Parsed(ScriptReply::new(limit))
     }
 
-    /// Creates the output of an application server. The first bytes show if the output is complete
-    /// HTTP or CGI output.
+    /// Creates the output of an application server. The first bytes of the output decide between
+    /// complete HTTP and a CGI header.
     pub fn of_server(request: &Request, limit: OutputLimit) -> Self {
         let to_head = request.method() == b"HEAD";
         Self::Undecided(Undecided { start: Vec::new(), to_head, limit })
     }
 
-    /// Returns true if nothing of the final reply has arrived. Always returns false for complete
-    /// HTTP.
+    /// Returns true if no byte of the final reply has arrived. For complete HTTP, always returns
+    /// false.
     pub fn is_empty(&self) -> bool {
         match self {
             Self::Parsed(script) => script.is_empty(),
@@ -103,7 +104,7 @@ impl Output {
         }
     }
 
-    /// Sends the output so far to the client, because no more may follow for a while.
+    /// Sends the client the output so far, because the next output may follow only later.
     pub async fn flush(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         match self {
             Self::Parsed(script) => script.flush(reply).await,
@@ -125,7 +126,8 @@ impl Output {
         }
     }
 
-    /// Decides the form from the beginning of the output, and returns that beginning.
+    /// Decides between HTTP and a CGI header. Returns the beginning of the output, which the caller
+    /// must feed again.
     fn decide(&mut self) -> Vec<u8> {
         let Self::Undecided(Undecided { start, to_head, limit }) = self else { return Vec::new() };
         let start = std::mem::take(start);

@@ -27,22 +27,22 @@ pub fn request_data(request: &Request, content_length: Option<u64>) -> cgi::Requ
     }
 }
 
-/// Passes the variables that `append` produces to `sink`, except those that `params` replaces. Then
-/// passes `params`.
+/// Passes the variables of `append` to `sink`, without those that have a name in `params`. Then
+/// passes the variables of `params`.
 pub fn with_params<S: Sink>(
     params: &BTreeMap<String, String>,
     sink: &mut S,
     append: impl FnOnce(&mut Replaced<'_, S>),
 ) {
-    // Each name is passed once, because SCGI forbids a second occurrence. Some applications would
-    // use the first value, others the last one.
+    // Pass each name only once. SCGI forbids repeated names, and applications would use different
+    // values of them.
     append(&mut Replaced { sink, by: params });
     for (name, value) in params {
         sink.variable(name.as_bytes(), value.as_bytes());
     }
 }
 
-/// A sink that drops the variables that `by` replaces.
+/// A sink that drops variables whose names are in `by`.
 pub struct Replaced<'a, S> {
     sink: &'a mut S,
     by: &'a BTreeMap<String, String>,

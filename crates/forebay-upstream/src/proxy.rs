@@ -28,8 +28,8 @@ use crate::upgrade;
 use crate::upstream::{self, BodyAtHand, Carrier, ConnectionOrigin, Upstream};
 
 /// Idle limit of an HTTP/2 connection.
-// Tomcat closes an idle connection after 20 s and Jetty after 30 s. The limit may be longer than
-// theirs, because both send a GOAWAY first.
+// Tomcat closes an idle connection after 20 s, and Jetty after 30 s. A longer limit is safe,
+// because both send a GOAWAY first.
 const HTTP2_IDLE: Duration = Duration::from_secs(60);
 
 /// A thread's proxy for the backends of one route.
@@ -160,7 +160,8 @@ impl Carrier for ProxyCarrier<'_> {
     ) -> Result<(AssignedStream, ConnectionOrigin), Fault> {
         let (backend, is_repeatable) = (attempt.backend, self.is_repeatable);
         let place = match self.proxy.pool(attempt.index()) {
-            // If a backend supports both versions, the upgrade uses HTTP/1.1, as clients send it.
+            // If the backend supports HTTP/1.1 and HTTP/2, upgrades use HTTP/1.1, because a client
+            // sends them in this form.
             Some(_) if self.needs_http1 || self.is_upgrade && backend.is_https() => {
                 AssignedStream::Alone(backend.connect_http1().await?)
             }

@@ -31,8 +31,8 @@ impl<'a> ReplyPump<'a> {
         Self { output, reply }
     }
 
-    /// Returns the result of `read`. If `read` waits for longer than [`PAUSE`], sends the output so
-    /// far to the client first. `next` then cancels `read` and calls it again, so `read` must not
+    /// Returns the result of `read`. If `read` takes longer than [`PAUSE`] while output is held,
+    /// cancels `read`, sends this output to the client, and calls `read` again. So `read` must not
     /// lose data when it is cancelled.
     pub async fn next<T>(&mut self, mut read: impl AsyncFnMut() -> T) -> Result<T, Fault> {
         if self.output.has_output() {
@@ -51,7 +51,7 @@ impl<'a> ReplyPump<'a> {
         self.output.feed(output, self.reply).await
     }
 
-    /// Sends the output so far to the client, because no more may follow for a while.
+    /// Sends the client the output so far, because the next output may follow only later.
     pub async fn flush(&mut self) -> Result<(), Fault> {
         if self.output.has_output() { self.output.flush(self.reply).await } else { Ok(()) }
     }
@@ -61,10 +61,10 @@ impl<'a> ReplyPump<'a> {
         self.output.finish(self.reply).await
     }
 
-    /// Ends the output of a killed script. The client gets the output so far, as with Apache. The
-    /// reply ends normally only if its whole `Content-Length` has arrived. Otherwise returns
-    /// `fault`. The client then gets an error page if the header is incomplete, else a reset
-    /// connection or stream.
+    /// Ends the output of a killed script. If the output is complete by its `Content-Length`, ends
+    /// the reply normally. Otherwise sends the client the output so far, as Apache does, and
+    /// returns `fault`. The caller then sends an error page if the header is incomplete, and else
+    /// resets the connection or stream.
     pub async fn cut_off(mut self, fault: Fault) -> Result<(), Fault> {
         if self.output.is_complete() {
             return self.finish().await;
@@ -88,8 +88,8 @@ pub struct FramedPump<'a> {
     /// True if bytes of the reply have arrived. The backend has then processed the request.
     pub any: bool,
     /// True if the head is not sent before the first bytes of its body.
-    // Head and body then need one write instead of two. If the backend fails between them, the
-    // client gets an error page instead of an incomplete reply.
+    // One write then sends head and body. If the backend fails after the head, the client gets an
+    // error page instead of an incomplete reply.
     pub holds_head: bool,
 }
 
@@ -119,7 +119,8 @@ impl FramedPump<'_> {
     }
 }
 
-/// Removes the first `used` bytes. Enlarges the buffer if a body has filled it.
+/// Removes the first `used` bytes. If the buffer was full, enlarges it up to `LARGE_INBOX`, or
+/// further if an incomplete element fills it.
 fn make_room(inbox: &mut Vec<u8>, used: usize) {
     let was_full = inbox.len() == inbox.capacity();
     inbox.drain(..used);

@@ -94,8 +94,8 @@ impl Scripts {
     }
 
     /// Returns a finder that accepts only scripts whose name has one of the suffixes of `ends`.
-    /// Without suffixes, accepts all names. The check is necessary, because the route has checked
-    /// only that some part of the path has such an ending.
+    /// Without suffixes, accepts all names. The route has only checked that some segment of the
+    /// path has a suffix, so the script's name must be checked again.
     fn ending_in(self, ends: Matcher) -> Self {
         Self { ends, ..self }
     }
@@ -107,7 +107,8 @@ impl Scripts {
 
     /// Returns the script that `path` names: the first prefix of `path` that is a file. `path` has
     /// no dot segments. Returns an error if there is no such file, or if the rules of this finder
-    /// exclude the file. `second` is the current time in seconds since any fixed moment.
+    /// exclude the file. `second` is the current time in seconds: results are stored for this
+    /// second.
     pub fn find(&self, path: &[u8], second: u64) -> Result<Rc<Script>, NoScript> {
         let mut known = self.known.borrow_mut();
         if let Some((at, script)) = known.get(path)
@@ -149,9 +150,9 @@ pub fn is_script(file: &Path) -> bool {
     read.is_err() || looks_like_script(file.as_os_str().as_bytes(), &start)
 }
 
-/// Returns true if the script route `route` leaves files that are not scripts to other routes: with
-/// `fallback` to later routes, with `fallback_to` to all routes, for that path. If the route
-/// requires endings, all files with such an ending count as scripts.
+/// Returns true if `route` leaves files that are not scripts to other routes. This requires
+/// `fallback` or `fallback_to`. If the route requires endings, returns false: all files with such
+/// an ending count as scripts.
 fn skips_non_scripts(route: &Route) -> bool {
     route.passes_on() && route.matcher.suffixes.is_empty()
 }

@@ -25,7 +25,8 @@ const HOLD: usize = 32 * 1024;
 const USUAL_FIELDS: usize = 16;
 
 /// Forebay sends held output when the script has printed nothing for this time.
-// This is long enough for the end of a script, which follows its last output within microseconds.
+// A script that ends after its last output does so within microseconds, and the reply then gets a
+// `Content-Length`.
 pub const PAUSE: Duration = Duration::from_millis(1);
 
 /// Function that creates a fault for invalid output and names the side at fault.
@@ -90,8 +91,8 @@ enum Stage {
 }
 
 impl ScriptReply {
-    /// Creates an empty reply. The fault of malformed output names the side that `limit` blames for
-    /// too much output.
+    /// Creates an empty reply. For malformed output and for too much output, the fault comes from
+    /// the `blame` of `limit`.
     pub fn new(limit: OutputLimit) -> Self {
         Self {
             heads: ReplyReader::new(ReplyParser::new(Http1Limits::default())),
@@ -189,8 +190,7 @@ impl ScriptReply {
             }
             Stage::Held => {
                 let length = (self.output.len() - self.head.len) as u64;
-                // If a script answers HEAD without a body, the length of the body for GET is
-                // unknown.
+                // A script may answer HEAD without a body. The length for GET is then unknown.
                 let is_known = length > 0 || !reply.is_to_head();
                 let length = if is_known { Length::Known(length) } else { Length::Unknown };
                 self.start(length, reply).await?;
@@ -219,7 +219,8 @@ impl ScriptReply {
     }
 
     /// Begins the reply and sends the held body. The script's own `Content-Length` takes precedence
-    /// over `length`. For a local redirect, requests the site's answer for the named path instead.
+    /// over `length`. For a local redirect, instead drops the body and requests an internal
+    /// redirect to the script's `Location`.
     async fn start(&mut self, length: Length, reply: &mut Reply) -> Result<(), Fault> {
         let (head, bytes) = (&self.head, &self.output);
         if let Some(location) = head.location.filter(|_| head.is_local_redirect(bytes)) {
@@ -283,7 +284,7 @@ fn is_passed(known: KnownField) -> bool {
 fn append_line(out: &mut Vec<u8>, field: &Field, bytes: &[u8]) {
     let Field { name, value, .. } = field;
     match (Span { start: name.end, end: value.start }).of(bytes) {
-        // The usual form needs one copy.
+        // The line has the usual form, so one copy is enough.
         b": " => out.extend_from_slice((Span { start: name.start, end: value.end }).of(bytes)),
         _ => {
             out.extend_from_slice(name.of(bytes));

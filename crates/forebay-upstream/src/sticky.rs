@@ -22,8 +22,8 @@ impl Sticky {
     }
 
     /// Returns the backend that the request's cookie names, or `None` if there is no such backend.
-    /// If the backends create the cookie, also looks for the session in the path, such as
-    /// `;jsessionid=` from clients without cookies.
+    /// If the backends create the cookie, also looks for a path parameter such as `;jsessionid=`,
+    /// which clients without cookies send.
     pub fn wanted(&self, request: &Request) -> Option<usize> {
         let by_cookie = values(request, &self.cookie).find_map(|value| self.backend(value));
         by_cookie.or_else(|| self.routes.then(|| self.in_path(request.target()))?)
@@ -71,8 +71,9 @@ pub fn values<'a>(request: &'a Request, cookie: &str) -> impl Iterator<Item = &'
         .map(Cookie::unquoted)
 }
 
-/// Returns the backend's `route` setting, or else the hash of its address (FNV-1a), which is the
-/// same in all processes. The hash hides the address but does not keep it secret.
+/// Returns the backend's `route` setting. Without this setting, returns a hash of the address
+/// (FNV-1a), which is the same in all processes. An attacker could find the address by trying many
+/// addresses.
 fn name(backend: &conf::Backend) -> String {
     backend.route.clone().unwrap_or_else(|| {
         let address = backend.address.to_string();

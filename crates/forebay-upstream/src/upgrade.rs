@@ -8,15 +8,16 @@ use forebay_net::head::Request;
 use forebay_server::body::Body;
 use forebay_wire::http1::{Field, KnownField, RequestFraming, encode};
 
-/// Returns true if the request asks for an upgrade, and only to protocols that may use a tunnel.
+/// Returns true if the request asks for an upgrade. Returns false if one of the protocols is HTTP
+/// or TLS, which cannot use a tunnel.
 pub fn is_requested(request: &Request) -> bool {
     request.head.upgrade
         && protocols(&request.head.fields, &request.bytes).next().is_some()
         && !protocols(&request.head.fields, &request.bytes).any(is_http_or_tls)
 }
 
-/// Refuses an upgrade with a body. The body would have to end before the tunnel begins, and
-/// backends disagree about that point.
+/// Refuses an upgrade with a body. The tunnel begins after the body, and backends disagree about
+/// the end of the body.
 pub fn refuse_body(body: &Body) -> Result<(), Fault> {
     match body.framing() {
         RequestFraming::None => Ok(()),
@@ -24,8 +25,8 @@ pub fn refuse_body(body: &Body) -> Result<(), Fault> {
     }
 }
 
-/// Appends `Connection: upgrade` and the `Upgrade` fields among `fields`. Appends nothing if there
-/// is no `Upgrade`.
+/// Appends `Connection: upgrade`, and the `Upgrade` fields of `fields`. Appends nothing if `fields`
+/// has no `Upgrade`.
 pub fn append_fields(out: &mut Vec<u8>, fields: &[Field], bytes: &[u8]) {
     if !fields.iter().any(|field| field.known == KnownField::Upgrade) {
         return;

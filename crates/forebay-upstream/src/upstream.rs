@@ -64,8 +64,9 @@ pub struct Upstream {
     hash_key: Option<Template>,
 }
 
-/// One attempt to send a request to one backend. Small, because it is a part of the future of each
-/// request, which must fit into a block of 4 KiB (`forebay-net/src/sys/recycled.rs`).
+/// One attempt to send a request to one backend. The struct is small, because it is a part of each
+/// request's future. This future must fit into a block of 4 KiB
+/// (`forebay-net/src/sys/recycled.rs`).
 pub struct Attempt<'a> {
     /// The backend.
     pub backend: &'a Backend,
@@ -122,8 +123,8 @@ pub trait Carrier {
     fn body(&self) -> BodyAtHand;
 
     /// Returns true if the shared connection of the last exchange had carried replies before it
-    /// failed. If not, the failure counts against the backend, because a new connection should not
-    /// fail.
+    /// failed. Returns false for a connection without replies: its failure counts as a failure of
+    /// the backend.
     fn was_proven(&self) -> bool {
         true
     }
@@ -154,9 +155,9 @@ impl Upstream {
     }
 
     /// Sends a request to the backend `wanted` if this backend is up, else to the backend that the
-    /// group selects. Tries further backends if no backend can have processed the request, or if
-    /// the request may be resent. Also returns a guard that counts the request as active. A tunnel
-    /// keeps this guard.
+    /// group selects. After a failure, tries further backends if the failed one cannot have
+    /// processed the request, or if the request may be resent. Also returns a guard that counts the
+    /// request as active until it is dropped, for example at the end of a tunnel.
     pub(crate) async fn send<C: Carrier>(
         &self,
         carrier: &mut C,
@@ -190,9 +191,9 @@ impl Upstream {
         Err(attempts.last().unwrap_or_else(|| Fault::us(500, "a route without backends")))
     }
 
-    /// Sends a request to one backend. Resends it over a new connection in two cases: a kept or
-    /// shared connection has failed and the request may be resent, or the backend has not processed
-    /// the request.
+    /// Sends a request to one backend. Resends the request over a new connection if the backend has
+    /// not processed it. Also resends a request that may be resent, if a kept or shared connection
+    /// has failed.
     async fn attempt<C: Carrier>(
         &self,
         attempt: &Attempt<'_>,
@@ -216,8 +217,8 @@ impl Upstream {
                         attempt.backend.record_violation();
                     }
                     if !attempts.send_anew(exchange, carrier.body()) {
-                        // A connection that has carried replies may end at any time, so count the
-                        // failure only if the connection has carried none.
+                        // A backend may close a connection after a reply at any time. Only the end
+                        // of a connection without replies is a failure.
                         if !carrier.was_proven() {
                             self.count(attempt, &fault);
                         }
@@ -239,8 +240,8 @@ impl Upstream {
         }
     }
 
-    /// Connects to a backend. After a failure, no part of the request was sent, so another backend
-    /// may be tried.
+    /// Connects to a backend. If the backend is at fault for a failure, the fault allows another
+    /// attempt, because no part of the request was sent.
     async fn connect<C: Carrier>(
         &self,
         attempt: &Attempt<'_>,
@@ -253,7 +254,8 @@ impl Upstream {
         })
     }
 
-    /// Counts a failure if it is the backend's fault. Three failures do not count:
+    /// Counts a failure of the backend, which may exclude the backend. Three kinds of failures do
+    /// not count:
     ///
     /// - All permitted connections are busy.
     /// - The backend cancels a stream, for example at a gRPC call's deadline.
@@ -287,8 +289,8 @@ impl Attempt<'_> {
         self.number.into()
     }
 
-    /// Returns true if another backend should get `request` because of the status of the reply.
-    /// Takes a retry from the group's budget in this case.
+    /// Returns true if another backend should get `request`, because this one has answered with
+    /// `status`. In this case, takes a retry from the group's budget.
     pub fn takes_retry(&self, status: u16, request: &Request) -> bool {
         self.group.takes_retry(status, request.method(), self.tried)
     }

@@ -21,8 +21,8 @@ pub fn append_head(
     append_head_for(out, request, settings, framing, None)
 }
 
-/// Returns the value of JK_LB_ACTIVATION. Tomcat's LoadBalancerDrainingValve reads it to decide if
-/// the container accepts new sessions.
+/// Returns the value of JK_LB_ACTIVATION. From this attribute, Tomcat's LoadBalancerDrainingValve
+/// learns if the container accepts new sessions.
 pub fn activation_of(backend: &conf::Backend) -> &'static [u8] {
     match backend.activation {
         conf::Activation::Active => b"ACT",
@@ -31,7 +31,7 @@ pub fn activation_of(backend: &conf::Backend) -> &'static [u8] {
     }
 }
 
-/// Appends the head as [`append_head`] does, together with `activation`, if given.
+/// Appends the head as [`append_head`] does. Adds `activation` as JK_LB_ACTIVATION, if given.
 pub fn append_head_for(
     out: &mut Vec<u8>,
     request: &Request,
@@ -74,8 +74,8 @@ pub fn append_head_for(
     if let Some(activation) = activation {
         attributes.request_attribute(b"JK_LB_ACTIVATION", activation);
     }
-    // The head does not fit. Report a fault of the client, because usually the client's fields are
-    // too long. Only a misconfigured `secret` could be as long.
+    // If the head does not fit into a packet, the client's fields are too long. Only a
+    // misconfigured `secret` could also be too long.
     attributes.finish(settings.packet_size).map_err(|error| {
         Fault::client(431, format!("the request does not fit one packet of AJP: {error}"))
     })
@@ -101,8 +101,8 @@ fn append_fields(
                 || claims.are_forged(field, head, bytes)
                 || disguises.as_ref().is_some_and(|disguises| disguises.have(field))
                 || head.connection_names_fields && head.connection_lists(name, bytes)
-                // After Forebay's own login, the application does not get the password. Apache does
-                // the same.
+                // If Forebay has checked the password, the application does not get it, as with
+                // Apache.
                 || !request.user.is_empty() && name.eq_ignore_ascii_case(b"authorization"));
         if !is_dropped {
             forward.field(name, field.value.of(bytes));
@@ -113,7 +113,7 @@ fn append_fields(
     }
     match framing {
         RequestFraming::Length(length) => forward.field_number(b"Content-Length", length),
-        // Tomcat expects a body of unknown length if this field is present.
+        // Because of this field, Tomcat expects a body of unknown length.
         RequestFraming::Chunked => forward.field(b"Transfer-Encoding", b"chunked"),
         RequestFraming::None if head.value(KnownField::ContentLength, bytes).is_some() => {
             forward.field(b"Content-Length", b"0");
@@ -128,7 +128,7 @@ fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&line[..at], line[at + 1..].trim_ascii()))
 }
 
-/// Returns the key length in bits of a cipher suite of TLS 1.2 or 1.3, all of which use AES or
+/// Returns the key length in bits of a cipher suite of TLS 1.2 or 1.3. These suites use AES or
 /// ChaCha20.
 fn key_size(cipher: &str) -> u16 {
     if cipher.contains("AES128") || cipher.contains("AES_128") { 128 } else { 256 }

@@ -119,11 +119,11 @@ impl ReplyReading<'_> {
     /// Reads the reply and sends it to the client.
     async fn relay_body(&mut self, reply: &mut Reply) -> Result<Disposition, Fault> {
         let backend = self.session.backend();
-        // Containers may send larger packets than they accept.
+        // A container may send packets that are larger than those that it accepts.
         let mut decoder = ReplyDecoder::new(MOST_PACKET);
         let socket = self.session.socket();
         let mut pump = FramedPump { backend, socket, any: false, holds_head: true };
-        // Range of the body in the inbox that was received and not passed on yet.
+        // Range of the body bytes in the inbox that the reply has not got yet.
         let mut body = 0..0;
         let mut at = 0;
         loop {
@@ -157,7 +157,7 @@ impl ReplyReading<'_> {
                     }
                     reply.finish().await?;
                     if self.head.status == 403 && !reuse {
-                        // Tomcat closes the connection after a request with a wrong secret.
+                        // Tomcat answers a wrong secret with 403, and closes the connection.
                         backend.warn(
                             "403 and the end of the connection: if the application does not send \
                              it, `secret` of the route is not that of the container's connector",
@@ -215,8 +215,8 @@ impl ReplyReading<'_> {
     }
 }
 
-/// Moves the bytes of `part` to the end of `body`, which precedes `part` in the buffer. One write
-/// then sends all packets of one read. A packet has up to 8 KB, a read up to 128 KB.
+/// Moves the bytes of `part` to the end of `body`, which precedes `part` in `bytes`. Returns the
+/// new range of `body`. One write then sends the bytes of all packets of a read.
 fn join(bytes: &mut [u8], body: Range<usize>, part: Range<usize>) -> Range<usize> {
     if body.is_empty() {
         return part;

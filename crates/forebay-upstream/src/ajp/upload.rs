@@ -29,21 +29,22 @@ impl Packets {
         Self { framing, most, left, carry: Vec::new(), start: 0, is_past_first: false }
     }
 
-    /// Returns true if the body can be resent: at most the first packet was sent, and the caller
-    /// still has that packet.
+    /// Returns true if the body can be resent without reading it again: at most the first packet
+    /// was sent, which the caller still has.
     pub fn is_at_hand(&self) -> bool {
         !self.is_past_first
     }
 
-    /// Appends the first packet, which a container gets without asking for it. Appends nothing if
-    /// the length is unknown or 0.
+    /// Appends the first packet, which Forebay sends without a request of the container. Appends
+    /// nothing if the length of the body is unknown or 0.
     pub async fn append_first(&mut self, out: &mut Vec<u8>, body: &mut Body) -> Result<(), Fault> {
         if self.left > 0 { self.append(out, self.most, body).await } else { Ok(()) }
     }
 
     /// Appends the packet for a container's request of `requested` bytes. If the body's length is
-    /// known, first waits for that many bytes. Otherwise appends the bytes that have arrived.
-    /// After the last byte, appends the end marker.
+    /// known, first waits until that many bytes, or the rest, have arrived. Otherwise waits for any
+    /// bytes, and appends the bytes that have arrived. If no bytes are left, appends an empty
+    /// packet.
     pub async fn append_next(
         &mut self,
         out: &mut Vec<u8>,
@@ -54,8 +55,8 @@ impl Packets {
         self.append(out, requested, body).await
     }
 
-    /// Prepares to send the body to another container, after `body` was rewound. Skips the bytes
-    /// of the first packet, because the caller still has that packet and resends it.
+    /// Prepares to send the body again, to another container. The caller has rewound `body`, and
+    /// resends the first packet itself. So reads and drops the bytes of the first packet.
     pub async fn rewind(&mut self, body: &mut Body) -> Result<(), Fault> {
         if !self.is_past_first {
             return Ok(());
@@ -107,7 +108,7 @@ impl Packets {
         out[header..start].copy_from_slice(&data_header(length));
         self.left = self.left.saturating_sub(length as u64);
         if is_counted && self.left == 0 {
-            // All bytes were read. This call lets `body` notice that it has ended.
+            // All bytes were read. One more call is necessary, so that `body` recognizes its end.
             body.next().await?;
         }
         Ok(())
@@ -148,7 +149,7 @@ impl BodyDemand {
         }
     }
 
-    /// Records that the packet was sent.
+    /// Records that the requested packet was sent.
     pub fn meet(&self) {
         self.length.set(None);
     }

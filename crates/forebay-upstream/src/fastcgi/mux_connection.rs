@@ -81,10 +81,10 @@ enum End {
 }
 
 impl MuxConnection {
-    /// Creates a connection for at most `max_streams` requests. At most `max_buffered` bytes of
-    /// each reply wait for its client. [`MuxConnection::run`] then serves the connection over a
-    /// socket. The connection notifies `capacity_changed` when it may be able to take another
-    /// request.
+    /// Creates a connection for at most `max_streams` requests. The connection buffers at most
+    /// `max_buffered` bytes of a reply that its client has not read. [`MuxConnection::run`] then
+    /// serves the connection over a socket. Notifies `capacity_changed` when the connection may be
+    /// able to take another request.
     pub fn new(
         thread: Rc<Thread>,
         name: String,
@@ -182,8 +182,9 @@ impl MuxConnection {
         self.aborted.borrow().len() >= ABORTED
     }
 
-    /// Passes one event to its request. If too much output of a request waits for the client,
-    /// aborts the request. Fails if the event belongs to no request of this connection.
+    /// Passes an event to request `id`. Aborts the request if its output exceeds `max_buffered`.
+    /// Drops events of aborted requests. Fails if the connection has never had a request `id`, or
+    /// if that request has ended.
     fn take(&self, id: u16, event: RecordEvent, input: &[u8]) -> Result<(), String> {
         if matches!(event, RecordEvent::Values(_)) {
             return Ok(());
@@ -222,8 +223,8 @@ impl MuxConnection {
         Ok(())
     }
 
-    /// Returns true if reading must pause: the connection has only one request, and more than half
-    /// of `max_buffered` waits for its client.
+    /// Returns true if reading must pause: the connection has only one request, and its client has
+    /// yet to read more than half of `max_buffered`.
     fn is_held_back(&self) -> bool {
         let has_enough = |state: &Rc<RequestState>| {
             !state.is_left.get() && state.output.borrow().len() > self.max_buffered / 2
@@ -278,8 +279,8 @@ impl SharedConnection for MuxConnection {
 
     fn begin(self: &Rc<Self>) -> Option<RequestStream> {
         let mut requests = self.requests.borrow_mut();
-        // Numbers are used in ascending order, so that a late record of an ended request does not
-        // reach a new request.
+        // Use the numbers in ascending order. A late record of an ended request then does not reach
+        // a new request.
         let aborted = self.aborted.borrow();
         let free = |id: &u16| *id != 0 && !requests.contains_key(id) && !aborted.contains(id);
         let is_full = requests.len() >= self.max_streams.get() || self.is_used_up();

@@ -35,7 +35,7 @@ pub struct MuxPool {
     max_buffered: usize,
 }
 
-/// Support of an application for multiplexing, as far as it is known.
+/// Forebay's knowledge about an application's support for multiplexing.
 #[derive(Clone, Copy, Debug)]
 enum MuxSupport {
     Yes,
@@ -47,7 +47,7 @@ enum MuxSupport {
 }
 
 impl MuxSupport {
-    /// Returns true if Forebay must not multiplex at present.
+    /// Returns true if Forebay must not multiplex now.
     fn is_no(self, now: Instant) -> bool {
         match self {
             Self::Yes | Self::Unknown => false,
@@ -73,7 +73,8 @@ impl MuxPool {
 
     /// Returns a stream for another request; `None` if the application does not multiplex.
     pub async fn stream(&self, backend: &Backend) -> Result<Option<RequestStream>, Fault> {
-        // No permit is necessary, because each thread has an equal part of `max_connections`.
+        // No permit is necessary, because `max_connections` is divided among the threads in
+        // advance.
         let acquire = async |_| Ok(());
         let open = async |()| self.open(backend).await;
         self.connections.wait_for(backend, || self.find(), acquire, open).await
@@ -96,11 +97,12 @@ impl MuxPool {
         Ok(stream)
     }
 
-    /// Asks the application over a new connection if it multiplexes, and stores the answer. Returns
-    /// true if the application multiplexes.
+    /// Opens a connection to ask the application if it multiplexes. Stores the answer, and returns
+    /// true if it is yes.
     async fn query_support(&self, backend: &Backend) -> Result<bool, Fault> {
         if let MuxSupport::Silent(_) = self.support.get() {
-            // Until the answer arrives, other requests use unshared connections and do not wait.
+            // An earlier question got no answer. Set the time of this one, so that other requests
+            // use unshared connections and do not wait.
             self.support.set(MuxSupport::Silent(Instant::now()));
         }
         let answer = query_support(backend.connect(true).await?).await;
@@ -148,7 +150,7 @@ enum Answer {
     Silence,
 }
 
-/// Asks the application over `connection`, which then closes. (php-fpm closes it, too.)
+/// Asks the application over `connection`, and then closes the connection.
 async fn query_support(connection: BackendConnection) -> Answer {
     let has_spoken = Cell::new(false);
     let query = async {

@@ -56,8 +56,8 @@ impl<'a> Shared<'a> {
         Ok(())
     }
 
-    /// Sends the application's output to the client until the request ends. After the first output,
-    /// a fault allows no retry.
+    /// Sends the application's output to the client until the request ends. A fault after the first
+    /// output does not allow a retry.
     async fn read_reply(&self, exchange: &mut Exchange) -> Result<(), Fault> {
         let (origin, name) = (self.origin, self.source.backend.name());
         let limit = OutputLimit::new(origin.settings.max_output, Fault::backend);

@@ -24,8 +24,8 @@ impl Default for Stderr {
 }
 
 impl Stderr {
-    /// Logs output of the application `name`. A line may arrive in any number of pieces. At a limit
-    /// of bytes, logs a notice, and nothing more after it.
+    /// Logs output of the application `name`. A line may arrive in any number of pieces. After
+    /// `LOGGED` bytes, logs that further output is not logged.
     pub fn log(&self, thread: &Thread, name: &str, text: &[u8]) {
         let left = self.left.get();
         if left == 0 {
@@ -44,7 +44,7 @@ impl Stderr {
     }
 }
 
-/// Logs a line unless it is empty, because applications may end each record with an empty line.
+/// Logs a line. Ignores empty lines, because some applications end each record with one.
 fn log_line(errors: &ErrorLog, name: &str, line: &str) {
     if !line.is_empty() {
         errors.warn(&format!("{name}: {line}"));

@@ -50,8 +50,8 @@ pub struct ProxySettings {
 }
 
 impl ProxySettings {
-    /// Returns buffers for one request. An HTTP/1.1 request without a body takes them only when its
-    /// reply begins. All other requests hold buffers from their start.
+    /// Returns buffers for one request. An HTTP/1.1 request without a body calls this when its
+    /// reply begins, other requests at their start.
     pub fn take_buffers(&self) -> Box<Buffers> {
         self.buffers.take().unwrap_or_default()
     }
@@ -62,8 +62,8 @@ impl ProxySettings {
     }
 
     pub fn keep_buffers(&self, mut buffers: Box<Buffers>) {
-        // HTTP/2 swaps received data of up to a whole window into `out`. Do not keep a buffer of
-        // that size.
+        // Over HTTP/2, `out` may become a buffer with a whole window of received data. Do not keep
+        // a buffer of that size.
         if buffers.out.capacity() > INBOX {
             buffers.out = Vec::with_capacity(INBOX);
         }

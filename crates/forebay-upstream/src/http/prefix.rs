@@ -9,8 +9,7 @@ use forebay_wire::path::{Slashes, canonical, normalize, strip_prefix};
 use super::rewrite::{eq_authority, percent_encode, split_scheme};
 use crate::fields::{DESTINATION, PREFIX, claimed_value, has_destination};
 
-/// Returns a fault if the client and the backend would understand the `Destination` as different
-/// paths.
+/// Returns a fault if the request has a `Destination` from which `prefix` cannot be removed.
 pub fn check(request: &Request, prefix: &str) -> Result<(), Fault> {
     if !has_destination(request) {
         return Ok(());
@@ -19,8 +18,8 @@ pub fn check(request: &Request, prefix: &str) -> Result<(), Fault> {
 }
 
 /// Appends `X-Forwarded-Prefix`: the prefix that a trusted proxy has removed, followed by `prefix`.
-/// If the request has a `Destination`, appends this field without `prefix`. `host`, if given,
-/// replaces the client's host in the `Destination`.
+/// For MOVE and COPY, also appends the `Destination` without `prefix`. In this field, `host`, if
+/// given, replaces the client's host.
 pub fn append_fields(out: &mut Vec<u8>, request: &Request, prefix: &str, host: Option<&str>) {
     let prefix = prefix.trim_end_matches('/');
     let is_removed =
@@ -42,10 +41,9 @@ pub fn append_fields(out: &mut Vec<u8>, request: &Request, prefix: &str, host: O
     }
 }
 
-/// Returns the `Destination` without `prefix`, and with `host`, if given, instead of the client's
-/// host. Returns `None` if the request has no `Destination`. Fails if the client and the backend
-/// would understand the `Destination` as different paths, or if there are several. A `Destination`
-/// on another server does not change.
+/// Returns the `Destination` without `prefix`. `host`, if given, replaces the client's host. A
+/// `Destination` on another server does not change. Returns `None` if the request has no such
+/// field. Fails if there are several, or if the path is malformed or outside `prefix`.
 fn destination(
     request: &Request,
     prefix: &str,
@@ -70,7 +68,7 @@ fn destination(
     };
     let own = request.head.authority.map(|span| span.of(&request.bytes)).unwrap_or_default();
     if !authority.is_empty() && !eq_authority(authority, own, scheme) {
-        // The destination is on another server. The backend refuses it with 502.
+        // The destination is on another server. Let the backend refuse the request with 502.
         return Ok(Some(value.to_vec()));
     }
     let path = without_prefix(path, prefix)?;

@@ -23,16 +23,17 @@ pub struct ReplyHead<'a> {
 }
 
 impl ReplyHead<'_> {
-    /// Returns true if the client gets the trailers. If the reply's `Connection` names fields, the
-    /// client gets no trailers, because they could contain such fields.
+    /// Returns true if the client gets the trailers. The reply must be chunked, and the client must
+    /// accept trailers. `Connection` of the reply must name no fields, because the trailers could
+    /// contain such a field.
     pub fn passes_trailers(&self) -> bool {
         self.request.takes_trailers()
             && self.head.framing == ResponseFraming::Chunked
             && !self.head.connection_names_fields
     }
 
-    /// Fails if another backend should answer instead, because of the status of this reply.
-    /// `has_body` is true if the body of the request can still be sent again.
+    /// Fails if another backend should get the request because of the status of this reply.
+    /// `has_body` is true if the request's body can be resent.
     pub fn make_way(&self, reply: &Reply, has_body: bool) -> Result<(), Fault> {
         let Self { attempt, request, head, .. } = *self;
         if !has_body || reply.has_begun() || !attempt.to.takes_retry(head.status, request) {
@@ -46,7 +47,8 @@ impl ReplyHead<'_> {
     pub fn begin(&self, reply: &mut Reply) {
         self.begin_fields(reply);
         if self.head.status == 426 {
-            // The client learns which protocols it can request (RFC 9110 section 15.5.22).
+            // `Upgrade` of this status names the protocols that the client can request (RFC 9110
+            // section 15.5.22).
             upgrade::append_fields(reply.field_lines(), &self.head.fields, self.bytes);
         }
         end_head(reply, self.head);

@@ -38,8 +38,8 @@ impl Rewrite {
         }
         let prefix = plan.strip_prefix.as_deref().unwrap_or_default().trim_end_matches('/');
         let own = plan.upstream.to.iter().map(|backend| {
-            // A backend on a Unix socket uses the configured name only if Forebay sends it that
-            // name as `Host`.
+            // The URLs of a backend on a Unix socket contain the configured name only if Forebay
+            // sends this name as `Host`.
             let is_meant = plan.host == conf::HostField::Backend
                 || matches!(backend.address, conf::Address::Tcp(_));
             is_meant.then(|| (backend.authority.clone(), backend.https))
@@ -89,7 +89,7 @@ impl Context<'_> {
     fn url(&self, url: &[u8]) -> Option<Vec<u8>> {
         let (scheme, rest) = split_scheme(url);
         let Some(rest) = rest else {
-            // A relative reference needs no change; an absolute path needs the prefix.
+            // `a/b` needs no change. `/a/b` needs the prefix.
             return url.starts_with(b"/").then(|| self.with_prefix(b"", url))?;
         };
         let end = rest.iter().position(|b| b"/?#\\".contains(b)).unwrap_or(rest.len());
@@ -102,9 +102,9 @@ impl Context<'_> {
         is_clients.then(|| self.with_prefix(origin, path))?
     }
 
-    /// Returns the backend's `path` as a path of the host that the client requested. Returns `None`
-    /// if a client could read the path as a host (`//host`, `/\host`), or if the path has a space
-    /// or control byte. The URL then remains unchanged.
+    /// Returns the backend's `path` with the prefix, as a reference without a host. Returns `None`
+    /// if clients could read the result as a host (`//host`, `/\host`), or if `path` has a space or
+    /// control byte. The caller then leaves the URL unchanged.
     fn path_here(&self, path: &[u8]) -> Option<Vec<u8>> {
         let slash: &[u8] = if path.starts_with(b"/") { b"" } else { b"/" };
         let path = [slash, path].concat();
@@ -117,8 +117,7 @@ impl Context<'_> {
     }
 
     /// Returns `origin`, the prefix and `path`, joined. Returns `None` if `path` already has the
-    /// prefix, because some applications add it themselves. Also returns `None` if `path` begins
-    /// with another byte than a slash.
+    /// prefix, which some applications add themselves. Also returns `None` for a relative path.
     fn with_prefix(&self, origin: &[u8], path: &[u8]) -> Option<Vec<u8>> {
         let prefix = &self.rewrite.prefix[..];
         let is_below = path
@@ -133,7 +132,8 @@ impl Context<'_> {
     fn is_own(&self, scheme: &[u8], authority: &[u8]) -> bool {
         let own = self.rewrite.own.get(self.index).and_then(Option::as_ref);
         own.is_some_and(|(own, by_tls)| {
-            // The backend receives the client's scheme (X-Forwarded-Proto) and may use it in URLs.
+            // The backend may use the client's scheme in URLs, because `X-Forwarded-Proto` names
+            // it.
             let is_scheme = !scheme.eq_ignore_ascii_case(b"https:") || self.https || *by_tls;
             is_scheme && eq_authority(authority, own.as_bytes(), scheme)
         })
@@ -154,7 +154,7 @@ impl Context<'_> {
     /// Adds the prefix to a cookie's path, and removes the cookie's domain if it is the backend's
     /// host. Returns `None` if nothing changes.
     fn cookie(&self, value: &[u8]) -> Option<Vec<u8>> {
-        // Browsers accept a cookie whose name begins with `__Host-` only if its path is "/".
+        // If the name of a cookie begins with `__Host-`, browsers require the path "/".
         let is_bound = value.get(..7).is_some_and(|name| name.eq_ignore_ascii_case(b"__Host-"));
         let mut parts = value.split(|&b| b == b';');
         let mut out = parts.next().unwrap_or_default().to_vec();
@@ -181,8 +181,9 @@ impl Context<'_> {
         is_changed.then_some(out)
     }
 
-    /// Returns the path with the prefix. `/` becomes the prefix itself, which browsers match with
-    /// and without a slash at the end. Returns `None` if the path needs no change.
+    /// Returns the cookie's path with the prefix. With the prefix `/app`, the path `/` becomes
+    /// `/app`, which browsers use for `/app` and `/app/`. Returns `None` if the path needs no
+    /// change.
     fn cookie_path(&self, path: &[u8]) -> Option<Vec<u8>> {
         if self.rewrite.prefix.is_empty() || !path.starts_with(b"/") {
             return None;

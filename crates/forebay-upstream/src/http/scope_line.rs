@@ -56,7 +56,8 @@ fn append_address(out: &mut Vec<u8>, ip: Option<IpAddr>, port: u16) {
     out.push(b' ');
 }
 
-/// Appends `path`. Percent-encodes each byte that could end the line or one of its parts.
+/// Appends `path`. Percent-encodes `%`, and each byte that is not visible ASCII, such as a space or
+/// a line end.
 fn append_encoded(out: &mut Vec<u8>, path: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in path {
@@ -69,7 +70,8 @@ fn append_encoded(out: &mut Vec<u8>, path: &[u8]) {
     }
 }
 
-/// Appends the client's end-to-end fields, without those that only a trusted proxy may set.
+/// Appends the client's end-to-end fields. Drops forged forwarding fields, which only a trusted
+/// proxy may send.
 fn append_fields(out: &mut Vec<u8>, request: &Request) {
     let bytes = &request.bytes;
     let authority = request.head.authority.map(|span| span.of(bytes));

@@ -30,8 +30,8 @@ pub struct Variables {
 }
 
 impl Variables {
-    /// Appends the lengths and the variables of `request`. The body's length is known, because
-    /// Forebay has received the whole body.
+    /// Appends the lengths and the variables of `request`. Forebay has received the whole body, so
+    /// the body's length is known.
     pub fn append_head(&self, out: &mut Vec<u8>, request: &Request) {
         let start = out.len() + LENGTHS;
         out.resize(start, 0);
@@ -68,12 +68,13 @@ fn content_length(request: &Request) -> Option<u64> {
     }
 }
 
-/// Returns SCRIPT_NAME and PATH_INFO with the percent-encoding that the client sent. If
-/// `fallback_to` changed the path, Forebay encodes the new path.
+/// Returns SCRIPT_NAME and PATH_INFO as the client has percent-encoded them. If `fallback_to` has
+/// changed the path, percent-encodes the new path.
 fn encoded_parts<'a>(request: &'a Request, point: Option<&str>) -> (Cow<'a, [u8]>, Cow<'a, [u8]>) {
     let parts = parts(request, point);
     let target = match parts.path_info {
-        // The client's path had repeated slashes. Only the original target still has them.
+        // PATH_INFO contains the client's repeated slashes, which only the original target still
+        // has.
         Cow::Owned(_) => request.original_target(),
         Cow::Borrowed(_) => request.target(),
     };

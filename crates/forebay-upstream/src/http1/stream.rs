@@ -70,9 +70,9 @@ impl ProxyAttempt<'_> {
         let mut buffers = self.proxy.take_buffers();
         let out = &mut buffers.out;
         self.write_head(out, &exchange.request);
-        // `write_soon` writes after all ready tasks have run. If that write fails, the read of the
-        // reply finds the end of the connection. If a body follows, it needs a write at once, so a
-        // delay of the head would gain nothing.
+        // Without a body, write after all ready tasks have run (`write_soon`). If that later write
+        // fails, the read of the reply detects this. A body is written at once, so do not delay its
+        // head.
         let sent = match exchange.body.framing() {
             RequestFraming::None => socket.write_soon(out).await,
             _ => socket.write_all(out).await,
@@ -100,8 +100,8 @@ impl ProxyAttempt<'_> {
                 let len = reading.head.len;
                 return Ok(Disposition::Tunnel(reading.inbox.split_off(len)));
             }
-            // The connection is not reused, because the backend may treat it differently after a
-            // refused upgrade.
+            // Close the connection after the reply. After a refused upgrade, a backend may no
+            // longer expect HTTP on it.
             reading.head().make_way(reply, true)?;
             return reading.relay_body(reply).await.map(|_| Disposition::Close);
         }
@@ -129,7 +129,7 @@ impl<'a> ReplyReading<'a> {
     }
 
     /// Sends the body to the backend, and the reply to the client, at the same time. Returns true
-    /// if the connection can be kept, because the whole body was sent and the reply allows reuse.
+    /// if the connection can be kept: the whole body was sent, and the reply allows reuse.
     async fn reply_during_upload(
         &mut self,
         body: &mut Body,
@@ -164,8 +164,9 @@ impl<'a> ReplyReading<'a> {
         }
     }
 
-    /// Reads the reply and sends it to the client. Returns true if the connection can be kept.
-    /// Fails if another backend should answer and `can_resend` is true.
+    /// Reads the reply and sends it to the client. Returns true if the connection can be kept. If
+    /// `can_resend` is true, and another backend should get the request, fails before the reply to
+    /// the client begins.
     async fn reply(
         &mut self,
         reply: &mut Reply,
@@ -230,8 +231,8 @@ impl<'a> ReplyReading<'a> {
         }
     }
 
-    /// Reads the head of the final reply, or of a 101 that was requested. Sends interim replies to
-    /// the client.
+    /// Reads the head of the final reply, and sends interim replies to the client. For an upgrade,
+    /// a reply with status 101 is final. Otherwise, such a reply is an error.
     async fn read_head(&mut self, reply: &mut Reply, to_head: bool) -> Result<(), Fault> {
         let backend = self.attempt.backend();
         let mut heads = ReplyReader::new(ResponseParser::new(Http1Limits::default(), to_head));

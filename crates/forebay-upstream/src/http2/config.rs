@@ -5,16 +5,16 @@ use forebay_wire::http2::Config;
 use forebay_wire::http2::hpack::ListLimits;
 
 /// Size of the output buffer, in bytes.
-// Servers start with a window of 65,535 bytes. The buffer holds this data and its frame heads, so
-// one write sends all of it. With a buffer of 64 KiB, the last 35 bytes of the data would need a
-// separate DATA frame. Tomcat counts such frames against a connection and answers them with window
+// The first window of a server is 65,535 bytes. The buffer has space for this data and its frame
+// heads, so one write sends all of it. A buffer of 64 KiB would leave 35 bytes for a separate DATA
+// frame. Tomcat counts such small frames against a connection, and answers them with window
 // updates.
 const OUTPUT: usize = 128 * 1024;
 
 /// Bytes that the receive windows of all streams may have together, in addition to 1 MB for each
 /// stream. Data in transit to a client does not count.
-// With this limit, one large reply may use as much memory as the kernel's buffer of a socket.
-// Tomcat then waits for window updates less often, and needs 17 % less CPU time.
+// With this limit, Tomcat rarely waits for window updates during a large reply, and needs 17 % less
+// CPU time. The kernel's buffer of a socket may use as much memory.
 const SHARED_WINDOW_LIMIT: u32 = 16 * 1024 * 1024;
 
 /// Largest window that the protocol allows.

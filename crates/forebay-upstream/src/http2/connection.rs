@@ -128,7 +128,8 @@ impl StreamState {
         wake_waiting(&self.waits.writer);
     }
 
-    /// Stores an interim reply. Returns false if there are too many interim replies.
+    /// Stores an interim reply. Returns false if the stream has received too many interim replies,
+    /// or too many bytes of them.
     fn inform(&self, head: Box<Head>) -> bool {
         let (count, bytes) = self.interim_seen.get();
         let seen = (count + 1, bytes + head.counted);
@@ -140,9 +141,9 @@ impl StreamState {
 }
 
 impl Http2Connection {
-    /// Creates a connection over `link` that is closed after `idle_time` without requests.
-    /// [`Http2Connection::run`] drives it. The connection notifies `capacity_changed` when it may
-    /// be able to take another request.
+    /// Creates an HTTP/2 connection over `link`. The connection closes after `idle_time` without
+    /// requests. [`Http2Connection::run`] drives it. Notifies `capacity_changed` when the
+    /// connection may be able to take another request.
     pub fn new(
         thread: Rc<Thread>,
         backend: &Backend,
@@ -177,7 +178,7 @@ impl Http2Connection {
 
     /// Returns the current time for the codec.
     pub fn now() -> Instant {
-        // tokio's clock is used, because tests can pause it.
+        // Use tokio's clock, because tests can pause it.
         tokio::time::Instant::now().into_std()
     }
 
@@ -186,8 +187,8 @@ impl Http2Connection {
         &self.name
     }
 
-    /// Returns `:scheme`, which is `https` only if the connection uses TLS, because Tomcat compares
-    /// the scheme with the connection.
+    /// Returns `:scheme`: `https` if the connection uses TLS, else `http`. Tomcat refuses a scheme
+    /// that does not fit the connection.
     pub fn scheme(&self) -> &'static [u8] {
         if self.is_https { b"https" } else { b"http" }
     }
@@ -214,7 +215,7 @@ impl Http2Connection {
     }
 
     /// If the connection is idle, checks with a system call if the backend has closed it. The
-    /// connection's task may not have noticed the close yet.
+    /// connection's task may detect the close only later.
     pub async fn look(&self) {
         if !self.is_idle() || self.is_broken.get() {
             return;
@@ -222,7 +223,7 @@ impl Http2Connection {
         match self.link.socket.peek() {
             None => {}
             Some(false) => self.is_broken.set(true),
-            // There is input: let the task read it, as it may be a GOAWAY.
+            // The input may be a GOAWAY, so let the task read it.
             Some(true) => tokio::task::yield_now().await,
         }
     }
@@ -234,8 +235,8 @@ impl Http2Connection {
         }
     }
 
-    /// Returns true if the connection has carried a reply. If such a connection ends, the end does
-    /// not count as a failure of the backend.
+    /// Returns true if the backend has sent a reply on the connection. The end of such a connection
+    /// does not count as a failure of the backend.
     pub fn has_answered(&self) -> bool {
         self.has_answered.get()
     }
@@ -261,8 +262,7 @@ impl Http2Connection {
         Stream::new(self.clone())
     }
 
-    /// Ends a reservation. `used` is the stream that was opened. `None` means that no stream was
-    /// opened.
+    /// Ends a reservation. `used` is the opened stream, or `None` if none was opened.
     pub fn release(&self, used: Option<Rc<StreamState>>) {
         self.reserved.set(self.reserved.get() - 1);
         match used {
@@ -272,8 +272,8 @@ impl Http2Connection {
         self.wake();
     }
 
-    /// Drops a stream whose request no longer needs it, and resets the stream unless it is
-    /// complete.
+    /// Drops a stream that its request no longer needs. If the request or the reply is incomplete,
+    /// resets the stream.
     pub fn forget(&self, state: &StreamState) {
         let id = state.id.get();
         self.streams.remove(id);
@@ -289,7 +289,7 @@ impl Http2Connection {
         self.capacity_changed.notify_one();
     }
 
-    /// Lets the next stream that waits to send fill the output, unless a stream is filling it now.
+    /// Lets the next waiting stream fill the output. Does nothing while another stream fills it.
     pub fn give_turn(&self) {
         self.streams.give_turn(&self.codec);
     }
@@ -307,8 +307,9 @@ impl Http2Connection {
         }
     }
 
-    /// Sends a PING if no bytes were read since `since`, the time at which a request began to wait
-    /// for its reply. Does nothing if an earlier PING is unanswered.
+    /// Sends a PING, because a request has waited for its reply since `since` without success. Does
+    /// nothing if the backend has sent any bytes after `since`, or if an earlier PING is
+    /// unanswered.
     pub fn doubt(&self, since: Ticks) {
         if self.heard.get() > since || self.doubted.get().is_some() {
             return;
@@ -378,16 +379,17 @@ impl Http2Connection {
                 self.is_settled.set(true);
                 self.settled.notify_waiters();
             }
-            // The codec itself handles a GOAWAY without an error. Only servers get the other
-            // events.
+            // A GOAWAY without an error needs nothing here, because the codec handles it. The other
+            // two events occur only at servers.
             Event::Goaway { .. } | Event::Unacceptable { .. } | Event::Refused { .. } => {}
         }
     }
 
     /// Fails the streams whose reply has not begun.
     fn fail_unanswered(&self, why: String) {
-        // A GOAWAY with an error code ends the connection (RFC 9113 section 5.4.1), but a faulty
-        // backend may leave it open and send nothing more.
+        // The backend has sent a GOAWAY with an error code, so it must close the connection (RFC
+        // 9113 section 5.4.1). But a faulty backend may leave the connection open and send nothing
+        // more.
         *self.failure.borrow_mut() = why;
         let unanswered = |stream: &&Rc<StreamState>| !stream.has_begun.get();
         self.streams
@@ -397,15 +399,16 @@ impl Http2Connection {
             .for_each(|s| s.finish(StreamEnd::ConnectionLost));
     }
 
-    /// Returns true if the backend's settings have arrived, but have never allowed a stream on this
-    /// connection. Returns false if the connection is broken or takes no further requests.
+    /// Returns true if the backend's settings have never allowed a stream on this connection.
+    /// Returns false if no settings have arrived, and if the connection takes no further requests
+    /// for another reason.
     pub fn is_refusing(&self) -> bool {
         let allows_none = self.is_settled.get() && !self.has_allowed_streams.get();
         allows_none && !self.is_broken()
     }
 
-    /// Returns true if the backend allowed streams earlier, allows none now, and no stream is left.
-    /// The pool may then open another connection.
+    /// Returns true if the backend has stopped allowing streams, and the last stream has ended. The
+    /// pool may then open another connection.
     fn is_spent(&self) -> bool {
         self.has_allowed_streams.get() && self.codec.borrow().allows_no_streams() && self.is_idle()
     }
@@ -420,8 +423,8 @@ impl Http2Connection {
         self.is_broken.set(true);
         *self.failure.borrow_mut() = why;
         let end = match self.has_written.get() {
-            // While there are streams, only writes to the socket have a time limit, so the limit
-            // of a write has expired.
+            // While there are streams, reads from the socket have no time limit. So the limit of a
+            // write has expired.
             _ if self.link.socket.is_expired() => StreamEnd::Stalled,
             true => StreamEnd::ConnectionLost,
             false => StreamEnd::Unsent,
@@ -431,8 +434,8 @@ impl Http2Connection {
         self.announce_capacity();
     }
 
-    /// Returns the time limit for a write: `limit`, or the longer idle limit if all streams are
-    /// tunnels.
+    /// Returns the time limit for a write. If all streams are tunnels, this is their idle limit,
+    /// else `limit`.
     pub fn write_limit(&self, limit: Duration) -> Duration {
         self.streams.write_limit(limit)
     }
@@ -455,15 +458,14 @@ impl SharedConnection for Http2Connection {
 
     fn begin(self: &Rc<Self>) -> Option<Stream> {
         let reserved = self.reserved.get();
-        // Until the settings arrive, the limit of streams is unknown, so only one stream is
-        // allowed.
+        // Until the settings arrive, the backend's limit is unknown. So allow only one stream.
         let may_begin = self.is_settled.get() || self.is_idle();
         let has_room = self.codec.borrow().available() > reserved;
         let is_shunned = self.doubted.get().is_some() || self.link.socket.is_expired();
         if !may_begin || !has_room || is_shunned || self.is_broken() {
             return None;
         }
-        // Remove the idle limit here, because it may expire before the task runs.
+        // The idle limit could expire before the connection's task runs, so remove it here.
         self.link.socket.unlimit_read();
         Some(self.reserve())
     }

@@ -22,7 +22,7 @@ pub enum AssignedStream {
 }
 
 impl AssignedStream {
-    /// Returns if and how the connection was used before this request.
+    /// Returns the use of the connection before this request.
     pub fn past(&self) -> ConnectionOrigin {
         match self {
             Self::Alone(connection) => connection.past(),
@@ -61,9 +61,9 @@ impl Http2Pool {
         Self { thread, connections, has_prior_knowledge, is_http1: Cell::new(false), idle_time }
     }
 
-    /// Returns a connection or stream for one request to `backend`. `is_new` is true after another
-    /// connection has failed. If `is_new` is true or `is_repeatable` is false, first checks which
-    /// idle connections the backend has closed.
+    /// Returns a connection or stream for one request to `backend`. `is_new` is true if an attempt
+    /// on another connection has failed. After such a failure, and for a request that is not
+    /// repeatable, first checks if the backend has closed idle connections.
     pub async fn place(
         &self,
         backend: &Backend,
@@ -77,7 +77,7 @@ impl Http2Pool {
         }
         let find = || match self.connections.find() {
             Some(stream) => Some(Some(AssignedStream::Shared(stream))),
-            // HTTP/1.1 requests need not wait for each other.
+            // Over HTTP/1.1, each request gets its own connection, so it need not wait here.
             None => self.is_http1.get().then_some(None),
         };
         let acquire = async |is_first| backend.acquire_shared_permit(is_first).await;
@@ -100,8 +100,9 @@ impl Http2Pool {
         Ok(self.take_up(backend, connection))
     }
 
-    /// Returns the fault of a request that got no stream. If the backend allows no streams, the
-    /// fault says so, and the connections are closed, so that later requests open others.
+    /// Returns the fault of a request that got no stream: `fault`, or a fault that says that the
+    /// backend allows no streams. In the second case, closes the refusing connections, so that
+    /// later requests open others.
     fn explain_refusal(&self, backend: &Backend, fault: Fault) -> Fault {
         let mut refusing = self.connections.connections();
         refusing.retain(|connection| connection.is_refusing());

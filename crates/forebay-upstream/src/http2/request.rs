@@ -51,8 +51,8 @@ impl<'a> RequestHead<'a> {
     /// extended CONNECT (RFC 8441 section 4).
     pub fn write(&mut self, request: &'a Request, strip_prefix: Option<&str>, is_upgrade: bool) {
         append_target(&mut self.path, request, strip_prefix);
-        // `:authority` replaces `Host`. `append_request_fields` leaves out connection-specific
-        // fields.
+        // Omit the value of `Host`, because `:authority` replaces it. `append_request_fields` drops
+        // connection-specific fields.
         let changes = Changes { host: Some(""), skips_prefix: strip_prefix.is_some() };
         append_request_fields(&mut self.lines, request, changes);
         if let Some(prefix) = strip_prefix {
@@ -124,7 +124,8 @@ pub struct Failed {
 
 impl ProxyAttempt<'_> {
     /// Sends one request and passes on its reply. Returns the tunnel after a successful upgrade,
-    /// and otherwise `None`. If the request fails, returns the fault and the state of the stream.
+    /// and otherwise `None`. If the request fails, also returns facts about the stream that
+    /// determine the next attempt.
     pub async fn run_as_stream(
         &self,
         stream: Stream,
@@ -221,7 +222,8 @@ impl ProxyAttempt<'_> {
     }
 }
 
-/// Appends the fields that complete the upgrade of an HTTP/1.1 client.
+/// Appends the fields of the 101 to a client: `Connection`, `Upgrade` and, for a WebSocket,
+/// `Sec-WebSocket-Accept`.
 fn append_switch(out: &mut Vec<u8>, request: &Request) {
     let (fields, bytes) = (&request.head.fields, &request.bytes);
     let protocol = upgrade::protocols(fields, bytes).next().unwrap_or_default();
@@ -234,7 +236,8 @@ fn append_switch(out: &mut Vec<u8>, request: &Request) {
     }
 }
 
-/// Returns the trailers that the client announces, if [`request_trailers`] may pass any.
+/// Returns the values of the client's `Trailer` fields. Returns none if the request has no body, or
+/// if its `Connection` names fields, because [`request_trailers`] then passes no trailers.
 fn announced_trailers(request: &Request) -> impl Iterator<Item = &[u8]> {
     let head = &request.head;
     let passes = head.framing != RequestFraming::None && !head.connection_names_fields;
@@ -243,14 +246,14 @@ fn announced_trailers(request: &Request) -> impl Iterator<Item = &[u8]> {
     announcing.map(|field| field.value.of(&request.bytes))
 }
 
-/// Sends the body to its end, then trailers. The last DATA frame ends the stream if the length is
-/// known and there are neither received nor announced trailers.
+/// Sends the body to its end, then trailers. Without trailers, the last DATA frame of a body of
+/// known length ends the stream.
 async fn send_body(stream: &Stream, request: &Request, body: &mut Body) -> Result<(), Fault> {
     let has_trailers =
         || announced_trailers(request).next().is_some() || !body.trailers_so_far().is_empty();
     let left = match body.framing() {
-        // The last DATA frame should end the stream, because Tomcat counts small frames that do
-        // not end it. An empty body has no DATA frame that could end the stream.
+        // Tomcat counts small frames that do not end the stream, so end the stream with the last
+        // data. An empty body has no data.
         RequestFraming::Length(length @ 1..) if !has_trailers() => Some(length),
         _ => None,
     };
@@ -309,8 +312,8 @@ impl ReplyReading<'_> {
         ReplyHead { attempt, request, head: &buffers.head, bytes: &buffers.inbox }
     }
 
-    /// Reads the reply and passes it on. Fails if another backend should answer and `can_resend` is
-    /// true.
+    /// Reads the reply and passes it on. If `can_resend` is true, and another backend should get
+    /// the request, fails before the reply to the client begins.
     async fn reply(&mut self, reply: &mut Reply, can_resend: &Cell<bool>) -> Result<(), Fault> {
         self.read_head(reply).await?;
         self.head().make_way(reply, can_resend.get())?;
@@ -330,7 +333,7 @@ impl ReplyReading<'_> {
                 }
                 Some(StreamEvent::Interim(received)) => (received, false, false),
                 Some(StreamEvent::Head(received, ends)) => (received, ends, true),
-                // The codec reports neither data nor an end before the head.
+                // This cannot occur, because the codec reports the head first.
                 Some(StreamEvent::Data | StreamEvent::End(_)) => {
                     return Err(Fault::backend(502, format!("{}: no head", backend.name())));
                 }
@@ -350,8 +353,8 @@ impl ReplyReading<'_> {
     async fn relay_body(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         let passes_trailers = self.head().passes_trailers();
         self.head().begin(reply);
-        // One write sends head and body, as with HTTP/1.1. If the backend fails between head and
-        // body, the client gets an error page instead of an incomplete reply.
+        // Hold the head until body bytes arrive, so that one write sends both. If the backend fails
+        // before the body, the client then gets an error page instead of an incomplete reply.
         let ResponseHead { framing, .. } = self.buffers.head;
         let mut holds_head = matches!(framing, ResponseFraming::Length(1..));
         let data = &mut self.buffers.out;
@@ -365,7 +368,7 @@ impl ReplyReading<'_> {
                     let trailers = if passes_trailers { &trailers[..] } else { b"" };
                     return reply.finish_with(trailers).await;
                 }
-                // The codec reports only one head, which was already read.
+                // This cannot occur, because `read_head` has read the only final head.
                 Some(StreamEvent::Interim(_) | StreamEvent::Head(..)) => {}
                 None => {
                     if !holds_head {

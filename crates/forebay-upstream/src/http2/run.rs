@@ -48,7 +48,7 @@ impl Http2Connection {
             Task { connection: &self, input: Vec::new(), is_bulk: false, is_idle: false, nudges };
         let outcome = task.serve().await;
         self.fail(outcome.err().unwrap_or_else(|| "Forebay closed it".into()));
-        // Tries to send a GOAWAY with one more write.
+        // Try to send the queued GOAWAY. Ignore an error, because the connection ends.
         let _ = task.write();
     }
 }
@@ -129,7 +129,7 @@ impl Task<'_> {
                 return Ok(());
             }
             if connection.link.socket.is_tls() {
-                // TLS may send records even if it reports no plaintext byte as written.
+                // A TLS write may send bytes, although it reports that it has accepted none.
                 connection.has_written.set(true);
             }
             let written = connection.link.socket.try_write(&[IoSlice::new(codec.output())])?;
@@ -157,8 +157,8 @@ impl Task<'_> {
         self.connection.codec.borrow_mut().goaway(ErrorCode::NO_ERROR);
     }
 
-    /// Passes the permit of an idle connection to a request that waits on another thread. Returns
-    /// true if the permit was passed, so that the connection must close.
+    /// Returns true if the idle connection must close, because a request on another thread waits
+    /// for its permit. The close passes the permit to that request.
     async fn is_given_up(&self) -> bool {
         let connection = self.connection;
         let Some(permit) = connection.link.permit() else { return false };
@@ -169,13 +169,13 @@ impl Task<'_> {
         if !permit.set_idle() {
             return false;
         }
-        // Waiting requests of this thread were already woken. Let them take the connection first.
+        // Let requests of this thread take the connection first. They are already awake.
         tokio::task::yield_now().await;
         connection.is_idle() && permit.bequeath()
     }
 
-    /// Starts the idle limit when the connection becomes idle, and frees unused memory. Stops the
-    /// limit when a request begins.
+    /// When the connection becomes idle, starts the idle limit and frees unused memory. When a
+    /// request begins, stops the limit.
     fn set_limits(&mut self) {
         let connection = self.connection;
         let (is_idle, socket) = (connection.is_idle(), &connection.link.socket);
@@ -198,7 +198,8 @@ impl Task<'_> {
         socket.set_idle(is_idle);
     }
 
-    /// Waits for the next event of the connection, or for another thread that needs its permit.
+    /// Waits for the next event of the connection. Another thread's request for the permit of an
+    /// idle connection is such an event.
     async fn wait(&mut self) -> Ready {
         let (connection, nudges) = (self.connection, &mut self.nudges);
         let socket = &connection.link.socket;
@@ -252,8 +253,8 @@ impl Task<'_> {
     }
 }
 
-/// Returns true if another thread has asked for the permit. Removes all such signals, so that they
-/// do not accumulate while the connection is in use.
+/// Returns true if another thread has asked for the permit. Removes all messages that ask for the
+/// permit, because they would accumulate while the connection is in use.
 fn is_nudged(nudges: &mut Option<UnboundedReceiver<()>>, context: &mut Context<'_>) -> bool {
     let Some(nudges) = nudges else { return false };
     let mut is_nudged = false;

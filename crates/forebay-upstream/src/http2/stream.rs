@@ -56,8 +56,8 @@ impl Stream {
         self.connection.scheme()
     }
 
-    /// Returns true if the backend supports extended CONNECT (RFC 8441). Waits for its settings,
-    /// for at most `limit`. If the settings do not arrive, returns an error, and the connection
+    /// Returns true if the backend supports extended CONNECT (RFC 8441). Waits for the backend's
+    /// settings first. If they do not arrive within `limit`, returns an error, and the connection
     /// takes no further streams.
     pub async fn takes_extended_connect(&self, limit: Duration) -> Result<bool, Fault> {
         let connection = &self.connection;
@@ -141,7 +141,7 @@ impl Stream {
     fn unsendable(&self) -> Fault {
         match self.state.end.get() {
             Some(end) if end != StreamEnd::Whole => self.fault(end),
-            // The backend has answered in full without reading the rest of the request.
+            // The backend has sent its whole reply, but does not read the rest of the request.
             _ => {
                 let name = self.connection.name();
                 Fault::backend(502, format!("{name} reads no more of the request"))
@@ -169,7 +169,8 @@ impl Stream {
         }
     }
 
-    /// Moves the received data to `buffer`, which opens the window. Returns true if there was data.
+    /// Replaces the contents of `buffer` with the received data, and opens the backend's window by
+    /// its length. Returns false, and does nothing, if there is no data.
     pub(super) fn take_data(&self, buffer: &mut Vec<u8>) -> bool {
         let mut data = self.state.data.borrow_mut();
         if data.is_empty() {
@@ -210,8 +211,8 @@ impl Stream {
         Err(Fault::backend(504, message).limited_by(Limit::ReplyIdle))
     }
 
-    /// Becomes ready with true when a part of the reply has arrived, and with false when the time
-    /// limit is over.
+    /// Completes with true when a part of the reply has arrived. Completes with false when the time
+    /// limit has passed.
     pub(super) fn poll_ready(&self, context: &std::task::Context<'_>) -> Poll<bool> {
         let state = &self.state;
         let has_come = !state.interim.borrow().is_empty()
@@ -230,7 +231,7 @@ impl Stream {
         self.state.end.get() == Some(StreamEnd::Reset(Cause::Peer(ErrorCode::HTTP_1_1_REQUIRED)))
     }
 
-    /// Returns the fault for an end that does not complete the reply.
+    /// Returns the fault for a stream that has ended without a complete reply.
     fn fault(&self, end: StreamEnd) -> Fault {
         let name = self.connection.name();
         let fault = |message: String| Fault::backend(502, message);

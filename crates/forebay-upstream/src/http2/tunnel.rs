@@ -20,8 +20,8 @@ impl StreamTunnel {
 }
 
 impl Duplex for StreamTunnel {
-    /// Sets the longest time that the backend may keep the stream's window closed. The connection's
-    /// task enforces the limit at each tick (100 ms).
+    /// Sets the maximum time for which the backend may keep the stream's window closed. The
+    /// connection's task checks this limit at each tick (100 ms).
     fn begin_tunnel(&self, pause: Duration) {
         self.0.state().waits.tunnel_idle.set(Some(pause));
     }

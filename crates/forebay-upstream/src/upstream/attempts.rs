@@ -49,7 +49,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// Records a failed attempt. Returns the fault if no other attempt may follow.
+    /// Records a failed attempt. Returns an error with the fault if no other attempt may follow.
     pub fn failed(
         &mut self,
         fault: Fault,
@@ -69,20 +69,20 @@ impl Attempts {
             self.last = Some(fault);
             return Ok(());
         }
-        // If the request was resent once, the caller must not resend it to a further backend.
+        // A request that was resent once must not be resent again by the caller.
         Err(if self.is_resent { fault.retry(Retry::No) } else { fault })
     }
 
-    /// Returns true if the request may be resent over a new connection after a kept one died. A
-    /// request may be resent in this way only once.
+    /// Returns true if the request may be resent over a new connection, because a kept or shared
+    /// one has failed. Returns true only once for each request.
     pub fn send_anew(&mut self, exchange: &mut Exchange, body: BodyAtHand) -> bool {
         let may = !self.is_sent_anew && may_repeat(exchange, body);
         self.is_sent_anew |= may;
         may
     }
 
-    /// Returns true if a backend that left the request unprocessed may get it again. From the third
-    /// time on, waits first, because a backend that refuses requests is overloaded.
+    /// Returns true if the request may be sent again after a backend left it unprocessed. From the
+    /// third such time on, waits first, because the backend is probably overloaded.
     pub async fn was_unprocessed(&mut self, exchange: &mut Exchange, body: BodyAtHand) -> bool {
         self.unprocessed += 1;
         if self.unprocessed > MOST_UNPROCESSED || !is_at_hand(exchange, body) {
@@ -100,13 +100,14 @@ impl Attempts {
     }
 }
 
-/// Returns true if a request may be resent although a backend may have processed it.
+/// Returns true if the request may be resent even if a backend has processed it: the request is
+/// idempotent and available.
 fn may_repeat(exchange: &mut Exchange, body: BodyAtHand) -> bool {
     exchange.request.is_idempotent() && is_at_hand(exchange, body)
 }
 
-/// Returns true if the whole request is available and no byte of a reply has arrived. If necessary,
-/// goes back to the start of the body.
+/// Returns true if the whole request is available, and no reply to the client has begun. Goes back
+/// to the start of a streamed body.
 pub fn is_at_hand(exchange: &mut Exchange, body: BodyAtHand) -> bool {
     !exchange.reply.has_begun() && (body == BodyAtHand::Whole || exchange.body.rewind())
 }

@@ -116,8 +116,8 @@ impl BackendConnection {
         }
     }
 
-    /// Stops measuring the time to the first byte. Called for a connection that requests share,
-    /// because the time of such a connection does not show how long one request waits.
+    /// Stops measuring the time to the first byte. Call this for a connection that several requests
+    /// share: its first byte may be the reply to any of them.
     pub fn forget_wait(&self) {
         self.wait.take();
     }
@@ -127,8 +127,8 @@ impl BackendConnection {
         self.permit.as_ref()
     }
 
-    /// Returns the socket for use as a tunnel, and the permit, which must be kept while the socket
-    /// is open.
+    /// Returns the socket for use as a tunnel. The caller must keep the permit while the socket is
+    /// open.
     pub fn into_parts(self) -> (Socket, Option<ConnectionPermit>) {
         (self.socket, self.permit)
     }
@@ -167,7 +167,7 @@ impl Backend {
         }
     }
 
-    /// Returns the number of changes of the backend's addresses.
+    /// Returns the number of times that the addresses of the backend's name have changed.
     fn current_generation(&self) -> u64 {
         match &self.endpoint {
             Endpoint::Name(name) => name.generation(),
@@ -175,8 +175,8 @@ impl Backend {
         }
     }
 
-    /// Returns true if the number of changes of the backend's addresses is no longer `seen`. Stores
-    /// the present number in `seen`.
+    /// Returns true if the addresses of the backend's name have changed since the number of changes
+    /// was `seen`. Stores the present number of changes in `seen`.
     pub fn has_moved(&self, seen: &Cell<u64>) -> bool {
         let now = self.current_generation();
         seen.replace(now) != now
@@ -201,7 +201,7 @@ impl Backend {
         }
     }
 
-    /// Returns the recorder of signs of life, if the backend is a process of Forebay.
+    /// Returns the recorder of signs of life, if the backend is a process that Forebay supervises.
     pub fn life(&self) -> Option<&Arc<Life>> {
         self.life.as_ref()
     }
@@ -247,9 +247,9 @@ impl Backend {
         self.connect_by(true, Alpn::Http11).await
     }
 
-    /// Opens a connection that offers the versions in `alpn`, if necessary after a wait for a
-    /// permit. Unless `fresh` is true, returns a connection that becomes idle during the wait
-    /// instead of a new one.
+    /// Opens a connection that offers the HTTP versions in `alpn`. If connections are limited,
+    /// first waits for a permit. A connection that becomes idle during this wait is returned
+    /// instead of a new one, unless `fresh` is true.
     async fn connect_by(&self, fresh: bool, alpn: Alpn) -> Result<BackendConnection, Fault> {
         let Some(permits) = &self.permits else { return self.open_by(None, alpn).await };
         let (socket, permit) = self.wait_for(permits).await?;
@@ -269,8 +269,8 @@ impl Backend {
         BackendConnection { socket, is_reused: true, is_http2: false, generation, permit, wait }
     }
 
-    /// Acquires the right to open a shared connection, within the connect timeout. A thread's first
-    /// connection is always allowed.
+    /// Acquires the right to open a shared connection. Fails after the connect timeout. The first
+    /// connection of a thread is always allowed, even without a permit.
     pub async fn acquire_shared_permit(&self, is_first: bool) -> Result<ConnectionRight, Fault> {
         let Some(permits) = &self.permits else { return Ok(ConnectionRight(None)) };
         // Without a first connection, the thread could not reach the backend. So `max_connections`
@@ -292,21 +292,21 @@ impl Backend {
         Ok(connection)
     }
 
-    /// Returns true if the connection exceeds `max_connections`. Only a shared connection may do
-    /// so.
+    /// Returns true if the connection has no permit although `max_connections` is set. Such a
+    /// connection is the first of its thread, and must be shared.
     pub fn is_beyond_limit(&self, connection: &BackendConnection) -> bool {
         self.permits.is_some() && connection.permit.is_none()
     }
 
     /// Returns a connection as [`Backend::connect`] does, for a request that must not be sent
-    /// twice. A backend may close a kept connection at the moment of the request. Unless the
-    /// backend is known to keep connections open, only a connection that has been idle for a while
-    /// is used.
+    /// twice. A backend may close a kept connection at the moment of the request. So an idle
+    /// connection is used only if it has been idle for a while, or if the backend is known to keep
+    /// connections open.
     pub async fn connect_non_idempotent(&self) -> Result<BackendConnection, Fault> {
         self.leave_former_addresses();
         let is_patient = self.idle.keeps_alive();
-        // If connections are limited, each one may occupy a process of the backend. The code below
-        // then uses an idle connection, or closes it before it opens a new one.
+        // If connections are limited, each one may occupy a process of the backend. So do not open
+        // another one next to an idle one: the code below uses the idle one, or closes it first.
         if !is_patient && self.permits.is_none() && !self.violates_keep_alive {
             return self.connect_settled().await;
         }
@@ -323,8 +323,8 @@ impl Backend {
         self.connect(!is_patient).await
     }
 
-    /// Returns a connection that has been idle for a while, or a new one. Other idle connections
-    /// stay in the pool, where they show if the backend keeps them open.
+    /// Returns a connection that has been idle for a while, or a new one. Younger idle connections
+    /// stay in the pool: if they remain open, the backend is known to keep connections open.
     async fn connect_settled(&self) -> Result<BackendConnection, Fault> {
         while let Some((socket, permit)) = self.idle.take_settled() {
             if socket.peek().is_none() {
@@ -345,9 +345,9 @@ impl Backend {
         self.open_by(permit, self.alpn).await
     }
 
-    /// Opens a connection within the connect timeout. The fault of a failure allows another
-    /// attempt, because nothing was sent. If a resource of this machine or process is exhausted,
-    /// the fault allows no other attempt.
+    /// Opens a connection within the connect timeout. After a failure, the fault allows another
+    /// attempt, because nothing was sent. Exception: if this machine or process has no memory or
+    /// descriptors left, the fault allows no other attempt.
     async fn open_by(
         &self,
         permit: Option<ConnectionPermit>,
@@ -384,7 +384,7 @@ impl Backend {
         }
     }
 
-    /// Waits for an open connection, or the right to open one, within the connect timeout.
+    /// Waits for an idle connection, or for the right to open one. Fails after the connect timeout.
     async fn wait_for(
         &self,
         permits: &Arc<Permits>,
@@ -413,8 +413,8 @@ impl Backend {
         match &self.endpoint {
             Endpoint::Unix(path) => loop {
                 match self.thread.connect_unix(path).await {
-                    // The queue of a Unix socket is full. Unlike with TCP, the kernel does not
-                    // retry.
+                    // The backend's queue of connections is full. For TCP, the kernel retries. For
+                    // Unix sockets, Forebay must retry.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         tokio::time::sleep(FULL_QUEUE).await;
                     }
@@ -436,7 +436,7 @@ impl Backend {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        // The backend has no part in an error such as "too many open files" or "no free port".
+        // The backend is not at fault for an error such as "too many open files" or "no free port".
         let socket = UdpSocket::bind((any, 0)).await.map_err(|error| {
             exhausted(&error)
                 .unwrap_or_else(|| Fault::us(503, format!("cannot open a UDP socket: {error}")))
@@ -485,9 +485,9 @@ impl Backend {
         Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
     }
 
-    /// Keeps a connection after its whole reply was read. Closes the connection instead if a new
-    /// connection waits too long for a process of the backend (`pending_connections`). Also closes
-    /// a connection to a former address.
+    /// Keeps a connection for another request, after its whole reply was read. Closes the
+    /// connection if it goes to a former address. Also closes it if another, new connection waits
+    /// too long for a process of the backend (`pending_connections`).
     pub fn keep(&self, connection: BackendConnection) {
         connection.answered();
         if connection.is_reused {
@@ -499,11 +499,11 @@ impl Backend {
         self.idle.put(connection.socket, connection.permit);
     }
 
-    /// Waits for the first bytes of a reply, so that the caller needs no buffer before that.
+    /// Waits until the first bytes of a reply can be read. The caller needs no buffer until then.
     pub async fn readable(&self, socket: &Socket) -> Result<(), Fault> {
         socket.limit_read(self.reply_timeout);
         let _waiting = Waiting(socket);
-        // After a timeout, the next read reports the error.
+        // A timeout is not reported here, but by the next read.
         socket.readable().await.map_err(|error| self.not_read(&error))
     }
 
@@ -541,8 +541,9 @@ impl Backend {
         }
     }
 
-    /// Returns `fault`. Exception: if the backend is a process of Forebay that crashed, returns a
-    /// fault without a retry, because the request might also crash the next process.
+    /// Returns `fault`. Exception: if the backend is a process that Forebay supervises, and this
+    /// process has crashed, returns a fault without a retry. The request might also crash the next
+    /// process.
     pub async fn classify_failure(&self, fault: Fault) -> Fault {
         let Some(life) = self.life.as_ref().filter(|_| fault.retry == Retry::IfReused) else {
             return fault;

@@ -4,15 +4,15 @@ use std::pin::Pin;
 
 use forebay_net::fault::Fault;
 
-/// Sends and reads until the reply has ended. Returns the result of reading if everything was sent
-/// before the reply ended. Returns `None` if the reply is complete but sending failed or has not
-/// ended. If both fail, returns the send error.
+/// Sends a request and reads its reply, until the reply has ended. Returns the result of `download`
+/// if everything was sent before. Returns `None` if the reply is complete, but `upload` has failed
+/// or has not ended. Fails if `download` fails. If both fail, returns the error of `upload`.
 pub async fn send_and_read<T>(
     mut upload: Pin<&mut impl Future<Output = Result<(), Fault>>>,
     mut download: Pin<&mut impl Future<Output = Result<T, Fault>>>,
 ) -> Result<Option<T>, Fault> {
-    // Send and read at the same time. An application may answer before it has read everything. It
-    // may stop reading until Forebay reads its output, or read nothing at all.
+    // Send and read at the same time. An application may stop reading until Forebay reads its
+    // output. It may also answer without reading the whole request.
     tokio::select! {
         biased;
         sent = &mut upload => match (sent, download.await) {

@@ -72,8 +72,7 @@ struct Member {
     record: Arc<Record>,
 }
 
-/// A backend's failures and active requests. The record is kept when a new configuration replaces
-/// the group.
+/// A backend's failures and active requests. A reload replaces the group, but keeps this record.
 #[derive(Default)]
 struct Record {
     under_way: AtomicUsize,
@@ -97,8 +96,8 @@ impl Group {
     }
 
     /// Creates a group that replaces `before`. `index_before` returns the number that a backend had
-    /// in `before`, or `None` for a new backend. A backend that was in `before` keeps its record.
-    /// With `keeps_health`, this backend also keeps the result of its health checks.
+    /// in `before`, or `None` for a new backend. A backend of `before` keeps its record. If
+    /// `keeps_health` is true, such a backend also keeps the result of its last health check.
     pub fn after(
         before: &Self,
         balancing: &Balancing,
@@ -137,8 +136,7 @@ impl Group {
         let redirects = to.iter().filter_map(|rank| rank.redirect);
         let standby = redirects.clone().next();
         let replacements = redirects.fold(0, |set, index| set | bit(index)) & disabled;
-        // If only one backend could take requests, it is never excluded, so its failures are not
-        // counted.
+        // A backend without a replacement is never excluded, so its failures are not counted.
         let is_replaceable = (taking_all | replacements).count_ones() > 1;
         let now = millis(started.elapsed());
         let slow_start = balancing.slow_start.filter(|_| is_replaceable);
@@ -170,11 +168,12 @@ impl Group {
         self.up() & bit(index) != 0
     }
 
-    /// Returns the next backend that is not in `tried`: `wanted` or its replacement if it is up,
-    /// else a backend in the nearest tier, else the standby. If none is up, returns one that is
-    /// down. Returns `None` if all backends are in `tried`.
+    /// Returns the next backend that is not in `tried`. The order of preference is: `wanted`, the
+    /// replacement of `wanted`, a backend of the nearest tier, the standby. Backends that are down
+    /// come last. Returns `None` if all backends are in `tried`.
     ///
-    /// `key` is a hash. If given, the hash alone selects the backend within a tier.
+    /// `key`, if given, is a hash that selects the backend of a tier, in place of the balance
+    /// method.
     pub fn pick(
         &self,
         (wanted, key): (Option<usize>, Option<u64>),
@@ -222,7 +221,8 @@ impl Group {
     /// balance method. Returns `None` if all backends of `set` are in `tried`.
     fn next_for(&self, key: Option<u64>, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
         let Some(key) = key else { return self.next(set, tried, turns) };
-        // During its slow start, a backend takes over its keys one after another.
+        // During the slow start of a backend, its share grows, so it takes over more and more of
+        // its keys.
         let ramp = self.ramp();
         let score_of = |index: usize| {
             let member = &self.members[index];
@@ -231,8 +231,8 @@ impl Group {
         bits(set & !tried).max_by(|&a, &b| score_of(a).total_cmp(&score_of(b)))
     }
 
-    /// Returns backend `index` or its replacement, if one of them may be used. Both may be used
-    /// even if they are disabled for new sessions.
+    /// Returns backend `index` if this request may use it, else its replacement, else `None`. A
+    /// backend that is disabled for new sessions may be used here.
     fn it_or_redirect(&self, index: usize, up: Set, tried: Set, now: &Now) -> Option<usize> {
         [Some(index), self.members[index].redirect].into_iter().flatten().find(|&index| {
             bit(index) & self.all & !tried != 0
@@ -253,7 +253,7 @@ impl Group {
         }))
     }
 
-    /// Records a reply. Clears earlier failures only if they had excluded the backend.
+    /// Records a reply. If failures had excluded the backend, clears them. Other failures remain.
     pub fn succeeded(&self, index: usize) {
         if self.marked.load(Ordering::Relaxed) & bit(index) == 0 {
             return;
@@ -264,7 +264,8 @@ impl Group {
         }
     }
 
-    /// Records a failure. Returns true if it excludes the backend from now on.
+    /// Records a failure. Returns true if this failure excludes the backend, which was not excluded
+    /// before.
     pub fn failed(&self, index: usize) -> bool {
         if self.max_fails == 0 {
             return false;
@@ -281,7 +282,8 @@ impl Group {
         failures >= self.max_fails && !is_out
     }
 
-    /// Records the result of a health check. A backend that recovers starts without failures.
+    /// Records the state of a backend by its health checks. If the backend is well, also clears its
+    /// failures.
     pub fn set_well(&self, index: usize, well: bool) {
         self.members[index].unwell.store(!well, Ordering::Relaxed);
         if well {
@@ -327,8 +329,8 @@ impl Group {
         bits(set).find(|&index| self.may_try(index, now))
     }
 
-    /// Returns true if this request should try an excluded backend again. In each `recover_time`,
-    /// only one request of all threads gets true.
+    /// Returns true if this request should try an excluded backend again. Returns true for only one
+    /// request of all threads in each `recover_time`, and never while health checks fail.
     fn may_try(&self, index: usize, now: &Now) -> bool {
         let member = &self.members[index];
         let at = member.record.retry_at.load(Ordering::Relaxed);
@@ -351,7 +353,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Time since the start, read only if needed.
+/// Time since the start. The clock is read only when the time is first needed.
 struct Now {
     started: Instant,
     millis: std::cell::OnceCell<u64>,
@@ -376,8 +378,8 @@ pub fn bit(index: usize) -> Set {
     1 << index
 }
 
-/// Returns the tiers of active backends: first those that are not backups, by distance, then the
-/// backups, by distance.
+/// Returns the tiers of active backends in order. Backups come after all others. Within both kinds,
+/// a smaller distance comes first.
 fn tiers(to: &[Rank]) -> Vec<Set> {
     let mut tiers = BTreeMap::<_, Set>::new();
     let active =

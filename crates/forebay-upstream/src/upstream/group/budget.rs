@@ -41,8 +41,8 @@ impl Retries {
         self.with_counts(second, |counts| counts.at(second).0 += 1);
     }
 
-    /// Returns true if a request with this method may be resent after a reply with this status. The
-    /// request has used `attempts` backends.
+    /// Returns true if the rule allows to resend a request with this method, after `attempts`
+    /// attempts and a reply with this status.
     pub fn are_for(&self, status: u16, method: &[u8], attempts: u32) -> bool {
         let Self { rule, .. } = self;
         rule.statuses.contain(status)
@@ -65,7 +65,7 @@ impl Retries {
     }
 
     fn with_counts<T>(&self, second: u64, act: impl FnOnce(&mut Counts) -> T) -> T {
-        // Each update leaves the counts valid, so they can be used after a panic.
+        // Ignore the poison of a panic, because the counts are valid after each update.
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.advance(second);
         act(&mut counts)
@@ -81,12 +81,12 @@ impl Group {
         }
     }
 
-    /// Returns true if another backend should get a request because of this status of its reply. In
-    /// this case, takes a retry from the budget. The request has been sent to the backends in
-    /// `tried`.
+    /// Returns true if another backend should get a request, after a backend has answered with
+    /// `status`. In this case, takes a retry from the budget. `tried` contains the backends that
+    /// have got the request.
     pub fn takes_retry(&self, status: u16, method: &[u8], tried: Set) -> bool {
         let Some(retries) = &self.retries else { return false };
-        // Do not count backends that are down, because they would answer with a worse error.
+        // The other backend must be up. A backend that is down would only give a worse error.
         let others = self.tiers.iter().fold(0, |all, tier| all | tier) & self.up() & !tried;
         retries.are_for(status, method, tried.count_ones())
             && others != 0
@@ -95,7 +95,7 @@ impl Group {
 }
 
 impl Counts {
-    /// Clears the seconds from the latest entry to `second`.
+    /// Clears the counts of the seconds after the latest entry, up to `second`.
     fn advance(&mut self, second: u64) {
         let passed = second.saturating_sub(self.now).min(WINDOW as u64);
         for ago in 0..passed {

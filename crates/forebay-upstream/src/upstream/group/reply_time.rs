@@ -19,8 +19,9 @@ const DECAY: f64 = 10e6;
 /// gets one request, and further requests only after its first reply.
 const UNKNOWN: f64 = 1e12;
 
-/// Time at which a request was sent: the low 32 bits of the microseconds since the start, always
-/// odd. `None` if the time is not needed. Each request stores this value, so the value is small.
+/// Time at which a request was sent, or `None` if the time is not needed. The value is the low 32
+/// bits of the microseconds since the start. It is always odd, so that it is not 0. Each request
+/// stores the value, so it must be small.
 pub type Begun = Option<NonZeroU32>;
 
 /// The mean time of one backend's replies.
@@ -39,7 +40,7 @@ struct ReplyMean {
 impl ReplyTime {
     /// Records a reply at the time `now` that took `micros`. Both are in microseconds.
     pub fn record(&self, now: f64, micros: f64) {
-        // Each update leaves a valid mean, so the mean can be used after a panic.
+        // Ignore the poison of a panic, because the mean is valid after each update.
         let mut mean = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let weight = mean.weight(now);
         let smoothed = mean.micros * weight + micros * (1.0 - weight);
@@ -47,7 +48,8 @@ impl ReplyTime {
         *mean = ReplyMean { micros, at: now, has_replied: true };
     }
 
-    /// Returns the cost of another request at the time `now`.
+    /// Returns the cost of another request at the time `now`: the mean, which decays with its age,
+    /// times the number of requests. `open` is the number of active requests.
     pub fn cost(&self, now: f64, open: usize) -> f64 {
         let mean = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let micros = mean.micros * mean.weight(now);
@@ -78,7 +80,8 @@ impl Group {
 }
 
 impl ReplyMean {
-    /// Returns the weight of the mean at the time `now`.
+    /// Returns the weight of the old mean at the time `now`, from 1 to 0. The weight falls as the
+    /// last reply becomes older.
     fn weight(&self, now: f64) -> f64 {
         (-(now - self.at).max(0.0) / DECAY).exp()
     }
