@@ -36,8 +36,8 @@ impl NphReply {
         Self::of(to_head, limit, "the output of an nph- script", true)
     }
 
-    /// Creates the reply from an application server. The client's connection may stay open after
-    /// the reply.
+    /// Creates the reply from the output of an application server. Unlike after an nph- script, the
+    /// client's connection may stay open after the reply.
     pub fn of_server(to_head: bool, limit: OutputLimit) -> Self {
         Self::of(to_head, limit, "the application's reply", false)
     }

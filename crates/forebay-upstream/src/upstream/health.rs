@@ -64,8 +64,8 @@ impl Checker {
     }
 }
 
-/// Checks one backend at its interval, until the task is aborted. The state of the backend changes
-/// after `falls` failures or `rises` successes in a row.
+/// Checks one backend at its interval, until the task is aborted. The backend becomes down after
+/// `falls` failed checks in a row, and up again after `rises` successful checks in a row.
 async fn watch(check: HealthCheck, errors: ErrorLog) {
     let HealthCheck { group, index, name, health, .. } = &check;
     let mut ticks = interval(health.interval);
@@ -183,8 +183,7 @@ impl<'a> TextSearch<'a> {
     /// The longest part of a body that is searched, in bytes.
     const MOST: usize = 64 * 1024;
 
-    /// Creates a search for `text`. If `text` is `None` or empty, the search counts as successful
-    /// at once.
+    /// Creates a search for `text`. If `text` is `None` or empty, the search is successful at once.
     fn new(text: Option<&'a str>) -> Self {
         let text = text.unwrap_or_default().as_bytes();
         Self { text, tail: Vec::new(), read: 0, has_found: text.is_empty() }

@@ -49,8 +49,8 @@ struct Nudges {
 #[derive(Default)]
 pub struct IdlePools(RefCell<HashMap<PoolKey, Rc<IdleConnections>>>);
 
-/// Name of the backend, maximum number of idle connections, idle time, and true if the backend
-/// closes connections without notice.
+/// Name of the backend, maximum number of idle connections, idle time, and
+/// `IdleOptions::violates_keep_alive`.
 type PoolKey = (String, Option<usize>, Duration, bool);
 
 /// A request in the queue for a connection.
@@ -113,8 +113,8 @@ impl IdleConnections {
         idle
     }
 
-    /// Takes an idle connection. The boolean is true if the connection has been idle for a while
-    /// ([`Pool::take`]).
+    /// Takes an idle connection, or returns `None`. The boolean is true if the connection has been
+    /// idle for a while ([`Pool::take`]).
     pub fn take(&self) -> Option<(Socket, Option<ConnectionPermit>, bool)> {
         let (socket, permit, is_settled) = self.pool.take(&self.deadlines)?;
         if let Some(permit) = &permit {
@@ -123,19 +123,20 @@ impl IdleConnections {
         Some((socket, permit, is_settled))
     }
 
-    /// Takes a connection that has been idle for a while, or returns `None`. Only for backends
-    /// without a limit of connections.
+    /// Takes a connection that has been idle for a while, or returns `None`. Do not call this if
+    /// connections to the backend are limited.
     pub fn take_settled(&self) -> Option<(Socket, Option<ConnectionPermit>)> {
         self.pool.take_settled(&self.deadlines)
     }
 
-    /// Takes the connection of [`Grant::Ready`].
+    /// Takes a connection that [`Grant::Ready`] has announced.
     fn take_ready(&self) -> Option<(Socket, ConnectionPermit)> {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Waits in the queue for an open connection, or for the right to open one. In the second case,
-    /// the returned socket is `None`. Returns `None` after `limit`, or if the grant is lost.
+    /// Waits in the queue for an idle connection, or for the permit to open one. The returned
+    /// socket is `None` if the request must open a connection. Returns `None` if nothing is granted
+    /// within `limit`.
     pub async fn wait(
         &self,
         permits: &Arc<Permits>,
@@ -178,12 +179,12 @@ impl IdleConnections {
             Ok(stream) => Grant::Reuse(stream, permit),
             Err(_) => Grant::Open(permit),
         };
-        // The send fails if the request no longer waits. The connection then closes, and its permit
-        // goes to the next request.
+        // If the request no longer waits, the send fails and drops the grant. This closes the
+        // connection, and passes its permit to the next request.
         let _ = waiter.sender.send(grant);
     }
 
-    /// Takes a connection back from a request that has ended without using it. Gives the
+    /// Takes back a connection that was ready for a request which no longer waits. Gives the
     /// connection to the next request, or keeps it.
     fn put_back(&self) {
         if let Some((socket, permit)) = self.take_ready() {
@@ -191,14 +192,14 @@ impl IdleConnections {
         }
     }
 
-    /// Records that a connection is being opened for a request. Returns the wait for the reply, or
-    /// `None` if the waits of this backend are not measured.
+    /// Records that a connection is being opened for a request. Returns the measurement of the wait
+    /// for the reply, or `None` if this backend's waits are not measured.
     pub fn open(&self) -> Option<Wait> {
         self.pending.as_ref().map(PendingConnections::open)
     }
 
-    /// Records that a request uses a kept connection. Returns the wait for the reply, or `None` if
-    /// this wait is not measured.
+    /// Records that a request uses a kept connection. Returns the measurement of the wait for the
+    /// reply, or `None` if this wait is not measured.
     pub fn reuse(&self) -> Option<Wait> {
         self.pending.as_ref().and_then(PendingConnections::reuse)
     }
@@ -245,8 +246,8 @@ impl Drop for Queued<'_> {
 }
 
 /// Closes connections that have been idle for too long. If a request waits for a permit, passes an
-/// idle connection to that request. If a new connection gets no reply, closes an idle connection,
-/// so that the backend can serve the new one.
+/// idle connection to that request. If a new connection is overdue (`pending_connections`), closes
+/// an idle connection, so that the backend can serve the new one.
 async fn look_after(idle: Weak<IdleConnections>, deadlines: Rc<Deadlines>, mut nudges: Nudges) {
     enum Why {
         Time,
@@ -274,8 +275,8 @@ async fn look_after(idle: Weak<IdleConnections>, deadlines: Rc<Deadlines>, mut n
     }
 }
 
-/// Waits until the next pruning. While the thread's clock is stopped, no connection is open, so
-/// none needs closing.
+/// Waits until the next pruning. Does not wake up while the thread's clock is stopped, because the
+/// thread then has no connections.
 async fn next_look(deadlines: &Deadlines, interval: &mut Interval) {
     deadlines.awake().await;
     interval.tick().await;

@@ -29,7 +29,7 @@ pub trait SharedConnection {
     /// Returns true if the connection takes no further requests, now or later.
     fn is_broken(&self) -> bool;
 
-    /// Returns what is known about the number of requests that the backend allows.
+    /// Returns the knowledge about the number of requests that the backend allows.
     fn readiness(&self) -> Readiness {
         Readiness::Known
     }
@@ -48,8 +48,8 @@ pub enum Readiness {
 }
 
 /// Maximum number of connections that may refuse all requests at the same time.
-// The second connection verifies the refusal. If the backend refuses on both, requests wait until
-// it changes its settings.
+// A second connection verifies that the backend refuses all requests. If both refuse, requests wait
+// until the backend changes its settings.
 const MOST_REFUSING: usize = 2;
 
 /// The connections of one thread to one backend.
@@ -108,8 +108,8 @@ impl<C: SharedConnection> Multiplexed<C> {
     }
 
     /// Returns a stream. Waits until `find` returns one, or until `acquire` returns a permit to
-    /// open a connection. With the permit, returns the result of `open`. The argument of `acquire`
-    /// is true if the thread has no connection yet.
+    /// open a connection. In the second case, passes the permit to `open`, and returns its result.
+    /// The argument of `acquire` is true if the thread has no connection.
     ///
     /// # Errors
     /// Returns the errors of `acquire` and `open`. Returns the fault of a busy backend if neither a
@@ -182,8 +182,9 @@ impl<C: SharedConnection> Multiplexed<C> {
         }
     }
 
-    /// Returns the result of `find` when it succeeds. Returns `None` when the thread loses its last
-    /// connection or gets its first one, because `max_connections` does not limit a first one.
+    /// Returns the result of `find` when it succeeds. Returns `None` when `is_alone`, which is true
+    /// if the thread has no connections, is no longer right. The caller then acquires another
+    /// permit, because `max_connections` does not limit the first connection.
     async fn find_later<T>(&self, find: impl Fn() -> Option<T>, is_alone: bool) -> Option<T> {
         loop {
             self.capacity_changed.notified().await;

@@ -102,8 +102,8 @@ impl Name {
         self.port
     }
 
-    /// Returns the number of changes of the addresses. A connection to an address from before a
-    /// change is not kept.
+    /// Returns the number of changes of the addresses. Connections that were opened before the last
+    /// change are not kept.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -113,8 +113,9 @@ impl Name {
         self.found().addresses.clone()
     }
 
-    /// Returns the addresses in the order to try for a new connection. Each call begins with the
-    /// next address. Addresses that failed lately come last.
+    /// Returns the addresses in the order in which a new connection should try them. Each call
+    /// begins with another address, in rotation. Addresses that have failed in the last 10 s come
+    /// last.
     ///
     /// # Errors
     /// Fails if the name has no address.
@@ -238,7 +239,7 @@ impl Names {
             None => self.start()?,
         };
         let name = Arc::new(Name::new(host, port.parse().unwrap_or_default()));
-        // The send succeeds, because the thread receives as long as a sender exists.
+        // The send cannot fail, because the thread receives as long as a sender exists.
         let _ = wanted.send(name.clone());
         known.wanted = Some(wanted);
         known.names.insert(text.clone(), Arc::downgrade(&name));

@@ -20,9 +20,9 @@ pub struct Opened<'a> {
 }
 
 impl Upstream {
-    /// Opens a connection to the backend that the group selects, and writes `greeting`. Tries every
-    /// other backend if this fails, because no byte of the client was sent yet. `key` is a hash
-    /// that, if given, selects the backend.
+    /// Opens a connection to the backend that the group selects, and writes `greeting`. After a
+    /// failure of a backend, tries the other ones, because no byte of the client was sent yet.
+    /// `key`, if given, is a hash that selects the backend.
     pub(crate) async fn open(
         &self,
         key: Option<u64>,
@@ -53,8 +53,9 @@ impl Upstream {
 }
 
 impl Upstream {
-    /// Opens a UDP socket to the backend that the group selects. Tries every other backend if this
-    /// fails. Also returns the backend's number, and a guard that counts the client as active.
+    /// Opens a UDP socket to the backend that the group selects. After a failure of a backend,
+    /// tries the other ones. Also returns the backend's number, and a guard that counts the client
+    /// as active.
     pub(crate) async fn open_datagrams(
         &self,
         key: Option<u64>,
@@ -101,7 +102,8 @@ impl Upstream {
 
 async fn greet(backend: &Backend, greeting: &[u8]) -> Result<BackendConnection, Fault> {
     let connection = backend.connect(true).await?;
-    // The protocol may have no reply, so the wait for one shows nothing.
+    // In some protocols, the backend sends nothing first. So do not measure the wait for its first
+    // byte.
     connection.forget_wait();
     if !greeting.is_empty() {
         let written = connection.socket.write_all(greeting).await;

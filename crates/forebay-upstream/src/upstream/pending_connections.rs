@@ -98,8 +98,8 @@ impl PendingConnections {
         self.has_any().then(|| Wait::Kept(self.clone(), Instant::now()))
     }
 
-    /// Returns true if a new connection is overdue. The caller must then close a connection that
-    /// has no request. Records this close.
+    /// Returns true if a new connection is overdue. The caller must then close an idle connection.
+    /// Records that one is closed for the oldest new connection.
     pub fn pop_overdue(&self) -> bool {
         if !self.has_any() {
             return false;
@@ -114,7 +114,8 @@ impl PendingConnections {
         true
     }
 
-    /// Returns the same as [`PendingConnections::pop_overdue`], but records nothing.
+    /// Returns true if a new connection is overdue. Records nothing, unlike
+    /// [`PendingConnections::pop_overdue`].
     pub fn is_overdue(&self) -> bool {
         self.has_any() && self.is_first_overdue(&self.state())
     }
@@ -153,8 +154,8 @@ impl PendingConnections {
         self.usual.store(usual, Ordering::Relaxed);
     }
 
-    /// Asks the holders to close an idle connection if new connections have become overdue. Returns
-    /// the time for the next call, if other connections may become overdue.
+    /// Asks the holders to close an idle connection, if new connections have become overdue since
+    /// the last call. Returns the time of the next call, or `None` if no other connection waits.
     fn ask_holders(&self) -> Option<Instant> {
         let mut state = self.state();
         let (now, patience) = (Instant::now(), self.patience());
@@ -172,8 +173,8 @@ impl PendingConnections {
         if asks {
             holders.retain(|holder| holder.send(()).is_ok());
         }
-        // Store this while the lock is held. A thread that opens a connection later then sees if
-        // another thread runs `watch`.
+        // Store this while the lock is held. A thread that opens a connection after that then sees
+        // if it must start `watch`.
         self.is_watched.store(next.is_some(), Ordering::Relaxed);
         next.map(|(_, due)| due)
     }
@@ -183,8 +184,8 @@ impl PendingConnections {
     }
 }
 
-/// Asks the holders to close a connection each time a new one becomes overdue. Ends when it has
-/// asked for all waiting connections.
+/// Each time a new connection becomes overdue, asks the holders to close an idle one. Ends when it
+/// has asked for all new connections.
 async fn watch(watch: Watch) {
     tokio::time::sleep(LEAST_PATIENCE).await;
     while let Some(next) = watch.0.ask_holders() {
@@ -203,8 +204,8 @@ impl Wait {
 }
 
 impl PendingConnection {
-    /// Removes the connection from the list. Returns the time that the connection has waited. If
-    /// another connection was closed for this one, the time starts at that close.
+    /// Removes the connection from the list. Returns the time that the connection has waited, since
+    /// it was opened or since an idle connection was closed for it.
     fn leave(&self) -> Duration {
         let mut state = self.all.state();
         if let Some(since) = take(&mut state.waiting, self.number) {

@@ -119,7 +119,7 @@ impl PermitState {
 
 impl ConnectionPermit {
     /// Removes and returns the request that has waited longest. If no request waits, counts the
-    /// caller's connection as idle and returns `None`.
+    /// connection of this permit as idle, and returns `None`.
     pub fn next_waiter(&self) -> Option<Waiter> {
         let mut state = self.permits.state();
         let waiter = state.next_waiter();
@@ -137,8 +137,9 @@ impl ConnectionPermit {
         !state.waiters.is_empty()
     }
 
-    /// Returns true if a request still waits. The caller must then close the connection and drop
-    /// this permit, which goes to that request.
+    /// Chooses the request that gets this permit when the permit is dropped. Returns false if no
+    /// request waits. If the result is true, the caller must close the connection and drop the
+    /// permit.
     pub fn bequeath(&self) -> bool {
         let heir = self.permits.state().next_waiter();
         let has_heir = heir.is_some();
@@ -170,8 +171,8 @@ impl Drop for ConnectionPermit {
             waiter
         };
         if let Some(waiter) = waiter {
-            // If the request has stopped waiting, the send returns the permit. When the permit is
-            // dropped, it goes to the next request.
+            // If the request no longer waits, the send fails and drops the new permit, which then
+            // goes to the next request.
             let _ = waiter.sender.send(Grant::Open(self.permits.permit()));
         }
     }

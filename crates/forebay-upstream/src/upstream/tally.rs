@@ -99,8 +99,8 @@ impl Drop for ThreadTally {
     }
 }
 
-/// Adds to a counter of the calling thread. Only this thread writes the counter, so an atomic
-/// read-modify-write operation is not needed.
+/// Adds to a counter of the calling thread. No other thread writes this counter, so a load and a
+/// store are enough.
 fn add(number: &AtomicU64, more: u64) {
     number.store(number.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
 }

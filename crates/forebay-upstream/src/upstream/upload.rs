@@ -45,15 +45,14 @@ pub trait Outlet {
     /// Sends the pieces in order.
     async fn send(&self, pieces: [&[u8]; 3]) -> Result<(), Fault>;
 
-    /// Suspends the reply's time limit while Forebay waits for the client, because the backend then
-    /// has nothing to answer.
+    /// Suspends the time limit of the reply. Forebay waits for the client's next bytes, so the
+    /// backend has nothing to answer.
     fn suspend_reply_limit(&self) {}
 
-    /// Restarts the reply's time limit after a piece was sent, because a backend that reads is
-    /// alive.
+    /// Restarts the time limit of the reply. A piece was sent, so the backend still reads.
     fn renew_reply_limit(&self) {}
 
-    /// Starts the reply's time limit after the whole body was sent.
+    /// Starts the time limit of the reply, because the whole body was sent.
     fn start_reply_limit(&self) {}
 }
 
@@ -99,7 +98,7 @@ pub async fn upload(
 }
 
 impl BodyEncoder {
-    /// Appends the bytes before a piece, and returns the bytes after it.
+    /// Appends the bytes that precede a piece of `length` bytes. Returns the bytes that follow it.
     fn frame(self, front: &mut Vec<u8>, length: usize) -> &'static [u8] {
         match self {
             Self::Plain => b"",

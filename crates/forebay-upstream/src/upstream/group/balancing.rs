@@ -47,12 +47,12 @@ pub fn stable_hash(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Returns the score of a backend for a key. The backend with the highest score takes the key
-/// (weighted rendezvous hashing). So if a backend is removed, only its own keys move to other
-/// backends.
+/// Returns the score of a backend for a key. The backend with the highest score for a key takes
+/// this key (weighted rendezvous hashing). If a backend is removed, only the keys of this backend
+/// move to other backends.
 pub fn score(identity: u64, weight: u64, key: u64) -> f64 {
     let mixed = mix(identity ^ key);
-    // `share` is within (0, 1), so its logarithm is negative.
+    // `share` is more than 0 and less than 1, so its logarithm is negative.
     let share = ((mixed >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
     weight as f64 / -share.ln()
 }

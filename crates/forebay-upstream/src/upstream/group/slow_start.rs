@@ -28,8 +28,8 @@ pub struct Ramp {
 }
 
 impl SlowStart {
-    /// Creates the state at the time `now`, in ms since the start. Members that came back less than
-    /// `time` ago are still in their slow start.
+    /// Creates the state at the time `now`, in ms since the start. A member that came back less
+    /// than `time` ago, before a reload, continues its slow start.
     pub fn new(time: Duration, members: &[Member], now: u64) -> Self {
         let time = millis(time).max(1);
         let is_slow = |member: &Member| match member.record.back_at.load(Ordering::Relaxed) {
@@ -68,7 +68,8 @@ impl Group {
         Ramp { set: set & !done, ..ramp }
     }
 
-    /// Returns the part of its weight that a backend has now, in thousandths, at least 1.
+    /// Returns the share of its weight that a backend has now, in thousandths. The share is 1000
+    /// after the slow start, and at least 1 during it.
     pub(super) fn share(&self, index: usize, ramp: &Ramp) -> u64 {
         if ramp.set & bit(index) == 0 {
             return FULL;
@@ -78,16 +79,16 @@ impl Group {
         (passed.min(ramp.time).saturating_mul(FULL) / ramp.time).max(1)
     }
 
-    /// Returns the backends that this request should not use. Each backend in its slow start then
-    /// gets only a part of its requests. `random` differs for each request.
+    /// Returns backends in their slow start that this request should not use. `random` differs for
+    /// each request, so each such backend gets only its share of the requests.
     pub(super) fn held_back(&self, ramp: &Ramp, random: u64) -> Set {
         let is_held =
             |&index: &usize| mix(random ^ mix(index as u64)) % FULL >= self.share(index, ramp);
         bits(ramp.set).filter(is_held).fold(0, |set, index| set | bit(index))
     }
 
-    /// Returns the percentage of its weight that a backend has during its slow start; `None` after
-    /// it.
+    /// Returns the percentage of its weight that a backend has now, or `None` if it is not in its
+    /// slow start.
     pub fn slow_start_percent(&self, index: usize) -> Option<u64> {
         let share = self.share(index, &self.ramp());
         (share < FULL).then_some(share * 100 / FULL)

@@ -9,7 +9,7 @@ use super::balancing::mix;
 use super::slow_start::Ramp;
 use super::{Group, Set, bit, bits};
 
-/// The set of backends for which a thread last computed a round, and the round itself.
+/// The last round that a thread has computed, with the set of backends in this round.
 #[derive(Default)]
 pub struct Turns(RefCell<(Set, Vec<u8>)>);
 
@@ -50,8 +50,8 @@ impl Group {
                 });
                 tried & bit(index) == 0 && is_least
             })
-            // Another thread may have changed the loads in the meantime, so that no backend has the
-            // lowest load found above. Then take any backend.
+            // Another thread may have changed the loads since `least` was computed. If no backend
+            // has this load any more, take any backend.
             .or_else(|| bits(set & !tried).next())
     }
 
@@ -77,9 +77,8 @@ impl Group {
     }
 
     /// Returns the less loaded of two backends that `random` selects (Mitzenmacher, "The Power of
-    /// Two Choices in Randomized Load Balancing", 2001). Returns `None` if `set` is empty. If
-    /// several gateways always took the least loaded backend of all, they would all choose the same
-    /// one.
+    /// Two Choices in Randomized Load Balancing", 2001). Several gateways then do not all choose
+    /// the same backend, the least loaded of all. Returns `None` if `set` is empty.
     fn less_loaded_of_two(&self, set: Set, random: u64, ramp: &Ramp) -> Option<usize> {
         let one = self.by_weight(set, random)?;
         let Some(other) = self.by_weight(set & !bit(one), mix(random)) else { return Some(one) };
@@ -115,7 +114,7 @@ impl Group {
             for (_, weight, current) in &mut shares {
                 *current += *weight;
             }
-            // If several backends have the highest value, the first of them is next.
+            // Among equal values, the first backend is next.
             let best =
                 shares.iter_mut().reduce(|best, next| if next.2 > best.2 { next } else { best });
             if let Some((index, _, current)) = best {

@@ -41,7 +41,7 @@ pub async fn ask<S: AsyncRead + AsyncWrite + Unpin>(
         take_in(&mut codec, &mut input, &mut answer, search)?;
         if let Some(status) = answer.status.filter(|_| answer.is_complete(search)) {
             codec.goaway(ErrorCode::NO_ERROR);
-            // The answer is complete, so an error of the GOAWAY does not matter.
+            // The answer is complete, so ignore a failure to send the GOAWAY.
             let _ = write_out(&mut codec, &mut stream).await;
             return Ok(status);
         }
