@@ -181,7 +181,7 @@ fn place(
     start(context, socket, peer.into(), own, index);
 }
 
-/// Receiver of messages from other threads. The drop of an inbox subtracts its unserved connections
+/// Receiver of messages from other threads. The drop of an inbox subtracts the connections in it
 /// from the thread's number of connections.
 struct Inbox {
     context: Rc<FrontContext>,

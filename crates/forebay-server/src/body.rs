@@ -318,7 +318,7 @@ impl Body {
 
     /// Returns the trailers that may be forwarded, as lines that end in CRLF. Call this after the
     /// last piece. Over HTTP/2 and HTTP/3, first waits until the client has ended the request,
-    /// because trailers follow the body.
+    /// because trailers may follow the body.
     pub async fn trailers(&mut self) -> Result<Vec<u8>, Fault> {
         while !self.stream().has_request_ended() {
             self.receive().await?;

@@ -162,8 +162,8 @@ async fn apply_rules<'s>(
         if rule.keeps_from.contains(&at) {
             return Err(kept_from_scripts());
         }
-        // After a rewrite, a rule may come from a later route. Only the gate of that route applies:
-        // the route does not answer.
+        // After a rewrite, a rule may come from a later route. Only the gate of the later route
+        // applies. The route itself does not answer.
         if rule.instead != Instead::No && number < at {
             exchange.request.reroute(path);
             exchange.request.take(&rule.matcher);

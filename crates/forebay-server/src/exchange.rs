@@ -111,7 +111,7 @@ impl Future for Admitting<'_> {
 pub type OriginFuture<'a> = Recycled<'a, Result<(), Fault>>;
 
 /// A stream without a client, for requests that Forebay itself makes. Several requests may share
-/// it.
+/// the stream.
 pub struct NoClient(Stream);
 
 impl NoClient {

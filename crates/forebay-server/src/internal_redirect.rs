@@ -144,8 +144,8 @@ async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault
 }
 
 /// Converts the request to a GET for the target in `X-Accel-Redirect`. Fails if the selected route
-/// has no `internal`, because the client could otherwise reach a protected route. The new reply
-/// also gets `fields` of the redirecting reply, except fields that the new reply has itself.
+/// has no `internal`, because a reply must not bypass the access rules of other routes. The new
+/// reply also gets `fields` of the redirecting reply, except fields that the new reply has itself.
 async fn prepare_internal(
     exchange: &mut Exchange,
     (site, route): (&Site, &Route),

@@ -110,7 +110,7 @@ fn find_site(context: &FrontContext, stream: &Stream, request: &Request) -> Opti
 }
 
 /// Returns the UDP port of HTTP/3, which `Alt-Svc` announces. Returns `None` if the site does not
-/// offer HTTP/3, or if the connection uses no TLS or is an HTTP/3 connection.
+/// offer HTTP/3. Also returns `None` for a connection without TLS, and for an HTTP/3 connection.
 fn http3_port(site: &Site, stream: &Stream) -> Option<u16> {
     let is_told = site.http3 && !matches!(stream, Stream::Http3(_));
     let accepted = stream.accepted();
@@ -140,8 +140,8 @@ fn remove_marked(stream: &Stream, site: Option<&Site>, request: &mut Request) {
 /// Maximum length in bytes of a field's name in a message.
 const LONGEST_LOGGED: usize = 64;
 
-/// Determines the client (step 3). Fails with status 400 if the fields of a trusted proxy are
-/// malformed.
+/// Determines the client (step 3). Fails with status 400 if forwarding fields of a trusted proxy
+/// are malformed or contradict each other.
 fn resolve_client(
     stream: &Stream,
     site: Option<&Site>,

@@ -39,8 +39,8 @@ pub fn append_query(target: &mut Vec<u8>, request: &Request) {
     target.extend_from_slice(&fragment);
 }
 
-/// Makes the server answer for the target of `fallback_to` instead, because a route has declined
-/// the request. Fails if the path of the target is malformed.
+/// Requests an internal redirect to the target of `fallback_to`, because a route has declined the
+/// request. Fails if the path of the target is malformed.
 pub(crate) fn fall_back(rewrite: &Rewrite, exchange: &mut Exchange) -> Result<(), Fault> {
     let target = target(rewrite, &exchange.request);
     if rewrite.has_query {

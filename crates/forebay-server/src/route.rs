@@ -174,7 +174,7 @@ pub struct OtherPath {
     pub ignores_case: bool,
 }
 
-/// Kind of a route's answer, by its relation to the resource that the path names.
+/// Kind of answer that a route gives instead of the resource that the path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instead {
     /// The answer is the named resource.
@@ -199,8 +199,9 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Returns true if the rule applies because its route, with `matcher`, matches `other`. Returns
-    /// false if `matcher` matches the request's own path: the route has then been tried.
+    /// Returns true if the rule applies: `matcher`, that of the rule's route, matches `other`.
+    /// Returns false if `matcher` also matches the request's own path, because the route itself was
+    /// then tried.
     pub fn holds(
         self,
         matcher: &Matcher,
@@ -421,8 +422,8 @@ impl Site {
     }
 
     /// Returns the rules of routes before `at` that match only another path of the requested
-    /// resource. Each is the number of the route, and that path. Returns a fault if the request
-    /// must be refused.
+    /// resource. Each rule is the number of its route and the other path. Returns a fault if the
+    /// request must be refused.
     pub fn rules_above(
         &self,
         at: usize,

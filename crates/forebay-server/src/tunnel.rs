@@ -227,7 +227,7 @@ impl<'a> Bridge<'a> {
         let is_lost = upwards.is_lost.get() || downwards.is_lost.get();
         match ended {
             Ok(_) => BridgeEnd::Closed { is_client_unread: upwards.is_lost.get() },
-            // If `is_lost` is true, a side has lost data, so this end is more than an idle timeout.
+            // If `is_lost` is true, a side has lost data, so do not report an idle timeout.
             Err(error) if error.kind() == io::ErrorKind::TimedOut && !is_lost => BridgeEnd::Idle,
             Err(_) => BridgeEnd::Lost,
         }

@@ -360,9 +360,9 @@ impl RequestConnection {
 /// Returns a fault if the application refused the request, or if it ended the request without
 /// output.
 fn check_end(name: &str, status: ProtocolStatus, is_empty: bool) -> Result<(), Fault> {
-    // An application processes no request that it refuses as one too many, so `Retry::Yes`.
-    // fastcgi-mono-server4 sometimes sends an empty reply on a reused connection (mono#20086), so
-    // `Retry::IfReused`.
+    // `Overloaded` and `CantMultiplex` mean that the application has not processed the request, so
+    // `Retry::Yes`. fastcgi-mono-server4 sometimes sends an empty reply on a reused connection
+    // (mono#20086), so `Retry::IfReused`.
     let (code, what, retry) = match status {
         ProtocolStatus::Complete if is_empty => (502, "sent an empty reply", Retry::IfReused),
         ProtocolStatus::Complete => return Ok(()),

@@ -219,8 +219,8 @@ impl ScriptReply {
     }
 
     /// Begins the reply and sends the held body. The script's own `Content-Length` takes precedence
-    /// over `length`. For a local redirect, instead drops the body and requests an internal
-    /// redirect to the script's `Location`.
+    /// over `length`. For a local redirect, drops the body, and requests an internal redirect to
+    /// the script's `Location`.
     async fn start(&mut self, length: Length, reply: &mut Reply) -> Result<(), Fault> {
         let (head, bytes) = (&self.head, &self.output);
         if let Some(location) = head.location.filter(|_| head.is_local_redirect(bytes)) {

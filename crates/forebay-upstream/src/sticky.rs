@@ -72,8 +72,8 @@ pub fn values<'a>(request: &'a Request, cookie: &str) -> impl Iterator<Item = &'
 }
 
 /// Returns the backend's `route` setting. Without this setting, returns a hash of the address
-/// (FNV-1a), which is the same in all processes. An attacker could find the address by trying many
-/// addresses.
+/// (FNV-1a), which is the same in all processes. The hash does not keep the address secret, because
+/// an attacker could try all addresses.
 fn name(backend: &conf::Backend) -> String {
     backend.route.clone().unwrap_or_else(|| {
         let address = backend.address.to_string();

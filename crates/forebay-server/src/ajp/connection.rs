@@ -266,8 +266,8 @@ impl Front<'_> {
         let thread = self.stream.thread();
         request.bytes.clear();
         request.head = Default::default();
-        // A fault below is answered before the client is known. Until then, use the address of the
-        // web server, and no body.
+        // The packet may be refused below, before the client is known. For this refusal, use the
+        // address of the web server, and no body.
         client.begin(client.accepted.peer, Default::default());
         let table = self.context.table();
         let secret = table.ajp(client.accepted.listener).and_then(|front| front.secret.as_ref());

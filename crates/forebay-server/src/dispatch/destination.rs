@@ -152,7 +152,8 @@ impl Walk<'_> {
 
     /// Asks the gate of route `number` once. Returns false if the gate has answered the request.
     /// Fails if the route is closed or the gate refuses the method. Skips the gate of route `at` if
-    /// it decides alike about the request's own path and method.
+    /// the gate decides in the same way about the request's own path and method, which it checks
+    /// later.
     async fn ask(&mut self, exchange: &mut Exchange, number: usize) -> Result<bool, Fault> {
         if self.asked.contains(&number) {
             return Ok(true);

@@ -58,8 +58,8 @@ impl Http1 {
         read
     }
 
-    /// Waits until the client has disconnected. A client that closes only its sending side may
-    /// still expect replies. So if a body or further requests are unread then, waits forever.
+    /// Waits until the client has disconnected. If a body or further requests are unread when the
+    /// client closes its sending side, waits forever: the client may still expect replies.
     pub(crate) async fn closed_by_client(&self) {
         if !self.is_half_closed.get() {
             self.socket.wait_for_close().await;

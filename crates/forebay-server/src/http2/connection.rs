@@ -81,8 +81,8 @@ impl Connection {
         self.streams.write_limit(limit)
     }
 
-    /// Shortens the deadline until which the client must accept the unsent output, if the write
-    /// limit of the current streams is shorter.
+    /// Shortens the deadline before which the client must accept the pending output. Does nothing
+    /// if the deadline is already earlier.
     pub fn shorten_write_limit(&self, limit: Duration) {
         self.socket.shorten_write_limit(self.write_limit(limit));
     }

@@ -465,8 +465,8 @@ pub(crate) async fn answer_stream(answered: Answered, mut exchange: Box<Exchange
     context.keep_exchange(exchange);
 }
 
-/// Returns true for a GET or HEAD that may have a body: no `Content-Length`, and its head does not
-/// end the request.
+/// Returns true for a GET or HEAD that may have a body. Such a request has no `Content-Length`, and
+/// its head does not end the stream.
 pub(crate) fn may_be_a_get_body(request: &Request) -> bool {
     request.head.framing == RequestFraming::Chunked && matches!(request.method(), b"GET" | b"HEAD")
 }

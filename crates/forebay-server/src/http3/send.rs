@@ -189,9 +189,9 @@ impl Http3 {
         Ok(())
     }
 
-    /// Waits until QUIC accepts bytes. Resets the stream and returns an error in two cases: the
-    /// client accepts no data of the whole connection for one write timeout, or no data of this
-    /// stream for `PATIENCE` write timeouts.
+    /// Waits until QUIC accepts bytes. Resets the stream and returns an error in two cases. In the
+    /// first, the client accepts no data of any stream for one write timeout. In the second, the
+    /// client accepts no data of this stream for `PATIENCE` write timeouts.
     pub(crate) async fn wait_for_room(&self) -> io::Result<()> {
         let thread = &self.connection.accepted.thread;
         let own = self.tunnel_idle.get().or(self.write_limit.get());
@@ -264,7 +264,7 @@ impl Http3 {
             return Ok(());
         }
         // Announce the whole file as one DATA frame. If a read fails, the caller resets the stream,
-        // so the client does not miss the end of the frame.
+        // so the frame may remain incomplete.
         http3::data_header(&mut self.frames.borrow_mut(), length);
         self.frame_left.set(length);
         while length > 0 {

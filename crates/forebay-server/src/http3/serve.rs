@@ -218,7 +218,7 @@ impl Front {
         self.send_control(frame);
     }
 
-    /// Sends GOAWAY before the connection is closed. Does nothing if it has been sent.
+    /// Sends GOAWAY before the connection is closed. Does nothing if GOAWAY was sent earlier.
     async fn send_last_goaway(&mut self) {
         if self.goaway != Goaway::Sent {
             let mut frame = Vec::new();

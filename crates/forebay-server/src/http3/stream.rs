@@ -363,11 +363,11 @@ impl Http3 {
         if self.is_closed.get() || is_newly_full { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Reads one byte, because a reset makes the read fail. Then cancels the stream. Otherwise
+    /// Checks for a reset by reading one byte. If the read fails, cancels the stream. Otherwise
     /// stores the byte for later.
     fn look_for_reset(&self) {
-        // While data is unread, `quinn` wakes no task for a reset. It drops the unread data, so a
-        // read fails at once.
+        // While data is unread, `quinn` wakes no task for a reset. After a reset, `quinn` drops the
+        // unread data, so a read fails at once.
         let mut byte = [0];
         let mut context = Context::from_waker(Waker::noop());
         match self.receive.borrow_mut().poll_read(&mut context, &mut byte) {

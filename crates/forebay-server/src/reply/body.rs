@@ -86,7 +86,7 @@ impl Reply {
         }
     }
 
-    /// Adds body bytes after the steps of the cache and of the filter.
+    /// Adds body bytes without passing them to the cache or the filter.
     pub(super) async fn push_plain(&mut self, data: &[u8]) -> Result<(), Fault> {
         match self.collect(data)? {
             Collected::Done => Ok(()),
@@ -288,7 +288,7 @@ impl Reply {
             ));
         }
         self.is_written = true;
-        // Without chunks, the body ends with its last announced byte, and so does the reply.
+        // A body of known length ends with its last byte, which also ends the reply.
         let has_all = matches!(self.framing, Framing::None | Framing::Length(0));
         let last = last.or((self.phase == ReplyPhase::Body && has_all).then_some(b""));
         let mut delayed = self.delay_body(data);

@@ -248,7 +248,7 @@ impl Reply {
         Ok(())
     }
 
-    /// Discards what was recorded. The recorder then decides about the next head.
+    /// Discards the recorded reply. The recorder then decides about the next head.
     pub(super) fn restart_capture(&mut self) {
         if let Some(capture) = &mut self.capture {
             capture.keep = None;

@@ -57,8 +57,8 @@ impl Delayed {
         self.sent == self.bytes.len()
     }
 
-    /// Waits until `pace` allows more bytes, and returns these bytes. Returns `last` with the last
-    /// bytes, and `None` before.
+    /// Waits until `pace` allows more bytes, and returns these bytes. Together with the last bytes,
+    /// also returns `last`.
     pub(super) async fn next<'a>(
         &'a mut self,
         pace: &mut Pace,

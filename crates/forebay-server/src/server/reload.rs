@@ -83,8 +83,8 @@ struct New {
 }
 
 impl Server {
-    /// Loads and applies another configuration. Logs an error and also returns it. Returns a signal
-    /// that arrived during the reload, which the caller must handle.
+    /// Loads and applies another configuration. Returns the outcome, and logs an error. Also
+    /// returns a signal that arrived during the reload, which the caller must handle.
     pub(super) fn reload(
         &mut self,
         runtime: &Runtime,

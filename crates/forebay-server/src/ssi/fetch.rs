@@ -91,7 +91,8 @@ impl Evaluation<'_> {
     ) -> Result<IncludedReply, SsiFailure> {
         let outcome = self.send(target, is_probe).await;
         if outcome.is_err() {
-            // The document may be available again later, so no cache may store a page without it.
+            // The document may be available again later, so no cache may store a page that lacks
+            // it.
             self.state.is_uncacheable.set(true);
         }
         outcome

@@ -34,7 +34,7 @@ impl Document<'_> {
             return Some(value.into());
         }
         self.of_url(name).or_else(|| {
-            // Another visitor may have a value even if this one has none, for example no cookie.
+            // A visitor without a cookie gets no value, but another visitor may have the cookie.
             if is_of_visitor(name) {
                 self.state.is_private.set(true);
             }

@@ -97,8 +97,8 @@ impl MuxPool {
         Ok(stream)
     }
 
-    /// Opens a connection to ask the application if it multiplexes. Stores the answer, and returns
-    /// true if it is yes.
+    /// Opens a connection to ask the application if it multiplexes. Stores the answer. Returns true
+    /// if the application multiplexes.
     async fn query_support(&self, backend: &Backend) -> Result<bool, Fault> {
         if let MuxSupport::Silent(_) = self.support.get() {
             // An earlier question got no answer. Set the time of this one, so that other requests

@@ -50,8 +50,8 @@ pub struct ProxySettings {
 }
 
 impl ProxySettings {
-    /// Returns buffers for one request. An HTTP/1.1 request without a body calls this when its
-    /// reply begins, other requests at their start.
+    /// Returns buffers for one request. An HTTP/1.1 request without a body holds no buffers while
+    /// it waits for its reply.
     pub fn take_buffers(&self) -> Box<Buffers> {
         self.buffers.take().unwrap_or_default()
     }

@@ -142,8 +142,8 @@ impl StreamState {
 
 impl Http2Connection {
     /// Creates an HTTP/2 connection over `link`. The connection closes after `idle_time` without
-    /// requests. [`Http2Connection::run`] drives it. Notifies `capacity_changed` when the
-    /// connection may be able to take another request.
+    /// requests. [`Http2Connection::run`] drives the connection. Notifies `capacity_changed` when
+    /// the connection may be able to take another request.
     pub fn new(
         thread: Rc<Thread>,
         backend: &Backend,
@@ -400,7 +400,7 @@ impl Http2Connection {
     }
 
     /// Returns true if the backend's settings have never allowed a stream on this connection.
-    /// Returns false if no settings have arrived, and if the connection takes no further requests
+    /// Returns false if no settings have arrived, or if the connection takes no further requests
     /// for another reason.
     pub fn is_refusing(&self) -> bool {
         let allows_none = self.is_settled.get() && !self.has_allowed_streams.get();

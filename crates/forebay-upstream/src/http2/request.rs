@@ -222,7 +222,7 @@ impl ProxyAttempt<'_> {
     }
 }
 
-/// Appends the fields of the 101 to a client: `Connection`, `Upgrade` and, for a WebSocket,
+/// Appends fields of the reply with status 101: `Connection`, `Upgrade` and, for a WebSocket,
 /// `Sec-WebSocket-Accept`.
 fn append_switch(out: &mut Vec<u8>, request: &Request) {
     let (fields, bytes) = (&request.head.fields, &request.bytes);
@@ -253,7 +253,7 @@ async fn send_body(stream: &Stream, request: &Request, body: &mut Body) -> Resul
         || announced_trailers(request).next().is_some() || !body.trailers_so_far().is_empty();
     let left = match body.framing() {
         // Tomcat counts small frames that do not end the stream, so end the stream with the last
-        // data. An empty body has no data.
+        // data. This is not possible for an empty body.
         RequestFraming::Length(length @ 1..) if !has_trailers() => Some(length),
         _ => None,
     };

@@ -282,8 +282,8 @@ impl Group {
         failures >= self.max_fails && !is_out
     }
 
-    /// Records the state of a backend by its health checks. If the backend is well, also clears its
-    /// failures.
+    /// Records if a backend is well, as its health checks have decided. If the backend is well,
+    /// also clears its failures.
     pub fn set_well(&self, index: usize, well: bool) {
         self.members[index].unwell.store(!well, Ordering::Relaxed);
         if well {

@@ -29,7 +29,7 @@ pub trait SharedConnection {
     /// Returns true if the connection takes no further requests, now or later.
     fn is_broken(&self) -> bool;
 
-    /// Returns the knowledge about the number of requests that the backend allows.
+    /// Returns the state of the backend's limit on requests; see [`Readiness`].
     fn readiness(&self) -> Readiness {
         Readiness::Known
     }
@@ -182,9 +182,9 @@ impl<C: SharedConnection> Multiplexed<C> {
         }
     }
 
-    /// Returns the result of `find` when it succeeds. Returns `None` when `is_alone`, which is true
-    /// if the thread has no connections, is no longer right. The caller then acquires another
-    /// permit, because `max_connections` does not limit the first connection.
+    /// Returns the result of `find` when it succeeds. `is_alone` is true if the thread has no
+    /// connections. Returns `None` as soon as this changes. Another rule for permits then applies,
+    /// because `max_connections` does not limit a thread's first connection.
     async fn find_later<T>(&self, find: impl Fn() -> Option<T>, is_alone: bool) -> Option<T> {
         loop {
             self.capacity_changed.notified().await;
