@@ -62,8 +62,8 @@ impl Counted {
     }
 
     /// Counts the connection for its client address. Returns false if the address has too many
-    /// connections. Trusted proxies may have any number. Clients of Unix sockets have no address,
-    /// so they have no limit either.
+    /// connections. Trusted proxies, and clients of Unix sockets, may have any number of
+    /// connections.
     pub fn count_address(
         &mut self,
         context: &FrontContext,

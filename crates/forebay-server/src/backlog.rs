@@ -43,7 +43,7 @@ pub enum PauseReason {
     Turn,
 }
 
-/// The bytes of a backlog. Those in memory are sent first, then those in the file.
+/// The bytes of a backlog. The bytes in memory are sent first, then the bytes in the file.
 pub struct Queue {
     memory: VecDeque<u8>,
     file: Option<Ring>,
@@ -169,8 +169,8 @@ impl Queue {
     ) -> io::Result<u64> {
         let Some(ring) = &mut self.file else { return Ok(0) };
         let (at, length) = ring.unsent();
-        // Copy the bytes, because with sendfile(2) the kernel would read pages later, possibly
-        // after they have been overwritten.
+        // Copy the bytes. With sendfile(2), the kernel could read the file's pages after this ring
+        // buffer has overwritten them.
         let mut bytes = vec![0; length.min(most) as usize];
         ring.file.read_exact_at(&mut bytes, at)?;
         let n = try_write(&[IoSlice::new(&bytes)])?;

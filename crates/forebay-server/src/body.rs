@@ -16,8 +16,8 @@ use crate::spool::{Spool, Spooled};
 use crate::stream::Stream;
 
 /// Number of bytes to read at once after a read has filled the buffer.
-// With this size instead of `BUFFER`, Forebay's CPU time for an HTTP/1.1 upload is 0.85 times as
-// high. The backend receives larger pieces, so its CPU time is 0.73 times as high.
+// Compared with `BUFFER`, this size reduces Forebay's CPU time for an HTTP/1.1 upload by 15 %. The
+// backend receives larger pieces, which reduces the backend's CPU time by 27 %.
 const LARGE_READ: usize = 4 * BUFFER;
 
 /// Observes the pieces of a body while the origin reads them.

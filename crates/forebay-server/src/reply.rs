@@ -220,8 +220,8 @@ impl Reply {
         self.http3_port = 0;
     }
 
-    /// Discards the lines that [`Self::carry`] and internal redirects have stored, because they
-    /// belong to the previous request.
+    /// Discards the lines that [`Self::carry`] and internal redirects have stored, because these
+    /// lines belong to the previous request.
     pub(crate) fn forget_carried(&mut self) {
         self.carried.clear();
     }
@@ -621,8 +621,8 @@ impl Reply {
         self.finish().await
     }
 
-    /// Abandons the reply if nothing has been written or an internal redirect replaces it. Then
-    /// another reply can begin.
+    /// Abandons the reply, so that another one can begin. Does nothing if a part of the reply has
+    /// been written, unless an internal redirect replaces the reply.
     pub fn restart(&mut self) {
         if !self.is_written || self.redirect.take().is_some() {
             self.empty();

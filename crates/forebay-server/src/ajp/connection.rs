@@ -81,7 +81,7 @@ enum NextInput {
 }
 
 impl Front<'_> {
-    /// Waits for input. Returns false if the connection ends instead.
+    /// Waits for input. Returns false if the connection must end.
     async fn wait(&self, is_first: bool) -> bool {
         let (client, thread) = (&self.client, self.stream.thread());
         client.socket.set_idle(true);

@@ -8,8 +8,8 @@ use forebay_wire::http1::{encode, list_has};
 const DROPPED: [&[u8]; 5] =
     [b"accept-ranges", b"content-digest", b"content-md5", b"digest", b"repr-digest"];
 
-/// Returns true if a reply with these field lines may be compressed. Its media type must be in
-/// `types`, and it must be neither encoded, nor partial, nor marked `no-transform`.
+/// Returns true if a reply with these field lines may be compressed. The media type must be in
+/// `types`. The reply must be neither encoded, nor partial, nor marked `no-transform`.
 pub fn is_eligible(lines: &[u8], types: &[MediaPattern]) -> bool {
     let mut media_type = None;
     for (name, value) in fields(lines) {

@@ -182,7 +182,7 @@ enum NextHead {
 /// with an HTTP/1.1 reply (RFC 9113 section 3.4).
 const PREFACE_LINE: &[u8] = PREFACE.split_at(16).0;
 
-/// Reads a complete head. If `may_be_http2`, the client may send the preface of HTTP/2 instead.
+/// Reads a complete head. If `may_be_http2` is true, also accepts the preface of HTTP/2.
 async fn read_head(
     stream: &Stream,
     socket: &Socket,

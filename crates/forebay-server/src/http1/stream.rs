@@ -15,7 +15,7 @@ pub struct Http1 {
     pub socket: Socket,
     /// Addresses, listener and TLS of the connection.
     pub accepted: Accepted,
-    /// True if bytes of a body or of the next request have arrived, and nothing has used them yet.
+    /// True if received bytes, of a body or of the next request, are still unread.
     has_input: Cell<bool>,
     /// True if the client has closed its sending side while requests wait for an answer.
     is_half_closed: Cell<bool>,

@@ -224,9 +224,9 @@ impl Http2 {
         .await
     }
 
-    /// Moves the received bytes to `buffer`, and opens the client's window by their number. Returns
-    /// 0 at the end of the request. Fails with `WouldBlock` if no bytes have arrived, and with
-    /// another error if the stream is lost.
+    /// Moves the received bytes to `buffer`, and lets the client send as many further bytes.
+    /// Returns 0 at the end of the request. Fails with `WouldBlock` if no bytes have arrived, and
+    /// with another error if the stream is lost.
     pub(crate) fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let mut incoming = self.incoming.borrow_mut();
         let n = incoming.len();

@@ -21,8 +21,8 @@ pub(super) const STREAMS: u32 = 100;
 
 /// Maximum total size of incomplete field sections on a connection, in sections of the largest
 /// allowed size.
-// Clients usually send one section after the other. Allow several, because packet loss on one
-// stream does not stop the other streams.
+// Usually, only one section of a connection is incomplete. After packet loss on one stream, the
+// sections of other streams continue to arrive, so allow several.
 const PARTIAL_SECTIONS: usize = 8;
 
 /// State that the streams of one connection share.

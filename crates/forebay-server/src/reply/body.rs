@@ -71,8 +71,8 @@ impl Reply {
         true
     }
 
-    /// Adds body bytes. They are written when enough bytes have been collected. [`Reply::flush`]
-    /// and [`Reply::finish`] write them, too.
+    /// Adds body bytes, and writes all collected bytes when there are enough. [`Reply::flush`] and
+    /// [`Reply::finish`] write the bytes earlier.
     pub async fn push(&mut self, data: &[u8]) -> Result<(), Fault> {
         self.capture_body(data);
         if self.filter.is_some() {
@@ -325,7 +325,8 @@ impl Reply {
         }
     }
 
-    /// Returns the collected body bytes followed by `data`, if the route limits their speed.
+    /// Returns the collected body bytes followed by `data`, if the route limits the speed of
+    /// replies.
     fn delay_body(&mut self, data: &[u8]) -> Option<Box<Delayed>> {
         let is_limited = self.pace.is_some() && (!data.is_empty() || self.out.len() > self.body_at);
         is_limited.then(|| {

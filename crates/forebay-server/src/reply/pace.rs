@@ -21,7 +21,7 @@ impl Pace {
         Self { limit, sent: 0, begun: None }
     }
 
-    /// Waits until more bytes may be sent. Returns their number, at most `left`.
+    /// Waits until more bytes may be sent. Returns the number of these bytes, at most `left`.
     pub(super) async fn wait(&mut self, left: u64) -> u64 {
         let BandwidthLimit { rate, after } = self.limit;
         let unlimited = after.saturating_sub(self.sent);

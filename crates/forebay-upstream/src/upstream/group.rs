@@ -378,8 +378,8 @@ pub fn bit(index: usize) -> Set {
     1 << index
 }
 
-/// Returns the tiers of active backends in order. Backups come after all others. Within both kinds,
-/// a smaller distance comes first.
+/// Returns the tiers of active backends in order. Backups come after all others. Among the backups,
+/// and among the others, a smaller distance comes first.
 fn tiers(to: &[Rank]) -> Vec<Set> {
     let mut tiers = BTreeMap::<_, Set>::new();
     let active =

@@ -77,8 +77,8 @@ impl Group {
     }
 
     /// Returns the less loaded of two backends that `random` selects (Mitzenmacher, "The Power of
-    /// Two Choices in Randomized Load Balancing", 2001). Several gateways then do not all choose
-    /// the same backend, the least loaded of all. Returns `None` if `set` is empty.
+    /// Two Choices in Randomized Load Balancing", 2001). If several gateways always chose the least
+    /// loaded backend, they would all choose the same one. Returns `None` if `set` is empty.
     fn less_loaded_of_two(&self, set: Set, random: u64, ramp: &Ramp) -> Option<usize> {
         let one = self.by_weight(set, random)?;
         let Some(other) = self.by_weight(set & !bit(one), mix(random)) else { return Some(one) };
