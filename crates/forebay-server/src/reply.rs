@@ -101,7 +101,8 @@ pub struct Reply {
     is_buffered: bool,
     status: u16,
     body_bytes: u64,
-    /// Length of the final reply's head. While the head is being written, its start in `out`.
+    /// Length of the final reply's head. While the head is being written, the start of the head in
+    /// `out`.
     head_bytes: u32,
     /// Limits the speed of the body.
     pace: Option<Box<pace::Pace>>,

@@ -76,7 +76,8 @@ pub struct Site {
     pub encoded_slashes: EncodedSlashes,
     /// Treatment of repeated slashes in paths.
     pub slashes: Slashes,
-    /// True if request fields with marks other than hyphens in their names are passed on.
+    /// True if request fields with names such as `x_user`, which have marks other than hyphens, are
+    /// passed on.
     pub passes_marks: bool,
     /// Token of the site's configuration. The applications of the configuration can be stopped when
     /// no site holds the token any longer.
@@ -144,7 +145,7 @@ pub struct Route {
     /// Finds other paths of the requested resource. `None` if no earlier route can match such a
     /// path.
     pub other_paths: Option<Box<dyn OtherPaths>>,
-    /// Relation of the origin's answer to the resource that the path names.
+    /// Kind of answer that the origin gives instead of the resource that the path names.
     pub instead: Instead,
     /// True if only internal redirects may lead to the route.
     pub internal: bool,

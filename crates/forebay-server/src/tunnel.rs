@@ -118,7 +118,8 @@ impl Duplex for Socket {
     }
 }
 
-/// Maximum time until a backend reads the next bytes of a client that accepts none.
+/// If a client accepts no more bytes, the backend must read the client's next bytes within this
+/// time.
 const LAST_BYTES: Duration = Duration::from_secs(10);
 
 impl Tunnel {

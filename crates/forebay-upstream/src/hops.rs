@@ -104,7 +104,7 @@ pub struct HopLimit {
     listeners: Rc<OwnListeners>,
     /// True if the address of a backend is that of a listener.
     is_certain: bool,
-    /// Names of backends, with the port of a listener.
+    /// Backends that have a host name, and the port of a listener.
     names: Vec<KnownName>,
 }
 

@@ -19,8 +19,8 @@ use tokio::sync::Mutex;
 
 use crate::part::{Accepted, Part, SharedState};
 
-/// Maximum size in bytes of a reply's body that is copied to the buffer of its head, so that both
-/// are written as one piece.
+/// Maximum size in bytes of a body that is copied after the reply's head, so that one piece
+/// contains both.
 pub const COPIED: usize = 1024;
 /// Number of packets of a file that are sent at a time.
 pub const FILE_PACKETS: usize = 8;

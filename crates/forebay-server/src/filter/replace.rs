@@ -10,8 +10,9 @@ use forebay_conf::{Replace, ReplaceEscape};
 use forebay_net::head::Request;
 use forebay_net::template::Escape;
 
-/// Output length in bytes at which a step stops. The last replacement may exceed it. A client may
-/// choose the value of a placeholder, so that a small body could become a large one.
+/// Output length in bytes at which a step stops. The last replacement may exceed this length.
+/// Without the limit, a client that chooses the value of a placeholder could make a body very
+/// large.
 const ROOM: usize = 64 * 1024;
 
 /// The texts and replacements of a route.

@@ -57,8 +57,8 @@ const WINDOW: u32 = 256 * 1024;
 /// Maximum unacknowledged bytes of a connection's streams.
 const SEND_WINDOW: u64 = 512 * 1024;
 
-/// If no packet arrives for this time in milliseconds, the connection ends. After each `PING`
-/// without packets, Forebay sends a keep-alive packet.
+/// Time in milliseconds without packets after which a connection ends. If no packet arrives for the
+/// time `PING`, Forebay sends a keep-alive packet.
 const SILENCE: VarInt = VarInt::from_u32(60_000);
 const PING: Duration = Duration::from_secs(10);
 

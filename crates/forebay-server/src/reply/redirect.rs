@@ -20,7 +20,7 @@ pub enum InternalRedirect {
         /// Field lines of that reply that belong to the error.
         fields: Vec<u8>,
     },
-    /// The result of the commands of this page. The page is the origin's reply.
+    /// The evaluation of this SSI page, which is the origin's reply.
     Includes(Box<SsiPage>),
     /// A file.
     File {

@@ -21,8 +21,8 @@ const MOST_REQUESTS: usize = 256;
 /// Maximum length of a target in bytes.
 const LONGEST_TARGET: usize = 8 * 1024;
 
-/// Fields of the client's request that an included document does not get: those about its body, its
-/// range, its encoding and its connection.
+/// Fields of the client's request that the request for an included document does not get. The
+/// fields describe body, range, encoding and connection.
 const DROPPED: [&[u8]; 11] = [
     b"range",
     b"accept-encoding",

@@ -100,7 +100,8 @@ pub struct Included {
     pub state: Rc<IncludeState>,
     /// Targets of this request and of all pages that include it.
     pub chain: Vec<Vec<u8>>,
-    /// True if only the head of the reply is wanted, without the evaluation of its page.
+    /// True if the including page needs only the head of the reply. If the reply is an SSI page, it
+    /// is then not evaluated.
     pub is_probe: bool,
     most: usize,
     reply: RefCell<IncludedReply>,

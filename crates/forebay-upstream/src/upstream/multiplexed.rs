@@ -64,7 +64,7 @@ pub struct Multiplexed<C> {
     /// Wakes the first request in the queue. That request may then find a stream or open a
     /// connection.
     capacity_changed: Rc<Notify>,
-    /// Maximum number of connections, so that other threads get some, too.
+    /// Maximum number of connections of this thread, so that other threads get some, too.
     most: usize,
     /// Version of the backend's addresses when the connections were opened.
     generation: Cell<u64>,

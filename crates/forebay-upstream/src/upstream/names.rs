@@ -79,7 +79,7 @@ struct ResolvedAddresses {
     is_known: bool,
 }
 
-/// After a connection to an address has failed, other addresses are tried before it for this time.
+/// For this time after a failed connection to an address, other addresses are tried first.
 const AVOIDED: Duration = Duration::from_secs(10);
 
 impl Name {

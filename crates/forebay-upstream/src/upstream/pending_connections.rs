@@ -50,8 +50,7 @@ struct PendingState {
     /// these closes.
     served: VecDeque<(u64, Instant)>,
     next: u64,
-    /// [`watch`] has already asked `holders` about connections with lower numbers than this, if they
-    /// were overdue.
+    /// [`watch`] has asked `holders` about all overdue connections with numbers below this one.
     asked: u64,
     /// Holders of idle connections.
     holders: Vec<mpsc::UnboundedSender<()>>,
