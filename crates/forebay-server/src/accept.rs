@@ -273,9 +273,9 @@ struct Pauses {
 
 impl Pauses {
     /// Handles a failed accept. Does nothing if the client aborted the connection, or if a signal
-    /// interrupted the call. After other errors, closes idle backend connections to free
-    /// descriptors. If none can be freed, waits for a tick, and logs the error at most once in
-    /// [`REMINDER`].
+    /// interrupted the call. If descriptors have run out, closes idle backend connections. If this
+    /// is not possible, and after all other errors, waits for a tick. Logs such errors at most once
+    /// in [`REMINDER`].
     async fn after(&mut self, thread: &Thread, error: &io::Error) {
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
             return;

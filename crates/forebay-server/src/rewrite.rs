@@ -22,8 +22,8 @@ pub fn target(rewrite: &Rewrite, request: &Request) -> Vec<u8> {
     if rewrite.keep_query {
         append_query(&mut target, request);
     }
-    // With `to = "/{path}"`, the target begins with two slashes, because the value begins with a
-    // slash. Keep one.
+    // If a placeholder follows the first slash, as in `/{rest}`, its value may begin with a slash,
+    // too. Keep one slash.
     let slashes = target.iter().take_while(|&&byte| byte == b'/').count();
     target.drain(..slashes.saturating_sub(1));
     target

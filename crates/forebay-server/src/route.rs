@@ -187,8 +187,8 @@ pub enum Instead {
 }
 
 /// Effect of a route on requests that a later route answers. For example, the later route answers
-/// `/a` with the script `/a.php`, and the earlier route protects `*.php`. The earlier route then
-/// protects `/a`, too.
+/// `/admin.php/x` with the script `/admin.php`. An earlier route that protects `/admin.php` then
+/// protects `/admin.php/x`, too.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// True if the route restricts access.
