@@ -84,8 +84,8 @@ impl Accepting {
     }
 
     /// Closes all listeners after the connections in their queues have been accepted. A listener
-    /// whose queue is not empty in time closes after `EMPTYING`. Connections that other threads
-    /// pass on are still served, because their clients are already connected.
+    /// closes after `EMPTYING` at the latest, even if its queue is not empty. Connections that
+    /// other threads pass on are still served, because their clients are already connected.
     pub async fn stop(self) {
         let deadline = tokio::time::Instant::now() + EMPTYING;
         let mut tasks = Vec::new();

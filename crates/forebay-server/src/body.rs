@@ -116,7 +116,7 @@ impl Body {
     }
 
     /// Prepares to read the body of `head`. If the request has a body, moves all bytes after the
-    /// head from `bytes` to this body, also bytes of a following request.
+    /// head from `bytes` to this body, including bytes of a following request.
     pub fn prepare(&mut self, head: &RequestHead, bytes: &mut Vec<u8>) {
         self.begin(head.framing);
         self.head_len = head.len;

@@ -40,7 +40,7 @@ impl CloseOrder {
     }
 
     /// Waits for the command, and then for the event loop's next report about sockets. The caller
-    /// must accept the connections of this report before it waits again.
+    /// must accept the connections of this report before the caller waits again.
     pub async fn wait(&mut self) {
         self.given().await;
         // The command may arrive before the event loop has reported a connection in the queue.

@@ -183,8 +183,8 @@ fn note_gate(stream: &Stream, gate: &dyn Gate) {
     }
 }
 
-/// Lets the origin answer. If the client disconnects, abandons the answer and returns a fault,
-/// unless the origin continues without a client (`Origin::ends_with_client`).
+/// Lets the origin answer. If the client disconnects, and the origin ends with its client
+/// (`Origin::ends_with_client`), abandons the answer and returns a fault.
 async fn serve_client(
     stream: &Stream,
     route: &Route,

@@ -53,7 +53,7 @@ impl From<io::Error> for HandshakeFailure {
 
 /// Performs the handshake with the settings that `select` returns for the client's server name.
 /// `prefix` contains bytes that were already read. Returns `None` if the connection must be closed.
-/// A client that speaks plain HTTP gets an error reply first.
+/// A client that speaks plain HTTP gets an error reply before the close.
 pub async fn accept_tls(
     context: &FrontContext,
     socket: &Socket,

@@ -476,8 +476,9 @@ impl Reply {
         Some(InternalRedirect::Page { status, fields: rules::of_error(&self.out[self.fields..]) })
     }
 
-    /// Adapts the head if the route compresses this reply. Returns the length to announce: the
-    /// compressed length if it is known, else `Unknown`, or `length` if the body does not change.
+    /// Adapts the head if the route compresses this reply. Returns the length to announce: `length`
+    /// if the body does not change. After compression, this is the compressed length, or `Unknown`
+    /// for a streamed body.
     fn begin_compression(&mut self, length: Length, whole: Option<Whole<'_>>) -> Length {
         let Some(offer) = &self.offer else { return length };
         let announced = match length {

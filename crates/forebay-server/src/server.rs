@@ -229,11 +229,11 @@ impl Server {
 
     /// Serves until SIGINT or SIGTERM, then finishes current requests for at most `grace`.
     ///
-    /// A second such signal aborts the requests. SIGUSR1 reopens the access logs. SIGHUP loads the
-    /// configuration again. If the new configuration is invalid, the current one remains. SIGUSR2
-    /// starts a new process, which takes over. `control` is called when the administrator requests
-    /// the status or the restart of an application. `reloads` loads configurations, and receives
-    /// the administrator's changes.
+    /// A second SIGINT or SIGTERM aborts the requests. SIGUSR1 reopens the access logs. SIGHUP
+    /// loads the configuration again. If the new configuration is invalid, the current one remains.
+    /// SIGUSR2 starts a new process, which takes over. `control` is called when the administrator
+    /// requests the status or the restart of an application. `reloads` loads configurations, and
+    /// receives the administrator's changes.
     pub fn run(
         mut self,
         tables: Tables,

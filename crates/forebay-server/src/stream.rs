@@ -408,8 +408,9 @@ impl Stream {
         }
     }
 
-    /// Waits until the client disconnects or cancels the request. Over HTTP/1, a client that closes
-    /// only its sending side may still expect replies. So if input is unread then, waits forever.
+    /// Waits until the client disconnects or cancels the request. Over HTTP/1, waits forever if
+    /// input is unread when the client closes its sending side, because the client may still expect
+    /// replies.
     pub async fn cancelled(&self) {
         match self {
             Self::Http1(stream) => stream.closed_by_client().await,

@@ -21,7 +21,7 @@ pub struct Changes<'a> {
 
 /// Appends the end-to-end fields of `request`, and the fields that identify the client. Drops the
 /// client's own `X-Forwarded-*` fields, which can be forged. Also drops fields such as
-/// `X_Forwarded_For`, which a backend may confuse with them.
+/// `X_Forwarded_For`, which a backend may read as `X-Forwarded-For`.
 pub fn append_request_fields(out: &mut Vec<u8>, request: &Request, changes: Changes<'_>) {
     let Changes { host, skips_prefix } = changes;
     let bytes = &request.bytes;

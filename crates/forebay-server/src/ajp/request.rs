@@ -13,9 +13,8 @@ use crate::refusal::head_fault;
 
 /// Converts `packet` to the lines of an HTTP/1.1 request, and parses these lines into `request`.
 ///
-/// The client's fields about its own connection to the web server (`Connection`, `Expect`) are
-/// ignored. An upgrade is ignored, too, because AJP has no tunnels (RFC 9110 section 7.8 allows
-/// this).
+/// Fields about the client's connection to the web server (`Connection`, `Expect`) are ignored. An
+/// upgrade is ignored, too, because AJP has no tunnels (RFC 9110 section 7.8 allows this).
 pub fn decode_request(
     packet: &RequestHead,
     request: &mut Request,

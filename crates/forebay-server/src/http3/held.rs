@@ -137,7 +137,7 @@ enum Hello {
 }
 
 impl HeldSession {
-    /// Lets the session read the bytes that have arrived, and returns the result of its
+    /// Lets the session read the bytes that have arrived, and returns the result of the session's
     /// `read_handshake`. While the client must wait for a certificate, reads nothing and returns
     /// false.
     fn pass_if_ready(&mut self) -> Result<bool, TransportError> {

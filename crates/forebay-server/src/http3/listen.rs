@@ -278,8 +278,8 @@ async fn begin(
     });
 }
 
-/// Waits for the certificate of a handshake. Completes only if no certificate is obtained, or if
-/// the handshake fails after the wait. Never completes if `held` is `None`.
+/// Completes when no certificate is obtained for a handshake in time, or when the handshake fails
+/// after the wait. Never completes if the handshake succeeds, or if `held` is `None`.
 async fn refused(held: Option<Arc<HeldHello>>) {
     match held {
         Some(held) => held.refused().await,

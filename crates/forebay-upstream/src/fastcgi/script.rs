@@ -74,9 +74,9 @@ impl Script {
     /// Finds the script that a path names. The first segment that [`script_end`] accepts ends the
     /// script's path, and the rest is PATH_INFO.
     ///
-    /// Returns a fault for a missing script, if the root is a directory on this machine. Otherwise,
-    /// PHP may run a file at the beginning of the path (`cgi.fix_pathinfo`). Also returns a fault
-    /// for a name without an ending in `scripts`, because PHP would run every file.
+    /// Returns a fault for a missing script, if the root is a directory on this machine. Without
+    /// this check, PHP may run a file at the beginning of the path (`cgi.fix_pathinfo`). Also
+    /// returns a fault for a name without an ending in `scripts`, because PHP would run every file.
     pub fn find(
         request: &Request,
         settings: &conf::Fastcgi,

@@ -10,8 +10,8 @@ use forebay_conf::ProxyHeader;
 use forebay_wire::ClientAddress;
 use forebay_wire::proxy_protocol::{encode_local_v1, encode_local_v2, encode_v1, encode_v2};
 
-/// Appends the header with the client's address and the address that it connected to. For a client
-/// without an IP address, appends the header of [`append_local`].
+/// Appends the header with the client's address and the server's address on the client's
+/// connection. For a client without an IP address, appends the header of [`append_local`].
 pub fn append_client(
     out: &mut Vec<u8>,
     version: ProxyHeader,
