@@ -11,7 +11,8 @@ use forebay_wire::http1::{Disguises, Field, KnownField, RequestFraming, Version,
 const ADDRESS: usize = 45;
 
 /// Appends the head of `request`. Drops the client's own `X-Forwarded-*` fields, which can be
-/// forged, and fields with `_` in their names. Returns a fault if the head is too large for AJP.
+/// forged. Also drops fields such as `X_Forwarded_For`, which an application may read as another
+/// field. Returns a fault if the head is too large for AJP.
 pub fn append_head(
     out: &mut Vec<u8>,
     request: &Request,
