@@ -76,7 +76,7 @@ const LONGEST_STEP: Duration = Duration::from_secs(60);
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 /// Largest share of the planned rate that a step may miss and still pass.
-// If a server is overloaded by 2 %, the step misses 2 % of the rate.
+// At a rate 5 % above the server's limit, a step misses about 5 % of the rate.
 const SHORTFALL: f64 = 0.02;
 
 /// Searches for the highest rate. `spec` describes the load without its rate and its end. `report`
@@ -127,9 +127,9 @@ impl Search {
         self.step.max(needed).min(LONGEST_STEP.max(self.step))
     }
 
-    /// Returns true if the outcome meets all goals and the rate, together with a text of the values
-    /// that decided. A goal that cannot be judged counts as missed. The rate counts as missed if
-    /// the shortfall is larger than [`SHORTFALL`].
+    /// Decides if a step passed. The step fails if its shortfall is larger than [`SHORTFALL`], or
+    /// if a goal is missed or cannot be judged. The text contains the values of all goals, or the
+    /// reason for the failure.
     fn judge(&self, outcome: &Outcome) -> (bool, String) {
         if outcome.shortfall > SHORTFALL {
             let missed = outcome.shortfall * 100.0;
@@ -158,8 +158,8 @@ impl Capacity {
         self.steps.iter().filter(is_disturbed).count()
     }
 
-    /// Returns the passed step with the highest rate. Steps with a rate above the interval do not
-    /// count. Returns `None` if no other step passed.
+    /// Returns the step with the highest rate among the steps that passed. Ignores steps whose rate
+    /// is above [`Self::interval`]. Returns `None` if no step remains.
     pub fn best(&self) -> Option<&Step> {
         let passed = self.steps.iter().filter(|step| step.passed && step.rate <= self.interval[1]);
         passed.max_by(|left, right| left.rate.total_cmp(&right.rate))

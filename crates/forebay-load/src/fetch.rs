@@ -51,8 +51,8 @@ const BODY_LIMIT: usize = 1024 * 1024;
 
 /// Sends one GET request on a new connection and waits for the complete reply.
 ///
-/// `timeout` limits the whole call, except for the resolution of the host name. The call returns
-/// early when 1 MiB of the body has arrived.
+/// `timeout` limits the whole call, except for the resolution of the host name. If the body is
+/// longer than 1 MiB, the call does not wait for the rest. The returned body is then incomplete.
 pub fn fetch(
     url: &Url,
     timeout: Duration,

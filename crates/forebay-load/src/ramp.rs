@@ -100,8 +100,8 @@ impl Segment {
         (self.from + self.to) / 2.0 * self.time
     }
 
-    /// Returns the time at which the integral of the ramp reaches `place`, which must be in this
-    /// stage.
+    /// Returns the due time of the request at `place`, in seconds since the start of the ramp. At
+    /// this time, the integral of the ramp reaches `place`. `place` must be in this stage.
     fn time_of(&self, place: f64) -> f64 {
         let (area, slope) = (place - self.before, (self.to - self.from) / self.time);
         // Solves `from * t + slope / 2 * t * t = area` in a form that loses no digits by
@@ -127,9 +127,9 @@ impl Segment {
 
 /// Due times of one thread's requests, in an open loop whose rate changes in stages.
 ///
-/// The place of a request is the number of requests, of all threads, that are due before it. Equal
-/// gaps between places give the rate of the ramp. Exponential gaps give a Poisson process with this
-/// rate.
+/// The plan counts the requests of all threads in the order of their due times. The place of a
+/// request is its number in this order. Equal gaps between places give the rate of the ramp.
+/// Exponential gaps give a Poisson process with this rate.
 #[derive(Debug)]
 pub(crate) struct RampPlan {
     segments: Vec<Segment>,
@@ -145,8 +145,8 @@ pub(crate) struct RampPlan {
 const NEVER: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 impl RampPlan {
-    /// Creates the plan of a thread for a turn that starts at `start`. `thread` is the thread's
-    /// index, with the number of threads.
+    /// Creates the plan of a thread for a turn that starts at `start`. `thread` contains the index
+    /// of the thread and the number of threads.
     pub fn new(ramp: &Ramp, start: Instant, thread: (usize, usize), shard: Option<&Shard>) -> Self {
         // The threads of all shards take places in turn. Places are between whole numbers, so that
         // none is exactly at the end of the last stage.
@@ -191,16 +191,17 @@ pub(crate) struct ActiveTimes {
 }
 
 impl ActiveTimes {
-    /// Creates the times of a thread for a turn that starts at `start`. `thread` is the thread's
-    /// index, with the number of threads.
+    /// Creates the times of a thread for a turn that starts at `start`. `thread` contains the index
+    /// of the thread and the number of threads.
     pub fn new(ramp: &Ramp, start: Instant, thread: (usize, usize), shard: Option<&Shard>) -> Self {
         let (first, step) = rank(thread, shard);
         Self { segments: ramp.segments(), start, first, step }
     }
 
-    /// Returns the first time from `due` on at which the connection `id` is active. The last
-    /// connections begin last and end first. If the connection stays inactive, the time is in the
-    /// distant future.
+    /// Returns the first time from `due` on at which the connection `id` is active. While the ramp
+    /// rises, connections become active one after the other, the last one at the end. While the
+    /// ramp falls, the last one becomes inactive first. If the connection stays inactive, the time
+    /// is in the distant future.
     pub fn next(&self, id: usize, due: Instant) -> Instant {
         // The number of connections is the value of the ramp, rounded.
         let level = self.first + self.step * id as f64 + 0.5;

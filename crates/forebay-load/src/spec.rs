@@ -127,9 +127,9 @@ pub enum Stop {
     Duration(Duration),
 }
 
-/// Rate of an open loop: requests are due at planned instants, whether or not replies have arrived,
-/// and latency counts from the planned instant. If every connection is busy, a request that is due
-/// waits for a free connection.
+/// Rate of an open loop. Requests are due at planned instants, and do not wait for earlier replies.
+/// If every connection is busy, a due request waits for a free connection. The latency counts from
+/// the planned instant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// Requests per second over all connections.
@@ -282,9 +282,11 @@ impl Spec {
         }
     }
 
-    /// Changes the rate in stages or, without a rate, the number of connections. The run ends after
-    /// the last stage. Sets the rate to the mean of all stages or, without a rate, the number of
-    /// connections to the highest value.
+    /// Makes the load change in stages, and end after the last stage. If the load has a rate, the
+    /// stages change the rate. Otherwise, they change the number of connections.
+    ///
+    /// Sets the rate to the mean of all stages, or the number of connections to the highest value
+    /// of all stages.
     ///
     /// # Errors
     /// Fails if the stages have no load, or a number is out of range.

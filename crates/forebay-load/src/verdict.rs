@@ -63,8 +63,8 @@ impl<'a> StepReply<'a> {
 
     /// Returns the value of an extraction.
     ///
-    /// # Errors
-    /// Returns the reason if the reply has no such value, or one that cannot be sent.
+    /// Fails if the reply has no such value, or if the value cannot be sent: it is too long, or it
+    /// has a control character and is used in a field or target.
     pub fn extract(
         &mut self,
         extraction: &Extraction,
