@@ -127,9 +127,9 @@ impl Search {
         self.step.max(needed).min(LONGEST_STEP.max(self.step))
     }
 
-    /// Decides if a step passed. The step fails if its shortfall is larger than [`SHORTFALL`], or
-    /// if a goal is missed or cannot be judged. The text contains the values of all goals, or the
-    /// reason for the failure.
+    /// Returns true and the values of all goals if the outcome meets all goals. Otherwise returns
+    /// false and the reason: the shortfall is larger than [`SHORTFALL`], or a goal is missed or
+    /// cannot be judged.
     fn judge(&self, outcome: &Outcome) -> (bool, String) {
         if outcome.shortfall > SHORTFALL {
             let missed = outcome.shortfall * 100.0;

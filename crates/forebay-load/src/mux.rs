@@ -340,7 +340,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     }
 
     /// Returns true if the current stage of a ramp does not use this connection. Always returns
-    /// false while the connection has requests, or while a user is within an iteration.
+    /// false while a request of the connection or a step of a user is due.
     fn is_inactive(&self, now: Instant, state: &ThreadState) -> bool {
         let Streams { waiting, under_way, .. } = &self.streams;
         let times = state.active_times.as_ref().filter(|_| waiting.is_empty() && *under_way == 0);

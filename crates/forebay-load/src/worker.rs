@@ -254,8 +254,8 @@ impl<C: Drive> Worker<C> {
                     break;
                 }
                 end = None;
-                // Close the plan first. After later replies, connections ask the pacer for further
-                // due times, which would count as delays.
+                // Close the plan first. After later replies, connections take further due times
+                // from the pacer, so these requests would no longer count as unsent.
                 self.close_plan(start, Some(ended));
                 self.retire(now);
             }

@@ -70,9 +70,8 @@ pub fn ratio_ci(pairs: &[(f64, f64)]) -> Ratio {
 /// variance of the figures divided by the number of rounds. With different numbers of slices, this
 /// formula is an approximation.
 ///
-/// Kalibera and Jones, "Quantifying Performance Changes with Effect Size Confidence Intervals",
-/// explain why an experiment must repeat the part whose results vary. Here, this part is the start
-/// of the servers.
+/// An experiment must repeat the part whose results vary, which is here the start of the servers
+/// (Kalibera and Jones, "Quantifying Performance Changes with Effect Size Confidence Intervals").
 ///
 /// A single round gets Yuen's interval over its slices ([`Estimate`]), or no interval if it has
 /// fewer than five slices. Yuen's interval does not include the variation between server starts.
@@ -155,8 +154,8 @@ pub fn ratio_of_runs(candidate: &[f64], baseline: &[f64]) -> Ratio {
 }
 
 impl Ratio {
-    /// Returns the conclusion: [`Verdict::Same`] if the interval includes 1 or the ratio is within
-    /// 2 % of 1.
+    /// Returns [`Verdict::Same`] if the interval includes 1, or if the ratio is within 2 % of 1.
+    /// Otherwise, the ratio decides between [`Verdict::Faster`] and [`Verdict::Slower`].
     pub fn verdict(&self) -> Verdict {
         // Even without a difference, one in twenty 95 % intervals excludes 1 by chance, usually by
         // little. A mean close to 1 therefore counts as equal.
@@ -170,15 +169,16 @@ impl Ratio {
         }
     }
 
-    /// Returns true if the interval allows only a difference without practical relevance.
+    /// Returns true if the whole interval is within 2 % of 1. A larger difference is then excluded,
+    /// and a smaller one has no practical relevance.
     pub fn is_negligible(&self) -> bool {
         let [low, high] = self.ci95;
         low >= INDIFFERENT[0] && high <= INDIFFERENT[1]
     }
 
-    /// Replaces the interval by one with level `alpha`, and scales the p-value, so that it is below
-    /// 0.05 if and only if it was below `alpha`. Callers use this for a look at the data during a
-    /// run, because each further look makes a false result more likely.
+    /// Replaces the interval by one with level `alpha`. Multiplies the p-value by 0.05 / `alpha`,
+    /// so that the caller can compare it with 0.05 as usual. Callers use this function to look at
+    /// the data during a run, because each further look makes a false result more likely.
     pub fn widen(&mut self, alpha: f64) {
         if let Some(log) = &self.log {
             self.p = (log.p() * ALPHA / alpha).min(1.0);
@@ -195,10 +195,10 @@ impl Ratio {
         }
     }
 
-    /// Returns the number of rounds after which the half width of the interval, on the logarithmic
-    /// scale, would be at most `distance`. The estimate assumes that later rounds differ as much as
-    /// the rounds so far. Returns `None` for fewer than two rounds, or if more than `most` rounds
-    /// would be needed.
+    /// Returns the number of rounds that an interval of the wanted width needs. Its half width on
+    /// the logarithmic scale is at most `distance`. The estimate assumes that later rounds vary as
+    /// much as the rounds so far. Returns `None` for fewer than two rounds, or if more than `most`
+    /// rounds would be needed.
     pub fn rounds_for(&self, distance: f64, most: u32) -> Option<u32> {
         let log = self.log.as_ref().filter(|_| self.pairs > 1)?;
         let spread = log.error * (self.pairs as f64).sqrt();

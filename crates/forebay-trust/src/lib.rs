@@ -31,7 +31,8 @@ pub struct Trust {
 }
 
 impl Trust {
-    /// Returns the authorities that this machine trusts: `SSL_CERT_FILE`, else the system's store.
+    /// Returns the authorities that this machine trusts. If `SSL_CERT_FILE` or `SSL_CERT_DIR` is
+    /// set, they are read from there, otherwise from the system's store.
     pub fn of_machine() -> Self {
         let authorities = rustls_native_certs::load_native_certs().certs;
         Self { authorities, are_servers: false }

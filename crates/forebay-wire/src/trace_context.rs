@@ -22,7 +22,7 @@ pub struct TraceParent {
 impl TraceParent {
     /// Parses the value of a field. Returns `None` if the value breaks a rule.
     ///
-    /// A later version may have more text after the flags, so its known part is used.
+    /// A later version of the format may have more text after the flags. This text is ignored.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (known, more) = value.split_at_checked(LENGTH)?;
         let [version] = hex(&known[..2])?;

@@ -43,13 +43,13 @@ struct Name {
 }
 
 impl<'h> Disguises<'h> {
-    /// Returns the table of a head; `None` if no name has a mark. Do not move the result: a move
-    /// copies 3 KB, also if there is no table.
+    /// Returns the table of a head, or `None` if no name has a mark. The caller should not move the
+    /// result, because each move copies 3 KB, even of `None`.
     pub fn of(head: &'h RequestHead, bytes: &'h [u8]) -> Option<Self> {
         if head.has_marks { Some(Self::new(&head.fields, bytes)) } else { None }
     }
 
-    // Few requests have such names, so callers should not contain this code.
+    // Few requests need a table. As a separate function, this code makes no caller larger.
     #[cold]
     #[inline(never)]
     fn new(fields: &'h [Field], bytes: &'h [u8]) -> Self {

@@ -78,8 +78,8 @@ fn parameter(text: &[u8]) -> Option<Option<Parameter<'_>>> {
     None
 }
 
-/// Returns true if `value` may occur without quotes. Clients write boundaries without quotes even
-/// if a boundary contains marks that need quotes.
+/// Returns true if `value` is accepted without quotes. The standard requires quotes for marks such
+/// as `/` and `=`, but clients write boundaries with such marks without quotes.
 fn is_token_or_boundary(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(|&b| b != b' ' && is_boundary_byte(b))
 }

@@ -14,8 +14,9 @@ pub(super) const LARGEST_WINDOW: i64 = 0x7fff_ffff;
 /// instead of 4.0 times per MB of a large reply from Tomcat.
 const SHORTEST_TRIP: Duration = Duration::from_millis(5);
 
-/// Receive window of a stream or of the connection. The sum of `available`, `held`, `credit` and
-/// the missing part of a started frame is at most `size`.
+/// Receive window of a stream or of the connection. The sum of `available`, `held` and `credit` is
+/// at most `size`. It is less while a frame arrives, because the missing bytes of the frame are in
+/// none of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inbound {
     /// Bytes that the peer may still send.

@@ -154,10 +154,10 @@ impl DynamicTable {
         }
     }
 
-    /// Makes room for `needed` bytes. Before `bytes` grows, evicted bytes are removed if they are
-    /// at least as many as the live ones. A removal therefore moves at most as many bytes as were
-    /// evicted since the last one. The capacity of `bytes` stays below four times the largest limit
-    /// that the table has had.
+    /// Removes the bytes of evicted entries if `bytes` would otherwise grow by `needed` bytes, but
+    /// only if they are at least half of `bytes`. A removal therefore moves at most as many bytes
+    /// as it removes. The capacity of `bytes` stays below four times the largest limit that the
+    /// table has had.
     fn make_room(&mut self, needed: usize) {
         if self.bytes.len() + needed > self.bytes.capacity() {
             let live = self.size - self.entries.len() * ENTRY_OVERHEAD;
