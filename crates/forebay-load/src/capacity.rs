@@ -79,11 +79,11 @@ const FIRST_LOOK: Duration = Duration::from_secs(2);
 // At a rate 5 % above the server's limit, a step misses about 5 % of the rate.
 const SHORTFALL: f64 = 0.02;
 
-/// Searches for the highest rate. `spec` describes the load without its rate and its end. `report`
-/// is called after each step.
+/// Searches for the highest rate at which the load meets the goals of `search`. Ignores the rate
+/// and the end in `spec`. Calls `report` after each step. If the search is cancelled, returns the
+/// result of the steps so far.
 ///
-/// # Errors
-/// Fails as [`run`](crate::run()) does. If the search is interrupted, returns the steps so far.
+/// Fails as [`run`](crate::run()) does.
 pub fn find_rate(
     spec: &Spec,
     search: &Search,

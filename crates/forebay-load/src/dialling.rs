@@ -102,7 +102,8 @@ impl Refusals {
 }
 
 /// Continues a connect and handshake after an event. Returns true if the connection can carry
-/// requests.
+/// requests, and false if it must wait for another event. Fails if the connect or the handshake
+/// failed.
 #[inline]
 pub(crate) fn is_established<T: Transport>(
     transport: &mut T,

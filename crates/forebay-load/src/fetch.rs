@@ -217,7 +217,7 @@ fn exchange_on_stream(
     let mut buffer = [0; 16 * 1024];
     loop {
         stream.limit(deadline.left()?).map_err(FetchError::Exchange)?;
-        // An error of the write is ignored. The next read returns a reply that arrived before, or
+        // Ignore an error of the write. The next read returns a reply that has already arrived, or
         // fails, too.
         while !session.output().is_empty() {
             let written = match stream.write(session.output()) {

@@ -266,8 +266,8 @@ fn check_counts(outcome: &Outcome) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that two results are of the same load. The caller appends the name of the first result to
-/// an error text.
+/// Checks that two results are of the same load. An error text ends with `than`, and the caller
+/// appends the name of the first result.
 fn check_same(first: &Outcome, other: &Outcome) -> Result<(), String> {
     let key =
         |part: &PartCounts| (part.name.clone(), part.url.clone(), part.method.clone(), part.weight);

@@ -504,8 +504,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.write_error.is_none()
     }
 
-    /// Reads until the socket is empty; with `closing`, until the end of the connection. A read
-    /// that does not fill the buffer has emptied the socket.
+    /// Reads until the socket is empty. If the server has closed the connection (`closing`), reads
+    /// until the end of the connection. A read that does not fill the buffer has emptied the
+    /// socket.
     fn read(&mut self, closing: bool, state: &mut ThreadState) {
         let mut now = clock::now();
         if std::mem::take(&mut self.is_blocked)
@@ -515,7 +516,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
         loop {
             if !self.session.takes_input() && !self.write(now, state) {
-                // An event reports when the socket is writable.
+                // Read again when the socket is writable, which an event reports.
                 self.is_blocked = true;
                 break;
             }

@@ -145,8 +145,8 @@ impl Plan {
     fn factor(&mut self) -> f64 {
         match self.arrivals {
             Arrivals::Even => 1.0,
-            // The inverse of the exponential distribution function. `f64()` is less than 1, so the
-            // logarithm is finite.
+            // Apply the inverse of the exponential distribution function. `f64()` is less than 1,
+            // so the logarithm is finite.
             Arrivals::Poisson => -(1.0 - self.random.f64()).ln(),
         }
     }

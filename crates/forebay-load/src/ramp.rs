@@ -50,22 +50,23 @@ impl Ramp {
         Ok(())
     }
 
-    /// Returns the duration of all stages.
+    /// Returns the total duration of all stages.
     pub fn time(&self) -> Duration {
         self.stages.iter().fold(Duration::ZERO, |sum, stage| sum.saturating_add(stage.time))
     }
 
-    /// Returns the mean value over the duration.
+    /// Returns the mean rate or mean number of connections over all stages.
     pub fn mean(&self) -> f64 {
         self.area() / self.time().as_secs_f64().max(1e-9)
     }
 
-    /// Returns the highest value.
+    /// Returns the highest rate or number of connections.
     pub fn highest(&self) -> f64 {
         self.stages.iter().map(|stage| stage.target).fold(self.from, f64::max)
     }
 
-    /// Returns the integral of the value over time. For a rate, this is the number of requests.
+    /// Returns the integral of the ramp over time. In a ramp of the rate, this is the number of
+    /// requests.
     fn area(&self) -> f64 {
         self.segments().last().map_or(0.0, |last| last.before + last.area())
     }
@@ -110,8 +111,8 @@ impl Segment {
         self.start + (2.0 * area / (self.from + root)).min(self.time)
     }
 
-    /// Returns the first time from `earliest` on at which the value is at least `level`. Returns
-    /// `None` if the value does not reach `level` in this stage.
+    /// Returns the first time from `earliest` on at which the ramp is at `level` or above. Returns
+    /// `None` if this is not the case in this stage.
     fn reaches(&self, level: f64, earliest: f64) -> Option<f64> {
         let begin = earliest.max(self.start);
         if begin >= self.start + self.time {
@@ -214,8 +215,8 @@ impl ActiveTimes {
     }
 }
 
-/// Returns the rank of thread `index` of `threads` among the threads of all shards, and the number
-/// of all threads.
+/// Returns the rank of a thread among the threads of all shards, and the number of all these
+/// threads. `index` is the index of the thread among the `threads` threads of this shard.
 fn rank((index, threads): (usize, usize), shard: Option<&Shard>) -> (f64, f64) {
     let (number, shards) = shard.map_or((0, 1), |s| (s.number - 1, s.count));
     (index as f64 * f64::from(shards) + f64::from(number), threads as f64 * f64::from(shards))

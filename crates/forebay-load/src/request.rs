@@ -276,7 +276,7 @@ fn with_body(head: &[u8], body: &[u8]) -> Vec<u8> {
     [fields, length.as_bytes(), body].concat()
 }
 
-/// Encodes the head of a gRPC request as HTTP/1.1, without a length.
+/// Encodes the head of a gRPC request as HTTP/1.1, without `Content-Length`.
 fn grpc_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     if !matches!(spec.method.as_str(), "GET" | "POST") {
         return Err(Error::Invalid("a gRPC request has the method POST".to_owned()));

@@ -299,8 +299,8 @@ impl Spec {
         Ok(Self { rate, connections, stop, ramp: Some(Arc::new(ramp)), ..self })
     }
 
-    /// Reduces the whole load to one shard. The connections of all shards add up to the connections
-    /// of the whole load, and so do the requests. The rate is divided equally.
+    /// Reduces the whole load to one shard. All shards together have the connections and the
+    /// requests of the whole load. Each shard has an equal share of the rate.
     ///
     /// # Errors
     /// Fails if the load has fewer connections or requests than shards.
@@ -380,9 +380,9 @@ impl Spec {
         }
     }
 
-    /// Checks numbers, and settings that exclude each other: streams and the protocol, TLS options
-    /// and the URL, a think time and a rate. Also checks that all parts use one server. Method and
-    /// header fields are checked when the requests are encoded.
+    /// Checks numbers, and rejects settings that exclude each other, such as a think time and a
+    /// rate. Also checks that all parts use one server. Method and header fields are checked when
+    /// the requests are encoded.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let refuse = |what: &str| Err(Error::Invalid(what.to_owned()));
         if self.connections == 0 || self.threads == 0 {

@@ -269,7 +269,7 @@ impl Tally {
 }
 
 impl Failure {
-    /// Returns the count of this kind of failure, and its name.
+    /// Returns the count of this kind of failure, and the name of the kind.
     fn count(self, failures: &mut Failures) -> (&mut u64, &'static str) {
         match self {
             Self::Connect => (&mut failures.connect, "connect"),

@@ -62,7 +62,7 @@ enum Encoding {
     Field,
 }
 
-/// Names of values that a placeholder can have.
+/// Names that a placeholder can have.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Names<'a> {
     pub table: Option<&'a ValueTable>,
@@ -494,7 +494,7 @@ impl<R: Clone> RequestSource<R> {
         self.fixed[0].clone()
     }
 
-    /// Passes the next request with this index to `set`.
+    /// Encodes the request with this index with its next values, and passes it to `set`.
     ///
     /// # Errors
     /// Fails if the request cannot be encoded with its values and cookies.

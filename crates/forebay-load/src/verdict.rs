@@ -63,8 +63,8 @@ impl<'a> StepReply<'a> {
 
     /// Returns the value of an extraction.
     ///
-    /// Fails if the reply has no such value, or if the value cannot be sent: it is too long, or it
-    /// has a control character and is used in a field or target.
+    /// Fails if the reply has no such value, or if the value cannot be sent. A value must not be
+    /// too long. If [`Extraction::is_line`] is true, it must not have a control character.
     pub fn extract(
         &mut self,
         extraction: &Extraction,

@@ -106,8 +106,8 @@ impl VirtualUser {
         }
     }
 
-    /// Returns the index of the next request, and the request. It is an error if the request cannot
-    /// be encoded with its values and cookies.
+    /// Returns the index of the next request, and the encoded request. The second value is an error
+    /// if the request cannot be encoded with its values and cookies.
     pub fn request<R: Clone>(
         &mut self,
         source: &RequestSource<R>,
@@ -209,8 +209,8 @@ impl VirtualUser {
         Ok(true)
     }
 
-    /// Checks the reply and extracts values from it. The error is the first check or value that
-    /// failed.
+    /// Checks the reply and extracts values from it. Fails at the first check or value, and returns
+    /// the reason.
     fn judge(
         &mut self,
         status: u16,

@@ -32,7 +32,7 @@ pub struct Trust {
 
 impl Trust {
     /// Returns the authorities that this machine trusts. If `SSL_CERT_FILE` or `SSL_CERT_DIR` is
-    /// set, they are read from there, otherwise from the system's store.
+    /// set, the certificates are read from there, otherwise from the system's store.
     pub fn of_machine() -> Self {
         let authorities = rustls_native_certs::load_native_certs().certs;
         Self { authorities, are_servers: false }

@@ -49,8 +49,8 @@ impl TraceParent {
     }
 }
 
-/// Parses `2 * N` lower-case hexadecimal digits. Returns `None` for anything else, because the
-/// specification permits no others.
+/// Parses `2 * N` lower-case hexadecimal digits. Returns `None` for any other text, also for
+/// upper-case digits, which the specification forbids.
 fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

@@ -21,8 +21,8 @@ const LONGEST: usize = 32;
 /// CGI and its successors (PSGI, WSGI, Rack) replace `_`, `.` and other marks with the same mark.
 /// These programs would mistake a field with such a name for another field of the head, or for a
 /// field that a gateway writes or must understand.
-// A table on the stack: a client chooses the number of marked names, and to compare each with each
-// other would take quadratic time.
+// A client chooses the number of marked names. Without the table, the comparison of each name with
+// all others would take quadratic time.
 pub struct Disguises<'h> {
     fields: &'h [Field],
     bytes: &'h [u8],
@@ -44,7 +44,7 @@ struct Name {
 
 impl<'h> Disguises<'h> {
     /// Returns the table of a head, or `None` if no name has a mark. The caller should not move the
-    /// result, because each move copies 3 KB, even of `None`.
+    /// result, because each move copies 3 KB, even if the result is `None`.
     pub fn of(head: &'h RequestHead, bytes: &'h [u8]) -> Option<Self> {
         if head.has_marks { Some(Self::new(&head.fields, bytes)) } else { None }
     }
@@ -124,7 +124,7 @@ fn hash(name: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Returns a letter in lower case, or a digit, or a hyphen for any other byte.
+/// Returns a letter in lower case, a digit unchanged, and a hyphen for any other byte.
 fn fold(byte: u8) -> u8 {
     if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' }
 }

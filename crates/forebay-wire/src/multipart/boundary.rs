@@ -40,7 +40,7 @@ impl Boundary {
 }
 
 /// Returns true if a boundary may contain `byte`. RFC 2046 allows letters, digits and some marks.
-/// Clients also use the other marks of tokens.
+/// Clients also use other marks that a token may contain.
 fn is_boundary_byte(byte: u8) -> bool {
     matches!(byte, b' ' | b'(' | b')' | b',' | b'/' | b':' | b'=' | b'?') || is_token(&[byte])
 }

@@ -165,9 +165,9 @@ impl Encoder {
         }
     }
 
-    /// Returns the position of the entry in the dynamic table that `hash` leads to. Returns `None`
-    /// if there is no such entry, or if `fits` does not accept its name and value, because
-    /// different fields can have equal hashes.
+    /// Looks up the entry that was inserted last with this hash. Returns its position in the
+    /// dynamic table. Returns `None` if the entry was evicted, or if `fits` rejects its name and
+    /// value, because different fields can have equal hashes.
     fn find(&self, hash: u32, fits: impl Fn(&[u8], &[u8]) -> bool) -> Option<usize> {
         let place = self.table.place_of(self.slots[hash as usize % SLOTS])?;
         let (_, name, value) = self.table.get(place)?;
