@@ -83,6 +83,7 @@ const SHORTFALL: f64 = 0.02;
 /// and the end in `spec`. Calls `report` after each step. If the search is cancelled, returns the
 /// result of the steps so far.
 ///
+/// # Errors
 /// Fails as [`run`](crate::run()) does.
 pub fn find_rate(
     spec: &Spec,

@@ -224,9 +224,6 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     /// Without a virtual user, each request takes one unit of the budget. With a virtual user, each
     /// iteration takes one unit, and the user begins the iteration. The further steps of this
     /// iteration take nothing.
-    ///
-    /// With a virtual user, the budget counts iterations. A new iteration is then taken only if the
-    /// user is between iterations, and the user begins it.
     #[inline]
     fn takes_step(&mut self, due: Instant, state: &mut ThreadState) -> bool {
         let Some(user) = &mut self.user else { return state.budget.take() };

@@ -215,7 +215,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Lets each stream carry the requests of a user.
+    /// Sets the virtual users, one for each stream.
     pub fn with_users(mut self, users: Vec<VirtualUser>) -> Self {
         self.users = users;
         self

@@ -393,7 +393,7 @@ impl Outcome {
         let histogram = text(json, "histogram")?;
         Ok(Self {
             url: text(json, "url")?.to_owned(),
-            // Reports of older versions do not have the fields with a default here.
+            // A field with a default is missing in reports of older versions.
             method: json["method"].as_str().unwrap_or("GET").to_owned(),
             started_at: started_at(json).unwrap_or(SystemTime::UNIX_EPOCH),
             rate: rate(json),

@@ -208,7 +208,7 @@ impl Template {
         texts.iter().any(|text| text.0.iter().any(|piece| !matches!(piece, Piece::Fixed(_))))
     }
 
-    /// Returns the next request as HTTP/1.1, with the cookies of `jar`, and its message.
+    /// Returns the next HTTP/1.1 request with the cookies of `jar`, and the WebSocket message.
     pub fn render(&self, values: &mut Values, jar: Option<&SharedJar>) -> [Vec<u8>; 2] {
         self.render_with(values.next(), (jar, &None))
     }

@@ -124,8 +124,8 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Sleeps again and again for `INTERVAL`, until `is_over` is true. Returns the sum of the delays
-/// after which the thread woke up. A delay of up to `USUAL` does not count.
+/// Sleeps repeatedly for `INTERVAL`, until `is_over` is true. Returns the sum of the delays of all
+/// wake-ups. `USUAL` is subtracted from each delay.
 fn delays(is_over: &AtomicBool) -> Duration {
     let mut sum = Duration::ZERO;
     while !is_over.load(Ordering::Relaxed) {
