@@ -92,7 +92,8 @@ impl<'h> Disguises<'h> {
         }
     }
 
-    /// Returns the position in the table of the names that programs read as `name`.
+    /// Looks up the entry for the names that programs read as `name`. Returns its position in the
+    /// table, or `None` if there is no such entry.
     fn find(&self, name: &[u8], hash: u64) -> Option<usize> {
         self.names[..self.count].iter().position(|known| {
             known.hash == hash && means_same(self.fields[known.first].name.of(self.bytes), name)
@@ -111,8 +112,8 @@ fn means_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().map(|&b| fold(b)).eq(other.iter().map(|&b| fold(b)))
 }
 
-/// Returns the hash of the name that programs read. The key of the hash is random, so that no client
-/// can choose names with equal hashes.
+/// Returns a hash that is equal for all names that programs read as one name. The key of the hash
+/// is random, so that no client can choose different names with equal hashes.
 fn hash(name: &[u8]) -> u64 {
     static KEY: OnceLock<RandomState> = OnceLock::new();
     let mut hasher = KEY.get_or_init(RandomState::new).build_hasher();

@@ -56,7 +56,7 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// Creates an encoder whose table uses at most `wanted` bytes, regardless of the peer's limit.
+    /// Creates an encoder whose table uses at most `wanted` bytes, even if the peer allows more.
     pub fn new(wanted: usize) -> Self {
         let (slots, seen, lower) = (Vec::new(), Vec::new(), Vec::new());
         let table = DynamicTable::new(DEFAULT_TABLE);
