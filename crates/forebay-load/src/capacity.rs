@@ -58,7 +58,8 @@ pub struct Step {
 /// Result of a search.
 #[derive(Clone, Debug)]
 pub struct Capacity {
-    /// Highest rate that meets the goals: the median of the probabilities.
+    /// Estimate of the highest rate that meets the goals. The real limit is higher with a
+    /// probability of 50 %.
     pub rate: f64,
     /// Interval that contains this rate with a probability of 95 %.
     pub interval: [f64; 2],

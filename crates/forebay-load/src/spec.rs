@@ -36,8 +36,8 @@ pub struct Spec {
     pub headers: Vec<(String, String)>,
     /// Body of the request; for a WebSocket or gRPC, the message; for `tcp`, the bytes to send.
     pub body: Vec<u8>,
-    /// Ranges of the body, in ascending order, that are sent as they are, although they may contain
-    /// texts such as `{n}`. A range may end after the body.
+    /// Ranges of the body, in ascending order, that are sent unchanged. Texts such as `{n}` in them
+    /// are no placeholders. A range may extend past the end of the body.
     pub fixed: Vec<Range<usize>>,
     /// Number of messages that a gRPC request sends, all equal.
     pub messages: usize,

@@ -12,7 +12,8 @@ pub struct Ratio {
     pub mean: f64,
     /// Confidence interval of the ratio, `[low, high]`; `[0, infinity]` if too few slices exist. By
     /// default, its confidence is 95 %, for this comparison alone. [`set_level`](Self::set_level)
-    /// changes this, for example so that all intervals of a report hold together with 95 %.
+    /// changes this, for example so that all intervals of a report together have a confidence of 95
+    /// %.
     pub ci95: [f64; 2],
     /// Probability that `ci95` does not contain the true ratio, such as 0.05.
     pub level: f64,

@@ -1,8 +1,8 @@
 //! Verifies the certificates of TLS servers, for the clients in the gateway and in the load
 //! generator.
 //!
-//! This crate reads no certificate files. Each caller reads them, because each caller has its own
-//! form of error messages.
+//! Apart from the authorities of the machine, this crate reads no certificate files. Each caller
+//! reads its own files, because each caller has its own form of error messages.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -25,8 +25,8 @@ pub struct Trust {
     /// certificate, under any name.
     ///
     /// `openssl req -x509` makes such certificates: they are marked as authorities and contain no
-    /// server name. Set this field only for certificates that a user has named. The authorities
-    /// that the machine trusts are never servers themselves.
+    /// server name. Set this field only for certificates that a user has named, and not for the
+    /// authorities of the machine.
     pub are_servers: bool,
 }
 

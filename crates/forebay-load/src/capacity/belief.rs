@@ -29,8 +29,7 @@ const DISTURBED_BLUNDER: f64 = 0.35;
 pub(super) struct Searching {
     /// Probabilities after all steps.
     all: Belief,
-    /// Probabilities without disturbed steps that missed the goals. They decide if the result is
-    /// sure.
+    /// Probabilities without the disturbed steps that missed the goals.
     undisturbed: Belief,
     steps: usize,
     disturbed: usize,

@@ -12,7 +12,8 @@ use super::{Field, KnownField, RequestHead};
 /// Each further name is compared with all fields.
 const MOST: usize = 128;
 
-/// Names longer than this are neither known fields nor claims, except for their beginning.
+/// Number of bytes of a name that are compared with known fields and claims. All of these names are
+/// shorter. The beginning of a longer name is enough to recognize `X-Forwarded-`.
 const LONGEST: usize = 32;
 
 /// The names of a head with marks: names that contain a byte other than a letter, a digit or a
