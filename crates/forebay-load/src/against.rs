@@ -51,7 +51,7 @@ const PERCENTILES: [(&str, f64, u64); 3] =
     [("p50", 50.0, 20), ("p90", 90.0, 100), ("p99", 99.0, 1000)];
 
 /// Returns an error message if the loads of two runs differ, so that the runs cannot be compared.
-/// The message names the first difference.
+/// The message names the first difference. Returns `None` if the loads are equal.
 pub fn differs(old: &Outcome, new: &Outcome) -> Option<String> {
     let pairs = [
         ("connections", old.connections.to_string(), new.connections.to_string()),
@@ -126,10 +126,10 @@ impl RunComparison {
         Self { metrics, threshold }
     }
 
-    /// Decides about the comparison. The run is `Worse` if a metric changed for the worse by more
-    /// than the threshold, and the whole interval of the metric shows a change for the worse.
-    /// Otherwise, the run is `Fine` if the whole interval of the first metric is within the
-    /// threshold. In all other cases, the comparison is `Undecided`.
+    /// Decides about the comparison. The run is `Worse` if a metric is worse by more than the
+    /// threshold, and its whole interval is worse than before. Otherwise, the run is `Fine` if the
+    /// whole interval of the first metric is within the threshold. In all other cases, the
+    /// comparison is `Undecided`.
     pub fn decision(&self) -> RunDecision {
         if let Some(worse) = self.metrics.iter().find(|metric| metric.is_worse(self.threshold)) {
             return RunDecision::Worse(worse.sentence());

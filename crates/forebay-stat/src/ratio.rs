@@ -62,17 +62,17 @@ pub fn ratio_ci(pairs: &[(f64, f64)]) -> Ratio {
 /// Computes the ratio of `(candidate, baseline)` pairs of slices, grouped by round.
 ///
 /// The figure of a round is the 20 % trimmed mean of the logarithms of its ratios. The estimate is
-/// the mean of the figures. Its interval is Student's t over the figures, with rounds - 1 degrees
-/// of freedom.
+/// the mean of the figures of all rounds. Its interval is Student's t interval, with rounds - 1
+/// degrees of freedom.
 ///
-/// The rounds are a random sample of all possible starts of the servers, and the slices are nested
-/// in rounds. This is a one-way mixed model (Searle, Casella and McCulloch, "Variance Components",
-/// chapter 3). If all rounds have the same number of slices, the variance of the estimate is the
-/// variance of the figures divided by the number of rounds. With different numbers of slices, this
-/// formula is an approximation.
+/// Each round is a random start of the servers, with several slices. This is a one-way mixed model
+/// (Searle, Casella and McCulloch, "Variance Components", chapter 3). If all rounds have the same
+/// number of slices, the variance of the estimate is the variance of the figures divided by the
+/// number of rounds. With different numbers of slices, this formula is an approximation.
 ///
-/// An experiment must repeat the part whose results vary, which is here the start of the servers
-/// (Kalibera and Jones, "Quantifying Performance Changes with Effect Size Confidence Intervals").
+/// An experiment must repeat the part whose results vary (Kalibera and Jones, "Quantifying
+/// Performance Changes with Effect Size Confidence Intervals"). Here, this part is the start of the
+/// servers.
 ///
 /// A single round gets Yuen's interval over its slices ([`Estimate`]), or no interval if it has
 /// fewer than five slices. Yuen's interval does not include the variation between server starts.
@@ -116,12 +116,12 @@ pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
 /// Computes the ratio of a candidate to a baseline from slices of two separate runs, such as one
 /// slice per second. The slices are not paired.
 ///
-/// Each run has the 20 % trimmed mean of its slices' logarithms as its figure. The interval of the
-/// difference of both figures is the two-sample interval of Yuen ("The two-sample trimmed t for
-/// unequal population variances", Biometrika 61, 1974), with the degrees of freedom of Welch.
-/// Neighbouring slices of a run resemble each other. The standard error of a run is therefore
-/// multiplied by the square root of (1 + r) / (1 - r), where r is the correlation of neighbouring
-/// slices (first-order autoregression).
+/// The figure of a run is the 20 % trimmed mean of the logarithms of its slices. The logarithm of
+/// the ratio is the difference of the two figures. Its interval is the two-sample interval of Yuen
+/// ("The two-sample trimmed t for unequal population variances", Biometrika 61, 1974), with the
+/// degrees of freedom of Welch. Neighbouring slices of a run resemble each other. The standard
+/// error of a run is therefore multiplied by the square root of (1 + r) / (1 - r). Here, r is the
+/// correlation of neighbouring slices (first-order autoregression).
 ///
 /// The interval covers only the variation within the two runs. It does not cover the variation
 /// between runs, such as the effect of restarts, which can be larger.
