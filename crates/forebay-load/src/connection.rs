@@ -257,8 +257,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     }
 
     /// Takes the next request from the budget. The connection sends the request at `due`, but not
-    /// before `earliest`. In a ramp of connections, the request may also have to wait until this
-    /// connection is active.
+    /// before `earliest`, which is the end of the pause after a failed connect. In a ramp of
+    /// connections, the request may also have to wait until this connection is active.
     ///
     /// If the budget is empty, the connection is done. A request that cannot be encoded counts as
     /// failed.
@@ -567,9 +567,9 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             || age.is_some_and(|limit| now.saturating_duration_since(self.since) >= limit)
     }
 
-    /// Handles the end of the connection. Completes a reply whose end is the end of the connection.
-    /// Resends the request if the connection was idle ([`Self::was_idle`]). Otherwise, the request
-    /// fails.
+    /// Handles the end of the connection. Completes a reply without a length, whose body ends with
+    /// the connection. Resends the request if the connection was idle ([`Self::was_idle`]).
+    /// Otherwise, the request fails.
     #[cold]
     fn broken(&mut self, ending: Ending<'_>, state: &mut ThreadState) {
         if self.exchange.answered {

@@ -33,8 +33,8 @@ pub(crate) fn is_redirect(status: u16) -> bool {
 }
 
 /// Resolves a `Location` (RFC 3986, section 5.2) against `base`, the target of the request. Returns
-/// the new value of `Host` and the new target. `Host` is `None` if `location` has no host or the
-/// host of `url`.
+/// the new value of `Host` and the new target. `Host` is `None` if `location` contains no host, or
+/// the host of `url`.
 ///
 /// # Errors
 /// Returns the reason why the redirect is not followed.

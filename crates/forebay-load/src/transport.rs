@@ -49,9 +49,9 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
         false
     }
 
-    /// Returns true if the latest [`recv`](Self::recv) has certainly emptied the socket, so that
-    /// the next one would return `AGAIN`. The latest one returned `received` bytes into a buffer of
-    /// `buffer` bytes.
+    /// Returns true if the latest call of [`recv`](Self::recv) has certainly emptied the socket, so
+    /// that a further call would return `AGAIN`. The latest call returned `received` bytes into a
+    /// buffer of `buffer` bytes.
     fn is_emptied(&self, received: usize, buffer: usize) -> bool;
 
     /// True if each [`send`](Self::send) sends one datagram.

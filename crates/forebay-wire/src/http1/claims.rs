@@ -21,7 +21,7 @@ impl Claims {
     ///
     /// Some applications answer for the path in `X-Original-URL` or `X-Rewrite-URL`, and few
     /// proxies remove these fields from a client's request. Such a field therefore counts as forged
-    /// if it names another path than the request. A trusted proxy makes no difference.
+    /// if it names another path than the request, even if a trusted proxy sent the request.
     pub fn are_forged(self, field: &Field, head: &RequestHead, bytes: &[u8]) -> bool {
         match field.known {
             KnownField::Forwarded => return self != Self::Forwarded,

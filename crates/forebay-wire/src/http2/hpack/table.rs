@@ -154,10 +154,10 @@ impl DynamicTable {
         }
     }
 
-    /// Removes the bytes of evicted entries if `bytes` would otherwise grow by `needed` bytes, but
-    /// only if they are at least half of `bytes`. A removal therefore moves at most as many bytes
-    /// as it removes. The capacity of `bytes` stays below four times the largest limit that the
-    /// table has had.
+    /// Prepares `bytes` for `needed` more bytes. If `bytes` would have to grow, and evicted entries
+    /// occupy at least half of it, removes their bytes. A removal therefore moves at most as many
+    /// bytes as it removes. The capacity of `bytes` stays below four times the largest limit that
+    /// the table has had.
     fn make_room(&mut self, needed: usize) {
         if self.bytes.len() + needed > self.bytes.capacity() {
             let live = self.size - self.entries.len() * ENTRY_OVERHEAD;
