@@ -51,7 +51,7 @@ const PERCENTILES: [(&str, f64, u64); 3] =
     [("p50", 50.0, 20), ("p90", 90.0, 100), ("p99", 99.0, 1000)];
 
 /// Returns an error message if the loads of two runs differ, so that the runs cannot be compared.
-/// The message names the first difference.
+/// The message names the first difference. Returns `None` if the loads are equal.
 pub fn differs(old: &Outcome, new: &Outcome) -> Option<String> {
     let pairs = [
         ("connections", old.connections.to_string(), new.connections.to_string()),
@@ -80,9 +80,9 @@ fn replayed(outcome: &Outcome) -> String {
 }
 
 impl RunComparison {
-    /// Compares `new` with `old`. A metric counts as worse if it changes for the worse by more than
-    /// `threshold`. The first metric is always included. A further percentile is included only if
-    /// enough seconds have enough requests.
+    /// Compares `new` with `old`. In a closed loop, the first metric is the rate. In an open loop,
+    /// the first metric is `p50`, even if its ratio has no interval. Any other percentile is
+    /// included only if its ratio has an interval.
     pub fn of(old: &Outcome, new: &Outcome, threshold: f64) -> Self {
         let (ours, theirs) = (whole_seconds(new), whole_seconds(old));
         let mut metrics = Vec::new();
@@ -116,7 +116,8 @@ impl RunComparison {
                 });
             }
         }
-        // With a probability of 95 %, all intervals hold at the same time (Bonferroni).
+        // Each interval gets the level 0.05 / count. All true ratios are then within their
+        // intervals with a probability of 95 % (Bonferroni).
         let count = metrics.len();
         for metric in &mut metrics {
             metric.ratio.set_level(0.05 / count as f64);
@@ -125,9 +126,10 @@ impl RunComparison {
         Self { metrics, threshold }
     }
 
-    /// Decides about the comparison. The run is worse if any metric is certainly worse. Otherwise,
-    /// the first metric decides: the run is fine if this metric is certainly not worse, else the
-    /// comparison is undecided.
+    /// Decides about the comparison. The run is `Worse` if a metric is worse by more than the
+    /// threshold, and its whole interval is worse than before. Otherwise, the run is `Fine` if the
+    /// whole interval of the first metric is within the threshold. In all other cases, the
+    /// comparison is `Undecided`.
     pub fn decision(&self) -> RunDecision {
         if let Some(worse) = self.metrics.iter().find(|metric| metric.is_worse(self.threshold)) {
             return RunDecision::Worse(worse.sentence());
@@ -172,8 +174,8 @@ impl RunComparison {
 }
 
 impl MetricRatio {
-    /// Returns the ratio with its interval, so that values below 1 mean a worse run. If a smaller
-    /// value of the metric is better, the ratio is inverted.
+    /// Returns the ratio and its interval. Values below 1 mean that the run is worse. The ratio of
+    /// a latency is therefore inverted, because a larger latency is worse.
     fn goodness(&self) -> (f64, [f64; 2]) {
         let (mean, [low, high]) = (self.ratio.mean, self.ratio.ci95);
         if self.more_is_better {

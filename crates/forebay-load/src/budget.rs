@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Stop;
 
-/// Number of requests that one thread may still send. A run of n requests sends exactly n requests:
-/// each request that a thread takes either completes or fails.
+/// Number of requests that one thread may still send. In a run of n requests, all threads together
+/// send exactly n requests.
 ///
-/// All threads draw requests from a common stock in batches, which avoids an atomic operation per
-/// request. Batches become smaller towards the end. A thread then does not hold many requests while
-/// others have none.
+/// The threads draw requests from a common stock in batches, which avoids an atomic operation per
+/// request. Batches become smaller as the stock becomes smaller. So near the end of the run, no
+/// thread keeps many requests while other threads have none.
 #[derive(Debug)]
 pub(crate) struct RequestBudget {
     held: u64,

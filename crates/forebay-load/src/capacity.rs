@@ -58,7 +58,8 @@ pub struct Step {
 /// Result of a search.
 #[derive(Clone, Debug)]
 pub struct Capacity {
-    /// Highest rate that meets the goals: the median of the probabilities.
+    /// Estimate of the highest rate that meets the goals. The real limit is higher with a
+    /// probability of 50 %.
     pub rate: f64,
     /// Interval that contains this rate with a probability of 95 %.
     pub interval: [f64; 2],
@@ -76,14 +77,15 @@ const LONGEST_STEP: Duration = Duration::from_secs(60);
 const FIRST_LOOK: Duration = Duration::from_secs(2);
 
 /// Largest share of the planned rate that a step may miss and still pass.
-// If a server is overloaded by 2 %, the step misses 2 % of the rate.
+// At a rate 5 % above the server's limit, a step misses about 5 % of the rate.
 const SHORTFALL: f64 = 0.02;
 
-/// Searches for the highest rate. `spec` describes the load without its rate and its end. `report`
-/// is called after each step.
+/// Searches for the highest rate at which the load meets the goals of `search`. Ignores the rate
+/// and the end in `spec`. Calls `report` after each step. If the search is cancelled, returns the
+/// result of the steps so far.
 ///
 /// # Errors
-/// Fails as [`run`](crate::run()) does. If the search is interrupted, returns the steps so far.
+/// Fails as [`run`](crate::run()) does.
 pub fn find_rate(
     spec: &Spec,
     search: &Search,
@@ -127,9 +129,9 @@ impl Search {
         self.step.max(needed).min(LONGEST_STEP.max(self.step))
     }
 
-    /// Returns true if the outcome meets all goals and the rate, together with a text of the values
-    /// that decided. A goal that cannot be judged counts as missed. The rate counts as missed if
-    /// the shortfall is larger than [`SHORTFALL`].
+    /// Returns true and the values of all goals if the outcome meets all goals. Otherwise returns
+    /// false and the reason: the shortfall is larger than [`SHORTFALL`], or a goal is missed or
+    /// cannot be judged.
     fn judge(&self, outcome: &Outcome) -> (bool, String) {
         if outcome.shortfall > SHORTFALL {
             let missed = outcome.shortfall * 100.0;
@@ -158,8 +160,8 @@ impl Capacity {
         self.steps.iter().filter(is_disturbed).count()
     }
 
-    /// Returns the passed step with the highest rate. Steps with a rate above the interval do not
-    /// count. Returns `None` if no other step passed.
+    /// Returns the step with the highest rate among the steps that passed. Ignores steps whose rate
+    /// is above [`Self::interval`]. Returns `None` if no step remains.
     pub fn best(&self) -> Option<&Step> {
         let passed = self.steps.iter().filter(|step| step.passed && step.rate <= self.interval[1]);
         passed.max_by(|left, right| left.rate.total_cmp(&right.rate))

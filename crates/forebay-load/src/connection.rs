@@ -198,7 +198,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Lets the connection carry the requests of a user.
+    /// Sets the virtual user whose requests the connection carries. With `None`, the connection
+    /// carries the requests of the mix.
     pub fn with_user(self, user: Option<VirtualUser>) -> Self {
         Self { user: user.map(Box::new), ..self }
     }
@@ -218,10 +219,11 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         self.user.as_ref().is_some_and(|user| user.due().is_some())
     }
 
-    /// Takes a request from the budget. Returns false if the budget is empty.
+    /// Prepares the next request. Returns false if the budget is empty.
     ///
-    /// With a virtual user, the budget counts iterations. A new iteration is then taken only if the
-    /// user is between iterations, and the user begins it.
+    /// Without a virtual user, each request takes one unit of the budget. With a virtual user, each
+    /// iteration takes one unit, and the user begins the iteration. The further steps of this
+    /// iteration take nothing.
     #[inline]
     fn takes_step(&mut self, due: Instant, state: &mut ThreadState) -> bool {
         let Some(user) = &mut self.user else { return state.budget.take() };
@@ -235,8 +237,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         true
     }
 
-    /// Gives the next request of the user, or of the mix, to the session. Fails if the request
-    /// cannot be encoded.
+    /// Passes the next request to the session: the next step of the virtual user, or without a user
+    /// the next request of the mix. Fails if the request cannot be encoded.
     #[inline(never)]
     fn select(&mut self, now: Instant, state: &mut ThreadState) -> Result<(), Error> {
         if let Some(user) = &mut self.user {
@@ -254,8 +256,9 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         self.requests.select(next.request, &mut state.values, set)
     }
 
-    /// Takes the next request from the budget. The request is due at `due`, but is not sent before
-    /// `earliest`. A ramp of connections may postpone the request further.
+    /// Takes the next request from the budget. The connection sends the request at `due`, but not
+    /// before `earliest`, which is the end of the pause after a failed connect. In a ramp of
+    /// connections, the request may also have to wait until this connection is active.
     ///
     /// If the budget is empty, the connection is done. A request that cannot be encoded counts as
     /// failed.
@@ -459,12 +462,15 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Reads until the socket is empty; with `closing`, until the end of the connection. A slow
-    /// reader reads only with `closing`. A read that does not fill the buffer has emptied the
-    /// socket. The next read would only return EAGAIN, so it is skipped.
+    /// Reads until the socket is empty. If the server has closed the connection (`closing`), reads
+    /// until the end of the connection. Without `closing`, does nothing for a slow reader.
+    ///
+    /// A read that does not fill the buffer has emptied the socket. The next read would only return
+    /// EAGAIN, so it is skipped.
     #[inline]
     fn read(&mut self, closing: bool, state: &mut ThreadState) {
-        // A slow reader reads when its timer fires, and takes the rest when the server closes.
+        // A slow reader reads when its timer fires. After the server has closed the connection, the
+        // slow reader reads all remaining bytes at once.
         if state.slow.read.is_some() && !closing {
             return;
         }
@@ -491,8 +497,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Processes the first `n` bytes of the thread's buffer. These bytes are copied only if they do
-    /// not complete a reply.
+    /// Processes the first `n` bytes of the thread's buffer, after the bytes in `pending`. If the
+    /// reply is still incomplete, copies the bytes that the session has not consumed to `pending`.
     #[inline]
     fn receive(&mut self, n: usize, closing: bool, state: &mut ThreadState) {
         state.tally.bytes.read += n as u64;
@@ -561,8 +567,9 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
             || age.is_some_and(|limit| now.saturating_duration_since(self.since) >= limit)
     }
 
-    /// Handles the end of the connection: completes a reply that lasts until this end, resends the
-    /// request if the connection was idle, or fails the request.
+    /// Handles the end of the connection. Completes a reply without a length, whose body ends with
+    /// the connection. Resends the request if the connection was idle ([`Self::was_idle`]).
+    /// Otherwise, the request fails.
     #[cold]
     fn broken(&mut self, ending: Ending<'_>, state: &mut ThreadState) {
         if self.exchange.answered {
@@ -596,9 +603,10 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Returns true if the server closed an idle connection, so that the request can be sent on
-    /// another connection. Either no byte of the request was written, or the server's kernel
-    /// refused its bytes and the request is idempotent.
+    /// Returns true if the server closed the connection without reading the request, so that the
+    /// request can be sent on another connection. This is certain if no byte of the request was
+    /// written. Otherwise, the server's kernel must have refused the bytes, and the request must be
+    /// idempotent.
     fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
         let is_refused = ending.0.is_none()

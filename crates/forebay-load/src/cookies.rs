@@ -64,7 +64,8 @@ impl SharedJar {
         }
     }
 
-    /// Selects the server name whose cookies apply. The empty name is the host of the run.
+    /// Selects the host whose cookies [`Self::store`], [`Self::value`] and [`Self::append`] use. An
+    /// empty `host` is the host in the URL of the run.
     pub fn select_host(&self, host: &str) {
         let mut jar = self.lock();
         if jar.host != host {

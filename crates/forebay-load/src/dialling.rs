@@ -81,7 +81,9 @@ impl Refusals {
         state.last_refusal = Some(copy_of(error));
         let since = *self.since.get_or_insert(now);
         let given_up = if state.target.reached() {
-            // A run with a time limit ends anyway, and the server may recover before that.
+            // The server has answered before, so it may recover. A run with a time limit waits for
+            // this until the run ends. A run of n requests has no such end, so it gives up after
+            // `timeout`.
             state.budget.limited() && now - since >= state.timeout
         } else {
             // A failed handshake is final, because the server's certificate and protocols do not
@@ -100,7 +102,8 @@ impl Refusals {
 }
 
 /// Continues a connect and handshake after an event. Returns true if the connection can carry
-/// requests.
+/// requests, and false if it must wait for another event. Fails if the connect or the handshake
+/// failed.
 #[inline]
 pub(crate) fn is_established<T: Transport>(
     transport: &mut T,

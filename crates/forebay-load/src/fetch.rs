@@ -51,8 +51,8 @@ const BODY_LIMIT: usize = 1024 * 1024;
 
 /// Sends one GET request on a new connection and waits for the complete reply.
 ///
-/// `timeout` limits the whole call, except for the resolution of the host name. The call returns
-/// early when 1 MiB of the body has arrived.
+/// `timeout` limits the whole call, except for the resolution of the host name. If the body is
+/// longer than 1 MiB, the call does not wait for the rest. The returned body is then incomplete.
 pub fn fetch(
     url: &Url,
     timeout: Duration,
@@ -217,7 +217,7 @@ fn exchange_on_stream(
     let mut buffer = [0; 16 * 1024];
     loop {
         stream.limit(deadline.left()?).map_err(FetchError::Exchange)?;
-        // An error of the write is ignored. The next read returns a reply that arrived before, or
+        // Ignore an error of the write. The next read returns a reply that has already arrived, or
         // fails, too.
         while !session.output().is_empty() {
             let written = match stream.write(session.output()) {

@@ -80,7 +80,8 @@ impl Goal {
         if holds { Judgement::True(text) } else { Judgement::False(text) }
     }
 
-    /// Returns the minimum number of requests that [`judge`](Self::judge) needs for a decision.
+    /// Returns the minimum number of requests for a decision, such as 1,000 for `p99`. With fewer
+    /// requests, [`judge`](Self::judge) returns `Unknown`.
     pub fn samples(&self) -> u64 {
         match self.metric {
             Metric::Percentile(percent) => (BEYOND * 100.0 / (100.0 - percent)).ceil() as u64,
@@ -171,8 +172,8 @@ fn number(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().filter(|number| is_plain && number.is_finite())
 }
 
-/// Parses a time and returns microseconds: 50,000 for `50ms`. Returns `None` without a number or a
-/// known unit.
+/// Parses a time and returns microseconds: 50,000 for `50ms`. Returns `None` if the number is
+/// missing, or if the unit is not one of [`UNITS`].
 fn time(text: &str) -> Option<f64> {
     let split = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (digits, unit) = text.split_at(split);

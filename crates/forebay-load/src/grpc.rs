@@ -215,8 +215,8 @@ impl GrpcReply {
         self.messages
     }
 
-    /// Returns the status of a complete reply, or the reason why the reply is invalid. `http` is
-    /// its HTTP status.
+    /// Returns the gRPC status of a complete reply. `http` is the HTTP status of the reply. Fails
+    /// with the violated rule if the reply is invalid.
     pub fn status(&self, http: u16) -> Result<GrpcStatus, BadReply> {
         let of_head = self.of_head.filter(|_| !self.has_body);
         let status = match self.of_trailers.or(of_head) {

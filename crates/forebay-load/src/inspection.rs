@@ -7,7 +7,8 @@ use crate::cookies::SharedJar;
 use crate::grpc::{BadReply, GrpcReply, GrpcStatus};
 use crate::search::Search;
 
-/// Inspection of a reply: counts the bytes of the body, and searches them if a check requires that.
+/// Inspection of a reply. Always counts the bytes of the body. Also compares or keeps the content
+/// of the reply if the load needs this.
 #[derive(Debug, Default)]
 pub(crate) struct Inspection {
     length: u64,
@@ -65,7 +66,8 @@ pub(crate) enum Mismatch {
 }
 
 impl Inspection {
-    /// Creates an inspection for `check`. Stores cookies in `jar`.
+    /// Creates an inspection for a load without scenarios. Each reply is compared with `check`, and
+    /// its cookies are stored in `jar`. `None` leaves out the comparison or the cookies.
     pub fn new(check: Option<&Check>, jar: Option<SharedJar>) -> Self {
         if check.is_none() && jar.is_none() {
             return Self::default();

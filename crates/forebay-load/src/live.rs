@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use crate::{Requests, Second};
 
 /// Counts that the load threads post about once per second. A view takes them.
-// A load thread holds the lock for the time of a `push`, once per second. The view only swaps two
-// vectors, so the load threads do not wait for drawing.
+// A load thread holds the lock only for a `push`, once per second. The view holds the lock only to
+// swap two vectors, and not while it draws.
 #[derive(Debug, Default)]
 pub struct LiveCounts(Mutex<Vec<ThreadSeconds>>);
 
@@ -29,7 +29,8 @@ pub struct ThreadSeconds {
 const MOST_POSTS: usize = 100_000;
 
 impl LiveCounts {
-    /// Adds the counts of a thread. Drops the counts if too many posts wait.
+    /// Adds the counts of a thread. Drops the counts if `MOST_POSTS` earlier posts were not taken
+    /// yet.
     pub(crate) fn post(&self, counts: ThreadSeconds) {
         let mut posts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if posts.len() < MOST_POSTS {

@@ -266,8 +266,8 @@ fn check_counts(outcome: &Outcome) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that two results are of the same load. The caller appends the name of the first result to
-/// an error text.
+/// Checks that two results are of the same load. An error text ends with `than`, and the caller
+/// appends the name of the first result.
 fn check_same(first: &Outcome, other: &Outcome) -> Result<(), String> {
     let key =
         |part: &PartCounts| (part.name.clone(), part.url.clone(), part.method.clone(), part.weight);
@@ -300,8 +300,8 @@ fn check_same(first: &Outcome, other: &Outcome) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that each shard occurs at most once, and that all are shards of the same load. Returns a
-/// message about missing shards, and one about results that are no shards.
+/// Fails if a shard occurs twice, or if the shards belong to different loads. Otherwise returns
+/// warnings: one if shards are missing, and one if only some of the results are shards.
 fn check_shards(results: &[(String, Outcome)]) -> Result<Vec<String>, String> {
     let mut seen: BTreeMap<u32, &str> = BTreeMap::new();
     let mut whole = None;

@@ -31,8 +31,8 @@ impl Mix {
             None => spec.parts.iter().map(|part| part.weight).collect(),
         };
         let order: Arc<[u32]> = match weights.len() {
-            // An empty order means that all requests are equal. A single request with placeholders
-            // or cookies differs each time, so it needs an order.
+            // An empty order means that all requests are equal. The order `[0]` means a single
+            // request that must be encoded anew each time, because of its placeholders or cookies.
             0 | 1 if spec.has_values() => [0].into(),
             0 | 1 => Arc::default(),
             _ => order(&weights).into(),
@@ -93,8 +93,8 @@ impl Mix {
         }
     }
 
-    /// Returns the schedule of a log that is replayed at its pace. Returns `None` if the plan of
-    /// the load determines the due times.
+    /// Returns the schedule of a replayed log that determines the due times. Returns `None` if no
+    /// log is replayed, or if the log determines only the order of the requests.
     pub fn schedule(&mut self) -> Option<&mut Schedule> {
         self.schedule.as_deref_mut().filter(|schedule| schedule.is_paced())
     }
@@ -105,8 +105,9 @@ impl Mix {
     }
 }
 
-/// Returns an order of the requests in proportion to their weights, evenly spread. The next request
-/// is always the one whose count is furthest below its share, as in nginx's weighted round robin.
+/// Returns the order of the requests, by nginx's smooth weighted round robin. Each request occurs
+/// in proportion to its weight, and its occurrences are evenly spread. For example, the weights 2
+/// and 1 give the order `0, 1, 0`.
 fn order(weights: &[u32]) -> Vec<u32> {
     let divisor = weights.iter().fold(0, |divisor, weight| gcd(divisor, *weight)).max(1);
     let total: u64 = weights.iter().map(|weight| u64::from(weight / divisor)).sum();

@@ -82,7 +82,7 @@ enum Phase {
 impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, T> {
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         self.streams.all.iter_mut().for_each(|stream| stream.begun = false);
-        // The wake-ups of the previous turn were dropped when this turn began.
+        // The worker has removed all wake-ups of the previous turn, so none is set.
         self.wake = None;
         if self.transport.is_some() {
             // First handle input that arrived between the turns, such as a GOAWAY or the end of the
@@ -103,8 +103,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
             }
             Phase::Connecting => {
                 self.connected(now, state);
-                // The server may have sent its first bytes before the client's first, or directly
-                // after a TLS handshake. No other event will report them.
+                // The server may already have sent bytes, for example directly after the TLS
+                // handshake. No further event reports them, so read them now.
                 let has_begun = self.phase == Phase::Open || self.is_shaking_hands();
                 if has_begun && flags.intersects(EventFlags::IN.union(CLOSING)) {
                     self.read(flags.intersects(CLOSING), state);
@@ -215,7 +215,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Lets each stream carry the requests of a user.
+    /// Sets the virtual users, one for each stream.
     pub fn with_users(mut self, users: Vec<VirtualUser>) -> Self {
         self.users = users;
         self
@@ -234,8 +234,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         Some(idle.iter().rposition(is_iterating).unwrap_or(last))
     }
 
-    /// Gives the next request of the stream's user, or of the mix, to the session. Fails if the
-    /// request cannot be encoded.
+    /// Passes the next request of the stream to the session. With scenarios, this is the next step
+    /// of the stream's user. Otherwise, it is the next request of the mix. Fails if the request
+    /// cannot be encoded.
     fn select(
         &mut self,
         stream: usize,
@@ -263,7 +264,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.requests.select(next.request, &mut state.values, set)
     }
 
-    /// Counts a request that cannot be encoded. The stream then rests for a moment.
+    /// Counts a request that cannot be encoded as failed. The stream becomes idle after
+    /// `UNSENDABLE_PAUSE`.
     fn unsendable(&mut self, stream: usize, why: &Error, now: Instant, state: &mut ThreadState) {
         self.count_failure(stream, Failure::Write, why, state);
         self.streams.all[stream].is_unsendable = true;
@@ -296,9 +298,10 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Advances the connection as far as possible now: takes requests, connects, starts waiting
-    /// requests and writes. Closes the connection if it can carry no more requests, or if a stage
-    /// has ended its use. Without requests, ends the connection's turn (`Phase::Done`).
+    /// Does everything that is possible now: takes requests, connects, starts waiting requests, and
+    /// writes. Closes the connection if it can carry no more requests, or if the current stage of a
+    /// ramp does not use it. If no requests are left, ends the turn of the connection
+    /// (`Phase::Done`).
     fn advance(&mut self, now: Instant, state: &mut ThreadState) {
         while self.phase != Phase::Done {
             let is_given_up = self.is_silent && self.streams.under_way == 0;
@@ -336,9 +339,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Returns true if a ramp of connections currently needs fewer connections, so that this
-    /// connection must not send requests. A connection with active requests or an unfinished
-    /// iteration still counts as active.
+    /// Returns true if the current stage of a ramp does not use this connection. Always returns
+    /// false while a request of the connection or a step of a user is due.
     fn is_inactive(&self, now: Instant, state: &ThreadState) -> bool {
         let Streams { waiting, under_way, .. } = &self.streams;
         let times = state.active_times.as_ref().filter(|_| waiting.is_empty() && *under_way == 0);
@@ -352,8 +354,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         if self.is_silent { 0 } else { self.session.capacity() }
     }
 
-    /// Takes requests for as many streams as the connection has capacity. Even without capacity, it
-    /// takes one request, so that the request's timeout can end the standstill.
+    /// Takes as many requests as the connection can start now. If all streams are idle, takes one
+    /// request even if none can start. If the server never permits this request, its timeout ends
+    /// the connection.
     fn take_up(&mut self, now: Instant, state: &mut ThreadState) {
         let room = if self.phase == Phase::Open { self.capacity() } else { 1 };
         let earliest = self.resume.unwrap_or(now).max(now);
@@ -501,8 +504,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.write_error.is_none()
     }
 
-    /// Reads until the socket is empty; with `closing`, until the end of the connection. A read
-    /// that does not fill the buffer has emptied the socket.
+    /// Reads until the socket is empty. If the server has closed the connection (`closing`), reads
+    /// until the end of the connection. A read that does not fill the buffer has emptied the
+    /// socket.
     fn read(&mut self, closing: bool, state: &mut ThreadState) {
         let mut now = clock::now();
         if std::mem::take(&mut self.is_blocked)
@@ -512,7 +516,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
         loop {
             if !self.session.takes_input() && !self.write(now, state) {
-                // An event reports when the socket is writable.
+                // Read again when the socket is writable, which an event reports.
                 self.is_blocked = true;
                 break;
             }
@@ -533,8 +537,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                     if let Err(malformed) = self.receive(n, now, state) {
                         return self.broken(&malformed, now, state);
                     }
-                    // This connection may have served only FCGI_GET_VALUES. Requests then use a new
-                    // connection, because the server may have closed this one.
+                    // The session may have finished with the reply to FCGI_GET_VALUES. Requests
+                    // then use a new connection, because the server may have closed this one.
                     let is_answered = self.phase == Phase::Connecting && self.session.is_finished();
                     if emptied || is_answered {
                         break;
@@ -581,8 +585,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         Ok(())
     }
 
-    /// Handles the end of one request: a reply, or a failure that leaves the connection open. A
-    /// request that the server has not processed is sent again.
+    /// Handles the end of one request. Counts a reply, or a failure that leaves the connection
+    /// open. If the server has not processed the request, queues it again.
     fn ended(&mut self, ended: Ended, now: Instant, state: &mut ThreadState) {
         let stream = ended.exchange;
         let request = self.streams.all[stream].request;
@@ -615,7 +619,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.streams.release(stream);
     }
 
-    /// Queues a request that must be sent again on another connection.
+    /// Queues an active request, so that it is sent again.
     fn retry(&mut self, stream: usize, state: &mut ThreadState) {
         let until = self.streams.all[stream].until;
         self.streams.under_way -= 1;
@@ -638,8 +642,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.advance(now, state);
     }
 
-    /// Handles the end of the connection. Active requests fail. But if the server closed an idle
-    /// connection, its requests are sent again.
+    /// Handles the end of the connection. Each active request fails, unless the server closed the
+    /// connection before it read the request ([`Self::was_idle`]). In this case, the request is
+    /// sent again, but only once.
     fn lost(&mut self, ending: Ending<'_>, now: Instant, state: &mut ThreadState) {
         if self.phase == Phase::Connecting {
             let Ending(errno, what) = ending;
@@ -672,15 +677,16 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.advance(now, state);
     }
 
-    /// Returns true if the active requests can be sent again on another connection, because the
-    /// server closed this connection while it was idle. The connection must have carried a reply
-    /// and must have ended without a read error. All active requests must have started after the
-    /// server's last bytes, and must be safe to resend. Also, one of these signs must exist: a
-    /// write error, an orderly end, or bytes that the server's kernel refused.
+    /// Returns true if the server closed this connection before it read the active requests, so
+    /// that they can be sent on another connection. All of these conditions must hold:
+    ///
+    /// - The connection has carried a reply, and has ended without a read error.
+    /// - Every active request started after the server's last bytes, and may be sent twice.
+    /// - A write failed, the session ended in an orderly way, or the server's kernel refused bytes.
     fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
-        // If the session has noticed the end itself, the last counted read was the end. It is no
-        // sign that the server still handled requests, so do not count it.
+        // The session may have noticed the end in the last counted read. Do not count that read,
+        // because it is no sign that the server still handled requests.
         let (reads, is_orderly) = match self.session.end() {
             Some(end) => (self.reads.saturating_sub(1), Some(end.is_orderly)),
             None => (self.reads, None),

@@ -259,7 +259,7 @@ impl Outcome {
         problems
     }
 
-    /// Returns the unit of a wanted rate.
+    /// Returns the unit of the wanted rate: `iterations` for scenarios, otherwise `requests`.
     pub fn unit(&self) -> &'static str {
         if self.iterations.is_empty() { "requests" } else { "iterations" }
     }
@@ -274,8 +274,8 @@ impl Outcome {
         self.rate.is_some() || self.replay.as_ref().is_some_and(|replay| replay.speed.is_some())
     }
 
-    /// Returns true if more than 5 % of the wanted rate was missed, with a delay of more than 100
-    /// ms.
+    /// Returns true if the load missed more than 5 % of the wanted rate, and was more than 100 ms
+    /// late at its end.
     pub fn has_missed_rate(&self) -> bool {
         let behind = self.duration.mul_f64(self.shortfall.clamp(0.0, 1.0));
         self.shortfall > SHORTFALL && behind > BEHIND
@@ -289,7 +289,7 @@ impl Outcome {
     }
 
     /// Adds up the turns of one load. The client counts as saturated if it was saturated for more
-    /// than half of the time. Returns `None` if there are no turns.
+    /// than half of the total duration. Returns `None` if there are no turns.
     pub fn sum(turns: impl IntoIterator<Item = Self>) -> Option<Self> {
         let mut turns = turns.into_iter();
         let mut sum = turns.next()?;
@@ -393,7 +393,7 @@ impl Outcome {
         let histogram = text(json, "histogram")?;
         Ok(Self {
             url: text(json, "url")?.to_owned(),
-            // Reports of older versions do not have the fields with a default here.
+            // A field with a default is missing in reports of older versions.
             method: json["method"].as_str().unwrap_or("GET").to_owned(),
             started_at: started_at(json).unwrap_or(SystemTime::UNIX_EPOCH),
             rate: rate(json),

@@ -91,12 +91,12 @@ impl Pacer {
         }
     }
 
-    /// Returns the share of the planned rate that was missed since `start`; 0 in a closed loop. The
-    /// share is the delay of the plan, divided by the duration.
+    /// Returns the share of the planned rate that was missed: the delay at the end of the turn,
+    /// divided by the duration since `start`. Returns 0 in a closed loop.
     ///
-    /// If the turn ended at a planned time, `end` is this time. The delay is then the time from the
-    /// first planned instant that no connection took to `end`. If the turn ended after a number of
-    /// requests, `end` is `None`, and the delay is that of the last request.
+    /// If the turn ended at a planned time, `end` is this time. The delay is then `end` minus the
+    /// due time of the first request that no connection took. If the turn ended after a number of
+    /// requests, `end` is `None`. The delay is then the delay of the last request.
     pub fn shortfall(&self, start: Instant, end: Option<Instant>) -> f64 {
         let Self::Open { next, late, .. } = self else { return 0.0 };
         let share =
@@ -145,8 +145,8 @@ impl Plan {
     fn factor(&mut self) -> f64 {
         match self.arrivals {
             Arrivals::Even => 1.0,
-            // The inverse of the exponential distribution function. `f64()` is less than 1, so the
-            // logarithm is finite.
+            // Apply the inverse of the exponential distribution function. `f64()` is less than 1,
+            // so the logarithm is finite.
             Arrivals::Poisson => -(1.0 - self.random.f64()).ln(),
         }
     }

@@ -50,22 +50,23 @@ impl Ramp {
         Ok(())
     }
 
-    /// Returns the duration of all stages.
+    /// Returns the total duration of all stages.
     pub fn time(&self) -> Duration {
         self.stages.iter().fold(Duration::ZERO, |sum, stage| sum.saturating_add(stage.time))
     }
 
-    /// Returns the mean value over the duration.
+    /// Returns the mean rate or mean number of connections over all stages.
     pub fn mean(&self) -> f64 {
         self.area() / self.time().as_secs_f64().max(1e-9)
     }
 
-    /// Returns the highest value.
+    /// Returns the highest rate or number of connections.
     pub fn highest(&self) -> f64 {
         self.stages.iter().map(|stage| stage.target).fold(self.from, f64::max)
     }
 
-    /// Returns the integral of the value over time. For a rate, this is the number of requests.
+    /// Returns the integral of the ramp over time. In a ramp of the rate, this is the number of
+    /// requests.
     fn area(&self) -> f64 {
         self.segments().last().map_or(0.0, |last| last.before + last.area())
     }
@@ -100,8 +101,8 @@ impl Segment {
         (self.from + self.to) / 2.0 * self.time
     }
 
-    /// Returns the time at which the integral of the ramp reaches `place`, which must be in this
-    /// stage.
+    /// Returns the due time of the request at `place`, in seconds since the start of the ramp. At
+    /// this time, the integral of the ramp reaches `place`. `place` must be in this stage.
     fn time_of(&self, place: f64) -> f64 {
         let (area, slope) = (place - self.before, (self.to - self.from) / self.time);
         // Solves `from * t + slope / 2 * t * t = area` in a form that loses no digits by
@@ -110,8 +111,8 @@ impl Segment {
         self.start + (2.0 * area / (self.from + root)).min(self.time)
     }
 
-    /// Returns the first time from `earliest` on at which the value is at least `level`. Returns
-    /// `None` if the value does not reach `level` in this stage.
+    /// Returns the first time from `earliest` on at which the ramp is at `level` or above. Returns
+    /// `None` if this is not the case in this stage.
     fn reaches(&self, level: f64, earliest: f64) -> Option<f64> {
         let begin = earliest.max(self.start);
         if begin >= self.start + self.time {
@@ -127,9 +128,9 @@ impl Segment {
 
 /// Due times of one thread's requests, in an open loop whose rate changes in stages.
 ///
-/// The place of a request is the number of requests, of all threads, that are due before it. Equal
-/// gaps between places give the rate of the ramp. Exponential gaps give a Poisson process with this
-/// rate.
+/// The plan counts the requests of all threads in the order of their due times. The place of a
+/// request is its number in this order. Equal gaps between places give the rate of the ramp.
+/// Exponential gaps give a Poisson process with this rate.
 #[derive(Debug)]
 pub(crate) struct RampPlan {
     segments: Vec<Segment>,
@@ -145,8 +146,8 @@ pub(crate) struct RampPlan {
 const NEVER: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 impl RampPlan {
-    /// Creates the plan of a thread for a turn that starts at `start`. `thread` is the thread's
-    /// index, with the number of threads.
+    /// Creates the plan of a thread for a turn that starts at `start`. `thread` contains the index
+    /// of the thread and the number of threads.
     pub fn new(ramp: &Ramp, start: Instant, thread: (usize, usize), shard: Option<&Shard>) -> Self {
         // The threads of all shards take places in turn. Places are between whole numbers, so that
         // none is exactly at the end of the last stage.
@@ -191,16 +192,17 @@ pub(crate) struct ActiveTimes {
 }
 
 impl ActiveTimes {
-    /// Creates the times of a thread for a turn that starts at `start`. `thread` is the thread's
-    /// index, with the number of threads.
+    /// Creates the times of a thread for a turn that starts at `start`. `thread` contains the index
+    /// of the thread and the number of threads.
     pub fn new(ramp: &Ramp, start: Instant, thread: (usize, usize), shard: Option<&Shard>) -> Self {
         let (first, step) = rank(thread, shard);
         Self { segments: ramp.segments(), start, first, step }
     }
 
-    /// Returns the first time from `due` on at which the connection `id` is active. The last
-    /// connections begin last and end first. If the connection stays inactive, the time is in the
-    /// distant future.
+    /// Returns the first time from `due` on at which the connection `id` is active. While the ramp
+    /// rises, connections become active one after the other, the last one at the end. While the
+    /// ramp falls, the last one becomes inactive first. If the connection stays inactive, the time
+    /// is in the distant future.
     pub fn next(&self, id: usize, due: Instant) -> Instant {
         // The number of connections is the value of the ramp, rounded.
         let level = self.first + self.step * id as f64 + 0.5;
@@ -213,8 +215,8 @@ impl ActiveTimes {
     }
 }
 
-/// Returns the rank of thread `index` of `threads` among the threads of all shards, and the number
-/// of all threads.
+/// Returns the rank of a thread among the threads of all shards, and the number of all these
+/// threads. `index` is the index of the thread among the `threads` threads of this shard.
 fn rank((index, threads): (usize, usize), shard: Option<&Shard>) -> (f64, f64) {
     let (number, shards) = shard.map_or((0, 1), |s| (s.number - 1, s.count));
     (index as f64 * f64::from(shards) + f64::from(number), threads as f64 * f64::from(shards))

@@ -9,14 +9,16 @@ pub(crate) struct Redirect {
     pub host: Option<String>,
     /// Path and query.
     pub target: String,
-    /// Sends GET without a body instead of the method of the step.
+    /// True if the request has no body. Its method is then GET, or HEAD if the step has the method
+    /// HEAD.
     pub is_get: bool,
     /// Sends Authorization fields and cookies to the other name of the server, too.
     pub has_credentials: bool,
 }
 
 impl Redirect {
-    /// Returns true if the request may have credentials of the host of the run.
+    /// Returns true if the request sends the user's `Authorization` fields and cookies. Returns
+    /// false if the redirect leads to another name of the server that must not get them.
     pub fn sends_credentials(&self) -> bool {
         self.host.is_none() || self.has_credentials
     }
@@ -31,8 +33,8 @@ pub(crate) fn is_redirect(status: u16) -> bool {
 }
 
 /// Resolves a `Location` (RFC 3986, section 5.2) against `base`, the target of the request. Returns
-/// the new value of `Host` and the new target. `Host` is `None` for the host of `url` and for a
-/// `Location` without a host.
+/// the new value of `Host` and the new target. `Host` is `None` if `location` contains no host, or
+/// the host of `url`.
 ///
 /// # Errors
 /// Returns the reason why the redirect is not followed.

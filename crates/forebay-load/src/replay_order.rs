@@ -8,8 +8,8 @@ use std::time::Duration;
 pub struct Replay {
     /// Requests in the order of their times, each with its index and the time since the first one.
     pub entries: Vec<(u32, Duration)>,
-    /// Lines or entries that cannot be sent, by reason. The first number counts them, and the
-    /// second one is the position of the first of them in the file.
+    /// Lines or entries that cannot be sent, by reason. The value contains their number, and the
+    /// position of the first one in the file.
     pub skipped: BTreeMap<&'static str, (u64, u64)>,
     /// Factor of the log's pace; `None` sends requests as fast as replies arrive, or at the rate of
     /// the run.

@@ -77,9 +77,9 @@ impl Requests {
                 let names = Names { table: spec.values.as_deref(), extracted, fixed };
                 let template = Template::of(&http, &message, names).map_err(Error::Invalid)?;
                 let [http, message] = template.render_longest(names);
-                // For HTTP/1.1, `convert` does not parse the request. This call parses it for every
-                // protocol, and so refuses a malformed or too large head. The FastCGI request
-                // itself is dropped.
+                // `convert` does not parse the head of an HTTP/1.1 request. So encode the request
+                // for FastCGI, which fails if the head is malformed or too large. The encoded
+                // request is not used.
                 forebay_client::fastcgi_request(&http, &spec.gateway, true).map_err(malformed)?;
                 converter.convert(http, message, false)?;
                 templates.push(template);
@@ -276,7 +276,7 @@ fn with_body(head: &[u8], body: &[u8]) -> Vec<u8> {
     [fields, length.as_bytes(), body].concat()
 }
 
-/// Encodes the head of a gRPC request as HTTP/1.1, without a length.
+/// Encodes the head of a gRPC request as HTTP/1.1, without `Content-Length`.
 fn grpc_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     if !matches!(spec.method.as_str(), "GET" | "POST") {
         return Err(Error::Invalid("a gRPC request has the method POST".to_owned()));
@@ -302,7 +302,8 @@ fn grpc_request(spec: &Spec) -> Result<Vec<u8>, Error> {
         format!("{}S", (ms / 1000).min(99_999_999))
     };
     add("Grpc-Timeout", timeout);
-    // The method is changed after the call, because POST would add a length.
+    // Pass GET and change the method afterwards, because with POST the head would get a
+    // `Content-Length`.
     let head = http_request(&Spec {
         method: "GET".to_owned(),
         headers,

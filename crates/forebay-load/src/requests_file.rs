@@ -68,8 +68,9 @@ impl Line<'_> {
         format!("line {}: {why}", self.number)
     }
 
-    /// Parses the line as a header field. Returns `None` for other lines. A path has a `/` before
-    /// the colon, and a URL has `//` after the colon, so both are no fields.
+    /// Parses the line as a header field. Returns `None` for other lines. A colon in a path follows
+    /// a `/`, and the colon in a URL precedes `//`, so the function can distinguish them from a
+    /// field.
     fn field(&self) -> Option<(String, String)> {
         let (name, value) = self.text.split_once(':')?;
         let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';

@@ -68,8 +68,9 @@ impl Turns {
         Ok(Self { spec: spec.clone(), crew: crew(spec)? })
     }
 
-    /// Runs a turn until `stop`, at `rate` if one is given. At its end, a turn waits for the
-    /// replies to its active requests, so that none of them arrives in the next turn.
+    /// Runs a turn until `stop`. The turn is an open loop if `rate` is given, otherwise a closed
+    /// loop. Before the call returns, it waits for the replies to active requests, so that none of
+    /// them arrives in the next turn.
     ///
     /// # Errors
     /// Fails as [`run`] does.
@@ -163,7 +164,7 @@ fn http3_crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
     let requests = Requests::of(spec)?;
     let keepalive = requests.keepalive();
     let client = TlsClient::new(&spec.url, &spec.tls)?;
-    // Check the configuration once, because that of each connection is a copy.
+    // Check the configuration once. Each connection gets a copy of it, which cannot fail.
     client.for_quic()?;
     mux_crew::<_, Datagrams>(spec, requests.http3()?, |request, inspections| {
         let (config, verdict) = client.for_quic().expect("a copy of a valid configuration");
@@ -328,7 +329,7 @@ impl<C: Drive + Send> Crew for WorkerCrew<C> {
     }
 }
 
-/// Returns the ends of the stages of a ramp.
+/// Returns the end of each stage of the ramp. Returns no ends without a ramp.
 fn stage_ends(spec: &Spec, start: Instant) -> Vec<Instant> {
     let stages = spec.ramp.iter().flat_map(|ramp| &ramp.stages);
     let end = |end: &mut Instant, stage: &RampStage| {

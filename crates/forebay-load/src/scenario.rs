@@ -100,7 +100,7 @@ pub struct Extraction {
     pub is_line: bool,
 }
 
-/// Part of a reply with a value.
+/// Part of a reply from which a value is extracted.
 #[derive(Clone, Debug)]
 pub enum ReplyPart {
     /// First match in the body: its first group, or the whole match if the pattern has none.
@@ -113,7 +113,7 @@ pub enum ReplyPart {
     Cookie(String),
 }
 
-/// Regular expression whose time is linear in the length of the text.
+/// Regular expression. The time of a search is linear in the length of the text.
 #[derive(Clone)]
 pub struct Pattern {
     regex: Regex,
@@ -204,8 +204,8 @@ impl ThinkTime {
             Self::None => Duration::ZERO,
             Self::Constant(time) => time,
             Self::Uniform(low, high) => low + high.saturating_sub(low).mul_f64(random.f64()),
-            // The inverse of the distribution function. `f64()` is less than 1, so the logarithm is
-            // finite.
+            // Apply the inverse of the distribution function. `f64()` is less than 1, so the
+            // logarithm is finite.
             Self::Exponential(mean) => mean.mul_f64((-(1.0 - random.f64()).ln()).min(10.0)),
         }
     }

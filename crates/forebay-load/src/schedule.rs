@@ -80,7 +80,8 @@ impl Schedule {
         NextRequest { request: request as usize, due }
     }
 
-    /// Returns the time in seconds after which the log starts again: its length and a mean gap.
+    /// Returns the time in seconds from one start of the log to the next: the time of its last
+    /// request, plus the mean gap between its requests. Returns 1 for a log with a single request.
     fn period(&self) -> f64 {
         let entries = &self.replay.entries;
         let length = entries.last().map_or(0.0, |(_, time)| time.as_secs_f64());
@@ -90,8 +91,10 @@ impl Schedule {
         }
     }
 
-    /// Returns the delay of the plan as a share of the run's duration. If the run ended after a
-    /// number of requests, `end` is `None`, and the delay is the delay of the last request.
+    /// Returns the delay of the replay as a share of the run's duration. If the run ended at the
+    /// time `end`, the delay is `end` minus the due time of the next request. If the run ended
+    /// after a number of requests, `end` is `None`. The delay is then the delay of the last
+    /// request.
     pub fn shortfall(&self, end: Option<Instant>) -> f64 {
         let share =
             |behind: Duration, of: Duration| behind.as_secs_f64() / of.as_secs_f64().max(1e-9);
@@ -105,8 +108,8 @@ impl Schedule {
         }
     }
 
-    /// Counts the requests that were due before `end` and that no thread took. Only the thread with
-    /// `counts_rest` counts them. All other threads return 0. The count ends at `MOST_LEFT`.
+    /// Counts the requests that were due before `end` and that no thread took, up to [`MOST_LEFT`].
+    /// Only one thread counts these requests (`counts_rest`). All other threads return 0.
     pub fn left(&self, end: Instant) -> u64 {
         let is_due = |number: u64| self.at(number).due.is_some_and(|due| due < end);
         let from = self.taken.load(Ordering::Relaxed);

@@ -11,8 +11,8 @@ use crate::tally::Tally;
 
 /// Counts of each second of a run, of one load thread.
 ///
-/// The tally's histogram covers only the current second, so a request costs no more than without a
-/// series. At the end of a second, the histogram is added to that of the whole run.
+/// The tally's histogram covers only the current second. At the end of the second, it is added to
+/// the histogram of the whole run. So each request is recorded in only one histogram.
 #[derive(Debug)]
 pub(crate) struct Series {
     /// End of the current second.
@@ -45,7 +45,8 @@ struct StageSeries {
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Series {
-    /// Creates the series of a run that starts at `start`. The tally must be new, too.
+    /// Creates the series of a run that starts at `start`. The tally of the run must still be
+    /// empty.
     pub fn new(start: Instant) -> Self {
         Self {
             end: start + SECOND,

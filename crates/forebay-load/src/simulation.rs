@@ -59,7 +59,7 @@ enum Shape {
     Silent,
 }
 
-/// Servers of a simulation: the script, and the times that it caused.
+/// Servers of a simulation: their behaviour, and the times until their replies.
 struct Script {
     shape: Shape,
     random: fastrand::Rng,
@@ -332,8 +332,8 @@ fn go_on<C: Drive>(connection: &mut C, state: &mut ThreadState) {
     }
 }
 
-/// Simulates 20 seeds of each shape. `settings` has the URL, connections, streams and number of
-/// requests.
+/// Calls `one` with 20 seeds of each shape, for each rate in `loops`. The rate `None` means a
+/// closed loop. `settings` has the URL, connections, streams and number of requests.
 fn simulate(settings: &Spec, loops: &[Option<Rate>], one: impl Fn(&Spec, Shape, u64) -> u64) {
     let mut unanswered = 0;
     for shape in [Shape::Constant, Shape::Bimodal, Shape::Stall, Shape::Silent] {

@@ -62,9 +62,9 @@ impl SlowPeers {
 }
 
 impl Portion {
-    /// Divides `rate` bytes per second into ten portions per second. A portion has at least one
-    /// byte and at most `LARGEST` bytes, so very low and very high rates have other intervals.
-    /// `rate` is not zero.
+    /// Divides `rate` bytes per second into ten portions per second. A portion has at least 1 byte
+    /// and at most `LARGEST` bytes. If this changes its size, the interval is longer or shorter
+    /// than 0.1 s. `rate` is not zero.
     fn of(rate: u64) -> Self {
         let bytes = (rate / 10).clamp(1, LARGEST);
         let interval = Duration::from_secs_f64(bytes as f64 / rate as f64);

@@ -36,8 +36,8 @@ pub struct Spec {
     pub headers: Vec<(String, String)>,
     /// Body of the request; for a WebSocket or gRPC, the message; for `tcp`, the bytes to send.
     pub body: Vec<u8>,
-    /// Ranges of the body, in ascending order, that are sent as they are, although they may contain
-    /// texts such as `{n}`. A range may end after the body.
+    /// Ranges of the body, in ascending order, that are sent unchanged. Texts such as `{n}` in them
+    /// are no placeholders. A range may extend past the end of the body.
     pub fixed: Vec<Range<usize>>,
     /// Number of messages that a gRPC request sends, all equal.
     pub messages: usize,
@@ -127,9 +127,9 @@ pub enum Stop {
     Duration(Duration),
 }
 
-/// Rate of an open loop: requests are due at planned instants, whether or not replies have arrived,
-/// and latency counts from the planned instant. If every connection is busy, a request that is due
-/// waits for a free connection.
+/// Rate of an open loop. Requests are due at planned instants, and do not wait for earlier replies.
+/// If every connection is busy, a due request waits for a free connection. The latency counts from
+/// the planned instant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     /// Requests per second over all connections.
@@ -282,9 +282,11 @@ impl Spec {
         }
     }
 
-    /// Changes the rate in stages or, without a rate, the number of connections. The run ends after
-    /// the last stage. Sets the rate to the mean of all stages or, without a rate, the number of
-    /// connections to the highest value.
+    /// Makes the load change in stages, and end after the last stage. If the load has a rate, the
+    /// stages change the rate. Otherwise, they change the number of connections.
+    ///
+    /// Sets the rate to the mean of all stages, or the number of connections to the highest value
+    /// of all stages.
     ///
     /// # Errors
     /// Fails if the stages have no load, or a number is out of range.
@@ -297,8 +299,8 @@ impl Spec {
         Ok(Self { rate, connections, stop, ramp: Some(Arc::new(ramp)), ..self })
     }
 
-    /// Reduces the whole load to one shard. The connections of all shards add up to the connections
-    /// of the whole load, and so do the requests. The rate is divided equally.
+    /// Reduces the whole load to one shard. All shards together have the connections and the
+    /// requests of the whole load. Each shard has an equal share of the rate.
     ///
     /// # Errors
     /// Fails if the load has fewer connections or requests than shards.
@@ -378,9 +380,9 @@ impl Spec {
         }
     }
 
-    /// Checks numbers, and settings that exclude each other: streams and the protocol, TLS options
-    /// and the URL, a think time and a rate. Also checks that all parts use one server. Method and
-    /// header fields are checked when the requests are encoded.
+    /// Checks numbers, and rejects settings that exclude each other, such as a think time and a
+    /// rate. Also checks that all parts use one server. Method and header fields are checked when
+    /// the requests are encoded.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let refuse = |what: &str| Err(Error::Invalid(what.to_owned()));
         if self.connections == 0 || self.threads == 0 {

@@ -236,7 +236,8 @@ impl Tally {
         self.status.iter_mut().zip(other.status).for_each(|(mine, theirs)| *mine += theirs);
     }
 
-    /// Returns the counts so far for a view, with the seconds from the index `first` on.
+    /// Returns the counts so far, to show them during the run. `seconds` are the seconds that ended
+    /// since the previous call. `first` is the index of the first of these seconds.
     pub fn live(&self, thread: usize, first: usize, seconds: &[Second]) -> ThreadSeconds {
         ThreadSeconds {
             thread,
@@ -268,7 +269,7 @@ impl Tally {
 }
 
 impl Failure {
-    /// Returns the count of this kind of failure, and its name.
+    /// Returns the count of this kind of failure, and the name of the kind.
     fn count(self, failures: &mut Failures) -> (&mut u64, &'static str) {
         match self {
             Self::Connect => (&mut failures.connect, "connect"),

@@ -11,9 +11,9 @@ use rustix::net::{
 
 use crate::{Endpoint, Error, Protocol, SlowPeers, Spec, Url};
 
-/// Addresses of the server, and the index of the address that answers. A name such as `localhost`
-/// may have several addresses while the server listens on only one. Until a connect has succeeded,
-/// each attempt tries all addresses.
+/// Addresses of the server. A name such as `localhost` may have several addresses, while the server
+/// listens on only one. If a connect fails, the connection tries the next address. After the first
+/// successful connect, all connections use that address.
 #[derive(Debug)]
 pub(crate) struct ServerAddresses {
     /// URLs of the requests, for error messages.

@@ -49,7 +49,8 @@ enum Piece {
     Extracted(usize),
 }
 
-/// Encoding of values, so that they cannot end the text that surrounds them.
+/// Encoding of the values that replace placeholders. For example, a space in a value must not end
+/// the request target, and a quotation mark must not end a JSON string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoding {
     None,
@@ -61,7 +62,7 @@ enum Encoding {
     Field,
 }
 
-/// Names of values that a placeholder can have.
+/// Names that a placeholder can have.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Names<'a> {
     pub table: Option<&'a ValueTable>,
@@ -207,7 +208,7 @@ impl Template {
         texts.iter().any(|text| text.0.iter().any(|piece| !matches!(piece, Piece::Fixed(_))))
     }
 
-    /// Returns the next request as HTTP/1.1, with the cookies of `jar`, and its message.
+    /// Returns the next HTTP/1.1 request with the cookies of `jar`, and the WebSocket message.
     pub fn render(&self, values: &mut Values, jar: Option<&SharedJar>) -> [Vec<u8>; 2] {
         self.render_with(values.next(), (jar, &None))
     }
@@ -222,8 +223,9 @@ impl Template {
         self.render_with(draw, (None, &None))
     }
 
-    /// Returns the request with the cookies of a jar, and its message. With a redirect, returns the
-    /// request that follows the redirect. This request may have the method GET and no body.
+    /// Returns the HTTP/1.1 request with the cookies of a jar, and the WebSocket message. With a
+    /// redirect, returns the request that follows the redirect: its target, its fields and its
+    /// method may differ.
     fn render_with(
         &self,
         mut draw: Draw<'_>,
@@ -352,9 +354,9 @@ impl Text {
                         Encoding::Percent => percent_encode(value, out),
                         Encoding::Json => escape_json(value, out),
                         Encoding::None => out.extend_from_slice(value),
-                        // Extraction has checked values for the scenario's own fields. Fields of
-                        // the command line are not checked, so drop bytes that a field cannot
-                        // contain.
+                        // If a field of the scenario uses this value, the value was checked when it
+                        // was extracted. If only a field of the command line uses it, it was not
+                        // checked. So drop the bytes that a field cannot contain.
                         Encoding::Field => {
                             out.extend(value.iter().filter(|byte| is_field_value(&[**byte])));
                         }
@@ -454,8 +456,8 @@ impl Encoding {
     }
 }
 
-/// Requests of a run by their indices, in the encoding of their protocol. Those with placeholders
-/// are encoded when they are sent.
+/// Requests of a run by their indices, encoded for their protocol. A request with placeholders or
+/// cookies is encoded each time it is sent.
 pub(crate) struct RequestSource<R> {
     fixed: Arc<[R]>,
     templates: Option<Arc<Templates<R>>>,
@@ -492,7 +494,7 @@ impl<R: Clone> RequestSource<R> {
         self.fixed[0].clone()
     }
 
-    /// Passes the next request with this index to `set`.
+    /// Encodes the request with this index with its next values, and passes it to `set`.
     ///
     /// # Errors
     /// Fails if the request cannot be encoded with its values and cookies.

@@ -49,8 +49,9 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
         false
     }
 
-    /// Returns true if the next [`recv`](Self::recv) would return `AGAIN`, because the latest one
-    /// returned `received` bytes into a buffer of the size `buffer`.
+    /// Returns true if the latest call of [`recv`](Self::recv) has certainly emptied the socket, so
+    /// that a further call would return `AGAIN`. The latest call returned `received` bytes into a
+    /// buffer of `buffer` bytes.
     fn is_emptied(&self, received: usize, buffer: usize) -> bool;
 
     /// True if each [`send`](Self::send) sends one datagram.
@@ -62,8 +63,8 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
         usize::MAX
     }
 
-    /// Returns the error for `end`, if the session performed the handshake itself (as in QUIC) and
-    /// the handshake failed.
+    /// Converts the end of a session to an error that explains why the session's own handshake
+    /// failed. Only some sessions have such a handshake, for example those of QUIC.
     fn explain(end: &SessionEnd, _: &Self::Config) -> io::Error {
         io::Error::other(end.reason.clone())
     }
@@ -83,12 +84,12 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
         false
     }
 
-    /// Returns true if the server had closed the connection before our last bytes arrived. The
-    /// server's kernel then answers these bytes with a reset, which follows the end of the
-    /// connection. No program can have read these bytes.
+    /// Returns true if a reset followed the end of the connection. The server had then closed the
+    /// connection before our last bytes arrived, and the server's kernel answered them with the
+    /// reset. No program can have read these bytes.
     ///
-    /// A reset alone proves nothing, because a server can read a request and then reset the
-    /// connection.
+    /// A reset without an earlier end proves nothing, because a server can read a request and then
+    /// reset the connection.
     fn has_refused_bytes(&self) -> bool {
         !matches!(sockopt::socket_error(self.socket()), Ok(Ok(())))
     }

@@ -200,8 +200,8 @@ impl Protocol {
         matches!(self, Self::Grpc | Self::Grpcs)
     }
 
-    /// Returns true if every connection of the protocol can carry several requests at once. FastCGI
-    /// does not count, because there it is a choice.
+    /// Returns true if every connection of the protocol can carry several requests at once. Returns
+    /// false for FastCGI, whose connections do this only if the load asks for several streams.
     pub fn has_streams(self) -> bool {
         self.is_http2() || self == Self::Http3
     }

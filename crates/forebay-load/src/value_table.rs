@@ -39,7 +39,7 @@ impl ValueTable {
         Ok(Self { columns, rows })
     }
 
-    /// Returns the row for the request at `place`. After the last row, the first one follows.
+    /// Returns row number `place`, counted from 0. After the last row, the first row follows again.
     pub(crate) fn row(&self, place: u64) -> &[String] {
         &self.rows[(place % self.rows.len() as u64) as usize]
     }
@@ -79,8 +79,9 @@ pub(crate) fn has_placeholder(text: &[u8], table: Option<&ValueTable>) -> bool {
     contains(b"{n}") || contains(b"{random:") || table.is_some() && contains(b"{")
 }
 
-/// Divides a body at ranges that are sent as they are. Returns pairs of a text that may have
-/// placeholders, and the text of the range that follows it.
+/// Divides a body at the ranges in `fixed`, which are sent unchanged. Each returned pair contains a
+/// text that may have placeholders, and the range after this text. In the last pair, the range is
+/// empty.
 pub(crate) fn divided<'a>(body: &'a [u8], fixed: &[Range<usize>]) -> Vec<(&'a [u8], &'a [u8])> {
     let (mut parts, mut at) = (Vec::new(), 0);
     for range in fixed {

@@ -64,7 +64,8 @@ impl<'a> StepReply<'a> {
     /// Returns the value of an extraction.
     ///
     /// # Errors
-    /// Returns the reason if the reply has no such value, or one that cannot be sent.
+    /// Fails if the reply has no such value, or if the value cannot be sent. A value must not be
+    /// too long. If [`Extraction::is_line`] is true, it must not have a control character.
     pub fn extract(
         &mut self,
         extraction: &Extraction,

@@ -81,9 +81,9 @@ impl VirtualUser {
         self.next
     }
 
-    /// Begins an iteration that is due at `due`. If the previous user has no iterations left, a new
-    /// user begins: `scenario` chooses the user's scenario, and cookies and extracted values are
-    /// dropped.
+    /// Begins an iteration that is due at `due`. If the user has performed all its iterations, a
+    /// new user replaces it: `scenario` chooses the new user's scenario, and the user takes the
+    /// next row of the table. Cookies and extracted values are dropped.
     pub fn begin(&mut self, due: Instant, scenario: impl FnOnce() -> usize, values: &mut Values) {
         if self.left == 0 {
             self.scenario = scenario();
@@ -106,8 +106,8 @@ impl VirtualUser {
         }
     }
 
-    /// Returns the index of the next request, and the request. It is an error if the request cannot
-    /// be encoded with its values and cookies.
+    /// Returns the index of the next request, and the encoded request. The second value is an error
+    /// if the request cannot be encoded with its values and cookies.
     pub fn request<R: Clone>(
         &mut self,
         source: &RequestSource<R>,
@@ -171,11 +171,12 @@ impl VirtualUser {
         self.advance(&plan.scenarios[self.scenario].steps[index], now, tally);
     }
 
-    /// Prepares the request that follows a redirect. Returns false if the reply is no redirect with
-    /// a `Location`, or if the step does not follow this redirect. A redirect with the status 301,
-    /// 302 or 303 changes the method to GET.
+    /// If the reply is a redirect that the step follows, prepares the next request and returns
+    /// true. Otherwise returns false, for example if the redirect has no `Location`, or if its
+    /// status is one that the step expects. The statuses 301, 302 and 303 change the method to GET,
+    /// except for HEAD.
     ///
-    /// The error says why the redirect cannot be followed.
+    /// Fails if the server redirects too often, or if the `Location` cannot be followed.
     fn follow(
         &mut self,
         status: u16,
@@ -208,8 +209,8 @@ impl VirtualUser {
         Ok(true)
     }
 
-    /// Checks the reply and extracts values from it. The error is the first check or value that
-    /// failed.
+    /// Checks the reply and extracts values from it. Fails at the first check or value, and returns
+    /// the reason.
     fn judge(
         &mut self,
         status: u16,

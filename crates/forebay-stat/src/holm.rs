@@ -21,9 +21,9 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
 /// Returns the level of each comparison's interval. An interval with this level excludes the null
 /// hypothesis if and only if Holm's test at level `alpha` rejects it.
 ///
-/// The test of the i-th smallest of m p-values has level alpha / (m - i + 1). After the first test
-/// that does not reject, all later tests do not reject either, and keep the level of the first one.
-/// A NaN gets level `alpha`.
+/// The p-values are tested in ascending order. The i-th of m tests has the level alpha / (m - i +
+/// 1). If a test does not reject, no later test rejects, and all later tests keep the level of this
+/// one. A NaN gets level `alpha`.
 pub fn holm_levels(p: &[f64], alpha: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).filter(|&index| !p[index].is_nan()).collect();
     order.sort_by(|&left, &right| p[left].total_cmp(&p[right]));

@@ -12,7 +12,8 @@ pub struct Ratio {
     pub mean: f64,
     /// Confidence interval of the ratio, `[low, high]`; `[0, infinity]` if too few slices exist. By
     /// default, its confidence is 95 %, for this comparison alone. [`set_level`](Self::set_level)
-    /// changes this, for example so that all intervals of a report hold together with 95 %.
+    /// changes this, for example so that all intervals of a report together have a confidence of 95
+    /// %.
     pub ci95: [f64; 2],
     /// Probability that `ci95` does not contain the true ratio, such as 0.05.
     pub level: f64,
@@ -61,18 +62,17 @@ pub fn ratio_ci(pairs: &[(f64, f64)]) -> Ratio {
 /// Computes the ratio of `(candidate, baseline)` pairs of slices, grouped by round.
 ///
 /// The figure of a round is the 20 % trimmed mean of the logarithms of its ratios. The estimate is
-/// the mean of the figures. Its interval is Student's t over the figures, with rounds - 1 degrees
-/// of freedom.
+/// the mean of the figures of all rounds. Its interval is Student's t interval, with rounds - 1
+/// degrees of freedom.
 ///
-/// The rounds are a random sample of all possible starts of the servers, and the slices are nested
-/// in rounds. This is a one-way mixed model (Searle, Casella and McCulloch, "Variance Components",
-/// chapter 3). If all rounds have the same number of slices, the variance of the estimate is the
-/// variance of the figures divided by the number of rounds. With different numbers of slices, this
-/// formula is an approximation.
+/// Each round is a random start of the servers, with several slices. This is a one-way mixed model
+/// (Searle, Casella and McCulloch, "Variance Components", chapter 3). If all rounds have the same
+/// number of slices, the variance of the estimate is the variance of the figures divided by the
+/// number of rounds. With different numbers of slices, this formula is an approximation.
 ///
-/// Kalibera and Jones, "Quantifying Performance Changes with Effect Size Confidence Intervals",
-/// explain why an experiment must repeat the part whose results vary. Here, this part is the start
-/// of the servers.
+/// An experiment must repeat the part whose results vary (Kalibera and Jones, "Quantifying
+/// Performance Changes with Effect Size Confidence Intervals"). Here, this part is the start of the
+/// servers.
 ///
 /// A single round gets Yuen's interval over its slices ([`Estimate`]), or no interval if it has
 /// fewer than five slices. Yuen's interval does not include the variation between server starts.
@@ -116,12 +116,12 @@ pub fn ratio_of_rounds(rounds: &[Vec<(f64, f64)>]) -> Ratio {
 /// Computes the ratio of a candidate to a baseline from slices of two separate runs, such as one
 /// slice per second. The slices are not paired.
 ///
-/// Each run has the 20 % trimmed mean of its slices' logarithms as its figure. The interval of the
-/// difference of both figures is the two-sample interval of Yuen ("The two-sample trimmed t for
-/// unequal population variances", Biometrika 61, 1974), with the degrees of freedom of Welch.
-/// Neighbouring slices of a run resemble each other. The standard error of a run is therefore
-/// multiplied by the square root of (1 + r) / (1 - r), where r is the correlation of neighbouring
-/// slices (first-order autoregression).
+/// The figure of a run is the 20 % trimmed mean of the logarithms of its slices. The logarithm of
+/// the ratio is the difference of the two figures. Its interval is the two-sample interval of Yuen
+/// ("The two-sample trimmed t for unequal population variances", Biometrika 61, 1974), with the
+/// degrees of freedom of Welch. Neighbouring slices of a run resemble each other. The standard
+/// error of a run is therefore multiplied by the square root of (1 + r) / (1 - r). Here, r is the
+/// correlation of neighbouring slices (first-order autoregression).
 ///
 /// The interval covers only the variation within the two runs. It does not cover the variation
 /// between runs, such as the effect of restarts, which can be larger.
@@ -155,8 +155,8 @@ pub fn ratio_of_runs(candidate: &[f64], baseline: &[f64]) -> Ratio {
 }
 
 impl Ratio {
-    /// Returns the conclusion: [`Verdict::Same`] if the interval includes 1 or the ratio is within
-    /// 2 % of 1.
+    /// Returns [`Verdict::Same`] if the interval includes 1, or if the ratio is within 2 % of 1.
+    /// Otherwise, the ratio decides between [`Verdict::Faster`] and [`Verdict::Slower`].
     pub fn verdict(&self) -> Verdict {
         // Even without a difference, one in twenty 95 % intervals excludes 1 by chance, usually by
         // little. A mean close to 1 therefore counts as equal.
@@ -170,15 +170,16 @@ impl Ratio {
         }
     }
 
-    /// Returns true if the interval allows only a difference without practical relevance.
+    /// Returns true if the whole interval is within 2 % of 1. A larger difference is then excluded,
+    /// and a smaller one has no practical relevance.
     pub fn is_negligible(&self) -> bool {
         let [low, high] = self.ci95;
         low >= INDIFFERENT[0] && high <= INDIFFERENT[1]
     }
 
-    /// Replaces the interval by one with level `alpha`, and scales the p-value, so that it is below
-    /// 0.05 if and only if it was below `alpha`. Callers use this for a look at the data during a
-    /// run, because each further look makes a false result more likely.
+    /// Replaces the interval by one with level `alpha`. Multiplies the p-value by 0.05 / `alpha`,
+    /// so that the caller can compare it with 0.05 as usual. Callers use this function to look at
+    /// the data during a run, because each further look makes a false result more likely.
     pub fn widen(&mut self, alpha: f64) {
         if let Some(log) = &self.log {
             self.p = (log.p() * ALPHA / alpha).min(1.0);
@@ -195,10 +196,10 @@ impl Ratio {
         }
     }
 
-    /// Returns the number of rounds after which the half width of the interval, on the logarithmic
-    /// scale, would be at most `distance`. The estimate assumes that later rounds differ as much as
-    /// the rounds so far. Returns `None` for fewer than two rounds, or if more than `most` rounds
-    /// would be needed.
+    /// Returns the number of rounds that an interval of the wanted width needs. Its half width on
+    /// the logarithmic scale is at most `distance`. The estimate assumes that later rounds vary as
+    /// much as the rounds so far. Returns `None` for fewer than two rounds, or if more than `most`
+    /// rounds would be needed.
     pub fn rounds_for(&self, distance: f64, most: u32) -> Option<u32> {
         let log = self.log.as_ref().filter(|_| self.pairs > 1)?;
         let spread = log.error * (self.pairs as f64).sqrt();

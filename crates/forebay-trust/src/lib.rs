@@ -1,8 +1,8 @@
 //! Verifies the certificates of TLS servers, for the clients in the gateway and in the load
 //! generator.
 //!
-//! This crate reads no certificate files. Each caller reads them, because each caller has its own
-//! form of error messages.
+//! Apart from the authorities of the machine, this crate reads no certificate files. Each caller
+//! reads its own files, because each caller has its own form of error messages.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -25,13 +25,14 @@ pub struct Trust {
     /// certificate, under any name.
     ///
     /// `openssl req -x509` makes such certificates: they are marked as authorities and contain no
-    /// server name. Set this field only for certificates that a user has named. The authorities
-    /// that the machine trusts are never servers themselves.
+    /// server name. Set this field only for certificates that a user has named, and not for the
+    /// authorities of the machine.
     pub are_servers: bool,
 }
 
 impl Trust {
-    /// Returns the authorities that this machine trusts: `SSL_CERT_FILE`, else the system's store.
+    /// Returns the authorities that this machine trusts. If `SSL_CERT_FILE` or `SSL_CERT_DIR` is
+    /// set, the certificates are read from there, otherwise from the system's store.
     pub fn of_machine() -> Self {
         let authorities = rustls_native_certs::load_native_certs().certs;
         Self { authorities, are_servers: false }

@@ -17,8 +17,8 @@ pub fn weighted(value: &[u8]) -> impl Iterator<Item = Accepted<'_>> {
 ///
 /// The client's weights determine the order. Codings of equal weight are in the order of `offered`.
 /// The weight of `*` applies to the codings that the client does not name. A coding is skipped if
-/// its weight is 0, or less than the weight of `identity`. `accepted` contains the elements of all
-/// `Accept-Encoding` fields.
+/// its weight is 0, or if the client prefers `identity`, which means no coding. `accepted` contains
+/// the elements of all `Accept-Encoding` fields.
 pub fn rank_codings(accepted: &[Accepted<'_>], offered: &[&str]) -> Vec<usize> {
     let weight = |name: &str| {
         let named = |other: &[u8]| other.eq_ignore_ascii_case(name.as_bytes());

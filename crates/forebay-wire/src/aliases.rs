@@ -20,7 +20,8 @@ use crate::forms::{self, Dialect, Pair};
 /// Maximum number of parameters that all applications read. Some applications ignore further ones.
 const MOST_PARAMETERS: usize = 100;
 
-/// Returns true if some applications may ignore the last parameters of the query.
+/// Returns true if the query has more than `MOST_PARAMETERS` parameters. Some applications ignore
+/// those after the limit.
 pub fn has_too_many(query: &[u8]) -> bool {
     memchr::memchr2_iter(b'&', b';', query).count() >= MOST_PARAMETERS
 }
@@ -69,10 +70,12 @@ fn named<'q>(
         .filter(move |pair| may_be(pair.name, name))
 }
 
-/// Returns the cookies of a `Cookie` field that an application may read as the cookie `name`. If the
-/// field contains commas, a cookie may occur twice: with and without the text after a comma.
+/// Returns the cookies of a `Cookie` field that an application may read as the cookie `name`. If
+/// the field contains commas, it is also split at them, so a cookie may occur twice: in `a=1,b=2`,
+/// the cookie `a` has the values `1,b=2` and `1`.
 pub fn cookies<'c>(line: &'c [u8], name: &'c [u8]) -> impl Iterator<Item = Cookie<'c>> {
-    // A text between two commas is part of a value, unless it has an equals sign.
+    // Only a text with an equals sign can be a cookie. Any other text after a comma is part of a
+    // value.
     let parts = line.split(|byte| b";,".contains(byte)).filter(|part| part.contains(&b'='));
     let parts = memchr::memchr(b',', line).map(|_| parts.flat_map(cookies::cookies));
     let all = cookies::cookies(line).chain(parts.into_iter().flatten());
@@ -84,8 +87,9 @@ pub fn cookies<'c>(line: &'c [u8], name: &'c [u8]) -> impl Iterator<Item = Cooki
     named.filter(move |cookie| may_be(cookie.name, name))
 }
 
-/// Returns true if no quoted text of a `Cookie` field may contain a semicolon. Servers would end
-/// such a cookie at different places.
+/// Returns true if all servers find the same ends of the cookies in a `Cookie` field. Returns false
+/// if a semicolon may be within quotes, as in `a="b;c"`: only some servers end the cookie at this
+/// semicolon.
 pub fn has_clear_quotes(line: &[u8]) -> bool {
     let is_clear = |part: &[u8]| {
         let quotes = part.iter().filter(|&&byte| byte == b'"').count();
@@ -98,8 +102,8 @@ pub fn has_clear_quotes(line: &[u8]) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ambiguous;
 
-/// Returns the only pair of a query with this decoded name. Fails if an application may read
-/// another pair.
+/// Returns the only pair of a query whose decoded name is `name`. Returns `None` if no application
+/// reads a pair as this parameter. Fails if an application may read another pair as this parameter.
 pub fn only_parameter<'q>(query: &'q [u8], name: &'q [u8]) -> Result<Option<Pair<'q>>, Ambiguous> {
     let only = |separators| {
         let mut pairs = named(query, name, separators);
@@ -129,9 +133,9 @@ fn begins_alike(name: &[u8], prefix: &[u8]) -> bool {
     start.is_some_and(|start| start.iter().map(fold).eq(prefix.iter().map(fold)))
 }
 
-/// Returns the names that applications may read: the name before a bracket, and the whole name.
-/// Returns `None` if the name contains a percent sign after decoding, because an application may
-/// decode it again or with other rules.
+/// Returns the two names that applications may read for `given`. For `a[b]`, these are `a` and
+/// `a[b]`. Returns `None` if the decoded name still contains a percent sign: an application may
+/// decode it again, and so read any name.
 fn readings(given: &[u8]) -> Option<[Vec<u8>; 2]> {
     let decoded = forms::decode(given);
     if decoded.contains(&b'%') {

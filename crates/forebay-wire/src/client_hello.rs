@@ -54,7 +54,7 @@ pub struct HelloReader {
 
 impl HelloReader {
     /// Reads more of the ClientHello. `bytes` are all bytes of the connection so far. Returns
-    /// `None` until the message is complete. Bytes after its last record are ignored.
+    /// `None` until the message is complete. Ignores bytes after the last record of the message.
     pub fn read(&mut self, bytes: &[u8]) -> Result<Option<ClientHello>, HelloError> {
         // Each record is copied once, so that a client that sends single bytes causes no extra
         // work.
@@ -95,7 +95,7 @@ const HOST_NAME: u8 = 0;
 /// Returns the fragment of the record at the start of `bytes`. Returns `None` if the record is
 /// incomplete.
 fn next_fragment(bytes: &[u8]) -> Result<Option<&[u8]>, HelloError> {
-    // The first bytes show another protocol even before the header is complete.
+    // Two bytes are enough to detect another protocol, so do not wait for the whole header.
     let is_tls = bytes.iter().zip([HANDSHAKE, 3]).all(|(byte, wanted)| *byte == wanted);
     if !is_tls {
         return Err(HelloError::NotTls);

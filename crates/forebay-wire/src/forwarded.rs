@@ -177,8 +177,8 @@ fn is_obfuscated(name: &str) -> bool {
     name.strip_prefix('_').is_some_and(|rest| !rest.is_empty() && rest.bytes().all(allowed))
 }
 
-/// Returns true if a quoted string may contain the byte. A backslash must precede a quotation mark
-/// and a backslash.
+/// Returns true if a quoted string may contain the byte. A quotation mark and a backslash need a
+/// backslash before them.
 fn is_quotable(byte: &u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }

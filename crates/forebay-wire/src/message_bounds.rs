@@ -41,7 +41,8 @@ impl MessageBounds {
         }
     }
 
-    /// Returns true if a close frame may follow.
+    /// Returns true if the last message is complete, so that a relay may add a close frame. Returns
+    /// false after a close frame, and after an invalid frame.
     pub fn is_between_messages(&self) -> bool {
         self.left == 0 && self.length == 0 && !self.is_in_message && !self.is_over
     }

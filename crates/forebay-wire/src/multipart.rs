@@ -149,8 +149,8 @@ impl FormDecoder {
 
     /// Decodes the next piece of the form in `input`, which starts with the first unconsumed byte.
     ///
-    /// [`Event::More`] asks for more input. The unconsumed bytes are then at most an incomplete
-    /// head within its limit, or the start of a delimiter.
+    /// [`Event::More`] asks for more input. The caller keeps the unconsumed bytes and passes them
+    /// again, followed by new ones. These bytes are at most an incomplete head or delimiter.
     pub fn decode(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         let mut at = 0;
         loop {
@@ -266,9 +266,9 @@ impl FormDecoder {
         Ok(DecodedPart { consumed: 0, event: Event::More })
     }
 
-    /// Handles the blank line after a head. In a part without content, the delimiter may directly
-    /// follow the head. The CRLF of the blank line is then a part of the delimiter (RFC 2046
-    /// section 5.1.1). Otherwise the content starts after the blank line.
+    /// Handles the blank line after a head. The content starts after the blank line. If the part
+    /// has no content, the CRLF of the blank line may be the beginning of the delimiter (RFC 2046
+    /// section 5.1.1). The part then ends.
     fn blank(&mut self, input: &[u8]) -> DecodedPart {
         let delimiter = self.delimiter.needle();
         if input.starts_with(delimiter) {

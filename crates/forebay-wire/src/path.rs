@@ -63,10 +63,10 @@ pub fn normalize(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     normalize_with(target, Slashes::Merge, out)
 }
 
-/// Appends the normalized path of `target` to `out`, for the lookup of routes and files. The query
-/// is removed, and the path is percent-decoded once. `slashes` decides if repeated slashes are
-/// merged. Dot segments are removed. Returns an error, for example, for a malformed escape and for
-/// a path that leads above the root.
+/// Appends the normalized path of `target` to `out`, for the lookup of routes and files. Removes
+/// the query, decodes percent escapes once, and removes dot segments. `slashes` decides if repeated
+/// slashes are merged. Returns an error if the path cannot be normalized, for example because of a
+/// malformed escape, or because it leads above the root.
 ///
 /// An escaped slash stays `%2F`, because it is data within a segment. No file name can contain a
 /// slash.
@@ -88,9 +88,9 @@ pub fn normalize_with(target: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> Res
     Ok(())
 }
 
-/// Returns the path of `target` if it is plain. [`normalize`] and [`canonical`] do not change a
-/// plain path, and it contains no disguised slash. Returns `None` if the path needs a closer
-/// examination.
+/// Returns the path of `target` if it is plain: [`normalize`] and [`canonical`] would not change
+/// it, and it contains no disguised slash. Returns `None` for any other path, and also for a path
+/// with `/.`, such as `/.a`.
 pub fn as_plain(target: &[u8]) -> Option<&[u8]> {
     let mut after_slash = false;
     if target.first() != Some(&b'/') {
@@ -128,11 +128,11 @@ pub fn has_hidden_slash(target: &[u8]) -> bool {
     memchr::memchr2_iter(b'\\', b'%', path).any(|at| hidden_slash(&path[at..]).is_some())
 }
 
-/// Returns `target` without dot segments, as [`normalize_with`] does, but with its original
-/// escapes. Returns `None` if nothing changes.
+/// Normalizes `target` as [`normalize_with`] does, but keeps its escapes and its query:
+/// `/a/../%41?b` becomes `/%41?b`. Returns `None` if nothing changes.
 ///
-/// Decoding the result once gives the same path as [`normalize_with`]. The caller must pass a
-/// target that [`normalize_with`] accepts.
+/// The path of the result, decoded once, equals the path that [`normalize_with`] returns. The
+/// caller must pass a target that [`normalize_with`] accepts.
 pub fn canonical(target: &[u8], slashes: Slashes) -> Option<Vec<u8>> {
     let path = without_query(target);
     if is_plain(path) {
@@ -162,9 +162,10 @@ pub fn canonical(target: &[u8], slashes: Slashes) -> Option<Vec<u8>> {
     (out != target).then_some(out)
 }
 
-/// Appends the path of `target` to `out`, as seen by a server that treats disguised slashes as
-/// slashes. Fails if `target` has a dot segment, also an encoded one: the order of decoding and
-/// resolving would then matter.
+/// Appends the path that a server reads in `target` if it treats disguised slashes as slashes:
+/// `/a%2Fb` becomes `/a/b`. Fails as [`normalize`] does, and if the path then has a dot segment,
+/// also an escaped one. Servers decode and resolve such a path in different orders, and so reach
+/// different files.
 pub fn unmask(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     let start = out.len();
     let mut rest = without_query(target);

@@ -54,8 +54,8 @@ pub enum ReplyError<E> {
 const MOST_INTERIM: usize = 256;
 
 impl<P: HeadParser> ReplyReader<P> {
-    /// Creates a reader. `parser` must be unused. The default limit of one head also limits the
-    /// total size of all interim replies.
+    /// Creates a reader. `parser` must be unused. All interim replies together may have as many
+    /// bytes as one head may have by default.
     pub fn new(parser: P) -> Self {
         Self { fresh: parser, parser, interim: 0, count: 0 }
     }

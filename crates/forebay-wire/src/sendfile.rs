@@ -16,8 +16,8 @@ pub enum NamedFile {
     File(Vec<u8>),
 }
 
-/// Returns the file that a reply's field lines name. Also returns the lines that remain valid for
-/// the file. Returns `None` if the lines name no file.
+/// Returns the file that a reply's field lines name, and the lines that remain valid for this file.
+/// Returns `None` if the lines name no file.
 pub fn find(lines: &[u8]) -> Option<(NamedFile, Vec<u8>)> {
     let mut place = None;
     let mut fields = Vec::new();

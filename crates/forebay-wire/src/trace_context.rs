@@ -22,7 +22,7 @@ pub struct TraceParent {
 impl TraceParent {
     /// Parses the value of a field. Returns `None` if the value breaks a rule.
     ///
-    /// A later version may have more text after the flags, so its known part is used.
+    /// A later version of the format may have more text after the flags. This text is ignored.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (known, more) = value.split_at_checked(LENGTH)?;
         let [version] = hex(&known[..2])?;
@@ -49,8 +49,8 @@ impl TraceParent {
     }
 }
 
-/// Parses `2 * N` lower-case hexadecimal digits. Returns `None` for anything else, because the
-/// specification permits no others.
+/// Parses `2 * N` lower-case hexadecimal digits. Returns `None` for any other text, also for
+/// upper-case digits, which the specification forbids.
 fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

@@ -89,7 +89,7 @@ pub struct Parsed {
     pub modifier2: u8,
     /// Names and values in the order of the packet, as ranges of the input.
     pub variables: Vec<(Range<usize>, Range<usize>)>,
-    /// Length of the packet in bytes, including the header. The body follows. It has
+    /// Length of the packet in bytes, including the header. The body follows the packet and has
     /// `CONTENT_LENGTH` bytes.
     pub len: usize,
 }

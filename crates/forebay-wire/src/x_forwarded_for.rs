@@ -1,5 +1,5 @@
-//! `X-Forwarded-For`: the addresses of the client and of the proxies. The last address is that of
-//! the nearest proxy or client.
+//! `X-Forwarded-For`: the addresses of the client and of the proxies. Each proxy appends the
+//! address of its peer, so the last address is the peer of the nearest proxy.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -29,8 +29,7 @@ const DISTURBED_BLUNDER: f64 = 0.35;
 pub(super) struct Searching {
     /// Probabilities after all steps.
     all: Belief,
-    /// Probabilities without disturbed steps that missed the goals. They decide if the result is
-    /// sure.
+    /// Probabilities without the disturbed steps that missed the goals.
     undisturbed: Belief,
     steps: usize,
     disturbed: usize,
@@ -42,8 +41,8 @@ impl Searching {
         Self { undisturbed: all.clone(), all, steps: 0, disturbed: 0 }
     }
 
-    /// Returns the estimate of the limit: the median of the probabilities. The next step uses this
-    /// rate.
+    /// Returns the estimate of the limit. The limit is above this rate with a probability of 50 %.
+    /// The next step uses this rate.
     pub fn rate(&self) -> f64 {
         self.all.quantile(0.5)
     }
@@ -53,8 +52,8 @@ impl Searching {
         self.all.interval()
     }
 
-    /// Adds the result of a step. A disturbed step that met the goals counts as usual: on a quiet
-    /// machine, it would have met them, too.
+    /// Adds the result of a step. A disturbed step that missed the goals changes the probabilities
+    /// less than other steps do, and does not change `undisturbed`.
     pub fn add(&mut self, rate: f64, passed: bool, is_disturbed: bool) {
         self.steps += 1;
         if is_disturbed && !passed {
@@ -66,7 +65,9 @@ impl Searching {
         }
     }
 
-    /// Returns true if the interval is narrow, with and without the disturbed steps.
+    /// Returns true if the result is sure. The search must have made at least `FEWEST_STEPS` steps.
+    /// The interval must be narrow, and must stay narrow without the disturbed steps that missed
+    /// the goals.
     pub fn is_sure(&self) -> bool {
         let is_narrow = |[low, high]: [f64; 2]| high <= low * NARROW;
         self.steps >= FEWEST_STEPS
@@ -88,8 +89,8 @@ struct Belief {
 }
 
 impl Belief {
-    /// Creates the probabilities before the first step. Limits below a third of the closed loop's
-    /// rate get a lower probability.
+    /// Creates the probabilities before the first step. `closed_loop` is the rate of the closed
+    /// loop. Limits up to a third of this rate get a lower probability than higher limits.
     fn around(closed_loop: f64) -> Self {
         let (low, high) = ((closed_loop * LOWEST).ln(), (closed_loop * HIGHEST).ln());
         let count = ((high - low) / GRID.ln()).ceil() as usize;
@@ -100,8 +101,9 @@ impl Belief {
         belief
     }
 
-    /// Updates the probabilities with the result of a step. `blunder` is the probability that the
-    /// result is wrong, if the limit is far from `rate`.
+    /// Updates the probabilities with the result of a step at `rate`. `blunder` is the probability
+    /// of a wrong result at a rate far from the limit: a step fails far below the limit, or passes
+    /// far above it.
     fn update(&mut self, rate: f64, passed: bool, blunder: f64) {
         let rate = rate.ln();
         for (limit, weight) in self.limits.iter().zip(&mut self.weights) {

@@ -60,7 +60,7 @@ const USUAL_LATE: f64 = 1.5;
 /// Minimum stolen time of a disturbed step, as a share of its duration.
 const STOLEN: f64 = 0.1;
 
-/// Signs of other work during one load, as shares of its duration.
+/// Signs of other work during one load.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Evidence {
     /// True if other programs used the processors before the load.
@@ -124,7 +124,8 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Adds up the delays of wake-ups until `is_over`.
+/// Sleeps repeatedly for `INTERVAL`, until `is_over` is true. Returns the sum of the delays of all
+/// wake-ups. `USUAL` is subtracted from each delay.
 fn delays(is_over: &AtomicBool) -> Duration {
     let mut sum = Duration::ZERO;
     while !is_over.load(Ordering::Relaxed) {
@@ -135,13 +136,13 @@ fn delays(is_over: &AtomicBool) -> Duration {
     sum
 }
 
-/// Returns the stolen time since the boot, as the mean over the processors. It is the eighth figure
-/// in the first line of `/proc/stat` (proc_stat(5)), divided by their number.
+/// Returns the stolen time since the boot, as the mean over the processors. The eighth figure in
+/// the first line of `/proc/stat` (proc_stat(5)) is the stolen time of all processors together.
 fn stolen() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks = text.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse().ok());
     let ticks: u64 = ticks.unwrap_or(0);
-    // The first line is the sum of all processors. Each has a line after it.
+    // The lines after the first one each describe one processor.
     let processors = text.lines().skip(1).take_while(|line| line.starts_with("cpu")).count();
     let ticks = ticks as f64 / processors.max(1) as f64;
     Duration::from_secs_f64(ticks / rustix::param::clock_ticks_per_second() as f64)

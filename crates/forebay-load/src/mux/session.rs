@@ -24,12 +24,14 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Returns true if the connection waits for the handshake of its session.
+    /// Returns true if the socket is connected, but the session has not completed its own
+    /// handshake.
     pub(super) fn is_shaking_hands(&self) -> bool {
         self.phase == Phase::Connecting && self.transport.is_some() && self.session.is_connecting()
     }
 
-    /// Continues the handshake of the session after input or a time limit.
+    /// Continues the session's own handshake after input or a time limit. Starts requests if the
+    /// handshake is complete. If it failed, handles a failed connect.
     pub(super) fn continue_handshake(&mut self, now: Instant, state: &mut ThreadState) {
         if let Some(end) = self.session.end() {
             let error = T::explain(end, &self.config);
@@ -43,8 +45,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Orders a wake-up at the session's next time limit, unless an earlier wake-up is ordered. If
-    /// the session has postponed the time limit by then, the wake-up does nothing.
+    /// Makes the timer wake the connection at the session's next time limit. Does nothing if an
+    /// earlier wake-up is set. The session may postpone its time limit before the wake-up. The
+    /// wake-up then does nothing.
     pub(super) fn set_wake(&mut self, state: &mut ThreadState) {
         if let Some(at) = self.session.timeout()
             && self.wake.is_none_or(|wake| at < wake)
@@ -54,7 +57,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// Lets the session do what is due by now.
+    /// If the ordered wake-up is due, passes the time to the session. The session may then have
+    /// output, or may have ended.
     pub(super) fn expire(&mut self, now: Instant, state: &mut ThreadState) {
         if self.wake.is_none_or(|at| at > now) {
             return;
@@ -70,7 +74,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.received(now, state);
     }
 
-    /// Continues after input.
+    /// Continues after input or a time limit of the session. Continues the handshake if it is not
+    /// complete. Otherwise, continues the requests, or handles the end of the session.
     pub(super) fn received(&mut self, now: Instant, state: &mut ThreadState) {
         if self.phase == Phase::Connecting {
             return self.continue_handshake(now, state);

@@ -87,8 +87,8 @@ impl Streams {
         self.resting += 1;
     }
 
-    /// Queues the requests that are due by now. A stream whose last request could not be encoded
-    /// becomes idle instead.
+    /// Queues the requests that are due by now. If a stream rests because its request could not be
+    /// encoded, it becomes idle.
     pub fn end_rest(&mut self, now: Instant, deadline: Instant) {
         if self.resting == 0 {
             return;

@@ -49,7 +49,7 @@ pub(super) fn read(file: impl Read, base: &Url, reading: &mut Reading) -> Result
 }
 
 /// Adds one entry. `host` is the host of the first entry. Entries for other hosts, such as
-/// advertisements, are skipped. The error says why an entry is skipped.
+/// advertisements, are skipped. An error is the reason for a skipped entry.
 fn add(
     entry: &Value,
     host: &mut Option<String>,

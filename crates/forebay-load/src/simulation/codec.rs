@@ -20,7 +20,7 @@ pub trait Codec: Send {
         None
     }
 
-    /// Does what is due now.
+    /// Does the work that is due now, such as the resending of lost data.
     fn expire(&mut self, _out: &mut ServerOutput) {}
 }
 

@@ -42,8 +42,8 @@ pub(crate) struct Verdict {
 }
 
 impl TlsClient {
-    /// Returns the configuration of a QUIC connection, and the verdict that each of its handshakes
-    /// sets. With session resumption, a connection resumes only its own sessions.
+    /// Returns the configuration of a QUIC connection. Each handshake of the connection sets the
+    /// returned verdict. With session resumption, a connection resumes only its own sessions.
     pub fn for_quic(&self) -> Result<(Http3Config, Arc<Verdict>), Error> {
         let verdict = Arc::new(Verdict::default());
         let mut config = rustls::ClientConfig::clone(&self.for_connection().config);

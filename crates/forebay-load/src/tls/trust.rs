@@ -37,8 +37,8 @@ pub(super) fn verifier(
     })
 }
 
-/// Returns the trusted authorities: those in the file, or without a file those of this machine. The
-/// text names their source.
+/// Returns the authorities in the file `ca`, or the authorities of this machine if `ca` is `None`.
+/// The text names their source.
 fn trust(ca: Option<&Path>) -> Result<(Trust, String), Error> {
     let Some(path) = ca else {
         return Ok((Trust::of_machine(), "this machine's trust store".to_owned()));

@@ -57,8 +57,8 @@ pub struct ReplyDecoder {
 }
 
 impl ReplyHead {
-    /// Returns the reason phrase. The phrase is empty if the container sent only digits, because
-    /// some containers send the status code as the phrase.
+    /// Returns the reason phrase. Some containers send the status code instead of a phrase, so a
+    /// phrase that consists only of digits is returned as empty.
     pub fn reason(&self) -> &[u8] {
         let message = self.message.of(self.fields.bytes());
         if message.iter().all(u8::is_ascii_digit) { b"" } else { message }

@@ -105,7 +105,7 @@ impl RequestHead {
             (STORED_METHOD, Some(stored)) if is_token(stored.of(self.fields.bytes())) => stored,
             (STORED_METHOD, _) => return Err(AjpError::Method),
             (code, None) => self.fields.append(method(code).ok_or(AjpError::Method)?),
-            // The code and the attribute contradict each other.
+            // The code already names a method, so the attribute with another method is an error.
             (_, Some(_)) => return Err(AjpError::Method),
         };
         Ok(())

@@ -79,8 +79,8 @@ impl Freshness {
     }
 }
 
-/// Returns the age of the reply in seconds when it arrived (`corrected_initial_age` of RFC 9111
-/// section 4.2.3).
+/// Returns the age in seconds that the reply had when it arrived (`corrected_initial_age` of RFC
+/// 9111 section 4.2.3).
 fn initial_age(lines: &[u8], date: u64, times: ReplyTimes) -> u64 {
     let apparent = times.arrived.saturating_sub(date);
     let delay = times.arrived.saturating_sub(times.asked);

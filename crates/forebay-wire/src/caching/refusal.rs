@@ -94,8 +94,8 @@ impl Refusal {
         None
     }
 
-    /// Returns true if the reason concerns only the client of this request. An earlier reply, made
-    /// for other clients, may then remain stored.
+    /// Returns true if the reply was refused only because it is for the client of this request. A
+    /// reply that was stored earlier for other clients may then remain stored.
     pub fn is_of_request(self) -> bool {
         matches!(self, Self::Authorized | Self::Personal | Self::SetsCookie)
     }

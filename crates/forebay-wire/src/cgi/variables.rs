@@ -72,11 +72,15 @@ pub struct Request<'a> {
 
 /// Passes the variables of `request` to `sink`.
 ///
-/// A field becomes a variable `HTTP_NAME`, also if its name has `_` or `.`. But such a field is
-/// skipped if the application could mistake it for another field of the request (see
-/// [`Disguises`]). `Proxy` is never passed (httpoxy). `X-Forwarded-*` and similar fields are
-/// skipped if the client may have forged them. Fields with equal names are joined with `", "`, but
-/// cookies with `"; "`.
+/// A field becomes a variable `HTTP_NAME`. Fields with equal names are joined with `", "`, but
+/// cookies with `"; "`. These fields are skipped:
+///
+/// - `Content-Length` and `Content-Type`, which become variables without `HTTP_`.
+/// - A field whose name the application could mistake for another field of the request, such as
+///   `X_Real_IP` for `X-Real-IP` (see [`Disguises`]).
+/// - `X-Forwarded-*` and similar fields, if the client may have forged them.
+/// - `Proxy` (httpoxy), and `Transfer-Encoding`.
+/// - `Authorization` with the client's password, if `user` is not empty.
 pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     let Request { head, bytes, .. } = *request;
     let target = head.path_and_query.of(bytes);

@@ -37,15 +37,15 @@ pub fn has_mark(name: &[u8]) -> bool {
     chunks.iter().chain([last]).any(|chunk| marks(chunk) != 0)
 }
 
-/// Returns the position of the first `byte` in `text`. For names, this takes fewer instructions than
-/// memchr, which is made for longer texts.
+/// Returns the position of the first `byte` in `text`, or `None`. For short texts such as names,
+/// this function takes fewer instructions than memchr.
 #[inline(always)]
 pub(super) fn position(byte: u8, text: &[u8]) -> Option<usize> {
     let (chunks, rest) = text.as_chunks();
     for (at, chunk) in chunks.iter().enumerate() {
         let differences = u64::from_le_bytes(*chunk) ^ (ONES * u64::from(byte));
-        // The lowest bit of `zeros` belongs to the first zero byte, because the subtraction borrows
-        // only from bytes after a zero byte.
+        // The lowest bit in `zeros` marks the first zero byte. Higher bits may be wrong, because
+        // the subtraction borrows from the bytes after a zero byte.
         let zeros = differences.wrapping_sub(ONES) & !differences & HIGH;
         if zeros != 0 {
             return Some(at * 8 + zeros.trailing_zeros() as usize / 8);
@@ -60,12 +60,14 @@ pub(super) fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() | (byte == b'-')
 }
 
-/// Returns a word with the highest bit of each byte of `chunk` that is not plain (see
-/// [`is_plain`]). The first byte of `chunk` is the lowest byte of the word.
+/// Finds the bytes of `chunk` that are not plain (see [`is_plain`]). The highest bit of each such
+/// byte is 1 in the returned word, and all other bits are 0. The first byte of `chunk` is the
+/// lowest byte of the word.
 ///
 /// The function checks the eight bytes in parallel, which takes a third of the instructions of a
-/// loop. It clears the highest bit of each byte, so that no sum has a carry to the next byte. In a
-/// sum with `0x80 - n`, the highest bit of a byte is 1 if the byte is at least `n`.
+/// loop. It first clears the highest bit of each byte, so that no addition carries into the next
+/// byte. After the addition of `0x80 - n`, the highest bit of a byte is 1 if the byte is at least
+/// `n`.
 const fn marks(chunk: &[u8; 8]) -> u64 {
     let word = u64::from_le_bytes(*chunk);
     let ascii = word & !HIGH;
@@ -81,9 +83,9 @@ pub fn is_field_value(bytes: &[u8]) -> bool {
     are_all(bytes, is_value_byte)
 }
 
-/// Returns true if `is_good` is true for all `bytes`. `is_good` must be true for `a`, which fills
-/// up short inputs. If `is_good` has no branch, the compiler uses vector instructions, which check
-/// 16 bytes at once.
+/// Returns true if `is_good` is true for all `bytes`. Inputs of fewer than 16 bytes are filled up
+/// with the letter `a`, so `is_good` must be true for `a`. If `is_good` has no branch, the compiler
+/// uses vector instructions, which check 16 bytes at once.
 pub(super) fn are_all(bytes: &[u8], is_good: impl Fn(u8) -> bool) -> bool {
     let is_good = |chunk: &[u8; 16]| !chunk.iter().fold(false, |bad, &byte| bad | !is_good(byte));
     let mut short = [b'a'; 16];

@@ -19,9 +19,9 @@ impl Claims {
     /// Returns true if `field` of `head` describes the client or the requested URL, and the client
     /// may have forged the field.
     ///
-    /// Few proxies remove `X-Original-URL` and `X-Rewrite-URL` of clients, and some applications
-    /// answer for the path in these fields. So they must name the requested URL, even if a trusted
-    /// proxy sends them.
+    /// Some applications answer for the path in `X-Original-URL` or `X-Rewrite-URL`, and few
+    /// proxies remove these fields from a client's request. Such a field therefore counts as forged
+    /// if it names another path than the request, even if a trusted proxy sent the request.
     pub fn are_forged(self, field: &Field, head: &RequestHead, bytes: &[u8]) -> bool {
         match field.known {
             KnownField::Forwarded => return self != Self::Forwarded,
@@ -47,7 +47,7 @@ const CLAIMS: [&[u8]; 5] =
 /// Names in [`CLAIMS`] of fields that replace the requested URL in some applications.
 const URLS: [&[u8]; 2] = [b"x-original-url", b"x-rewrite-url"];
 
-/// Returns the path and query of `url`, which may be a URL or only a path.
+/// Returns the path and query of `url`. For an absolute URL, this is the part after the host.
 fn without_host(url: &[u8]) -> &[u8] {
     let Some(at) = memchr::memmem::find(url, b"://").filter(|_| !url.starts_with(b"/")) else {
         return url;
@@ -71,9 +71,9 @@ pub(super) fn is_claim(name: &[u8]) -> bool {
 const TRACE: [&[u8]; 2] = [b"traceparent", b"tracestate"];
 
 /// Returns true if a trailer of a request may be forwarded. The field must meet the conditions of
-/// [`may_be_trailer`], and must not describe the client, the requested URL or the trace. Its name
-/// must not contain a mark other than a hyphen, because a backend could mistake the field for
-/// another one.
+/// [`may_be_trailer`]. It must not describe the client, the requested URL or the trace. Its name
+/// must contain only letters, digits and hyphens, because a backend could mistake any other name
+/// for the name of another field.
 pub fn may_be_request_trailer(name: &[u8]) -> bool {
     let is_trace = TRACE.iter().any(|trace| trace.eq_ignore_ascii_case(name));
     !has_mark(name) && may_be_trailer(name) && !is_claim(name) && !is_trace

@@ -12,7 +12,8 @@ use super::{Field, KnownField, RequestHead};
 /// Each further name is compared with all fields.
 const MOST: usize = 128;
 
-/// Names longer than this are neither known fields nor claims, except for their beginning.
+/// Number of bytes of a name that are compared with known fields and claims. All of these names are
+/// shorter. The beginning of a longer name is enough to recognize `X-Forwarded-`.
 const LONGEST: usize = 32;
 
 /// The names of a head with marks: names that contain a byte other than a letter, a digit or a
@@ -21,8 +22,8 @@ const LONGEST: usize = 32;
 /// CGI and its successors (PSGI, WSGI, Rack) replace `_`, `.` and other marks with the same mark.
 /// These programs would mistake a field with such a name for another field of the head, or for a
 /// field that a gateway writes or must understand.
-// A table on the stack: a client chooses the number of marked names, and to compare each with each
-// other would take quadratic time.
+// A client chooses the number of marked names. Without the table, the comparison of each name with
+// all others would take quadratic time.
 pub struct Disguises<'h> {
     fields: &'h [Field],
     bytes: &'h [u8],
@@ -43,13 +44,13 @@ struct Name {
 }
 
 impl<'h> Disguises<'h> {
-    /// Returns the table of a head; `None` if no name has a mark. Do not move the result: a move
-    /// copies 3 KB, also if there is no table.
+    /// Returns the table of a head, or `None` if no name has a mark. The caller should not move the
+    /// result, because each move copies 3 KB, even if the result is `None`.
     pub fn of(head: &'h RequestHead, bytes: &'h [u8]) -> Option<Self> {
         if head.has_marks { Some(Self::new(&head.fields, bytes)) } else { None }
     }
 
-    // Few requests have such names, so callers should not contain this code.
+    // Few requests need a table. As a separate function, this code makes no caller larger.
     #[cold]
     #[inline(never)]
     fn new(fields: &'h [Field], bytes: &'h [u8]) -> Self {
@@ -92,7 +93,8 @@ impl<'h> Disguises<'h> {
         }
     }
 
-    /// Returns the position in the table of the names that programs read as `name`.
+    /// Looks up the entry for the names that programs read as `name`. Returns its position in the
+    /// table, or `None` if there is no such entry.
     fn find(&self, name: &[u8], hash: u64) -> Option<usize> {
         self.names[..self.count].iter().position(|known| {
             known.hash == hash && means_same(self.fields[known.first].name.of(self.bytes), name)
@@ -111,8 +113,8 @@ fn means_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().map(|&b| fold(b)).eq(other.iter().map(|&b| fold(b)))
 }
 
-/// Returns the hash of the name that programs read. The key of the hash is random, so that no client
-/// can choose names with equal hashes.
+/// Returns a hash that is equal for all names that programs read as one name. The key of the hash
+/// is random, so that no client can choose different names with equal hashes.
 fn hash(name: &[u8]) -> u64 {
     static KEY: OnceLock<RandomState> = OnceLock::new();
     let mut hasher = KEY.get_or_init(RandomState::new).build_hasher();
@@ -124,7 +126,7 @@ fn hash(name: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Returns a letter in lower case, or a digit, or a hyphen for any other byte.
+/// Returns a letter in lower case, a digit unchanged, and a hyphen for any other byte.
 fn fold(byte: u8) -> u8 {
     if byte.is_ascii_alphanumeric() { byte.to_ascii_lowercase() } else { b'-' }
 }

@@ -156,9 +156,9 @@ const WORDS: [[u64; 3]; NAMES.len()] = {
     words
 };
 
-/// Converts a name of at most [`LONGEST`] bytes to lower case. The result is three words that are
-/// unique among names of equal length. A comparison of words takes a third of the instructions of a
-/// comparison of bytes.
+/// Converts a name of at most [`LONGEST`] bytes to lower case. The result is three words. Known
+/// names of equal length have different words. A comparison of words takes a third of the
+/// instructions of a comparison of bytes.
 const fn lower_case_words(name: &[u8]) -> [u64; 3] {
     let words = match (name.first_chunk(), name.last_chunk(), name.first_chunk(), name.last_chunk())
     {

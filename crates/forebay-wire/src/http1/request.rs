@@ -134,8 +134,8 @@ impl RequestParser {
         Ok(false)
     }
 
-    /// Returns the next line, or `None` if it is incomplete. A line longer than its limit causes
-    /// [`HeadError::TargetTooLong`], and not [`HeadError::TooLarge`].
+    /// Returns the next line, or `None` if it is incomplete. If the line is too long, its target
+    /// must be too long, so the error is [`HeadError::TargetTooLong`].
     fn next_line(&mut self, bytes: &[u8]) -> Result<Option<Span>, HeadError> {
         // The method, the version and two spaces may have 64 bytes in addition to the longest
         // target.

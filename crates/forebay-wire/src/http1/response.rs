@@ -125,10 +125,10 @@ fn finish(bytes: &[u8], head: &mut ResponseHead, head_request: bool) -> Result<(
     }
     let (chunked, length) = framing.end()?;
     head.content_length = length;
-    // Some responses announce a body although they have none, which RFC 9110 section 8.6 and RFC
-    // 9112 section 6.1 forbid. If a body arrived nevertheless, it would be parsed as the head of
-    // the next response. Such an interim response is therefore rejected. After such a 204 or 304
-    // response, the connection is not reused.
+    // Some responses must not announce a body (RFC 9110 section 8.6, RFC 9112 section 6.1). If the
+    // server sends this body, it would be parsed as the head of the next response. An interim
+    // response that announces a body is therefore rejected. After a 204 or 304 response that
+    // announces a body, the connection is not reused.
     let announces_body = chunked || length.is_some_and(|length| length > 0);
     if head.status < 200 && announces_body {
         return Err(if chunked { HeadError::TransferEncoding } else { HeadError::ContentLength });

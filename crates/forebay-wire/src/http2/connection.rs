@@ -221,8 +221,8 @@ impl Connection {
         self.heads.give(head);
     }
 
-    /// Records that the caller no longer needs the head or the trailers of a request. `counted` is
-    /// the [`Head::counted`] of the head or the trailers, or the sum of several such values.
+    /// Records that the caller no longer needs heads or trailers of requests. `counted` is the sum
+    /// of their [`Head::counted`].
     pub fn release_heads(&mut self, counted: usize) {
         self.heads.held.release(counted);
     }
@@ -237,8 +237,8 @@ impl Connection {
         self.out.wrote(len);
     }
 
-    /// Returns true if [`Self::receive`] accepts input. If the peer does not read, too much output
-    /// is unwritten. `receive` then accepts no input.
+    /// Returns true if [`Self::receive`] accepts input. Returns false while too much output is
+    /// unwritten, for example because the peer does not read.
     pub fn can_receive(&self) -> bool {
         self.out.len() < self.config.output_limit
     }
@@ -288,9 +288,10 @@ impl Connection {
         self.round_trip.fastest()
     }
 
-    /// Returns a stream with data to send that has waited for a window at least as long as `limit`
-    /// returns for its identifier. Small window updates do not restart this time: it restarts only
-    /// after the stream has sent 4 KiB.
+    /// Returns a stream that has data to send, but has waited too long for a window. `limit`
+    /// returns the permitted time for a stream. The time starts anew only after the stream has sent
+    /// 4 KiB, so small window updates do not extend it. Returns `None` if no stream has waited too
+    /// long.
     pub fn stalled(&self, now: Instant, limit: impl Fn(u32) -> Duration) -> Option<u32> {
         let is_stalled = |stream: &&Stream| {
             stream
@@ -357,8 +358,8 @@ impl Connection {
         }
     }
 
-    /// Removes and returns a stream, or returns `None` if it does not exist. Returns the unconsumed
-    /// bytes of the stream to the connection's window.
+    /// Removes and returns a stream, or returns `None` if it does not exist. The unconsumed bytes
+    /// of the stream count as consumed in the window of the connection.
     fn remove(&mut self, id: u32) -> Option<Stream> {
         let stream = self.streams.remove(id)?;
         self.inbound.consume(stream.inbound.held());

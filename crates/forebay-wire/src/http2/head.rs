@@ -146,7 +146,7 @@ impl Head {
         *self = Self { fields, checked, ..Self::default() };
     }
 
-    /// Checks a decoded request and fills the members of the head. An error is the rule that the
+    /// Checks a decoded request and fills the members of the head. Fails with the rule that the
     /// request breaks.
     pub fn finish_request(
         &mut self,
@@ -188,7 +188,7 @@ impl Head {
         Ok(())
     }
 
-    /// Checks a decoded interim or final reply and fills the members of the head. An error is the
+    /// Checks a decoded interim or final reply and fills the members of the head. Fails with the
     /// rule that the reply breaks.
     pub fn finish_reply(&mut self, decoded: Decoded) -> Result<(), HeadRule> {
         let found = self.take_pseudo_fields(decoded)?;
@@ -213,7 +213,7 @@ impl Head {
         Ok(())
     }
 
-    /// Checks decoded trailers. An error is the rule that the trailers break.
+    /// Checks decoded trailers. Fails with the rule that the trailers break.
     pub fn finish_trailers(&mut self, decoded: Decoded) -> Result<(), HeadRule> {
         let found = self.take_pseudo_fields(decoded)?;
         if found.iter().any(Option::is_some) {

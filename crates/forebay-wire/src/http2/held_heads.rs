@@ -7,8 +7,9 @@
 use super::Head;
 
 /// Maximum total size of the held heads, in heads of the largest allowed size.
-// With the usual 32 KiB per head, this is 1 MiB, or 10 KiB for each of 100 concurrent requests. A
-// client above the limit, for example with large cookies, may send the refused requests again.
+// With the usual limit of 32 KiB per head, the total is 1 MiB. This is enough for 100 concurrent
+// requests with 10 KiB each. A client whose requests are refused because of the total may send them
+// again.
 const LARGEST_HEADS: usize = 32;
 
 /// Total size of the request heads and trailers that a server holds for one connection.
@@ -21,13 +22,13 @@ pub struct HeldHeads {
 }
 
 impl HeldHeads {
-    /// Creates the limit for a client that may open `streams` streams at once, each with a head of
-    /// at most `largest` bytes.
+    /// Creates the limit for a client that may open `streams` streams at once. The limit of a
+    /// single head is `largest` bytes.
     pub fn new(largest: usize, streams: u32) -> Self {
         let limit = largest.saturating_mul(LARGEST_HEADS);
-        // A client can open streams, reset them and open others before the work for the first ones
-        // has ended. So each head counts at least `limit / requests`, and even the smallest heads
-        // reach the limit with `2 * streams` requests.
+        // A client can open streams, reset them and open others, while the server still works on
+        // the first ones. So each head counts at least `limit / requests`. Even the smallest heads
+        // then reach the limit with `2 * streams` requests.
         let requests = 2 * streams.max(1) as usize;
         Self { bytes: 0, limit, least: limit / requests }
     }

@@ -9,8 +9,9 @@ use crate::http1::{
 };
 
 impl Head {
-    /// Writes the head to the empty `bytes` as lines of HTTP/1.1, and describes its parts in
-    /// `head`. `version` is the version of the received request. `ends` is true if no body follows.
+    /// Writes this head as lines of HTTP/1.1 to `bytes`, which must be empty. Stores the positions
+    /// of its parts in `head`. `version` is the version of the received request. `ends` is true if
+    /// no body follows.
     ///
     /// An extended CONNECT (RFC 8441) becomes a GET with an `Upgrade` field. For WebSocket, the
     /// function also adds `Sec-WebSocket-Key` with the value `websocket_key`, because HTTP/2 does
@@ -28,8 +29,8 @@ impl Head {
         // The lines of all fields and the request line need at most this size.
         let size = self.fields.bytes().len() + 4 * self.fields.len() + 64;
         if bytes.capacity() < size {
-            // Free the small buffer before any byte of it is used. If the buffer grew instead, the
-            // allocator's heap would be fragmented, and take 12 % more for heads of 28 kB.
+            // Free the small buffer first. If it grew instead, the allocator's heap would be
+            // fragmented, and take 12 % more memory for heads of 28 kB.
             *bytes = Vec::new();
             bytes.reserve_exact(size);
         }

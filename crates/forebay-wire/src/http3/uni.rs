@@ -74,8 +74,8 @@ impl UniDecoder {
         self.kind
     }
 
-    /// Processes received bytes. Returns the cost of content that only causes work. The caller
-    /// subtracts the cost from the peer's budget, which limits such content (`http2::budget`).
+    /// Processes received bytes. Returns the cost of frames and instructions that have no use for
+    /// the peer. The caller subtracts the cost from the peer's budget (`http2::budget`).
     pub fn receive(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
         let mut input = input;
         let kind = match self.kind {
@@ -102,8 +102,9 @@ impl UniDecoder {
         }
     }
 
-    /// Handles the end of the stream. Returns the cost of a useless stream, which the caller
-    /// subtracts from the client's budget. Fails if the stream must stay open.
+    /// Handles the end of the stream. Returns the cost of a stream that had no use. The caller
+    /// subtracts the cost from the peer's budget. Fails for the control, encoder and decoder
+    /// streams, which must stay open.
     pub fn end(&self) -> Result<u32, Http3Error> {
         match self.kind {
             None | Some(UniKind::Unknown) => Ok(budget::USELESS),
@@ -125,7 +126,7 @@ impl UniDecoder {
                     UniKind::DECODER => UniKind::Decoder,
                     // Our client allows no pushes (section 4.6).
                     UniKind::PUSH if self.is_of_server => return Err(refused_push()),
-                    // Only servers may open a push stream.
+                    // A client must not open a push stream (RFC 9114 section 6.2.2).
                     UniKind::PUSH => return Err(Http3Error::repeated_stream()),
                     _ => UniKind::Unknown,
                 };
@@ -136,10 +137,10 @@ impl UniDecoder {
         Ok(None)
     }
 
-    /// Reads the decoder stream. Only one of its instructions is possible: stream cancellation (RFC
-    /// 9204 section 4.4). The other two instructions are about entries of the dynamic table, and we
-    /// never send such entries. The returned cost is low, because each cancelled stream already has
-    /// a cost of its own.
+    /// Reads the decoder stream. Its only valid instruction is stream cancellation (RFC 9204
+    /// section 4.4). The other instructions acknowledge entries of the dynamic table, and we never
+    /// send such entries. The cost is only 1 per byte, because each cancelled stream already has a
+    /// cost of its own.
     fn read_cancellations(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
         let refused = || {
             let code = ErrorCode::QPACK_DECODER_STREAM_ERROR;
@@ -228,9 +229,8 @@ impl UniDecoder {
                 self.has_settings = true;
                 check_settings(payload)
             }
-            // We push nothing, so only the order of the values matters. The value of MAX_PUSH_ID
-            // must not decrease (section 7.2.7), and that of GOAWAY must not increase (section
-            // 5.2).
+            // Check the order of the values. The value of MAX_PUSH_ID must not decrease (section
+            // 7.2.7), and the value of GOAWAY must not increase (section 5.2).
             frame::GOAWAY | frame::MAX_PUSH_ID => {
                 let value = varint::decode(&mut payload).filter(|_| payload.is_empty());
                 let value = value.ok_or_else(Http3Error::frame)?;

@@ -40,7 +40,7 @@ impl Boundary {
 }
 
 /// Returns true if a boundary may contain `byte`. RFC 2046 allows letters, digits and some marks.
-/// Clients also use the other marks of tokens.
+/// Clients also use other marks that a token may contain.
 fn is_boundary_byte(byte: u8) -> bool {
     matches!(byte, b' ' | b'(' | b')' | b',' | b'/' | b':' | b'=' | b'?') || is_token(&[byte])
 }
@@ -78,8 +78,8 @@ fn parameter(text: &[u8]) -> Option<Option<Parameter<'_>>> {
     None
 }
 
-/// Returns true if `value` may occur without quotes. Clients write boundaries without quotes even
-/// if a boundary contains marks that need quotes.
+/// Returns true if `value` is accepted without quotes. The standard requires quotes for marks such
+/// as `/` and `=`, but clients write boundaries with such marks without quotes.
 fn is_token_or_boundary(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(|&b| b != b' ' && is_boundary_byte(b))
 }

@@ -129,9 +129,11 @@ fn names(head: &[u8], value: Span) -> Option<(Span, Option<Span>)> {
     Some((name?, filename))
 }
 
-/// Returns the value at position `start` without its quotes, and the position of its end. Returns
-/// `None` if the value is not valid. The byte after a backslash never ends the value. A name that
-/// ends with a backslash is therefore rejected, because some parsers read it differently.
+/// Returns the value at position `start` without its quotes, and the position after the value.
+/// Returns `None` if the value is not valid.
+///
+/// A quotation mark after a backslash does not end the value. So `"a\"` has no end and is rejected,
+/// because some parsers would read the name `a\`.
 fn parameter_value(text: &[u8], start: usize) -> Option<(Span, usize)> {
     if text.get(start) != Some(&b'"') {
         let length = text[start..].iter().position(|b| matches!(b, b';' | b' ' | b'\t'));

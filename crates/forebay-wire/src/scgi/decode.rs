@@ -80,7 +80,7 @@ pub fn parse(input: &[u8], most: usize) -> Result<Option<Parsed>, ScgiError> {
 /// arrived.
 fn netstring(input: &[u8], most: usize) -> Result<Option<(usize, usize)>, ScgiError> {
     let digits = input.iter().take_while(|b| b.is_ascii_digit()).count();
-    // A longer length is rejected, because no limit has more than ten digits.
+    // No limit has more than ten digits, so reject a longer length before its end arrives.
     if digits > 10 || digits > 1 && input[0] == b'0' {
         return Err(ScgiError::Length);
     }

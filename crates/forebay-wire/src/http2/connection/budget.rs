@@ -94,9 +94,11 @@ impl Budget {
         fits
     }
 
-    /// Counts a sent or received DATA frame with content, which prepays one PING. gRPC needs this:
-    /// to measure its bandwidth, it sends a PING for each frame that it reads. Only PINGs are
-    /// prepaid. Otherwise, two small frames of a stream would pay for the stream's reset.
+    /// Counts a sent or received DATA frame with content. Each such frame prepays one PING, because
+    /// gRPC sends a PING for each frame that it reads, to measure its bandwidth.
+    ///
+    /// The frame does not change the budget itself. Otherwise, two small frames would pay for the
+    /// reset of their stream.
     pub fn allow_ping(&mut self) {
         self.paid_pings = (self.paid_pings + 1).min(PAID_PINGS);
     }

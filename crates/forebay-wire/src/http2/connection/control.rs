@@ -193,8 +193,9 @@ impl Connection {
             }
             self.update_window(now);
         }
-        // Report this event after the resets. The peer may have processed the streams that remain.
-        // If the GOAWAY has an error code, the caller must fail them.
+        // Report this event after the resets, so that the caller knows which streams remain. The
+        // peer may have processed the requests of these streams. If the GOAWAY has an error code,
+        // the caller must fail them.
         self.events.push_back(Event::Goaway { code });
         Ok(None)
     }

@@ -12,8 +12,8 @@ type Found = Result<Option<Event>, Http2Error>;
 
 impl Connection {
     /// Reads the header of a DATA frame and the length of its padding. Returns the number of bytes
-    /// that were read, or 0 if the length of the padding has not arrived. Also returns an error if
-    /// the frame is not allowed.
+    /// that were read. The number is 0 if the length of the padding has not arrived. Also returns
+    /// an error if the frame is not allowed.
     pub(super) fn begin_data(
         &mut self,
         header: &Header,

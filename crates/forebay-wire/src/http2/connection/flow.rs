@@ -14,8 +14,9 @@ pub(super) const LARGEST_WINDOW: i64 = 0x7fff_ffff;
 /// instead of 4.0 times per MB of a large reply from Tomcat.
 const SHORTEST_TRIP: Duration = Duration::from_millis(5);
 
-/// Receive window of a stream or of the connection. The sum of `available`, `held`, `credit` and
-/// the missing part of a started frame is at most `size`.
+/// Receive window of a stream or of the connection. The sum of `available`, `held` and `credit` is
+/// at most `size`. While a frame arrives, the sum is smaller: the missing bytes of the frame are no
+/// longer `available`, and not yet `held`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inbound {
     /// Bytes that the peer may still send.
@@ -71,8 +72,8 @@ impl Inbound {
     /// Returns the increment of the window update that must be sent now. Returns `None` until at
     /// least half of the window is consumed.
     ///
-    /// If this half was consumed within two round trips (of at least 5 ms each), the window has
-    /// blocked the peer. The window then doubles, up to `limit`.
+    /// If the last window update was sent less than two round trips ago, the window has blocked the
+    /// peer. The window then doubles, up to `limit`. A round trip counts as at least 5 ms.
     pub fn update(
         &mut self,
         now: Instant,

@@ -7,8 +7,8 @@ use crate::http2::{Head, HeldHeads};
 const KEPT: usize = 32;
 
 /// Maximum size in bytes of an unused head. One larger head is kept while more input is decoded.
-// A client that sends one large head often sends more. If the memory of each grew anew, the
-// allocator's heap would be fragmented.
+// A client that sends one large head often sends more of them. If the buffer of each head grew
+// anew, the allocator's heap would be fragmented.
 const LARGEST: usize = 8 * 1024;
 
 /// The heads of a connection.
@@ -41,11 +41,11 @@ impl Heads {
         }
     }
 
-    /// Frees a stored head that is larger than `LARGEST`. The caller calls this function when no
-    /// further input is left.
+    /// Frees the stored head that is larger than `LARGEST`, if there is one. The caller calls this
+    /// function after it has processed all received input.
     #[inline]
     pub fn free_large(&mut self) {
-        // A larger head is stored only if there is no other, so it is the first.
+        // `give` stores a larger head only if no other head is stored, so it is the first.
         if self.unused.first().is_some_and(|head| head.fields.allocated() > LARGEST) {
             self.unused.swap_remove(0);
         }

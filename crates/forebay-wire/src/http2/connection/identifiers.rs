@@ -29,8 +29,7 @@ impl Identifiers {
         id <= self.last_opened
     }
 
-    /// Returns true if `id` is an identifier of the client, and if the client has used or skipped
-    /// it.
+    /// Returns true if a client may use the identifier `id`, and has used or skipped it.
     #[inline]
     pub fn was_opened(&self, id: u32) -> bool {
         self.is_opened(id) && Self::is_of_client(id)

@@ -41,8 +41,8 @@ impl PastStreams {
         self.closed.contains(&id)
     }
 
-    /// Returns true if we have reset this stream. Also returns true for `reset_forgotten` and all
-    /// lower identifiers, because their reset may be forgotten.
+    /// Returns true if we have reset this stream. Older resets are not remembered, so the result is
+    /// also true for `reset_forgotten` and every lower identifier.
     pub fn was_reset(&self, id: u32) -> bool {
         id <= self.reset_forgotten || self.reset.contains(&id)
     }

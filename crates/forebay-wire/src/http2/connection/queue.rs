@@ -48,14 +48,14 @@ impl Queue {
         Some(stream)
     }
 
-    /// Lets a stream send next, although other streams wait.
+    /// Permits a stream to send next, even if other streams are queued before it sends.
     #[inline]
     pub fn give_turn(&mut self, stream: u32) {
         self.turn = stream;
     }
 
-    /// Returns true if [`Self::give_turn`] has named this stream last. The turn of the stream then
-    /// ends.
+    /// Returns true if [`Self::give_turn`] has permitted this stream to send next. The permission
+    /// is then used up.
     #[inline]
     pub fn use_turn(&mut self, stream: u32) -> bool {
         let has_turn = self.turn == stream;

@@ -150,8 +150,9 @@ impl Connection {
         }
     }
 
-    /// Adds a CONTINUATION frame to the open header block. Processes the block if the frame is its
-    /// last.
+    /// Adds a CONTINUATION frame to the open header block. If `is_last` is true, processes the
+    /// block. Returns an error if the block has too many frames or bytes, or if the peer's budget
+    /// is too small.
     fn continuation(&mut self, fragment: &[u8], is_last: bool, now: Instant) -> Found {
         let Some(open) = self.fragments.count() else { return Ok(None) };
         if open.frames > FRAGMENTS || self.fragments.len() + fragment.len() > self.largest_block() {
@@ -170,9 +171,9 @@ impl Connection {
         found
     }
 
-    /// Returns the maximum size of a block. Encoders do not use the Huffman code if it makes a
-    /// string longer, so fields within the limits never need a larger block. A block of two frames
-    /// is always allowed.
+    /// Returns the maximum size of an encoded block. A block within the limits of the fields is
+    /// always smaller: an encoder uses the Huffman code only if this makes a string shorter. A
+    /// block of two frames is always allowed.
     fn largest_block(&self) -> usize {
         (self.config.list.size * 2).max(DEFAULT_FRAME * 2)
     }

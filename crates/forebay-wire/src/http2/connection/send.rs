@@ -188,13 +188,13 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Sends at most one frame, with data that `fill` writes directly to the output. `left` is the
-    /// number of bytes that remain until our side of the stream ends.
+    /// Sends at most one frame, with data that `fill` writes directly to the output. `fill` returns
+    /// the number of bytes that it wrote. `left` is the number of bytes that remain until our side
+    /// of the stream ends.
     ///
-    /// `fill` returns the number of bytes that it wrote. `fill` is not called if nothing may be
-    /// sent now. If `fill` writes nothing, [`Self::poll_writable`] does not return the stream, and
-    /// the caller calls this function again when it has data. In all other respects, the function
-    /// works as [`Self::send_data`].
+    /// If nothing may be sent now, the function does not call `fill`, and [`Self::poll_writable`]
+    /// returns the stream later. If `fill` writes nothing, the stream does not wait, and the caller
+    /// calls this function again when it has data. Returns an error if the stream cannot send data.
     pub fn fill_data(
         &mut self,
         id: u32,
@@ -340,9 +340,12 @@ impl Connection {
         self.consume(id, held, now);
     }
 
-    /// Ends a stream immediately. If both sides have ended the stream, only discards its data. The
-    /// caller passes `CANCEL` if it no longer wants the result. `NO_ERROR` follows a complete reply
-    /// that makes the rest of the request useless. `INTERNAL_ERROR` follows a part of a reply.
+    /// Ends a stream immediately. If both sides have already ended the stream, only discards its
+    /// data. Does nothing if the stream does not exist.
+    ///
+    /// The caller passes `CANCEL` if it no longer needs the stream. It passes `NO_ERROR` after a
+    /// complete reply, if the rest of the request is not needed. It passes `INTERNAL_ERROR` if it
+    /// cannot complete a reply.
     pub fn reset(&mut self, id: u32, code: ErrorCode, now: Instant) {
         let Some(stream) = self.streams.get(id) else { return };
         if stream.is_closed() {
@@ -415,7 +418,8 @@ fn write_data(out: &mut Vec<u8>, id: u32, data: &[u8], end: bool, largest: usize
 }
 
 impl Stream {
-    /// Records the start and the end of a wait for a window.
+    /// Updates the time since which the stream waits for a window. `sent` is the number of bytes
+    /// sent now. `waits` is true if the window permits no more.
     fn track_stall(&mut self, sent: usize, waits: bool, now: Instant) {
         if !self.wants_to_send {
             self.stall = None;

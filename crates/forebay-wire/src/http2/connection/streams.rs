@@ -152,7 +152,8 @@ impl Streams {
             self.active -= 1;
         }
         if let Some(moved) = self.entries.get(index).map(|moved| moved.id) {
-            // `swap_remove` moved the last stream here; its slot still contains the old index.
+            // `swap_remove` moved the last stream to this index. The slot of that stream still
+            // contains its old index.
             let old = self.entries.len() as u32 + 1;
             let mut slot = self.home(moved);
             while self.slots[slot] != old {

@@ -49,8 +49,9 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Sets the maximum table size, after the peer has acknowledged our setting. If the table of
-    /// the peer is larger, the peer's next block must start with a reduction (section 4.2).
+    /// Sets the maximum table size that our settings allow. The caller calls this function when the
+    /// peer has acknowledged the settings. If the table is larger than `allowed`, the peer's next
+    /// block must reduce it first (section 4.2).
     pub fn set_allowed(&mut self, allowed: usize) {
         self.allowed = allowed;
     }
@@ -203,7 +204,7 @@ pub(crate) struct Literal {
 
 /// Returns true if the name of a field contains a mark other than a hyphen. A pseudo-field has no
 /// mark.
-// The table stores the result, so that a repeated field needs no further check.
+// The dynamic table stores the result, so that the check of a repeated field is not repeated.
 pub(crate) fn is_marked(known: KnownField, name: &[u8]) -> bool {
     known == KnownField::Other && name.first() != Some(&b':') && has_mark(name)
 }

@@ -56,7 +56,7 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// Creates an encoder whose table uses at most `wanted` bytes, regardless of the peer's limit.
+    /// Creates an encoder whose table uses at most `wanted` bytes, even if the peer allows more.
     pub fn new(wanted: usize) -> Self {
         let (slots, seen, lower) = (Vec::new(), Vec::new(), Vec::new());
         let table = DynamicTable::new(DEFAULT_TABLE);
@@ -165,8 +165,9 @@ impl Encoder {
         }
     }
 
-    /// Looks up `hash`. If `fits` accepts the name and value of its entry, returns the position of
-    /// this entry in the dynamic table. Otherwise returns `None`.
+    /// Looks up the entry that was inserted last with this hash. Returns its position in the
+    /// dynamic table. Returns `None` if the entry was evicted, or if `fits` rejects its name and
+    /// value, because different fields can have equal hashes.
     fn find(&self, hash: u32, fits: impl Fn(&[u8], &[u8]) -> bool) -> Option<usize> {
         let place = self.table.place_of(self.slots[hash as usize % SLOTS])?;
         let (_, name, value) = self.table.get(place)?;

@@ -122,8 +122,8 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
     let mut written = 0;
     loop {
         if let Some(word) = input.first_chunk::<8>() {
-            // Count as many whole bytes of the word as fit. The other bits of the word are read
-            // again later.
+            // Fill `window` from the word. Only whole bytes count as valid. The next pass of the
+            // loop reads the other bits again.
             window |= u64::from_be_bytes(*word) >> valid;
             let taken = (63 - valid) / 8;
             valid += taken * 8;
@@ -160,7 +160,7 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
             window <<= length;
             valid -= length;
         }
-        // Clear the bits after the valid ones, because they will be read again.
+        // Clear the bits after the valid ones, because the next pass of the loop reads them again.
         window &= !(u64::MAX >> valid);
     }
 }

@@ -154,10 +154,10 @@ impl DynamicTable {
         }
     }
 
-    /// Makes room for `needed` bytes. Before `bytes` grows, evicted bytes are removed if they are
-    /// at least as many as the live ones. A removal therefore moves at most as many bytes as were
-    /// evicted since the last one. The capacity of `bytes` stays below four times the largest limit
-    /// that the table has had.
+    /// Prepares `bytes` for `needed` more bytes. If `bytes` would have to grow, and evicted entries
+    /// occupy at least half of it, removes their bytes. A removal therefore moves at most as many
+    /// bytes as it removes. The capacity of `bytes` stays below four times the largest limit that
+    /// the table has had.
     fn make_room(&mut self, needed: usize) {
         if self.bytes.len() + needed > self.bytes.capacity() {
             let live = self.size - self.entries.len() * ENTRY_OVERHEAD;
