@@ -10,6 +10,7 @@ mod globs;
 mod handlers;
 mod htaccess;
 mod includes;
+mod index;
 mod listeners;
 mod media;
 mod named_files;

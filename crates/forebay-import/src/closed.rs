@@ -1,11 +1,15 @@
 //! Adds the names of sites to notes on lines that close a whole site.
 
-use crate::draft::{Draft, DraftRoute, Note};
+use std::collections::HashMap;
+
+use crate::draft::{Draft, DraftRoute};
 use crate::matcher::Matcher;
 
 /// For each site with a closed route for all paths, adds the name of the site to the note on this
-/// route.
+/// route. A note that several sites share gets the name of the first one.
 pub fn name_sites(draft: &mut Draft) {
+    let notes = draft.notes.0.iter().enumerate();
+    let mut places: HashMap<_, _> = notes.map(|(at, note)| (note.comment(), at)).collect();
     for site in &draft.sites {
         let is_whole = |route: &&DraftRoute| {
             route.comments.iter().any(|comment| comment == crate::draft::CLOSED)
@@ -14,12 +18,13 @@ pub fn name_sites(draft: &mut Draft) {
         let Some(route) = site.routes.iter().find(is_whole) else { continue };
         let names = if site.hosts.is_empty() { &site.listen } else { &site.hosts };
         let name = names.first().map_or("", String::as_str);
-        let is_reason = |note: &&mut Note| route.comments.contains(&note.comment());
-        if let Some(note) = draft.notes.0.iter_mut().rfind(is_reason) {
-            note.next.push_str(&format!(
-                "; this line closes all of {name}, so other lines of the site may have no routes: \
-                 import a copy of the file without the line"
-            ));
-        }
+        let reasons = route.comments.iter().filter_map(|comment| places.get_key_value(comment));
+        let Some((comment, at)) = reasons.max_by_key(|(_, at)| **at) else { continue };
+        let (comment, at) = (comment.clone(), *at);
+        places.remove(&comment);
+        draft.notes.0[at].next.push_str(&format!(
+            "; this line closes all of {name}, so other lines of the site may have no routes: \
+             import a copy of the file without the line"
+        ));
     }
 }

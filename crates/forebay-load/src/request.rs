@@ -178,10 +178,11 @@ fn http_of(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>), Error> {
 }
 
 impl Converter {
-    /// Refuses an HTTP/1.1 head that most servers refuse as too long. For HTTP/2, HTTP/3, FastCGI,
-    /// SCGI, uwsgi and AJP, the conversion checks the length.
+    /// Refuses an HTTP/1.1 head that most servers refuse as too long. Handshakes of WebSockets have
+    /// such a head, too. For the other protocols, the conversion checks the length.
     fn check_length(&self, http: &[u8]) -> Result<(), Error> {
-        if !matches!(self.protocol, Protocol::Http | Protocol::Https) {
+        use Protocol::{Http, Https, Ws, Wss};
+        if !matches!(self.protocol, Http | Https | Ws | Wss) {
             return Ok(());
         }
         let head = memchr::memmem::find(http, b"\r\n\r\n").map_or(http.len(), |at| at + 4);

@@ -201,7 +201,7 @@ impl Guarded {
         let passwords = passwords.map(Login::Password).into_iter();
         let logins = passwords.chain(digest.map(Login::Digest)).chain(tokens.map(Login::Token));
         let limited = |wanted| {
-            let is_meant = |limiter: &&Arc<RateLimiter>| limiter.needs_user() == wanted;
+            let is_meant = |limiter: &&Arc<RateLimiter>| limiter.limit().needs_user() == wanted;
             state.limiters.iter().filter(is_meant).cloned().collect()
         };
         let limits = [limited(false), limited(true)];

@@ -489,16 +489,8 @@ fn is_failure(fault: &Fault) -> bool {
 }
 
 impl Origin for CachedOrigin {
-    fn takes_body(&self) -> bool {
-        self.parts.origin.takes_body()
-    }
-
-    fn may_fall_back(&self) -> bool {
-        self.parts.origin.may_fall_back()
-    }
-
-    fn ends_with_client(&self) -> bool {
-        self.parts.origin.ends_with_client()
+    fn wrapped(&self) -> Option<&dyn Origin> {
+        Some(&*self.parts.origin)
     }
 
     fn serve_now(&self, exchange: &mut Exchange) -> bool {

@@ -175,16 +175,12 @@ impl MirroredOrigin {
 }
 
 impl Origin for MirroredOrigin {
+    fn wrapped(&self) -> Option<&dyn Origin> {
+        Some(&*self.origin)
+    }
+
     fn takes_body(&self) -> bool {
         self.origin.takes_body() || self.reads_for_copy()
-    }
-
-    fn may_fall_back(&self) -> bool {
-        self.origin.may_fall_back()
-    }
-
-    fn ends_with_client(&self) -> bool {
-        self.origin.ends_with_client()
     }
 
     fn serve_now(&self, exchange: &mut Exchange) -> bool {

@@ -35,23 +35,29 @@ pub trait Origin {
         false
     }
 
+    /// Returns the origin that this origin wraps, if any. By default, the functions below have the
+    /// results of the wrapped origin.
+    fn wrapped(&self) -> Option<&dyn Origin> {
+        None
+    }
+
     /// Returns true if the origin reads request bodies. Otherwise the server reads, checks and
     /// drops a small body before `serve`. A larger body closes the connection.
     fn takes_body(&self) -> bool {
-        true
+        self.wrapped().is_none_or(|wrapped| wrapped.takes_body())
     }
 
     /// Returns true if the origin may leave a request and its body to another route, even if the
     /// origin's route has no `fallback`.
     fn may_fall_back(&self) -> bool {
-        false
+        self.wrapped().is_some_and(|wrapped| wrapped.may_fall_back())
     }
 
     /// Returns true if the server drops the future of `serve` when the client closes the
     /// connection. This also happens if the client closes only its sending side, as in nginx for
     /// proxied requests.
     fn ends_with_client(&self) -> bool {
-        true
+        self.wrapped().is_none_or(|wrapped| wrapped.ends_with_client())
     }
 }
 

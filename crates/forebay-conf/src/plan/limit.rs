@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Template;
+use super::{Placeholder, Template};
 
 /// A limit on the number of requests with the same key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,11 @@ impl RateLimit {
         // The interval is at least a nanosecond, so that the time of the next request always
         // advances.
         (self.period / self.requests).max(Duration::from_nanos(1))
+    }
+
+    /// Returns true if the key contains the user, who is known only after authentication.
+    pub fn needs_user(&self) -> bool {
+        self.key.depends_on(&|value| *value == Placeholder::User)
     }
 
     /// Returns the longest time between the arrival of a burst's request and the time at which the

@@ -189,6 +189,13 @@ impl Access {
         by_token.chain(by_server).map(String::as_str)
     }
 
+    /// Returns true if a request may have a user, with whom `{user}` is not empty.
+    pub fn names_users(&self) -> bool {
+        let of_jwt = self.jwt.as_ref().is_some_and(|jwt| jwt.user.is_some());
+        let of_server = self.forward_auth.as_ref().is_some_and(|server| server.user.is_some());
+        self.basic_auth.is_some() || self.digest_auth.is_some() || of_jwt || of_server
+    }
+
     /// Returns true if a request may name its user in another way than by a password in the field
     /// `Authorization`.
     pub fn names_users_otherwise(&self) -> bool {

@@ -12,6 +12,7 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
             found.extend(refuses_unix(&place, site, route));
             found.extend(leaves_a_family(&place, &route.access));
             found.extend(admits_nobody(&place, &route.access));
+            found.extend(counts_no_user(&place, &route.access));
             found.extend(gate_of_methods(&place, site, route));
         }
         found
@@ -127,6 +128,18 @@ fn admits_nobody(place: &Place, access: &Access) -> Option<Finding> {
         key: place.key("deny"),
         message: "this refuses all clients, also those in `allow`".into(),
         help: "leave `deny` out: `allow` already refuses all clients that it does not name".into(),
+    })
+}
+
+/// Returns a warning if the key of a rate limit has `{user}`, and no request has a user.
+fn counts_no_user(place: &Place, access: &Access) -> Option<Finding> {
+    let needs_user = access.rate_limits.iter().any(|limit| limit.needs_user());
+    (needs_user && !access.names_users()).then(|| Finding {
+        key: place.key("rate_limit"),
+        message: "no client of this route has a name, so {user} in the key is empty".into(),
+        help: "add `basic_auth`, `digest_auth`, or `user` of `jwt` or `forward_auth`; or write \
+               {client} in the key"
+            .into(),
     })
 }
 

@@ -51,7 +51,11 @@ pub fn handlers(
         let mut all = route.clone();
         match root.as_deref().filter(|_| target.is_fastcgi()) {
             Some(root) => targets::scripts(&target, root, &[], &mut all),
-            None => all = all.respond(404),
+            None => {
+                let handler = last(layers, "SetHandler").expect("`handler` has found it");
+                let comment = cx.note(handler, next_step(&target));
+                all = all.closed(comment);
+            }
         }
         out.push(all);
     }
@@ -155,14 +159,21 @@ fn script_route(
     match root.filter(|_| target.is_fastcgi()) {
         Some(root) => targets::scripts(target, root, &matcher.suffixes, &mut scripts),
         None => {
-            let comment = cx.note(
-                section,
-                "the directory of this alias has another name: write a route with `fastcgi`",
-            );
+            let comment = cx.note(section, next_step(target));
             return Some(scripts.closed(comment));
         }
     }
     Some(scripts)
+}
+
+/// Returns the next step for a handler that has no translation: the backend does not speak FastCGI,
+/// or Forebay cannot map the URL to the path of a script.
+fn next_step(target: &Target) -> &'static str {
+    if target.is_fastcgi() {
+        "the directory of this alias has another name: write a route with `fastcgi`"
+    } else {
+        "this handler passes files to another server: write a route with `proxy` for them"
+    }
 }
 
 /// Returns the only route for a region whose `SetHandler` names no backend: the scripts of

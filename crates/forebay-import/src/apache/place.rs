@@ -7,6 +7,7 @@ use super::around::Around;
 use super::bases::{Base, Content, redirects_within};
 use super::fields::decorate;
 use super::handlers::{handlers, whole_handler};
+use super::index;
 use super::narrow::narrowed;
 use super::pages;
 use super::proxies;
@@ -237,6 +238,7 @@ fn directory(
     }
     out.extend(handlers(cx, sections, layers, (url, dir), &route));
     out.extend(slash_redirect((url, dir), &route));
+    out.extend(index::elsewhere(cx, sections, layers, (url, dir), &route));
     for (matcher, dir) in directories(cx, (url, dir), &route.matcher) {
         for (some, to) in &fallbacks {
             let Some(some) = whole_paths(cx, some) else {

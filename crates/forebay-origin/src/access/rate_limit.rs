@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::hmac;
-use forebay_conf::{HostPattern, Placeholder, RateLimit};
+use forebay_conf::{HostPattern, RateLimit};
 use forebay_net::head::Request;
 
 use texts::{KeyPart, network, texts};
@@ -185,11 +185,6 @@ impl RateLimiter {
     /// Returns the limit.
     pub fn limit(&self) -> &RateLimit {
         &self.limit
-    }
-
-    /// Returns true if the key contains the user, who is known only after authentication.
-    pub fn needs_user(&self) -> bool {
-        self.limit.key.depends_on(&|value| *value == Placeholder::User)
     }
 
     /// Returns the hash of the client's network, if the key consists only of the client. Otherwise

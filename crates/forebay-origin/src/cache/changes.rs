@@ -145,16 +145,8 @@ impl ChangingOrigin {
 }
 
 impl Origin for ChangingOrigin {
-    fn takes_body(&self) -> bool {
-        self.origin.takes_body()
-    }
-
-    fn may_fall_back(&self) -> bool {
-        self.origin.may_fall_back()
-    }
-
-    fn ends_with_client(&self) -> bool {
-        self.origin.ends_with_client()
+    fn wrapped(&self) -> Option<&dyn Origin> {
+        Some(&*self.origin)
     }
 
     fn serve_now(&self, exchange: &mut Exchange) -> bool {

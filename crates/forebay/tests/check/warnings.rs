@@ -183,11 +183,14 @@ fn rules_that_admit_nobody_and_texts_with_placeholders_are_warnings() {
         error.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let nobody = "this refuses all clients, also those in `allow`";
+    let unnamed = "no client of this route has a name";
     let sent = "this text is sent as it is, with the names in braces";
     for (keys, warning, is_warned) in [
         ("allow = \"10.0.0.0/8\"\ndeny = \"all\"\nrespond = \"x\"", nobody, true),
         ("allow = \"10.0.0.0/8\"\ndeny = \"10.1.0.0/16\"\nrespond = \"x\"", nobody, false),
         ("deny = \"all\"\nrespond = \"x\"", nobody, false),
+        ("rate_limit = { rate = \"1/s\", key = \"{user}\" }\nrespond = \"x\"", unnamed, true),
+        ("rate_limit = { rate = \"1/s\", key = \"{path}\" }\nrespond = \"x\"", unnamed, false),
         ("respond = \"hi {host}\"", sent, true),
         ("respond = '{\"a\": {\"b\": 1}} {other} {status}'", sent, false),
     ] {

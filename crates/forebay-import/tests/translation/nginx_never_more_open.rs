@@ -1,7 +1,7 @@
 //! Translations of configurations of nginx whose rules a careless translation would lose. Each case
 //! was compared with the answers of nginx.
 
-use forebay_import::{Language, import};
+use crate::support::{nginx, routes};
 
 /// Returns the translation of a server with these directives.
 fn server(text: &str) -> String {
@@ -10,19 +10,7 @@ fn server(text: &str) -> String {
 
 /// Returns the translation of a block `http`.
 fn of(text: &str) -> String {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("nginx.conf");
-    std::fs::write(&file, format!("events {{}}\nhttp {{\n{text}\n}}\n")).unwrap();
-    let toml = import(Language::Nginx, &file).unwrap().toml;
-    if let Err(error) = forebay_conf::parse(&toml, "site.toml", dir.path()) {
-        panic!("{toml}\n{}", error.plain());
-    }
-    toml
-}
-
-/// Returns the routes of a translation.
-fn routes(toml: &str) -> Vec<&str> {
-    toml.split("[[site.route]]").skip(1).collect()
+    nginx(text).toml
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Lines of a Caddyfile that a translation could lose silently. Each line is translated, needs no
 //! key, or is reported.
 
-use std::path::Path;
-
 use forebay_import::{Imported, Language, import};
+
+use crate::support::{notes, translated};
 
 /// Returns the translation of a Caddyfile, which Forebay must accept. `{}` in the text is the
 /// directory of the file.
@@ -13,12 +13,8 @@ fn of(text: &str) -> Imported {
     for name in ["cert.pem", "key.pem", "ca.pem"] {
         std::fs::write(dir.path().join(name), "").unwrap();
     }
-    let file = dir.path().join("Caddyfile");
-    std::fs::write(&file, text.replace("{}", &root)).unwrap();
-    let found = import(Language::Caddy, &file).unwrap();
-    if let Err(error) = forebay_conf::parse(&found.toml, "site.toml", Path::new("/")) {
-        panic!("{}\n{}", found.toml, error.plain());
-    }
+    let text = text.replace("{}", &root);
+    let found = translated(Language::Caddy, dir.path(), "Caddyfile", &text);
     let toml = found.toml.replace(&root, "ROOT");
     Imported { toml, ..found }
 }
@@ -26,10 +22,6 @@ fn of(text: &str) -> Imported {
 /// Returns the translation of a site with these lines.
 fn site(lines: &str) -> Imported {
     of(&format!("http://a.example {{\n{lines}\n}}\n"))
-}
-
-fn notes(found: &Imported) -> Vec<String> {
-    found.notes.iter().map(ToString::to_string).collect()
 }
 
 #[test]

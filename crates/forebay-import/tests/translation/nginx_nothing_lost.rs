@@ -1,22 +1,17 @@
 //! Lines of nginx that a translation could lose silently. Each line is translated, needs no key for
 //! a reason that the output states, or is reported.
 
-use std::path::Path;
+use forebay_import::{Imported, Language};
 
-use forebay_import::{Imported, Language, import};
+use crate::support::{notes, translated};
 
 /// Returns the translation of a block `http`, which Forebay must accept. `{}` in the text is the
 /// directory of the configuration.
 fn of(text: &str) -> Imported {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().display().to_string();
-    let file = dir.path().join("nginx.conf");
-    let text = text.replace("{}", &root);
-    std::fs::write(&file, format!("events {{}}\nhttp {{\n{text}\n}}\n")).unwrap();
-    let found = import(Language::Nginx, &file).unwrap();
-    if let Err(error) = forebay_conf::parse(&found.toml, "site.toml", Path::new("/")) {
-        panic!("{}\n{}", found.toml, error.plain());
-    }
+    let text = format!("events {{}}\nhttp {{\n{}\n}}\n", text.replace("{}", &root));
+    let found = translated(Language::Nginx, dir.path(), "nginx.conf", &text);
     let toml = found.toml.replace(&root, "ROOT");
     Imported { toml, ..found }
 }
@@ -24,10 +19,6 @@ fn of(text: &str) -> Imported {
 /// Returns the translation of a server with these lines.
 fn server(lines: &str) -> Imported {
     of(&format!("server {{ listen 8080; root /srv;\n{lines}\n}}"))
-}
-
-fn notes(found: &Imported) -> Vec<String> {
-    found.notes.iter().map(ToString::to_string).collect()
 }
 
 #[test]

@@ -2,25 +2,11 @@
 
 use forebay_import::{Imported, Language, import};
 
+use crate::support::{caddy, routes};
+
 /// Returns the translation of a site with these lines.
 fn site(lines: &str) -> Imported {
-    of(&format!("http://a.example {{\n{lines}\n}}\n"))
-}
-
-/// Returns the translation of a Caddyfile.
-fn of(text: &str) -> Imported {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("Caddyfile");
-    std::fs::write(&file, text).unwrap();
-    let imported = import(Language::Caddy, &file).unwrap();
-    if let Err(error) = forebay_conf::parse(&imported.toml, "site.toml", dir.path()) {
-        panic!("{}\n{}", imported.toml, error.plain());
-    }
-    imported
-}
-
-fn routes(toml: &str) -> Vec<&str> {
-    toml.split("[[site.route]]").skip(1).collect()
+    caddy(&format!("http://a.example {{\n{lines}\n}}\n"))
 }
 
 #[test]
@@ -125,7 +111,7 @@ fn a_site_listens_only_where_caddy_does() {
 #[test]
 fn no_client_chooses_the_address_that_a_rule_reads() {
     let with = |options: &str| {
-        of(&format!(
+        caddy(&format!(
             "{{\nservers {{\n{options}\n}}\n}}\nhttp://a.example {{\n\
              @own client_ip private_ranges\nreverse_proxy @own 127.0.0.1:9\n}}\n"
         ))
@@ -195,7 +181,7 @@ fn each_tls_line_may_require_client_certificates() {
         format!("tls {{\nprotocols tls1.3\n}}\n{auth}"),
         auth.to_owned(),
     ] {
-        let found = of(&format!("https://a.example {{\n{lines}\nreverse_proxy :9\n}}\n"));
+        let found = caddy(&format!("https://a.example {{\n{lines}\nreverse_proxy :9\n}}\n"));
         let toml = &found.toml;
         assert!(toml.contains("listen = [\"127.0.0.1:443\"]"), "{lines}:\n{toml}");
         assert!(toml.matches("[[site]]").count() == 1 && !found.notes.is_empty(), "{toml}");

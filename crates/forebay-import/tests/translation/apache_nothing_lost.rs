@@ -1,9 +1,9 @@
 //! Lines of Apache that a translation could lose silently: error pages, front controllers in virtual
 //! hosts, and lines in sections. The answers were compared with those of Apache 2.4.
 
-use std::path::Path;
+use forebay_import::{Imported, Language};
 
-use forebay_import::{Imported, Language, import};
+use crate::support::{notes, translated};
 
 /// Returns the translation of a host with a directory of files, which Forebay must accept.
 fn host(lines: &str) -> Imported {
@@ -19,12 +19,7 @@ fn host(lines: &str) -> Imported {
          </VirtualHost>\n",
         lines.replace("{}", &root.to_string())
     );
-    let file = dir.path().join("apache2.conf");
-    std::fs::write(&file, text).unwrap();
-    let found = import(Language::Apache, &file).unwrap();
-    if let Err(error) = forebay_conf::parse(&found.toml, "site.toml", Path::new("/")) {
-        panic!("{}\n{}", found.toml, error.plain());
-    }
+    let found = translated(Language::Apache, dir.path(), "apache2.conf", &text);
     let toml = found.toml.replace(&root.to_string(), "ROOT");
     Imported { toml, ..found }
 }
@@ -288,4 +283,34 @@ fn the_fallback_of_a_host_precedes_that_of_a_directory() {
     );
     assert!(found.toml.contains("fallback_to = \"/front.html\""), "{}", found.toml);
     assert!(!found.toml.contains("fallback_to = \"/index.html\""), "{}", found.toml);
+}
+
+#[test]
+fn an_index_by_script_alias_runs_the_script() {
+    let scripts = "ScriptAlias /m/run.cgi {}/front.html\nAlias /m {}/private\n";
+    let index = |names: &str| {
+        let lines = format!("<Directory {{}}/private>\nDirectoryIndex {names}\n</Directory>");
+        let toml = host(&format!("{scripts}{lines}")).toml;
+        let rewrite = "path = \"/m/\"\n  rewrite = \"/m/run.cgi\"";
+        toml.contains(rewrite)
+    };
+    assert!(index("run.cgi"));
+    assert!(index("none.html run.cgi"));
+    assert!(index("/m/run.cgi"));
+    assert!(!index("500.html run.cgi"), "the file is the index");
+    assert!(!index("other.cgi"));
+    assert!(!index("../run.cgi"));
+}
+
+#[test]
+fn handlers_of_other_servers_are_reported() {
+    for lines in [
+        "<Directory {}/private>\nSetHandler proxy:http://127.0.0.1:9\n</Directory>",
+        "<FilesMatch \\.jsp$>\nSetHandler proxy:http://127.0.0.1:9\n</FilesMatch>",
+    ] {
+        let found = host(lines);
+        let notes = notes(&found).join("\n");
+        assert!(notes.contains("write a route with `proxy`"), "{lines}:\n{notes}");
+        assert!(found.toml.contains("respond = { status = 403 }"), "{lines}:\n{}", found.toml);
+    }
 }

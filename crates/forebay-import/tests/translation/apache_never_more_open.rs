@@ -5,15 +5,11 @@ use std::path::Path;
 
 use forebay_import::{Language, import};
 
+use crate::support::translated;
+
 /// Returns the translation of a file, which Forebay must accept.
 fn of(dir: &Path, text: &str) -> String {
-    let file = dir.join("apache2.conf");
-    std::fs::write(&file, text).unwrap();
-    let toml = import(Language::Apache, &file).unwrap().toml;
-    if let Err(error) = forebay_conf::parse(&toml, "site.toml", dir) {
-        panic!("{toml}\n{}", error.plain());
-    }
-    toml
+    translated(Language::Apache, dir, "apache2.conf", text).toml
 }
 
 /// Returns the translation of a host that passes requests to a backend.

@@ -1,21 +1,12 @@
 //! Translations of `rewrite`, `try_files` and `header` of Caddyfiles.
 
-use forebay_import::{Imported, Language, import};
+use forebay_import::Imported;
+
+use crate::support::{caddy, routes};
 
 /// Returns the translation of a site with these lines.
 fn site(lines: &str) -> Imported {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("Caddyfile");
-    std::fs::write(&file, format!("http://a.example {{\nroot * .\n{lines}\n}}\n")).unwrap();
-    let imported = import(Language::Caddy, &file).unwrap();
-    if let Err(error) = forebay_conf::parse(&imported.toml, "site.toml", dir.path()) {
-        panic!("{}\n{}", imported.toml, error.plain());
-    }
-    imported
-}
-
-fn routes(toml: &str) -> Vec<&str> {
-    toml.split("[[site.route]]").skip(1).collect()
+    caddy(&format!("http://a.example {{\nroot * .\n{lines}\n}}\n"))
 }
 
 const ANSWERS: [&str; 4] = ["proxy =", "files =", "respond =", "redirect ="];

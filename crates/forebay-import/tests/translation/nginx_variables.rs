@@ -1,19 +1,11 @@
 //! Translations of configurations of nginx whose variables and groups a careless translation would
 //! misread. Each case was compared with the answers of nginx.
 
-use forebay_import::{Language, import};
+use crate::support::nginx;
 
 /// Returns the translation of a server with these directives, and with directives before it.
 fn server(before: &str, text: &str) -> String {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("nginx.conf");
-    let server = format!("server {{ listen 8080; root /srv;\n{text}\n}}");
-    std::fs::write(&file, format!("events {{}}\nhttp {{\n{before}\n{server}\n}}\n")).unwrap();
-    let toml = import(Language::Nginx, &file).unwrap().toml;
-    if let Err(error) = forebay_conf::parse(&toml, "site.toml", dir.path()) {
-        panic!("{toml}\n{}", error.plain());
-    }
-    toml
+    nginx(&format!("{before}\nserver {{ listen 8080; root /srv;\n{text}\n}}")).toml
 }
 
 #[test]
