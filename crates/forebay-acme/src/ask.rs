@@ -15,9 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST_REPLY: usize = 16 * 1024;
 
 /// Returns true if the application answers with the status 200, and false for other statuses below
-/// 500. Returns an error for a status from 500 on, and if no answer arrives in time. Does not
-/// follow redirects. `name` has only letters, digits, hyphens and dots. `tls` is for an https://
-/// URL.
+/// 500. Returns an error for a status of 500 or more, and for a request without a valid answer.
+/// Does not follow redirects. `name` has only letters, digits, hyphens and dots. If `url` begins
+/// with https://, `tls` is required.
 pub async fn ask(url: &AskUrl, tls: Option<&ClientTls>, name: &str) -> Result<bool, String> {
     let answer = tokio::time::timeout(PATIENCE, status(url, tls, name)).await;
     match answer {
@@ -37,7 +37,7 @@ async fn status(url: &AskUrl, tls: Option<&ClientTls>, name: &str) -> io::Result
             let name = host.rsplit_once(':').map_or(&**host, |(name, _)| name);
             Some(tls.connection(name, Alpn::Http11)?)
         }
-        // Without the settings, do not send the name unencrypted.
+        // The URL begins with https://, so the name must not be sent unencrypted.
         (Some(_), None) => return Err(io::Error::other("the TLS settings are missing")),
     };
     let socket = TcpStream::connect(host).await?;
@@ -75,7 +75,8 @@ impl AskConnection {
         }
     }
 
-    /// Appends bytes of the reply. Returns the number of these bytes, which is 0 at the end.
+    /// Appends the next bytes of the reply, and returns their number. Returns 0 at the end of the
+    /// connection.
     async fn receive(&mut self, reply: &mut Vec<u8>) -> io::Result<usize> {
         let Self { socket, session } = self;
         let Some(session) = session else { return socket.read_buf(reply).await };
@@ -98,12 +99,13 @@ impl AskConnection {
             socket.read_buf(&mut bytes).await?;
             let mut rest = &bytes[..];
             loop {
-                // The session may take only a part. Without bytes, it notes the end of the
-                // connection. After the peer has closed the session, it takes nothing.
+                // `read_tls` may take only some of the bytes. If `rest` is empty, `read_tls`
+                // records the end of the connection. After the peer's close_notify alert,
+                // `read_tls` takes nothing.
                 let taken = session.read_tls(&mut rest)?;
                 if let Err(error) = session.process_new_packets() {
                     let mut alert = Vec::new();
-                    // If the alert cannot be sent, the error is still the reason.
+                    // Return the TLS error even if the alert cannot be sent.
                     let _ = session.write_tls(&mut alert);
                     let _ = socket.write_all(&alert).await;
                     return Err(io::Error::new(io::ErrorKind::InvalidData, error));

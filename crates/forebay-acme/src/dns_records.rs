@@ -25,7 +25,7 @@ const LAST_OUTPUT: Duration = Duration::from_millis(100);
 /// call, even if this call fails.
 static EXISTING: AtomicUsize = AtomicUsize::new(0);
 
-/// Records that the program was asked to create.
+/// DNS records that the user's program (`dns_hook`) was asked to create.
 pub struct DnsRecords {
     /// The program and its first arguments.
     hook: Vec<String>,
@@ -76,8 +76,8 @@ impl DnsRecords {
     }
 }
 
-/// Waits until the program ends. The error is its status and the last line of the first 16 KiB of
-/// its error output.
+/// Waits until the program ends. Returns an error if the program fails. The error has the exit
+/// status, and the last line in the first 16 KiB of the program's error output.
 async fn end_of(child: &mut Child) -> Result<(), String> {
     let mut text = Vec::new();
     let stderr = child.stderr.take();
@@ -105,7 +105,8 @@ async fn end_of(child: &mut Child) -> Result<(), String> {
     Err(format!("{status}: {}", last.trim().escape_debug()))
 }
 
-/// Reads the whole stream, so that the program never waits, but keeps only the beginning.
+/// Reads all error output, so that the program never waits for a reader. Keeps only the first 16
+/// KiB.
 async fn read_into(text: &mut Vec<u8>, stderr: impl AsyncRead + Unpin) {
     let mut stream = stderr.take(LONGEST_OUTPUT);
     // Ignore an error, because the status of the program decides.
@@ -113,8 +114,8 @@ async fn read_into(text: &mut Vec<u8>, stderr: impl AsyncRead + Unpin) {
     let _ = tokio::io::copy(&mut stream.into_inner(), &mut tokio::io::sink()).await;
 }
 
-/// Waits until all `cleanup` calls for records of this process have ended, for at most `limit`.
-/// Blocks the thread. Call this at the end of the process, after the managers were dropped.
+/// Waits until all `cleanup` calls of this process have ended, but at most for `limit`. Blocks the
+/// thread. Call this at the end of the process, after the managers were dropped.
 pub fn wait_for_removal(limit: Duration) {
     let deadline = Instant::now() + limit;
     while EXISTING.load(Ordering::Relaxed) > 0 && Instant::now() < deadline {

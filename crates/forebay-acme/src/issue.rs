@@ -31,8 +31,8 @@ const STALE: u32 = 3;
 /// Time limit for polling the state of an order.
 const POLLS: RetryPolicy = RetryPolicy::new().timeout(Duration::from_secs(120));
 
-/// Obtains a certificate from the authority. The error is the reason of a failure, for the log.
-/// Ends early if the server stops, but removes the DNS records even then.
+/// Obtains a certificate from the authority. The error is the reason of the failure, as text for
+/// the log. If the server stops, returns an error early, but still removes the DNS records.
 pub async fn issue(
     acme: &Acme,
     challenge: AcmeChallenge,
@@ -207,9 +207,9 @@ async fn fulfil(
     Ok(Issued { chain, key: key.serialize_pem() })
 }
 
-/// Creates the TXT record of each name. All records are created before the authority looks for the
-/// first one. `example.org` and `*.example.org` share a record name, and servers of a zone would
-/// cache an answer with only one record.
+/// Creates the TXT record of each name. All records must exist before the authority looks up the
+/// first one. For example, `example.org` and `*.example.org` need two records with the same name.
+/// After a lookup that is too early, name servers would cache an answer with only one of the two.
 async fn create_records(order: &mut Order, records: &mut DnsRecords) -> Result<(), OrderFailure> {
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
@@ -239,8 +239,8 @@ fn dns_name<'a>(of: &AuthorizedIdentifier<'a>) -> Result<&'a str, String> {
     }
 }
 
-/// Answers the challenge of each name that has no valid authorization, and reports this to the
-/// authority. [`create_records`] has already answered DNS challenges.
+/// Answers the challenge of each name that has no valid authorization. Then reports to the
+/// authority that the answer is ready. [`create_records`] has already answered DNS challenges.
 async fn prove(order: &mut Order, proof: &mut Proof<'_>) -> Result<(), OrderFailure> {
     let by = proof.challenge;
     let mut authorizations = order.authorizations();
@@ -278,8 +278,8 @@ async fn prove(order: &mut Order, proof: &mut Proof<'_>) -> Result<(), OrderFail
     Ok(())
 }
 
-/// Serves a self-signed certificate with `digest` to the authority's handshakes for `name` (RFC
-/// 8737 section 3).
+/// Answers the challenge tls-alpn-01 for `name` (RFC 8737, section 3). When the authority connects,
+/// the server then presents a self-signed certificate that contains `digest`.
 async fn show(proof: &mut Proof<'_>, name: &str, digest: &[u8]) -> Result<(), String> {
     let failed = |error: rcgen::Error| error.to_string();
     let key = KeyPair::generate().map_err(failed)?;
@@ -295,7 +295,8 @@ async fn show(proof: &mut Proof<'_>, name: &str, digest: &[u8]) -> Result<(), St
     shown.map_err(|error| error.to_string())
 }
 
-/// Returns the reason why the authority rejected the order: that of the first failed challenge.
+/// Returns the reason why the authority rejected the order. The reason is the error of the first
+/// failed challenge, or a general text if no challenge has an error.
 async fn refusal(order: &mut Order) -> String {
     let mut authorizations = order.authorizations();
     while let Some(Ok(authorization)) = authorizations.next().await {

@@ -116,7 +116,7 @@ pub struct ManagerFront {
     pub store: Option<Store>,
 }
 
-/// The server's side of challenges.
+/// The parts of the server that an order uses.
 #[derive(Clone, Copy)]
 struct ChallengeFront<'a> {
     /// Answers that the server gives to authorities.
@@ -130,8 +130,8 @@ struct ChallengeFront<'a> {
 /// Receives true when the manager is to end.
 type Stopped = watch::Receiver<bool>;
 
-/// Obtains and renews certificates, one order at a time. Returns if `wanted` is empty, and after a
-/// stop.
+/// Obtains and renews certificates, one order at a time, until a stop. Returns immediately if
+/// `wanted` is empty.
 async fn keep(
     wanted: Vec<Wanted>,
     front: ChallengeFront<'_>,
@@ -177,7 +177,8 @@ async fn keep(
     }
 }
 
-/// Obtains one certificate while this machine has the lock, and then releases the lock.
+/// Obtains one certificate, and meanwhile extends the lock that [`SharedState::take_turn`] has
+/// taken. Then saves the outcome in the store, and releases the lock.
 async fn order_as_owner(
     kept: &mut Kept,
     front: ChallengeFront<'_>,
@@ -188,7 +189,7 @@ async fn order_as_owner(
     let lock = shared.lock_name(&kept.wanted.acme);
     tokio::select! {
         () = renew(kept, front, errors, stopped) => {}
-        // `hold` never completes.
+        // `hold` extends the lock and never returns, so only `renew` ends the wait.
         () = shared.hold(&lock) => {}
     }
     shared.end_turn(kept, errors).await;
@@ -219,8 +220,8 @@ async fn renew(
         let stored = state::parse(&text, acme).ok_or_else(|| {
             "the authority's certificate has other names than the order".to_owned()
         })?;
-        // The certificate is served even if it cannot be saved, because another order would only
-        // count toward the authority's rate limit.
+        // The certificate is served even if it cannot be saved. A second order would count toward
+        // the authority's rate limit, and could not be saved either.
         if let Err(error) = state::save(acme, &text) {
             errors.warn(&format!(
                 "ACME: {names}: {error}; the next start orders another certificate"

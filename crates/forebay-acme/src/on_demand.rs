@@ -51,17 +51,18 @@ pub struct Demanded {
     pub tls: AskTls,
 }
 
-/// TLS of the questions to an application.
+/// TLS settings for requests to the application's `ask` URL.
 #[derive(Clone, Debug, Default)]
 pub struct AskTls(Arc<StdMutex<Option<Arc<ClientTls>>>>);
 
 impl AskTls {
-    /// Replaces the settings for later questions.
+    /// Replaces the TLS settings of later requests.
     pub fn replace(&self, tls: Option<Arc<ClientTls>>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = tls;
     }
 
-    /// Returns the settings for the next question, or `None` if it needs no TLS.
+    /// Returns the TLS settings of the next request; `None` if the URL does not begin with
+    /// https://.
     pub fn now(&self) -> Option<Arc<ClientTls>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -118,7 +119,7 @@ struct Issuer {
     notes: RefCell<Notes>,
 }
 
-/// Names without a certificate since the last log message.
+/// Number of failures since the last log message, and the time of that message.
 #[derive(Default)]
 struct Notes {
     count: usize,
@@ -155,8 +156,8 @@ impl Issuer {
         }
     }
 
-    /// Obtains certificates until a stop, or until another manager takes over. Then waits for
-    /// current orders, which remove their DNS records.
+    /// Obtains certificates until a stop, or until another manager takes over. Then waits until the
+    /// current orders have ended and removed their DNS records.
     async fn serve(
         self: Rc<Self>,
         mut names: mpsc::UnboundedReceiver<String>,
@@ -212,7 +213,12 @@ impl Issuer {
         }
     }
 
-    /// Waits until the name may be ordered. The error is a reason, and the time until the next attempt.
+    /// Waits until the certificate may be ordered. Returns [`Admitted::Ordered`] if another machine
+    /// has already ordered the certificate.
+    ///
+    /// # Errors
+    /// Fails if the application refuses the name or does not answer, or if the rate of orders is
+    /// reached. The error has the reason, and the time until the next attempt.
     async fn admit(&self, kept: &mut Kept) -> Result<Admitted<'_>, (String, Duration)> {
         let name = kept.wanted.acme.names[0].clone();
         match self.permission(&name).await {
@@ -238,7 +244,8 @@ impl Issuer {
         permit.map(Admitted::Order).map_err(|_| ("the server stops".to_owned(), UNANSWERED))
     }
 
-    /// Asks the application, unless it has permitted the name lately.
+    /// Asks the application if the name may have a certificate. A permission is remembered for
+    /// [`PERMITTED`]. The result is unknown if too many names wait, or if the application fails.
     async fn permission(&self, name: &str) -> Permission {
         if self.permitted.borrow().contains(name) {
             return Permission::Granted;
@@ -257,8 +264,8 @@ impl Issuer {
         }
     }
 
-    /// Orders the certificate. If another machine orders it, waits for the end of that order, but
-    /// checks at most [`LOOKS`] times.
+    /// Orders the certificate. If another machine orders the same certificate, waits for the end of
+    /// that order. Gives up after [`LOOKS`] checks of the store.
     async fn order(&self, kept: &mut Kept, stopped: &mut Stopped) {
         // Let only one order create the account: simultaneous first orders would create several
         // accounts.
@@ -276,7 +283,8 @@ impl Issuer {
                     order_as_owner(kept, front, &self.errors, stopped).await;
                     break;
                 }
-                // Another machine has ordered the certificate, or has failed.
+                // Another machine has obtained the certificate, or its order has failed. In both
+                // cases, the next order is due only later.
                 OrderTurn::Wait(_) if kept.due > SystemTime::now() => break,
                 OrderTurn::Wait(until) => {
                     let wait = until.duration_since(SystemTime::now()).unwrap_or_default();
@@ -291,8 +299,9 @@ impl Issuer {
         drop(founding);
     }
 
-    /// Records if the account exists. Even a failed order may have created the account. Later
-    /// orders then need not wait for each other.
+    /// Sets `has_account` if the order has created the account. Orders then no longer wait for each
+    /// other. A failed order may have created the account too, so the function also looks for a
+    /// saved account.
     fn look_for_account(&self, is_issued: bool) {
         let exists = is_issued || state::account(&self.settings.acme).is_some();
         self.has_account.set(self.has_account.get() || exists);
@@ -310,8 +319,8 @@ impl Issuer {
         Kept { wanted: Wanted { acme, certificate }, stored, due, failures }
     }
 
-    /// Shows a certificate to clients. Returns false if there is no certificate, or if the
-    /// certificate has expired.
+    /// Makes the listeners present the certificate. Returns false if there is no certificate, or if
+    /// the certificate has expired.
     fn show(&self, kept: &Kept) -> bool {
         let Some(stored) = &kept.stored else { return false };
         if stored.not_after <= SystemTime::now() {
@@ -351,15 +360,15 @@ impl Issuer {
     }
 }
 
-/// Next step for a name that may have a certificate.
+/// Result of [`Issuer::admit`].
 enum Admitted<'a> {
-    /// Nothing: another machine has ordered the certificate.
+    /// Another machine has already ordered the certificate.
     Ordered,
-    /// To order the certificate, with this permit.
+    /// The certificate must be ordered, while this permit is kept.
     Order(tokio::sync::SemaphorePermit<'a>),
 }
 
-/// Ends the wait of handshakes when dropped.
+/// When dropped, lets the handshakes continue that wait for the certificate of `name`.
 struct Finish<'a> {
     certificates: &'a DemandCertificates,
     name: &'a str,
@@ -388,7 +397,8 @@ impl OrderRate {
         Self { interval, ahead, next: Instant::now() }
     }
 
-    /// Counts an order. The error is the time until an order is possible.
+    /// Counts an order if the rate allows one now. Otherwise, the error is the time until the rate
+    /// allows an order.
     fn take(&mut self) -> Result<(), Duration> {
         let now = Instant::now();
         let next = self.next.max(now);

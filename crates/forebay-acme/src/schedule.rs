@@ -8,9 +8,9 @@ use crate::state::Stored;
 const PAUSE: Duration = Duration::from_secs(60);
 const PAUSE_LIMIT: Duration = Duration::from_secs(6 * 3600);
 
-/// Returns the time of the renewal: two thirds of the certificate's lifetime after its start, plus
-/// a random part of up to a thirtieth. The random part spreads the renewals of certificates that
-/// were issued together.
+/// Returns the time of the renewal: after two thirds of the certificate's lifetime, plus a random
+/// part of up to a thirtieth of the lifetime. The random part spreads the renewals of certificates
+/// that were issued together.
 pub fn renewal(stored: &Stored) -> SystemTime {
     let life = stored.not_after.duration_since(stored.not_before).unwrap_or_default();
     stored.not_before + life * 2 / 3 + (life / 30).mul_f64(fastrand::f64())

@@ -37,7 +37,7 @@ const FAILURE_LIFE: Duration = Duration::from_secs(24 * 3600);
 /// saved.
 const LONGEST_PAUSE: u64 = 24 * 3600;
 
-/// Result of an attempt to order.
+/// Result of [`SharedState::take_turn`].
 pub enum OrderTurn {
     /// This machine has the lock and orders now.
     Order,
@@ -45,7 +45,8 @@ pub enum OrderTurn {
     Wait(SystemTime),
 }
 
-/// The store, as the ACME thread uses it.
+/// The data in the store that ACME needs: accounts, certificates, locks, failures and answers to
+/// challenges.
 #[derive(Clone)]
 pub struct SharedState {
     store: Store,
@@ -58,12 +59,13 @@ impl SharedState {
         Self { store, is_per_certificate: false }
     }
 
-    /// Creates a state with a lock for each certificate, instead of one for each authority.
+    /// Creates a state with one lock for each certificate. With [`SharedState::new`], there is one
+    /// lock for each authority.
     pub fn for_each_certificate(store: Store) -> Self {
         Self { store, is_per_certificate: true }
     }
 
-    /// Uses the store on a thread for blocking work.
+    /// Runs `job` on a thread for blocking work.
     async fn with<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Store) -> Result<T, StoreError> + Send + 'static,
@@ -153,9 +155,13 @@ impl SharedState {
         stored
     }
 
-    /// Takes the lock of the authority. The caller must wait if another machine orders from the
-    /// authority, has just ordered, or waits after a failure. The caller must also wait if the
-    /// store is unreachable.
+    /// Takes the lock for an order (see [`SharedState::lock_name`]). Returns [`OrderTurn::Wait`]
+    /// without the lock in these cases:
+    ///
+    /// - Another machine has the lock.
+    /// - Another machine has just obtained the certificate.
+    /// - An order has failed on any machine, and the pause after the failure has not ended.
+    /// - The store is unreachable.
     pub async fn take_turn(&self, kept: &mut Kept, errors: &ErrorLog) -> OrderTurn {
         let name = self.lock_name(&kept.wanted.acme);
         let locked = self.with(move |store| store.lock(&name, LEASE)).await;
@@ -212,8 +218,9 @@ impl SharedState {
         self.notice(&unlocked, errors);
     }
 
-    /// Returns the number of failures in a row of all machines, and the time of the next attempt.
-    /// Returns `None` without a failure, and if the store is unreachable.
+    /// Returns the saved number of orders that have failed in a row, on all machines together, and
+    /// the time of the next attempt. Returns `None` if the store has no such number, or is
+    /// unreachable.
     async fn failures(&self, acme: &Acme) -> Option<(u32, SystemTime)> {
         let name = failures_name(acme);
         let entry = self.with(move |store| store.get(&name)).await.ok()??;
@@ -224,8 +231,8 @@ impl SharedState {
         Some((failures.parse().ok()?, UNIX_EPOCH + Duration::from_secs(due)))
     }
 
-    /// Returns the name of the lock for orders from the authority, or for orders of this
-    /// certificate if each certificate has a lock.
+    /// Returns the name of the lock for an order of this certificate. The other certificates of the
+    /// authority have the same lock, unless `is_per_certificate` is true.
     pub fn lock_name(&self, acme: &Acme) -> String {
         let authority = state::authority_name(acme);
         if self.is_per_certificate {
@@ -253,7 +260,8 @@ fn take(kept: &mut Kept, theirs: Stored, errors: &ErrorLog) {
     kept.stored = Some(theirs);
 }
 
-/// Returns the time of the next order after another machine's certificate was taken.
+/// Returns the time of the next order, after this machine has taken another machine's certificate.
+/// `is_first` is true if this machine had no certificate before.
 fn due(theirs: &Stored, is_first: bool) -> SystemTime {
     let renewal = schedule::renewal(theirs);
     // If this machine already had a certificate, another machine has just ordered this one. With a
@@ -282,8 +290,8 @@ fn handshake_name(name: &str) -> String {
     format!("challenge/tls/{}", name.to_ascii_lowercase())
 }
 
-/// Creates challenges whose answers may come from other machines. A separate thread asks the store
-/// for them.
+/// Creates challenges whose answers may come from other machines. A separate thread reads these
+/// answers from the store.
 ///
 /// # Errors
 /// Returns an error if the system cannot create the thread.
@@ -308,7 +316,7 @@ fn find(store: &Store, of: &Challenge) -> Option<ChallengeAnswer> {
     };
     let text = String::from_utf8(store.get(&name).ok()??.value).ok()?;
     match of {
-        // A key authorization begins with its token (RFC 8555 section 8.1). Nothing else is sent.
+        // Send only a key authorization: the token, a dot and a digest (RFC 8555 section 8.1).
         Challenge::Token(token) => {
             let digest = text.strip_prefix(token.as_str())?.strip_prefix('.')?;
             let is_digest = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';

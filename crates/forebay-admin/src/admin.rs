@@ -182,7 +182,7 @@ pub trait Control: Send + Sync {
     /// replies.
     fn purge(&self, purge: &Purge) -> Option<usize>;
 
-    /// Changes what is served. Waits until the change is in force, or has been refused.
+    /// Carries out a change. Waits until the change is in force. Returns an error if it is refused.
     fn change(&self, order: ChangeOrder) -> Result<Changed, Refused>;
 
     /// Returns the generation of the running configuration, and its settings.
@@ -283,7 +283,7 @@ impl Admin {
                     let thread = std::thread::Builder::new().name("admin-client".into());
                     let _ = thread.spawn(move || drop(admin.visit(connection, &visitor)));
                 }
-                // Another process that shares the listener was faster.
+                // Another process that shares the listener has accepted the connection.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
@@ -339,8 +339,7 @@ impl Admin {
             || self.hosts.iter().any(|name| name == host)
     }
 
-    /// Returns the answer to a request: about a change, an application or the cache, or for one of
-    /// the fixed paths.
+    /// Returns the answer to a request for any path. An unknown path gets 404.
     fn answer(&self, request: &mut AdminRequest, connection: &mut AdminConnection) -> AdminAnswer {
         if request.is_cross_site && !matches!(request.method, Method::Get | Method::Head) {
             return AdminAnswer::text(403, "a page of another site sends this request\n");
@@ -564,8 +563,8 @@ fn limits(out: &mut String, totals: &Totals) {
     }
 }
 
-/// Returns count and mean duration of each step. Without `timing`, no step has a count, and the
-/// result is empty.
+/// Returns count and mean duration of each step. Leaves out steps that were not measured. The
+/// result is therefore empty if the configuration does not set `timing`.
 fn steps(totals: &Totals) -> BTreeMap<&'static str, serde_json::Value> {
     let steps = Step::ALL.iter().zip(&totals.steps).filter(|(_, took)| took.count() > 0);
     let show = |(step, took): (&Step, &Durations)| {
@@ -575,8 +574,8 @@ fn steps(totals: &Totals) -> BTreeMap<&'static str, serde_json::Value> {
     steps.map(show).collect()
 }
 
-/// Returns the histogram of requests' times: counts by the upper limit in microseconds. The last
-/// limit is `null`.
+/// Returns the histogram of request durations. Each count has an upper limit in microseconds
+/// (`le_us`), which is `null` for the last count.
 fn durations_json(durations: &Durations) -> serde_json::Value {
     let ends = BUCKETS.iter().map(|&end| Some(end)).chain([None]);
     let buckets = ends.zip(durations.buckets).map(|(end, n)| json!({ "le_us": end, "count": n }));

@@ -54,8 +54,7 @@ const FAMILIES: [Family; 4] = [
 
 /// Appends the metrics of the backends.
 pub fn append_metrics(out: &mut String, backends: &[BackendRow]) {
-    // Labels have only numbers, names and addresses from the configuration, so each backend has one
-    // set of labels.
+    // All labels come from the configuration, so that traffic cannot create new labels.
     for (name, kind, help, value) in FAMILIES {
         family(out, name, kind, help);
         for backend in backends {

@@ -31,7 +31,7 @@ pub struct ChangeOrder {
     pub change: AdminChange,
 }
 
-/// A change of what is served.
+/// A change of the configuration, of a backend or of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdminChange {
     /// Reads the configuration file again.
@@ -218,8 +218,8 @@ impl Admin {
     }
 }
 
-/// Reads a body of this type and maximum length. The error is the answer to a request with another
-/// body.
+/// Reads a body of this content type, and of at most this length. Otherwise, the error is the
+/// answer for the client.
 fn read_body(
     request: &mut AdminRequest,
     connection: &mut AdminConnection,
@@ -279,7 +279,8 @@ fn object(body: &[u8]) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// Removes a text from an object. Returns `None` if there is no such key, or its value is null.
+/// Removes the string of this key from a JSON object. Returns `None` if the key is missing, or if
+/// its value is null. Fails if the value is not a string.
 fn take_text(object: &mut Map<String, Value>, key: &str) -> Result<Option<String>, String> {
     match object.remove(key) {
         None | Some(Value::Null) => Ok(None),

@@ -40,7 +40,8 @@ impl Admin {
     }
 
     /// Returns the refusal of a request that does not have the right `admin_token`. Returns `None`
-    /// if the request is accepted. The Unix socket needs no token, because its permissions decide.
+    /// if the request is accepted. A request over the Unix socket needs no token, because the
+    /// permissions of the socket file decide who may connect.
     pub(super) fn refuse_token(
         &self,
         request: &AdminRequest,
@@ -69,7 +70,8 @@ impl Admin {
         page.push_str("<body>\n");
         let _ = writeln!(page, "<h1>{}</h1>", escape(name));
         append_app(&mut page, app);
-        // The form works only with a token: a browser does not reach a Unix socket.
+        // Without a token, only clients of the Unix socket may restart an application, and browsers
+        // do not connect to Unix sockets.
         if self.token.is_some() {
             let _ = writeln!(
                 page,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::family;
 
-/// The copies of one route's requests at one moment.
+/// Counts of the copies of one route's requests, at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct MirrorRow {
     /// Number of the site in the configuration, from 1.
@@ -47,7 +47,7 @@ impl MirrorCounts {
     }
 }
 
-/// Returns the copies as JSON.
+/// Returns the counts as JSON.
 pub(super) fn json(rows: &[MirrorRow]) -> Vec<Value> {
     let row = |row: &MirrorRow| {
         let mut value = json!({
@@ -61,7 +61,7 @@ pub(super) fn json(rows: &[MirrorRow]) -> Vec<Value> {
     rows.iter().map(row).collect()
 }
 
-/// Appends the metrics of the copies.
+/// Appends the counts as metrics.
 pub(super) fn append_metrics(out: &mut String, rows: &[MirrorRow]) {
     if rows.is_empty() {
         return;
@@ -80,7 +80,7 @@ pub(super) fn append_metrics(out: &mut String, rows: &[MirrorRow]) {
     }
 }
 
-/// Appends the copies as a table of the status page.
+/// Appends the counts as a table of the status page.
 pub(super) fn append_page(page: &mut String, rows: &[MirrorRow]) {
     if rows.is_empty() {
         return;

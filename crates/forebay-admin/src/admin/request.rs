@@ -120,7 +120,8 @@ fn of_head(head: &RequestHead, bytes: &[u8], peer: Peer) -> Option<AdminRequest>
         bearer: other(b"authorization").and_then(token).unwrap_or_default(),
         form_token: String::new(),
         content_type: content_type.split(';').next()?.trim().to_ascii_lowercase(),
-        // An invalid tag becomes 0. No configuration has this number, so the tag never matches.
+        // An invalid number in `If-Match` becomes 0. No configuration has the number 0, so the
+        // change is refused.
         generation: generation.map(|number| number.unwrap_or(0)),
         is_cross_site: is_cross_site(other(b"origin"), other(b"sec-fetch-site"), authority),
         peer,
@@ -150,7 +151,8 @@ fn is_cross_site(origin: Option<&str>, fetch_site: Option<&str>, authority: &[u8
 
 impl AdminRequest {
     fn is_form(&self) -> bool {
-        // `/control/` never accepts a token of a form, and reads its own bodies.
+        // Requests below `/control/` have the token in `Authorization`, and their bodies are not
+        // forms.
         self.method == Method::Post && !self.path.starts_with("/control/")
     }
 

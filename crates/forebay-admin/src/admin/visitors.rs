@@ -32,14 +32,14 @@ impl Visitors {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a client. At the limit, first ends the oldest connection that waits for its client:
-    /// slow clients would otherwise keep the administrator out. Returns `None` at the limit if no
-    /// connection waits for its client.
+    /// Admits a client. At the limit of clients, first ends the oldest connection whose thread
+    /// waits for a slow client. Otherwise, slow clients could keep the administrator out. Returns
+    /// `None` at the limit if no thread waits for its client.
     pub fn admit(self: &Arc<Self>, connection: &AdminConnection) -> Option<Visitor> {
         let mut present = self.lock();
         if present.count >= MOST_VISITORS {
             let (_, oldest) = present.waiting.pop_first()?;
-            // The thread of this connection ends soon.
+            // The thread of this connection fails to read or write, and therefore ends soon.
             let _ = oldest.shutdown();
         }
         let number = present.next;
@@ -53,8 +53,8 @@ impl Visitors {
 }
 
 impl Visitor {
-    /// Records that the thread of `connection` waits for the client: for the request, or until the
-    /// client takes the answer.
+    /// Records that the thread of `connection` waits until the client sends the request or receives
+    /// the answer.
     pub fn waits(&self, connection: &AdminConnection) {
         if let Ok(copy) = connection.try_clone() {
             self.visitors.lock().waiting.insert(self.number, copy);
