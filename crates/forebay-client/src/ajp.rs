@@ -111,8 +111,8 @@ impl<S: Sink> Session for AjpClient<S> {
         }
     }
 
-    /// Decodes packets until the bytes or the reply end. If the container asks for more of the
-    /// body, adds the next packet of the body to the output.
+    /// Decodes packets until all bytes are consumed, or until the reply is complete. If the
+    /// container asks for more of the body, adds the next packet of the body to the output.
     fn input(&mut self, bytes: &[u8]) -> Result<Receipt, Malformed> {
         let mut at = 0;
         loop {

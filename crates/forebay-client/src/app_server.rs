@@ -21,7 +21,7 @@ pub struct AppServer<S> {
     sink: S,
 }
 
-/// Form of a reply: that of HTTP or that of CGI.
+/// Form of a reply: an HTTP reply or a CGI reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     /// The bytes received so far fit both forms.

@@ -96,7 +96,8 @@ impl<S: Sink> FastcgiMux<S> {
 
     /// Returns true if the connection starts no further request.
     fn is_used_up(&self) -> bool {
-        // After the answer about capabilities, many applications close the connection (php-fpm).
+        // Start no request after `FCGI_GET_VALUES`, because many applications close the connection
+        // after their answer to it (php-fpm).
         self.asked.is_some() || self.aborted.len() >= ABORTED_LIMIT
     }
 
@@ -113,7 +114,7 @@ impl<S: Sink> FastcgiMux<S> {
     }
 
     /// Processes a record. If the record ends an exchange, returns the result of that exchange.
-    /// Fails if the record belongs to no exchange of this connection.
+    /// Ignores late records of an aborted exchange. Fails if the record's request ID is unknown.
     fn handle(
         &mut self,
         id: u16,
@@ -157,8 +158,8 @@ impl<S: Sink> FastcgiMux<S> {
         Err(Malformed::Refused(why))
     }
 
-    /// Processes the application's answer about its capabilities. Further answers change nothing.
-    /// Fails if the answer is malformed, or if the application does not multiplex.
+    /// Processes the answer to `FCGI_GET_VALUES`, which has the application's capabilities. Ignores
+    /// further answers. Fails if the answer is malformed, or if the application does not multiplex.
     fn learn(&mut self, values: &[u8], now: Instant) -> Result<(), Malformed> {
         if self.allowed.is_some() {
             return Ok(());

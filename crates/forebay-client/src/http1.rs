@@ -109,8 +109,8 @@ impl ReplyReader {
         }
     }
 
-    /// Sets `to_head` for the following replies. If `to_head` changes, the next head is parsed even
-    /// if this head equals the last one, because a reply to HEAD has no body.
+    /// Sets `to_head` for the following replies. If `to_head` changes, the reader parses the next
+    /// head even if its bytes equal those of the last head, because a reply to HEAD has no body.
     pub fn set_to_head(&mut self, to_head: bool) {
         if self.to_head != to_head {
             self.to_head = to_head;
@@ -126,7 +126,7 @@ impl ReplyReader {
     }
 
     /// Reads from `bytes`, which begin with the first unconsumed byte. Returns the number of bytes
-    /// consumed by this call, and true if the reply is complete.
+    /// that this call has consumed. The second value is true if the reply is complete.
     pub fn read(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Result<(usize, bool), Malformed> {
         let mut at = 0;
         if self.is_fresh && !self.seen.is_empty() && bytes.starts_with(&self.seen) {
@@ -135,7 +135,7 @@ impl ReplyReader {
         }
         self.is_fresh = false;
         while self.body.is_none() {
-            // The parser overwrites `head`, so `seen` no longer describes it.
+            // The parser overwrites `head`, so the bytes in `seen` no longer match `head`.
             self.seen.clear();
             let step = self.heads.read(&bytes[at..], &mut self.head);
             match step.map_err(malformed)? {
@@ -167,7 +167,7 @@ impl ReplyReader {
         if self.body.is_some() { self.head.status } else { 0 }
     }
 
-    /// Returns true if a close of the connection now is a valid end of the reply.
+    /// Returns true if the server may end the reply now by a close of the connection.
     pub fn ends_at_close(&self) -> bool {
         self.body.as_ref().is_some_and(BodyDecoder::ends_at_close)
     }

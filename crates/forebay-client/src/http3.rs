@@ -168,9 +168,9 @@ impl<S: Sink> Http3<S> {
     /// Opens our control stream, which stays open until the connection ends.
     fn open_control(&mut self) {
         let Some(quic) = &mut self.quic else { return };
-        // A server that allows no unidirectional stream violates RFC 9114 section 6.2, and never
-        // learns our settings. Such a server assumes the defaults. Requests work with the defaults,
-        // too.
+        // A server that allows no unidirectional stream violates RFC 9114 section 6.2. This server
+        // does not receive our settings, so it uses the default settings. They suffice for our
+        // requests.
         if let Some(stream) = quic.connection.streams().open(Dir::Uni) {
             let mut opening = Vec::new();
             http3::client_opening(&mut opening, LIMITS.size);
@@ -184,7 +184,8 @@ impl<S: Sink> Http3<S> {
             std::iter::from_fn(|| quic.connection.streams().accept(Dir::Uni)).collect();
         for stream in accepted {
             self.unis.push((stream, UniDecoder::of_server()));
-            // `quinn_proto` reports no `Readable` event for data that arrives with the opening.
+            // `quinn_proto` reports no `Readable` event for data in the packet that opens the
+            // stream.
             self.read_uni(stream)?;
         }
         Ok(())
@@ -234,7 +235,8 @@ impl<S: Sink> Http3<S> {
         Ok(())
     }
 
-    /// Ends the exchanges that the server does not process after a GOAWAY.
+    /// Ends the exchanges whose stream IDs are not below `goaway`, the ID in the server's GOAWAY.
+    /// The server does not process these requests.
     fn drop_unprocessed(&mut self, goaway: u64) {
         for exchange in 0..self.streams.len() {
             // The identifier of a request's stream is four times the index of the stream.

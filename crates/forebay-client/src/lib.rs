@@ -56,8 +56,7 @@ pub trait Session {
     /// Replaces the request that the following exchanges send.
     fn set_request(&mut self, request: &Self::Request);
 
-    /// Resets the session for a new connection. The caller then starts an exchange on this
-    /// connection, or repeats one.
+    /// Resets the session for a new connection. The caller then calls [`Session::start`].
     fn connect(&mut self) {}
 
     /// Starts the next exchange, or repeats the current exchange on a new connection.
@@ -75,8 +74,8 @@ pub trait Session {
         false
     }
 
-    /// Processes received bytes. `bytes` begin with the first unconsumed byte. The next call passes
-    /// the unconsumed rest again, followed by newly received bytes.
+    /// Processes received bytes. `bytes` begin with the first unconsumed byte: the bytes that the
+    /// last call did not consume are passed again, followed by newly received bytes.
     fn input(&mut self, bytes: &[u8]) -> Result<Receipt, Malformed>;
 
     /// Reports that the peer closed the connection. Returns the reply if this close is a valid end

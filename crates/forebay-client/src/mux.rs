@@ -30,8 +30,8 @@ pub trait MuxSession {
         false
     }
 
-    /// Returns the time that the session's own handshake took, once for each handshake. Otherwise
-    /// returns `None`.
+    /// Returns the duration of the last handshake that the session itself has performed. Returns
+    /// `None` if there was no handshake, or if an earlier call has returned its duration.
     fn take_handshake(&mut self) -> Option<Duration> {
         None
     }
@@ -63,8 +63,8 @@ pub trait MuxSession {
     /// Cancels an exchange.
     fn cancel(&mut self, exchange: usize, now: Instant);
 
-    /// Creates output, for a session that does so on demand. The caller calls this method before
-    /// [`MuxSession::output`].
+    /// Creates the next output, if the session creates output only on demand (HTTP/3). The caller
+    /// calls this method before [`MuxSession::output`].
     fn prepare(&mut self, _now: Instant) {}
 
     /// Returns the bytes to write next; empty if there is nothing to write.
@@ -82,9 +82,9 @@ pub trait MuxSession {
 
     /// Processes received bytes. `bytes` begin with the first unconsumed byte.
     ///
-    /// Each call ends at most one exchange. The caller repeats the call with the unconsumed bytes
-    /// until a call ends no exchange. After that, the next call passes the unconsumed rest again,
-    /// followed by newly received bytes.
+    /// Each call ends at most one exchange. If a call ends an exchange, the caller calls again with
+    /// the unconsumed bytes. Otherwise, the caller waits for more bytes, and appends them to the
+    /// unconsumed bytes.
     fn input(&mut self, bytes: &[u8], now: Instant) -> Result<MuxReceipt, Malformed>;
 
     /// Returns true if no exchange is active and none can start.

@@ -43,7 +43,8 @@ impl<S: Sink> Raw<S> {
         Self { request, written: 0, end, finder, tail: Vec::new(), received: 0, keepalive, sink }
     }
 
-    /// Returns the number of bytes up to the end of the pattern, if it has arrived.
+    /// Returns the number of `bytes` up to the end of the pattern. Returns `None` if the pattern
+    /// has not arrived completely.
     fn find_pattern(&mut self, bytes: &[u8]) -> Option<usize> {
         let length = self.finder.needle().len();
         // The pattern may begin in the tail, so the tail and the first new bytes are searched together.
@@ -101,7 +102,7 @@ impl<S: Sink> Session for Raw<S> {
             }
             ReplyEnd::Pattern(_) => self.find_pattern(bytes),
         };
-        // Without keep-alive, the connection closes now, so the rest does not matter.
+        // Without keep-alive, the connection closes now, so all bytes count as consumed.
         let consumed = end.filter(|_| self.keepalive).unwrap_or(bytes.len());
         self.received += consumed as u64;
         self.sink.body(&bytes[..end.unwrap_or(consumed)]);

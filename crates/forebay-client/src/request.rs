@@ -18,7 +18,7 @@ use crate::ajp::AjpRequest;
 /// Request ID of the only request on a FastCGI connection.
 pub(crate) const ID: u16 = 1;
 
-/// Settings that the conversion needs in addition to the HTTP request.
+/// Settings that the functions of this module need in addition to the HTTP request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gateway {
     /// Directory of the scripts. If it is `None`, there is no script, and the whole path becomes
@@ -151,8 +151,7 @@ fn append_variables(
 ) {
     let target = head.path_and_query.of(http);
     let mut decoded = Vec::new();
-    // A path that cannot be decoded is passed on unchanged, so that the application decides about
-    // it.
+    // Pass a path that cannot be decoded unchanged, so that the application can reject it.
     if path::normalize(target, &mut decoded).is_err() {
         decoded = target.to_vec();
     }
@@ -185,7 +184,8 @@ fn append_variables(
     }
 }
 
-/// Skips variables that `by` replaces, because SCGI allows each name only once.
+/// Passes variables to `sink`, except those whose names are in `by`. The caller adds the variables
+/// of `by` later, and SCGI allows each name only once.
 struct Replaced<'a, S> {
     sink: &'a mut S,
     by: &'a [(String, String)],

@@ -57,7 +57,8 @@ impl WebSocketRequest {
         };
         let mut frame = Vec::new();
         // A fixed masking key makes all frames identical, so the frame is encoded only once. Random
-        // keys would only protect proxies (RFC 6455, section 10.3).
+        // keys protect proxies from scripts in a browser (RFC 6455, section 10.3), but this client
+        // runs no scripts.
         append_masked(&mut frame, kind, message, MASK);
         Self { handshake, frame: frame.into() }
     }
@@ -118,8 +119,9 @@ impl<S: Sink> WebSocket<S> {
 }
 
 impl<S> WebSocket<S> {
-    /// Appends the answer to a ping. If an earlier answer is completely unwritten, replaces it, so
-    /// that a server that reads nothing cannot make the output grow (RFC 6455, section 5.5.3).
+    /// Appends the answer to a ping. Replaces an earlier answer if no byte of that answer has been
+    /// written (RFC 6455, section 5.5.3). Otherwise, the pings of a server that reads nothing would
+    /// make the output grow.
     fn add_pong(&mut self, payload: &[u8]) {
         if let Some(unsent) = self.pong.filter(|&pong| pong >= self.written) {
             self.output.truncate(unsent);
@@ -205,7 +207,8 @@ impl<S: Sink> Session for WebSocket<S> {
                 }
                 Some(FrameEvent::Ping(payload)) => self.add_pong(&bytes[start..][payload]),
                 Some(FrameEvent::Pong) => {}
-                // The server closes after its message, which is complete.
+                // The server has sent its whole message before the close frame, so the exchange
+                // succeeds.
                 Some(FrameEvent::Close(_)) if answer.is_some() => {
                     let answer = answer.map(|answer| Answer { reusable: false, ..answer });
                     return Ok(Receipt { consumed: at, answer });

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use crate::StoreError;
 
-/// A kind of store. Names are already checked.
+/// A kind of store: a directory or Redis. The caller has validated all names (`name::checked`).
 pub trait StoreBackend: Send + Sync {
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Sets an entry. Returns false, and changes nothing, if its content is not the expected one.
+    /// Sets an entry if the entry has the expected content. Otherwise, changes nothing and returns
+    /// false.
     fn set(&self, name: &str, change: Change<'_>) -> Result<bool, StoreError>;
 
     fn remove(&self, name: &str) -> Result<(), StoreError>;
@@ -17,9 +18,9 @@ pub trait StoreBackend: Send + Sync {
 
     fn unlock(&self, name: &str, owner: &str) -> Result<(), StoreError>;
 
-    /// Adds the counts of a batch to the rate limit named `limit`. If the store already has this
-    /// batch, or a later batch of the same owner, adds nothing. In both cases, returns for each
-    /// count the time from now until the due time of its key.
+    /// Adds the counts of a batch to the rate limit named `limit`. Adds nothing if the store
+    /// already has this batch, or a later batch of the same owner. In both cases, returns a time
+    /// for each count: the time from now until the due time of the count's key.
     fn advance(&self, limit: &str, batch: &Batch<'_>) -> Result<Vec<Duration>, StoreError>;
 
     fn publish(&self, channel: &str, message: &[u8]) -> Result<(), StoreError>;
@@ -58,8 +59,8 @@ pub struct Batch<'a> {
     pub counts: &'a [Count],
 }
 
-/// Requests that a machine has admitted for one key of a rate limit since its last exchange with
-/// the store.
+/// Requests that a machine has admitted for one key of a rate limit, and has not yet counted in the
+/// store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// Hash of the key.

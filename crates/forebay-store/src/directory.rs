@@ -72,8 +72,8 @@ impl Directory {
         }
     }
 
-    /// Returns the content of an entry or a lock. Returns `None` if there is none, or if its life
-    /// has ended. A file that Forebay has not written is an error.
+    /// Returns the content of an entry or of a lock. Returns `None` if it does not exist or has
+    /// expired. A file that Forebay has not written is an error.
     fn read(&self, kind: &str, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(bytes) = read(&self.path(kind, name), LARGEST_ENTRY + 32)? else {
             return Ok(None);
@@ -189,7 +189,7 @@ impl StoreBackend for Directory {
     fn advance(&self, limit: &str, batch: &Batch<'_>) -> Result<Vec<Duration>, StoreError> {
         let path = self.path("rates", limit);
         let _lock = self.change()?;
-        // A file that is too large, or a link or pipe, is replaced.
+        // Replace a file that is too large, or that is not a regular file.
         let before = match read(&path, LARGEST_COUNTS) {
             Err(StoreError::Content(_)) => None,
             before => before?,
@@ -216,8 +216,8 @@ impl StoreBackend for Directory {
         let deadline = Instant::now() + wait;
         loop {
             let names = self.message_names(channel)?;
-            // The names are not compared by time: if a machine's clock is slow, its new messages
-            // have old times.
+            // A message is new if its name was not seen before. A comparison of times would miss
+            // messages of a machine whose clock is slow.
             let Some(seen) = cursor else {
                 *cursor = Some(names);
                 continue;
@@ -254,7 +254,8 @@ fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Returns the first part of a message's name.
+/// Returns the first part of a message's file name, so that the names of later messages are
+/// greater.
 fn message_time(time: Duration) -> String {
     format!("{:020}", time.as_nanos())
 }
@@ -293,7 +294,8 @@ fn read(path: &Path, limit: usize) -> Result<Option<Vec<u8>>, StoreError> {
     Ok(Some(bytes))
 }
 
-/// Storage that the content has reached when `write` returns.
+/// Durability of the content when `write` returns. With `Memory`, a crash of the machine may lose
+/// the content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Durability {
     Memory,
@@ -305,7 +307,7 @@ fn write(path: &Path, bytes: &[u8], durability: Durability) -> Result<(), StoreE
     let failed = |error: io::Error| away(path, &error);
     let directory = path.parent().unwrap_or(Path::new("."));
     create_directory(directory)?;
-    // No name of an entry begins with a dot.
+    // The name of an entry never begins with a dot, so no entry has this name.
     let beside = directory.join(format!(".new-{:016x}", fastrand::u64(..)));
     let outcome = OpenOptions::new()
         .write(true)

@@ -82,7 +82,7 @@ struct Inner {
     noticed: Mutex<Noticed>,
 }
 
-/// Outcomes of operations that are in the log already.
+/// Failures that have already been logged.
 #[derive(Default)]
 struct Noticed {
     is_away: bool,
@@ -124,12 +124,12 @@ impl Store {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Returns the place of the store, without a password.
+    /// Returns the directory of the store, or its URL without the password.
     pub fn place(&self) -> &str {
         &self.0.place
     }
 
-    /// Returns the derivation of keys from the configured key. Returns `None` if no key is
+    /// Returns the [`Derivation`] of further keys from `store_key`. Returns `None` if no key is
     /// configured.
     pub fn derivation(&self) -> Option<Derivation> {
         self.0.seal.as_ref().map(Seal::derivation)
@@ -147,7 +147,7 @@ impl Store {
         }
     }
 
-    /// Returns the entry of this name. Returns `None` if there is none, or if its life has ended.
+    /// Returns the entry of this name. Returns `None` if the entry does not exist or has expired.
     pub fn get(&self, name: &str) -> Result<Option<StoreEntry>, StoreError> {
         let stored = self.0.backend.get(name::checked(name)?)?;
         let Some(stored) = stored else { return Ok(None) };
@@ -161,7 +161,7 @@ impl Store {
     }
 
     /// Sets an entry if its content is still that of `before`. If `before` is `None`, the entry
-    /// must not exist. Returns false if another machine has changed the entry.
+    /// must not exist. Otherwise, changes nothing and returns false.
     pub fn replace(
         &self,
         name: &str,
@@ -210,10 +210,10 @@ impl Store {
         self.0.batches.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Adds `counts`, at most [`LARGEST_BATCH`], to the rate limit `limit`. The store has a due
-    /// time for each key, as in GCRA: each admitted request moves the due time by the interval
-    /// between two requests at the limit's rate. Returns for each key the time from now until the
-    /// new due time.
+    /// Adds `counts`, at most [`LARGEST_BATCH`], to the rate limit `limit`. As in GCRA, the store
+    /// has a due time for each key, and each admitted request delays it. The delay is the interval
+    /// between two requests at the rate of the limit. Returns for each count the time from now
+    /// until the due time of its key.
     ///
     /// After an error other than [`StoreError::Refused`], the store may have added the counts. The
     /// caller then sends the batch again with the same number, before later batches. The store adds
@@ -244,7 +244,8 @@ impl Store {
     /// Returns the messages of a channel after `cursor`, and moves `cursor`. Waits up to `wait` for
     /// the first message. A new cursor begins after the existing messages.
     ///
-    /// Unusable messages are skipped. `unusable` receives the reason for each skipped message.
+    /// Skips messages that cannot be read or decrypted. `unusable` receives the reason for each
+    /// skipped message.
     pub fn messages(
         &self,
         channel: &str,
@@ -266,8 +267,8 @@ impl Store {
     }
 
     /// Records the outcome of an operation. Returns a line for the log when the store becomes
-    /// unreachable or reachable again, and for another error that is not in the log yet. Otherwise
-    /// returns `None`.
+    /// unreachable or reachable again. Also returns a line for another error that was not logged in
+    /// the last hour. Otherwise returns `None`.
     pub fn notice<T>(&self, outcome: &Result<T, StoreError>) -> Option<String> {
         let mut noticed = self.0.noticed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_away = matches!(outcome, Err(StoreError::Away(_)));

@@ -5,8 +5,8 @@ use crate::StoreError;
 /// Longest name.
 const LONGEST: usize = 512;
 
-/// Returns the name if it is a relative path without special parts. If the store is a directory,
-/// names are paths in it.
+/// Returns the name if it is valid, such as `acme/lock-1`. If the store is a directory, names are
+/// paths below this directory. Other names are an error, for example `a//b` or `../a`.
 pub fn checked(name: &str) -> Result<&str, StoreError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
     let is_part = |part: &str| {

@@ -84,7 +84,8 @@ pub struct Redis {
     reader: Mutex<Slot>,
 }
 
-/// A connection that is opened when it is needed, and the last failure.
+/// A connection that is opened when a command needs it. `failure` has the time and the reason of
+/// the last failure.
 #[derive(Default)]
 struct Slot {
     connection: Option<RedisConnection>,
@@ -102,9 +103,9 @@ impl Redis {
     }
 
     /// Sends a command and returns the reply. If the kept connection is broken, sends the command
-    /// once more over a new connection, because the server may have closed the idle connection. But
-    /// if the server does not answer in time, it may have run the command, so the command is not
-    /// sent again.
+    /// once more over a new connection, because the server may have closed the idle connection.
+    /// Does not send the command again after a timeout, because the server may have run it. Within
+    /// [`PAUSE`] after a failure, fails without a new connection.
     fn call_on(
         &self,
         slot: &Mutex<Slot>,
@@ -171,12 +172,13 @@ impl Redis {
     }
 }
 
-/// Returns the reply, or an `Err` if the reply is an error.
+/// Returns the reply. If the server has replied with an error, returns that error as `Err`.
 fn of_server(reply: RespValue) -> Result<RespValue, ConnectionError> {
     let RespValue::Error(text) = reply else { return Ok(reply) };
     let text = connection::shown(&text);
     let kind = text.split(' ').next().unwrap_or_default();
-    // The server answers, but cannot serve for now. A later connection may reach another server.
+    // With these errors, the server cannot serve for now. `Away` makes the caller reconnect, and
+    // the new connection may reach another server.
     let kinds = ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "TRYAGAIN", "CLUSTERDOWN"];
     let is_away = kinds.contains(&kind);
     Err(if is_away { ConnectionError::Away(text) } else { ConnectionError::Refused(text) })
@@ -216,7 +218,7 @@ fn channel_key(name: &str) -> String {
     format!("forebay:messages:{name}")
 }
 
-/// Adds the name of an entry to an error about its content.
+/// Puts the name of an entry before the text of a `Content` error. Other errors stay unchanged.
 fn about(name: &str) -> impl Fn(StoreError) -> StoreError {
     move |error| match error {
         StoreError::Content(why) => StoreError::Content(format!("{name}: {why}")),
@@ -309,7 +311,8 @@ impl StoreBackend for Redis {
         };
         *cursor = Some(vec![last.clone()]);
         let block = milliseconds(wait);
-        // The command asks for one message, so that a message that is too large hides no other.
+        // Ask for only one message. A reply that is too large is dropped as a whole, with all its
+        // messages.
         let arguments: [&[u8]; 8] = [
             b"XREAD",
             b"COUNT",
@@ -344,8 +347,8 @@ fn skipped(channel: &str, why: &str) -> Messages {
 }
 
 /// Returns the ID and the content of the message in a reply to `XREAD`: `[[key, [[id, ["m",
-/// content]]]]]`. The content is `None` if the message has other fields. Returns `None` if the
-/// reply has no message.
+/// content]]]]]`. The content is `None` if the message does not have exactly the field `m`. Returns
+/// `None` if the reply has no message.
 fn message(reply: RespValue) -> Option<(String, Option<Vec<u8>>)> {
     let array = |value: RespValue| match value {
         RespValue::Array(values) => Some(values),

@@ -42,8 +42,9 @@ pub enum Reaction {
 }
 
 impl Case {
-    /// Returns true if the reaction is correct. As in the corpus, any status of 4xx or 5xx may
-    /// replace the expected error, and a closed connection may replace an error.
+    /// Returns true if the reaction is correct. If the corpus expects an error status, every 4xx or
+    /// 5xx status is correct. A close without a reply is then correct, too. With `+` in `expected`,
+    /// a reply is required.
     pub fn accepts(&self, outcome: Reaction) -> bool {
         let words: Vec<_> = self.expected.split(|c: char| !c.is_ascii_alphanumeric()).collect();
         let wants_success = words.iter().any(|word| word.starts_with('2'));

@@ -172,8 +172,8 @@ impl Client {
         }
     }
 
-    /// Waits until the server closes the connection. Returns true if the server sent nothing
-    /// before.
+    /// Waits until the server closes the connection. Returns false if the server sent further bytes
+    /// before the close.
     ///
     /// # Panics
     /// Panics as [`Client::rest`] does.

@@ -314,7 +314,8 @@ pub fn run(args: &BenchArgs) -> ExitCode {
         Ok(outcome) => outcome,
         Err(error @ Error::Invalid(_)) => return fail(2, &error.to_string()),
         Err(error) => {
-            // Replace the file of an earlier run, so that no build server takes it for this one.
+            // Replace the file of an earlier run. Otherwise, a build server could read it as the
+            // result of this run.
             let case = ("load".to_owned(), Decision::Problem(error.to_string()));
             let _ = args.write_junit(&spec, &[case]);
             return fail(3, &error.to_string());
@@ -323,7 +324,7 @@ pub fn run(args: &BenchArgs) -> ExitCode {
     if let (Some(run), Some(start)) = (&mut outcome.shard, args.start_at) {
         run.late = outcome.started_at.duration_since(start).unwrap_or_default();
     }
-    // An interrupted run is shorter than the user wanted, so it is not compared.
+    // An interrupted run is too short, so it is not compared with the run of `--against`.
     let earlier = earlier.filter(|_| !outcome.is_interrupted);
     let compared = earlier.as_ref().map(|earlier| earlier.compare(&outcome, args.threshold));
     if !args.quiet {
@@ -353,8 +354,8 @@ pub fn run(args: &BenchArgs) -> ExitCode {
     }
     let conditions = conditions::check(&args.fail_if, &outcome, print_stderr);
     if args.format.is_some() && !outcome.is_interrupted {
-        // The format of another program has no lines for these problems, so they go to standard
-        // error.
+        // The report in another program's format cannot contain these problems, so print them to
+        // standard error.
         outcome.problems().iter().for_each(|problem| print_stderr(problem));
     }
     match &decision {
@@ -418,7 +419,8 @@ impl BenchArgs {
         };
         let file = self.requests_file.as_ref().or(self.replay.as_ref());
         if file.or(self.scenario.as_ref()).is_some() {
-            // The requests of such a file have their own bodies.
+            // The file defines the bodies, so the fixed ranges of the command line's body do not
+            // apply.
             fixed.clear();
         }
         if file.or(self.scenario.as_ref()).is_some() && urls.len() > 1 {
@@ -497,7 +499,8 @@ impl BenchArgs {
         }
     }
 
-    /// Returns a request for each URL, or no requests if there is only one URL.
+    /// Returns a request for each URL. The result is empty if there is only one URL, because the
+    /// load is then not mixed. Fails if the number of `--weights` differs from that of the URLs.
     fn mixed(&self, urls: &[Url], body: &[u8]) -> Result<Vec<Part>, String> {
         if !self.weights.is_empty() && self.weights.len() != urls.len() {
             let (weights, urls) = (self.weights.len(), urls.len());
@@ -551,8 +554,8 @@ impl BenchArgs {
         }
     }
 
-    /// Reads the result of --against, and checks that its load was the same. Returns `None` without
-    /// --against.
+    /// Reads the result of the earlier run that --against names. Fails if the earlier run had
+    /// another load. Returns `None` without --against.
     fn earlier(&self, spec: &Spec) -> Result<Option<against::Earlier<'_>>, String> {
         let Some(file) = &self.against else { return Ok(None) };
         let earlier = against::Earlier::read(file)?;

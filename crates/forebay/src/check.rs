@@ -132,7 +132,7 @@ fn tested(tests: &[Tested]) -> String {
 }
 
 /// Checks that the user of `[server]` can write large bodies to the spool directory. Switches to
-/// this user first, unless `is_user` is true: then this process has already done so.
+/// this user first. If `is_user` is true, this process already runs as this user.
 fn spools(plan: &Plan, is_user: bool) -> Result<(), String> {
     let server = &plan.server;
     if server.spool_dir.is_some() && !is_user {

@@ -74,9 +74,9 @@ fn date() -> String {
     fixed.unwrap_or_else(Timestamp::now).strftime("%Y-%m-%d").to_string()
 }
 
-/// Breaks long lines, keeps the columns of examples, and removes spaces and breaks without effect.
+/// Breaks long lines, keeps the columns of examples, and removes spaces at the ends of lines.
 fn tidy(source: &str) -> String {
-    // An empty line between two breaks is a line of space.
+    // `.sp` also prints an empty line.
     let source = source.replace("\n.br\n\n.br\n", "\n.sp\n");
     let source = source.replace("\n.SH EXTRA\nExamples:\n", "\n.SH EXAMPLES\n");
     let mut tidied = String::with_capacity(source.len() + source.len() / 8);
@@ -110,7 +110,7 @@ fn wrap(text: &str, wrapped: &mut String) {
         if length + 1 + word.len() > LINE && length > 0 && !previous.ends_with('\\') {
             wrapped.push('\n');
             length = 0;
-            // A line must not begin as a request to roff.
+            // roff would read a line that begins with `.` or `'` as a command.
             if word.starts_with(['.', '\'']) {
                 *wrapped += "\\&";
             }

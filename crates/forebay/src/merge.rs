@@ -71,7 +71,7 @@ pub fn run(args: &MergeArgs) -> ExitCode {
     };
     if !args.quiet {
         let text = report::text(&merged.outcome) + &report::shards(&merged);
-        // A closed pipe does not keep the files from being written.
+        // If the report cannot be printed because the pipe is closed, still write the result files.
         let _ = if outputs.uses_stdout() {
             io::stderr().write_all(text.as_bytes())
         } else {

@@ -122,7 +122,8 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     hide_memory();
     record_descriptors();
     record_processors();
-    // A change after this point is noticed, even if it comes before the server serves.
+    // Record the state of the files before they are read, so that `--watch` notices all later
+    // changes.
     let watched = args.watch.then(|| watched(&args)).transpose()?;
     let mut plan = plan(&args, |warning| drop(write!(io::stderr(), "{warning}")))?;
     let base = plan.clone();
@@ -161,7 +162,8 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     let grace = plan.server.grace;
     let errors = server.errors();
     notes.iter().for_each(|note| errors.warn(note));
-    // If an application does not start, the process that this one replaces continues to serve.
+    // In a takeover, all applications must start. If one does not, the old process continues to
+    // serve.
     let starts = if is_takeover { Starts::All } else { Starts::Later };
     let origins = Origins::new(plan, tls, &errors, starts).map_err(Failure::start)?;
     let origins = Arc::new(origins);
@@ -234,7 +236,7 @@ fn threads(args: &ServeArgs, plan: &Plan) -> usize {
     args.threads.map(usize::from).or(plan.server.threads).unwrap_or_else(cores)
 }
 
-/// Converts the reason why the configuration's connections cannot be divided among the threads.
+/// Converts the error of [`Plan::share_connections`].
 fn unshared(why: String) -> Failure {
     Failure::configuration(format!("forebay: {why}\n"))
 }

@@ -97,8 +97,8 @@ impl Quic {
         while !rest.is_empty() {
             let datagram = rest.split_to(size.clamp(1, rest.len()));
             let event = self.endpoint.handle(now, SERVER, None, None, datagram, &mut reply);
-            // Other events are replies to packets of unknown connections, which a client need not
-            // send.
+            // Other events ask for a reply to a packet of an unknown connection. A client need not
+            // send this reply.
             if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
                 self.connection.handle_event(event);
             }
@@ -129,7 +129,8 @@ impl Quic {
         }
     }
 
-    /// Creates the next datagram, if there is none yet and there is something to send.
+    /// Creates the next datagram, if the connection has something to send. Does nothing if the last
+    /// datagram has not been sent yet.
     pub fn prepare(&mut self, now: Instant) {
         if self.output.is_empty() {
             // The result contains the datagram's destination, which a connected socket does not
@@ -155,8 +156,8 @@ impl Quic {
     }
 }
 
-/// Describes the end of a connection. An end without an error, such as after an idle time, is
-/// orderly.
+/// Describes the end of a connection. The end is orderly if the server closed the connection
+/// without an error, if it sent a stateless reset, or if the connection was idle for too long.
 fn explain(reason: &ConnectionError) -> SessionEnd {
     let mut end = SessionEnd { reason: reason.to_string(), alert: None, is_orderly: false };
     match reason {

@@ -28,7 +28,7 @@ const BATCH_LIFE: u64 = 24;
 /// Maximum number of processes in the file. The processes with the latest batches are kept.
 const MOST_PROCESSES: usize = 1000;
 
-/// The last batch of a process, and the hour of its addition.
+/// The last batch of a process: its number, and the hour when it was added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Added {
     hour: u64,
@@ -43,7 +43,7 @@ struct RateFile {
 }
 
 impl RateFile {
-    /// Parses a file. Leaves out due times that have passed, and old numbers of batches.
+    /// Parses a file. Leaves out due times that have passed, and batches that are too old.
     fn parse(file: &[u8], now: u64, hour: u64) -> Self {
         let mut counts = Self::default();
         let (records, _) = file.as_chunks::<16>();
@@ -60,7 +60,7 @@ impl RateFile {
             }
             let value = value & !MARK;
             let added = Added { hour: value >> NUMBER_BITS, number: value & MOST_BATCHES };
-            // The clocks of the machines agree within a few seconds.
+            // Accept the next hour, because the clocks of the machines may differ by a few seconds.
             if added.hour <= hour + 1 && added.hour + BATCH_LIFE >= hour {
                 counts.added.insert(key, added);
             }
@@ -80,9 +80,9 @@ impl RateFile {
     }
 }
 
-/// Adds the counts of a batch to the content of a file. Returns the new content, and the time from
-/// `now` to the new due time of each key. If the file already has this batch, or a later one of the
-/// same process, the content is `None`, and the due times are those of the file.
+/// Adds the counts of a batch to the content of a file. Returns the new content, and for each count
+/// the time from `now` to the due time of its key. If the file already has this batch, or a later
+/// one of the same process, adds nothing and returns `None` as the content.
 pub fn advance(
     before: &[u8],
     batch: &Batch<'_>,

@@ -44,9 +44,9 @@ impl Connector {
         Ok(Self { server: server.clone(), tls })
     }
 
-    /// Connects, authenticates and selects the database. Waits for an answer before the first
-    /// command. Otherwise, a server that hangs would later run the commands of connections that
-    /// Forebay has given up.
+    /// Connects, authenticates and selects the database. Returns only after the server has
+    /// answered. Otherwise, Forebay could send commands to a server that hangs, give up the
+    /// connection, and the server could run the commands later.
     pub fn connect(&self, deadline: Instant) -> Result<RedisConnection, ConnectionError> {
         let RedisServer { host, port, database, user, password, .. } = &self.server;
         let away = |error: io::Error| ConnectionError::Away(format!("{host}:{port}: {error}"));
@@ -78,8 +78,8 @@ impl Connector {
     }
 }
 
-/// Returns an error of the server for the log, without the arguments of the command. Redis repeats
-/// the arguments of an unknown command, and those of `AUTH` contain a password.
+/// Returns the server's error text for the log, without the arguments of the command. In the error
+/// for an unknown command, Redis repeats the arguments. The arguments of `AUTH` contain a password.
 pub fn shown(error: &str) -> String {
     let error = error.split_once(", with args").map_or(error, |(error, _)| error);
     error.escape_debug().take(200).collect()
@@ -110,7 +110,7 @@ fn tls(server: &RedisServer) -> Result<(Arc<ClientConfig>, ServerName<'static>),
     Ok((Arc::new(config), name.map_err(|error| error.to_string())?))
 }
 
-/// Connects to the first address of the host that answers.
+/// Resolves `host`, and connects to the first address that answers.
 fn connect(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in (host, port).to_socket_addrs()? {

@@ -15,7 +15,7 @@ const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/tools/bin
 /// Python interpreter that finds the modules of Debian packages.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Line of the list: one package.
+/// Line of `scripts/peers`, which describes one package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PeerEntry {
     /// Name of the package of Debian, npm or pip, or of the Go program.

@@ -26,7 +26,7 @@ impl<'a> Earlier<'a> {
         Ok(Self { file, outcome })
     }
 
-    /// Checks before a run that it has the same load as the earlier run.
+    /// Checks before a new run that the earlier run had the load of `spec`.
     pub fn check(&self, spec: &Spec) -> Result<(), String> {
         let planned = Outcome {
             connections: spec.connections,
@@ -35,7 +35,8 @@ impl<'a> Earlier<'a> {
             method: spec.method.clone(),
             rate: spec.rate,
             replay: spec.replay.as_deref().map(Replay::summary),
-            // The different requests are known only after the run, so they are not compared here.
+            // The requests of a mixed load are known only after the run, so they are not compared
+            // here.
             parts: self.outcome.parts.clone(),
             ..Outcome::default()
         };

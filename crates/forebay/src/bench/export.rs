@@ -130,7 +130,8 @@ fn is_stdout(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Returns the HTML page. `json` has the problems of all machines.
+/// Returns the HTML page. The list of problems is from `json`, which has the problems of all
+/// machines of a merged result.
 fn html(outcome: &Outcome, json: &Value) -> Result<Vec<u8>, String> {
     let problems = json["problems"].as_array().into_iter().flatten();
     let problems: Vec<String> = problems.filter_map(Value::as_str).map(str::to_owned).collect();

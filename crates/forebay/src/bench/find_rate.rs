@@ -109,7 +109,8 @@ fn text(spec: &Spec, found: &Capacity, goals: &str, step: Duration) -> String {
     out
 }
 
-/// Returns a line about disturbed steps, if there are any.
+/// Returns a line with the number of failed steps that other work on the machine disturbed. Returns
+/// an empty text if there are none.
 fn disturbed(found: &Capacity) -> String {
     match found.disturbed() {
         0 => String::new(),

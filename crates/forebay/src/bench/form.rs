@@ -19,8 +19,9 @@ const LARGEST: usize = 64 << 20;
 
 impl Form {
     /// Creates a `multipart/form-data` body (RFC 7578) from fields such as `name=value`,
-    /// `name=@FILE`, `name=<FILE`, with `;type=TYPE` and `;filename=NAME`. If `fills_files` is true,
-    /// placeholders in files are replaced later.
+    /// `name=@FILE`, `name=<FILE`, with `;type=TYPE` and `;filename=NAME`. The load generator
+    /// replaces placeholders such as `{n}` in the body. It replaces placeholders in files only if
+    /// `fills_files` is true.
     pub fn multipart(fields: &[String], fills_files: bool) -> Result<Self, String> {
         let parts =
             fields.iter().map(|field| FormPart::parse(field)).collect::<Result<Vec<_>, _>>()?;
@@ -60,8 +61,9 @@ impl Form {
     }
 
     /// Creates an `application/x-www-form-urlencoded` body from fields such as `name=value`,
-    /// `name@FILE`, `=value` or `value`. Placeholders such as `{n}` in values are kept.
-    /// Placeholders in files are kept only if `fills_files` is true.
+    /// `name@FILE`, `=value` or `value`. Does not encode placeholders such as `{n}` in values, so
+    /// that the load generator can replace them. Encodes placeholders in files unless `fills_files`
+    /// is true.
     pub fn urlencoded(fields: &[String], fills_files: bool) -> Result<Self, String> {
         let mut body = String::new();
         for field in fields {
@@ -154,7 +156,8 @@ fn quoted(name: &str) -> String {
     name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// Percent-encodes `content` except unreserved characters and, if `fills` is true, placeholders.
+/// Percent-encodes `content`, except unreserved characters. If `fills` is true, placeholders such
+/// as `{n}` stay unchanged, too.
 fn encode(content: &[u8], fills: bool, out: &mut String) {
     let is_placeholder = |rest: &[u8]| {
         let end = rest.iter().position(|&b| b == b'}')?;

@@ -141,8 +141,8 @@ fn siege(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let available = 100.0 * requests.completed as f64 / tried.max(1) as f64;
     let seconds = |us: f64| us / 1e6;
     let mega = |bytes: f64| bytes / f64::from(1 << 20);
-    // By Little's law, this equals siege's figure: the time of all transactions, divided by the
-    // elapsed time.
+    // siege divides the sum of all transaction times by the elapsed time. By Little's law, the rate
+    // multiplied by the mean latency is the same number.
     let concurrency = outcome.rate_per_s() * seconds(latency.mean_us());
     let successful = requests.completed - outcome.error_replies();
     for (name, value) in [
@@ -253,7 +253,8 @@ fn oha(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     Ok(())
 }
 
-/// Requests per second of one load thread, over the seconds of the run.
+/// Statistics of the rate of one load thread, in requests per second. Each second of the run is one
+/// sample.
 struct Rates {
     mean: f64,
     sd: f64,

@@ -46,7 +46,7 @@ pub fn watch<T>(spec: &Spec, control: &Control, load: impl FnOnce() -> T) -> io:
         let end = LoadEnd { over: &over, waker };
         let result = load();
         drop(end);
-        // If the view panicked, it has restored the terminal, and the load has a result anyway.
+        // Ignore a panic of the view: the terminal is restored, and `result` is complete.
         let _ = painter.join();
         result
     }))
@@ -75,7 +75,8 @@ fn paint(spec: &Spec, control: &Control, over: &AtomicBool, notices: &Notices) {
     loop {
         notices.wait(wait);
         wait = FRAME;
-        // A second signal ends the program at once, so the first one restores the terminal.
+        // Restore the terminal at the first signal, because a second signal ends the program at
+        // once.
         if over.load(Ordering::Acquire)
             || notices.ends()
             || control.cancelled.load(Ordering::Relaxed)

@@ -6,13 +6,14 @@ use std::path::Path;
 
 use forebay_load::{Part, Replay, Url, read_replay};
 
-/// Multiple of a log's pace; `None` to send as fast as replies arrive.
+/// Speed of a replay, as a multiple of the speed of the log. With `None`, the log does not
+/// determine when requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speed(Option<f64>);
 
 impl Speed {
-    /// Returns the speed if the user gives none: the log's pace. If `is_unpaced` is true, the log
-    /// does not set the pace.
+    /// Returns the default speed, which is 1. If `is_unpaced` is true, the default is `None`,
+    /// because another option sets the pace.
     pub fn default_of(is_unpaced: bool) -> Self {
         Self((!is_unpaced).then_some(1.0))
     }

@@ -93,7 +93,7 @@ pub fn text(outcome: &Outcome) -> String {
     out
 }
 
-/// Returns the table of the machines of a merged result, and the reasons to doubt the sum.
+/// Returns the reasons to doubt a merged result, and the table of its machines.
 pub fn shards(merged: &Merged) -> String {
     let mut out = String::new();
     for doubt in &merged.doubts {
@@ -138,7 +138,8 @@ fn rate(outcome: &Outcome) -> String {
     text + ")"
 }
 
-/// Prints the latency. A percentile is left out if too few requests were slower than it.
+/// Prints the latency. Leaves out a percentile if fewer than [`SAMPLES_BEYOND`] requests were
+/// slower.
 fn latency(outcome: &Outcome, line: &mut impl FnMut(&str, &str)) {
     let latency = &outcome.latency;
     if latency.is_empty() {
@@ -442,7 +443,7 @@ pub fn clean(text: &str) -> String {
     text.chars().map(|c| if is_hostile(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// Formats a number with three significant digits, or a larger whole number with all digits.
+/// Formats a number with at most two decimals: `3.14`, `31.4`, `314`, `3,142`.
 pub fn figure(value: f64) -> String {
     match value {
         v if v >= 99.95 => grouped(v.round() as u64),

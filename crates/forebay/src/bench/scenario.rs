@@ -285,7 +285,8 @@ impl ScenarioReader<'_> {
         Ok(extractions)
     }
 
-    /// Marks the values in a header field or a multipart body, where a line break is refused.
+    /// Marks the extracted values that a request uses in a header field or a multipart body. A line
+    /// break in such a value is refused.
     fn mark_lines(&mut self) {
         let names = self.plan.variables.iter();
         let is_line: Vec<bool> = names

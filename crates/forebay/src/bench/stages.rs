@@ -11,8 +11,8 @@ pub fn parse(text: &str) -> Result<RampStage, String> {
     Ok(RampStage { time: duration::parse(time)?, target: number::rate(target)? })
 }
 
-/// Returns the stages of a rate that begins at `rate`. If `rate` is `None`, returns the stages of a
-/// number of connections, which begins at `connections`.
+/// Returns a ramp of the rate, from `rate` through the targets of the stages. If `rate` is `None`,
+/// returns a ramp of the number of connections, from `connections`.
 pub fn ramp(
     stages: &[RampStage],
     rate: Option<f64>,

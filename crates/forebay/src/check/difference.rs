@@ -25,7 +25,8 @@ pub fn with(running: &str, plan: &Plan) -> Result<String, (u8, String)> {
         (WRONG, format!("--diff {running} is neither a file nor an address: {why}"))
     })?;
     let server = server.or_token(plan.server.admin_token.clone());
-    // The server compares the settings, because it sends no secret to this client.
+    // Send the settings to the server, which compares them. The server does not send its own
+    // settings, because they contain secrets.
     let settings = next.iter().map(|Setting { part, key, value, shown }| {
         json!({ "part": part, "key": key, "value": value, "shown": shown })
     });

@@ -51,8 +51,9 @@ impl Decisions {
         junit::suite("forebay.compare", &self.title, &self.cases)
     }
 
-    /// Prints problems and undecided configurations to standard error. On GitHub Actions, they are
-    /// annotations. Elsewhere, omits servers that did not start, because the caller prints them.
+    /// Prints problems and undecided configurations to standard error. On GitHub Actions, prints
+    /// them as annotations. Outside of GitHub Actions, omits servers that did not start, because
+    /// the caller has printed these.
     pub fn print(&self, experiment: &Experiment) {
         let on_github = std::env::var_os("GITHUB_ACTIONS").is_some_and(|value| value == "true");
         for ((name, decision), results) in self.cases.iter().zip(&experiment.results) {
@@ -74,8 +75,8 @@ impl Decisions {
     }
 }
 
-/// Returns the reason why a configuration with trials has no trial that counts. Returns `None` if a
-/// trial counts, or if there is no void trial.
+/// Returns the reason why all trials of a configuration are void. Returns `None` if a trial counts,
+/// or if the configuration has no trial.
 fn uncounted(row: &Row, results: &Results) -> Option<String> {
     if row.counted > 0 {
         return None;
@@ -104,8 +105,9 @@ fn compared(experiment: &Experiment, row: &Row, threshold: f64) -> Decision {
     if ratio.has_interval() && ratio.ci95[0] >= limit {
         return Decision::Fine;
     }
-    // On a busy machine, CPU time varies less than the rate. CPU time can only add a problem,
-    // because a server that waits longer does not use more CPU time.
+    // On a busy machine, CPU time varies less than the rate, so CPU time can show a problem that
+    // the rate does not show. Equal CPU times prove nothing: a server that only waits longer uses
+    // no more CPU time.
     if let Some(cpu) = &row.cpu_ratio
         && cpu.ci95[0] > 1.0
         && cpu.mean > 1.0 + threshold

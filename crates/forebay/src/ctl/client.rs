@@ -78,7 +78,7 @@ impl CtlServer {
         Ok(Self { address, token: token.or(plan.server.admin_token) })
     }
 
-    /// Returns the server with this token, if it has none yet.
+    /// Sets the token, if the server has none yet.
     pub fn or_token(self, token: Option<String>) -> Self {
         Self { token: self.token.or(token), ..self }
     }
@@ -164,7 +164,8 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Parses an answer that ends with the connection. Returns `None` if the answer is not HTTP/1.1.
+/// Parses an answer whose body ends at the close of the connection. Returns `None` if the answer is
+/// not HTTP/1.1.
 fn parse(bytes: &[u8]) -> Option<CtlAnswer> {
     let text = String::from_utf8_lossy(bytes);
     let (head, body) = text.split_once("\r\n\r\n")?;

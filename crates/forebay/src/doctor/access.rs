@@ -31,9 +31,10 @@ impl User {
         Some(Self { name: name.to_owned(), id, groups })
     }
 
-    /// Returns the first directory above `path` that the user may not search. Otherwise returns
-    /// `path` if the user may not read it, or may not search it as a directory. Symbolic links are
-    /// resolved first. Returns `None` if all is permitted, or if the path cannot be resolved.
+    /// Resolves symbolic links in `path`, and returns the first component that the user may not
+    /// use. The user must be able to search each directory above `path`, and to read `path` itself.
+    /// If `path` is a directory, the user must be able to search it, too. Returns `None` if all is
+    /// permitted, or if the path cannot be resolved.
     pub fn stopped_at(&self, path: &Path) -> Option<PathBuf> {
         let real = fs::canonicalize(path).ok()?;
         let mut above: Vec<_> = real.ancestors().skip(1).collect();

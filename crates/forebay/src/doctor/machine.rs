@@ -33,7 +33,7 @@ const KERNEL: (u32, u32) = (5, 14);
 /// A date before which no version of Forebay existed, in seconds (1 November 2025).
 const EARLIEST: u64 = 1_761_955_200;
 
-/// This machine, or files of another one below a directory.
+/// The machine to examine: this machine, or a copy of another machine's files below `root`.
 pub struct Machine {
     root: PathBuf,
 }
@@ -50,8 +50,8 @@ impl Machine {
         fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned())
     }
 
-    /// Returns the number in a file. Returns `None` if the file cannot be read or contains
-    /// something else.
+    /// Returns the number in a file. Returns `None` if the file cannot be read, or contains no
+    /// number.
     pub fn number(&self, path: &str) -> Option<u64> {
         self.read(path)?.parse().ok()
     }

@@ -68,7 +68,7 @@ fn store(plan: &Plan) -> Option<Finding> {
     })
 }
 
-/// Returns the message of an error: its first line, without the frame's symbols.
+/// Returns the first line of an error message, without symbols such as `x` and `!` at its start.
 fn one_line(error: &str) -> String {
     let message = error.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     message.trim_start_matches(['x', '!', '\u{d7}', ' ']).to_owned()
@@ -167,7 +167,8 @@ fn ports(plan: &Plan, machine: &Machine) -> Vec<Finding> {
     addresses(plan).into_iter().filter_map(of).collect()
 }
 
-/// Returns true if `part` is this port, or a range such as `8000-8080` that contains it.
+/// Returns true if `part`, an item of `ip_local_reserved_ports`, contains the port. An item is a
+/// port or a range such as `8000-8080`.
 fn is_within(part: &str, port: u64) -> bool {
     let (first, last) = part.split_once('-').unwrap_or((part, part));
     let number = |text: &str| text.trim().parse::<u64>().ok();

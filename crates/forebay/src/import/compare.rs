@@ -35,7 +35,8 @@ pub fn differences(
     let mut found = Vec::new();
     let names = [before, now].into_iter().flat_map(|reply| &reply.fields);
     let names: BTreeSet<&str> = names.map(|(name, _)| name.as_str()).collect();
-    // The type of an error page or of the note in a redirect does not matter.
+    // Do not compare the Content-Type of redirects and errors, because servers send different notes
+    // and error pages.
     let is_note = |name: &str| name == "content-type" && before.status >= 300;
     let is_compared = |name: &&str| !IGNORED.contains(name) && !is_note(name);
     for name in names.into_iter().filter(is_compared) {

@@ -88,7 +88,8 @@ fn texts(found: &Detected, dir: &Path) -> Option<(String, Option<String>)> {
         (named(template.experiment), template.site.map(named))
     };
     Some(match &found.app {
-        // The template's commands name the file without quotes.
+        // The commands in the template contain `app.psgi` without quotes, so the template is only
+        // for this file name.
         FoundApp::Psgi { file } if file == "app.psgi" => own(PSGI, "", ""),
         FoundApp::Wsgi { module, .. } => own(WSGI, "wsgi:application", module),
         FoundApp::Asgi { module, .. } => own(ASGI, "asgi:application", module),

@@ -57,7 +57,8 @@ fn mono(look: &Look<'_>) -> Option<Detected> {
     if let Some(name) = names.iter().find(|name| ends(name)) {
         return found(FoundApp::Mono, name, "an ASP.NET application, which Mono runs");
     }
-    // Applications of PHP and Node have a web.config for IIS, too.
+    // PHP and Node applications may have a web.config for IIS, too, so look for an element of
+    // ASP.NET.
     let config = names.iter().find(|name| name.eq_ignore_ascii_case("web.config"))?;
     let is_net = look.text(config).contains("<system.web>");
     is_net.then(|| found(FoundApp::Mono, config, "it has <system.web>: an ASP.NET application"))?

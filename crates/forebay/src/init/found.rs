@@ -1,6 +1,6 @@
 //! The application that was found in a directory.
 
-/// An application, with what its configuration needs to know.
+/// Kind of an application, with the values that its configuration needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FoundApp {
     /// A PSGI application in this file.
@@ -51,7 +51,7 @@ pub enum FoundApp {
     },
 }
 
-/// An application and the reason for its kind.
+/// An application that was found. `mark` and `why` explain its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detected {
     pub app: FoundApp,

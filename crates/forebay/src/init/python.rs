@@ -59,8 +59,8 @@ pub fn django(look: &Look<'_>) -> Option<Detected> {
     None
 }
 
-/// Returns the packages that contain the settings, the innermost first: `a.settings` for
-/// `a.settings.local`, then `a`.
+/// Returns the packages that contain the settings module, the innermost first. For
+/// `a.settings.local`, these are `a.settings` and `a`.
 fn packages_of(settings: &str) -> Vec<&str> {
     let ends = settings.match_indices('.').map(|(at, _)| at);
     let mut packages: Vec<&str> = ends.map(|end| &settings[..end]).collect();
@@ -68,7 +68,8 @@ fn packages_of(settings: &str) -> Vec<&str> {
     packages
 }
 
-/// Returns the application in `asgi.py` or `wsgi.py`, or in a file that names a framework.
+/// Returns the applications in `asgi.py` and `wsgi.py`, and those in other usual files that a
+/// framework creates.
 pub fn modules(look: &Look<'_>) -> Vec<Detected> {
     let mut found = Vec::new();
     for (file, is_asgi) in [("asgi.py", true), ("wsgi.py", false)] {

@@ -73,9 +73,9 @@ impl<'a> Chosen<'a> {
     }
 }
 
-/// Returns the user of the application if Forebay runs as root: the owner of the directory. If root
-/// owns the directory, PHP runs as `www-data`, because PHP must not run as root. Returns `None` for
-/// other applications in root's directory, for files, and if Forebay does not run as root.
+/// Returns the user of the application. If this command runs as root, the user is the owner of the
+/// directory. If root owns the directory, PHP runs as `www-data`, because PHP must not run as root.
+/// Otherwise, no user is needed, and the result is `None`.
 fn user(look: &Look<'_>, app: &FoundApp) -> Option<String> {
     if !rustix::process::geteuid().is_root() || matches!(app, FoundApp::Files { .. }) {
         return None;
@@ -92,8 +92,8 @@ fn user(look: &Look<'_>, app: &FoundApp) -> Option<String> {
     name.or_else(php)
 }
 
-/// Writes the file in one step, so that no half of a file is left after an error. A symbolic link
-/// is replaced and not followed.
+/// Writes the file atomically, so that an error leaves no incomplete file. If `force` is true,
+/// replaces an existing file, or the symbolic link itself. Otherwise, an existing file is an error.
 fn save(dir: &Path, file: &Path, text: &str, force: bool) -> std::io::Result<()> {
     let permissions = Permissions::from_mode(0o666);
     let mut new =
@@ -121,7 +121,7 @@ fn report(chosen: &Chosen<'_>, others: &[Detected], file: &Path, existed: bool) 
         _ => false,
     };
     lines.extend(others.iter().filter(is_part).map(found));
-    // A listing is only for directories without anything else.
+    // Do not report a listing as unused: it is only for directories without an application.
     let is_rival = |other: &&Detected| {
         let is_listing = matches!(other.app, FoundApp::Files { listing: true, .. });
         !is_part(other) && !is_listing && other.mark != chosen.main.mark

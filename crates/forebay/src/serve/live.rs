@@ -109,7 +109,8 @@ impl Live {
         }
     }
 
-    /// Returns the administrator's access to this server, and the server's sources of reloads.
+    /// Returns the administrator's access to this server. Also returns the sources of reloads:
+    /// SIGHUP, and the changes that the administrator requests.
     pub(super) fn control(self: &Arc<Self>) -> (LiveControl, Reloads) {
         let (sender, requests) = mpsc::unbounded_channel();
         let live = self.clone();

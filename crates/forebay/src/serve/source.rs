@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-/// The kind of the argument at the start.
+/// The kind that the argument had when Forebay started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SourceKind {
     /// A configuration file, or a backend (`--to`).
@@ -28,24 +28,25 @@ impl SourceKind {
         }
     }
 
-    /// Returns the kind for the word that the old process sent. Older versions send another word:
-    /// then the kind is unknown, and the result is `None`.
+    /// Returns the kind for the word that the old process sent. Returns `None` for an unknown word,
+    /// which older versions send.
     pub(super) fn parse(word: &str) -> Option<Self> {
         [Self::Configuration, Self::Directory].into_iter().find(|kind| kind.word() == word)
     }
 }
 
-/// Checks that `source` still has the kind `at_start`, which is `None` if that kind is unknown. A
-/// source that cannot be found or read gets its error later, from its reader.
+/// Checks that `source` still has the kind `at_start`. If `at_start` is `None`, accepts a file and
+/// a directory. Also accepts a missing source, because reading it reports the error.
 pub(super) fn check(source: &Path, at_start: Option<SourceKind>) -> Result<(), String> {
     let Ok(found) = std::fs::metadata(source) else { return Ok(()) };
     let refuse = |why: &str| Err(format!("{} {why}", source.display()));
     match at_start {
-        // Opening a pipe would wait for its writer, and no later reload would begin.
+        // To open a pipe would block until its writer opens it, and no later reload could begin.
         _ if !found.is_file() && !found.is_dir() => {
             refuse("is a pipe or a device, which is read only at the start")
         }
-        // Forebay would serve the files of this directory instead of the sites.
+        // Refuse this: Forebay would serve the files of the directory instead of the configured
+        // sites.
         Some(SourceKind::Configuration) if found.is_dir() => {
             refuse("is a directory, not a configuration file")
         }

@@ -14,11 +14,11 @@ use std::time::Duration;
 use forebay_net::log::ErrorLog;
 use rustix::process::{Signal, getpid, kill_process};
 
-/// Time between two looks.
+/// Time between two checks.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// If this many looks in a row found a change, the configuration is read although the files may
-/// still change.
+/// Number of checks in a row that find a change, after which the configuration is read although the
+/// files may still change.
 const RESTLESS: u32 = 10;
 
 /// Device, inode, size, and time of the last change of a file.
@@ -31,7 +31,7 @@ type Stamps = BTreeMap<PathBuf, Option<Stamp>>;
 pub(super) struct Watched {
     file: PathBuf,
     stamps: Stamps,
-    /// Number of looks in a row that found a change.
+    /// Number of checks in a row that found a change.
     restless: u32,
 }
 
@@ -67,9 +67,9 @@ impl Watched {
         }
     }
 
-    /// Returns true once after each change. After a change, two looks in a row must find the same
-    /// state, because a write may take some time. If the files change without end, also returns
-    /// true.
+    /// Returns true once after each change. Waits until two checks in a row find the same state,
+    /// because a write may take some time. If the files keep changing for [`RESTLESS`] checks,
+    /// returns true, too.
     fn has_changed(&mut self) -> bool {
         let now = self.look();
         if now == self.stamps {
@@ -85,7 +85,7 @@ impl Watched {
         true
     }
 
-    /// Returns true if the configuration should be read now. `is_same` is true if two looks in a
+    /// Returns true if the configuration should be read now. `is_same` is true if two checks in a
     /// row have found the same state.
     fn is_settled(&mut self, is_same: bool) -> bool {
         self.restless += 1;
@@ -96,7 +96,8 @@ impl Watched {
         is_settled
     }
 
-    /// Looks at all files. A file that cannot be looked at keeps its state.
+    /// Returns the current state of all files. A file whose state cannot be read keeps its last
+    /// state.
     fn look(&self) -> Stamps {
         let look = |(path, known): (&PathBuf, &Option<Stamp>)| {
             (path.clone(), stamp(path).unwrap_or(*known))
@@ -104,17 +105,17 @@ impl Watched {
         self.stamps.iter().map(look).collect()
     }
 
-    /// Returns the files that cannot be looked at, for example by the `user` of `[server]`.
+    /// Returns the files whose state cannot be read, for example by the `user` of `[server]`.
     fn unseen(&self) -> Vec<String> {
         let unseen = self.stamps.keys().filter(|path| stamp(path).is_none());
         unseen.map(|path| path.display().to_string()).collect()
     }
 
-    /// Finds the files of the configuration again. If the configuration has an error, earlier files
-    /// are still watched, because the error may be in one of them.
+    /// Updates the list of the configuration's files. If the configuration has an error, keeps the
+    /// files of the last list, because the error may be in one of them.
     fn renew(&mut self) {
         if stamp(&self.file).is_none() && !self.stamps.is_empty() {
-            // Opening a pipe would wait for its writer.
+            // The file may be a pipe. To open it would block until its writer opens it.
             return;
         }
         let mut paths = forebay_conf::inputs(&self.file);
@@ -123,7 +124,8 @@ impl Watched {
             Err(_) => paths.extend(self.stamps.keys().cloned()),
         }
         let known = std::mem::take(&mut self.stamps);
-        // A known file keeps its state, so that the next look notices a change since the last one.
+        // A known file keeps its old state, so that the next check notices a change since the last
+        // check.
         let first = |path: &PathBuf| stamp(path).flatten();
         let state = |path: &PathBuf| known.get(path).copied().unwrap_or_else(|| first(path));
         self.stamps = paths.into_iter().map(|path| (path.clone(), state(&path))).collect();
@@ -131,7 +133,7 @@ impl Watched {
 }
 
 /// Returns the state of a file; the inner `None` means that there is no such file. Returns `None`
-/// if this process may not look at the file. Returns `None` for a pipe or a device, too, because a
+/// if this process may not read the state. Returns `None` for a pipe or a device, too, because a
 /// reload could wait without end for its contents.
 fn stamp(path: &Path) -> Option<Option<Stamp>> {
     match metadata(path) {

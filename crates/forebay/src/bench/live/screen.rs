@@ -45,8 +45,8 @@ pub struct Screen {
     area: Rect,
 }
 
-/// Returns true if this program may use the terminal of standard error. A program in the background
-/// must not.
+/// Returns true if this program may draw on the terminal of standard error, because it runs in the
+/// foreground.
 pub fn is_foreground() -> bool {
     tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
 }

@@ -50,9 +50,9 @@ pub fn watch() -> io::Result<(Notices, Waker)> {
     let flags: Vec<_> = ended.chain(STOPS.into_iter().zip(&notices.stopped)).collect();
     let mut registered = Vec::new();
     for (signal, is_set) in flags {
-        // Register flags before the pipe, so that a flag is set when the pipe wakes the thread. A
-        // signal that was ignored at the start of the program does not end the run, but it ends the
-        // view.
+        // Register flags before the pipe, so that a flag is set when the pipe wakes the thread. If
+        // the program was started with a signal ignored, for example by `nohup`, that signal ends
+        // only the view.
         registered.push(flag::register(signal, is_set.clone())?);
     }
     for signal in ENDS.into_iter().chain(STOPS).chain([SIGWINCH]) {

@@ -123,10 +123,10 @@ impl View {
     }
 
     /// Returns the seconds that the charts show, with their indices. A second is shown if all
-    /// threads have posted it, or if two later seconds exist.
+    /// threads have posted its counts. A thread that has ended posts no counts, so a second is also
+    /// shown if two later seconds exist.
     pub fn points(&self) -> impl DoubleEndedIterator<Item = (usize, &Point)> {
         let threads = self.threads.len();
-        // A thread that has ended posts nothing more.
         let is_over = move |place: usize, point: &Point| {
             point.posts >= threads || place + 2 < self.seconds.len()
         };

@@ -66,7 +66,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, view: &View, ink: Ink) {
     let failed = format!("{} failed", grouped(view.failed));
     let alarm = if view.failed > 0 { ink.of(Color::Red) } else { Style::new() };
     let alarm = if view.failed > 0 { alarm.add_modifier(Modifier::BOLD) } else { alarm };
-    // The end of a line that is too long is cut, so the counts precede the text of the load.
+    // The terminal cuts off the end of a long line, so the counts are at the beginning of the line.
     let lines = vec![
         Line::styled(view.title.as_str(), Style::new().add_modifier(Modifier::BOLD)),
         Line::from(vec![

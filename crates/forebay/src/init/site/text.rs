@@ -36,7 +36,7 @@ exec "$3/bin/catalina.sh" run
 pub fn site(chosen: &Chosen<'_>) -> String {
     let mut text = HEAD.to_owned();
     if matches!(chosen.main.app, FoundApp::Servlet { tomcat: None }) {
-        // The container usually listens on port 8080.
+        // The servlet container usually listens on port 8080, so Forebay needs another port.
         text = text.replace("127.0.0.1:8080", "127.0.0.1:8000");
     }
     if chosen.has_cgi_bin {
