@@ -119,7 +119,7 @@ impl AskConnection {
 }
 
 /// Returns the status of the final reply. Skips interim replies before it. Returns `None` if the
-/// status line of the final reply has not arrived completely.
+/// status line of the final reply has not arrived completely. Fails if the reply is not HTTP.
 fn final_status(mut reply: &[u8]) -> io::Result<Option<u16>> {
     let find = |text: &[u8], end: &[u8]| text.windows(end.len()).position(|part| part == end);
     loop {

@@ -48,7 +48,7 @@ impl DnsRecords {
         self.call("present", &name, &value).await
     }
 
-    /// Removes all records. Returns the reasons why some could not be removed.
+    /// Removes all records. Returns the reason for each record that could not be removed.
     pub async fn remove_all(mut self) -> Vec<String> {
         let mut failures = Vec::new();
         for (name, value) in std::mem::take(&mut self.created) {

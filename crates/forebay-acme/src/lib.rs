@@ -1,12 +1,13 @@
 //! Obtains and renews certificates with ACME (RFC 8555). One thread ([`Manager`]) does this for all
 //! sites that need a certificate ([`Wanted`]).
 //!
-//! - `on_demand` obtains certificates when clients first name a host, and `ask` asks for permission;
+//! - `on_demand` obtains certificates when clients first name a host;
+//! - `ask` asks the application if a host name may have a certificate;
 //! - `dns_records` creates and removes TXT records with a program of the user;
 //! - `issue` requests a certificate from the authority: account, order, challenges, download;
 //! - `state` reads and writes the directory of accounts, certificates and keys;
-//! - `shared` does the same in the store that several machines share, so that only one machine
-//!   orders;
+//! - `shared` reads and writes accounts and certificates in the store that several machines share,
+//!   so that only one machine orders;
 //! - `schedule` computes the time of a renewal and the pause after a failure.
 //!
 //! This crate serves no requests. The authority sends its challenges to the server, which takes the

@@ -23,10 +23,10 @@ use crate::shared::{OrderTurn, SharedState};
 use crate::{ChallengeFront, Kept, Manager, ManagerFront, Stopped, Wanted};
 use crate::{load, order_as_owner, renew, schedule, state};
 
-/// Maximum number of questions to the application at the same time, and of names that wait for
-/// their question. Further names fail immediately, so that names with saved certificates are still
-/// accepted.
+/// Maximum number of simultaneous questions to the application.
 const QUESTIONS: usize = 16;
+/// Maximum number of names that wait for their question. Further names fail immediately, so that
+/// names with saved certificates are still accepted.
 const MOST_WAITING: usize = 512;
 /// Validity of a permission from the application.
 const PERMITTED: Duration = Duration::from_secs(600);

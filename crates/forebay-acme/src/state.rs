@@ -41,7 +41,8 @@ pub struct Stored {
 /// Maximum size of a certificate file in bytes. Forebay itself writes much smaller files.
 const LARGEST_FILE: u64 = 1 << 20;
 
-/// Returns the saved certificate for exactly the names of `acme`, or `None` without one.
+/// Returns the saved certificate. Returns `None` if there is no readable certificate for exactly
+/// the names of `acme`.
 pub fn load(acme: &Acme) -> Option<Stored> {
     // A certificate for several names may also be in a file that is named after only the first
     // configured name.

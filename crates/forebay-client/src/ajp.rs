@@ -55,7 +55,8 @@ impl<S: Sink> AjpClient<S> {
         }
     }
 
-    /// Appends the data packet that the container asked for, or the end of the body.
+    /// Appends a data packet with the next bytes of the body, at most `requested` bytes. After the
+    /// last byte, appends an empty packet, which ends the body.
     fn append_packet(&mut self, requested: usize) {
         let rest = &self.request.rest[self.sent..];
         let data = &rest[..rest.len().min(requested).min(most_data(LEAST_PACKET))];

@@ -269,8 +269,8 @@ fn create_directory(path: &Path) -> Result<(), StoreError> {
     created.map_err(|error| away(path, &error))
 }
 
-/// Reads a regular file of at most `limit` bytes. Returns `None` if no file exists. Refuses a link,
-/// a pipe or a device.
+/// Reads a regular file of at most `limit` bytes. Returns `None` if no file exists. Fails if the
+/// file is larger, or if it is a link, a pipe or a device.
 fn read(path: &Path, limit: usize) -> Result<Option<Vec<u8>>, StoreError> {
     let unusable = |why: &str| StoreError::Content(format!("{} {why}", path.display()));
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;

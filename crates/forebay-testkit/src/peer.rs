@@ -298,7 +298,7 @@ fn on_free_port(start: impl Fn(&Folder, u16) -> Process) -> Peer {
     })
 }
 
-/// Works as [`on_free_port`] does. `listens` decides if the server listens.
+/// Works as [`on_free_port`] does. `listens` returns true when the server listens.
 fn on_free_port_when(
     start: impl Fn(&Folder, u16) -> Process,
     listens: impl Fn(&Folder, u16) -> bool,
@@ -327,7 +327,7 @@ fn on_a_free_port(start: impl Fn(&Folder, u16) -> Result<Process, String>) -> Pe
     panic!("no port stayed free in {ATTEMPTS} attempts: {failure}");
 }
 
-/// Starts a server again that was killed or stopped, in the same folder and on the same port.
+/// Restarts a server that was killed or stopped, in the same folder and on the same port.
 ///
 /// # Panics
 /// Panics if the server does not start, for example because another process has taken the port.

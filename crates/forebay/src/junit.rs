@@ -13,7 +13,7 @@ pub enum Decision {
     Undecided(String),
 }
 
-/// Returns the XML of a suite of named cases. An undecided case is an error.
+/// Returns the XML of a suite of named cases. An undecided case becomes an `error` element.
 pub fn suite(class: &str, title: &str, cases: &[(String, Decision)]) -> String {
     let count = |is_counted: fn(&Decision) -> bool| {
         cases.iter().filter(|(_, decision)| is_counted(decision)).count()

@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     match arguments.next() {
         Some(verb) if verb == "__guardian" => return forebay_process::guard_program(arguments),
         Some(verb) if verb == "__launch" => {
-            // A worker process inherits four descriptors: 0 to 3.
+            // Keep descriptors 0 to 3, which a worker process inherits.
             keep_from_programs(4);
             return forebay_process::launch(arguments);
         }

@@ -101,7 +101,7 @@ fn tidy(source: &str) -> String {
     tidied
 }
 
-/// Appends `text` in lines that are short enough, unless a word is longer.
+/// Appends `text` in lines of at most [`LINE`] bytes. A longer word is not broken.
 fn wrap(text: &str, wrapped: &mut String) {
     let mut length = 0;
     let mut previous = "";

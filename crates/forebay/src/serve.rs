@@ -207,7 +207,7 @@ fn watched(args: &ServeArgs) -> Result<Watched, Failure> {
     }
 }
 
-/// Ends this process when standard input ends, as after SIGTERM. `forebay check` has then ended.
+/// Sends SIGTERM to this process when standard input ends, because `forebay check` has then ended.
 fn end_with_input() {
     std::thread::spawn(|| {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());

@@ -16,8 +16,8 @@ pub const PATIENCE: Duration = Duration::from_secs(90);
 pub struct TestServer(Child);
 
 impl TestServer {
-    /// Starts this program as a server that listens on sockets in `dir`. Returns after it has
-    /// started.
+    /// Starts this program as a server that listens on sockets in `dir`. Returns when the server
+    /// accepts connections.
     pub fn start(file: &Path, dir: &Path) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(program);

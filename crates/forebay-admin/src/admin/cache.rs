@@ -128,7 +128,7 @@ impl Purge {
                     is_soft = value != b"0";
                     continue;
                 }
-                // A URL that is not encoded ends at its first `&`.
+                // The rest of a URL that is not encoded looks like another key after its first `&`.
                 _ if names_url(&what) => return Err(NOT_ENCODED),
                 _ => return Err(USAGE),
             };
@@ -147,7 +147,8 @@ impl Purge {
     }
 }
 
-/// Checks that a decoded URL could be the URL of a reply.
+/// Checks that a decoded URL begins with `http://`, `https://` or `//`, and has only visible ASCII
+/// characters.
 fn check_url(url: &[u8]) -> Result<(), &'static str> {
     let has_start = |start: &[u8]| {
         url.get(..start.len()).is_some_and(|given| given.eq_ignore_ascii_case(start))

@@ -1,9 +1,9 @@
-//! Changes of what is served: `/control/`. Over TCP, every request needs the `admin_token`. Over a
-//! Unix socket, the permissions of the socket decide.
+//! Changes of the configuration, of backends and of sites: `/control/`. Over TCP, every request
+//! needs the `admin_token`. Over a Unix socket, the permissions of the socket decide.
 //!
 //! A web page of another site cannot send such a request. A browser adds no `Authorization` field
-//! by itself. If the page adds one, the browser first asks the server (CORS preflight), which does
-//! not permit it.
+//! by itself. If the page adds this field, the browser first asks the server for permission (CORS
+//! preflight), and the server gives none.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ pub fn secured(page: String) -> AdminAnswer {
         .with("Referrer-Policy", "no-referrer")
 }
 
-/// Returns the beginning of a page. `more` is added to its head.
+/// Returns the beginning of a page, up to `</head>`. `more` is HTML for the head.
 pub fn head(title: &str, more: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\

@@ -9,8 +9,8 @@
 //!
 //! The numbers of batches and the due times are in one file, so that a rename changes both or none.
 //! A network file system may rename the file and still report an error. Forebay then sends the
-//! batch again, and its number shows that it is in the file already. Versions of Forebay that do
-//! not know numbers of batches take them for due times in the far future, and keep them.
+//! batch again, and its number shows that it is in the file already. A version of Forebay without
+//! batch numbers reads such a record as a due time in the far future, and keeps the record.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -40,7 +40,7 @@ pub fn jetty_http2(pages: &[(&str, &str)], streams: usize) -> Option<Peer> {
     }))
 }
 
-/// Starts a Jetty again that was killed or stopped, in the same folder and on the same port.
+/// Restarts a Jetty that was killed or stopped, in the same folder and on the same port.
 ///
 /// # Panics
 /// Panics if Jetty does not start, for example because another process has taken the port.

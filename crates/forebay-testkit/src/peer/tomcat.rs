@@ -77,7 +77,7 @@ fn tomcat_with(pages: &[(&str, &str)], connector: &str, route: &str) -> Option<P
     }))
 }
 
-/// Starts a Tomcat again that was killed or stopped, in the same folder and on the same port.
+/// Restarts a Tomcat that was killed or stopped, in the same folder and on the same port.
 ///
 /// # Panics
 /// Panics if Tomcat does not start, for example because another process has taken the port.

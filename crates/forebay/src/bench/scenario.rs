@@ -114,7 +114,8 @@ impl ScenarioReader<'_> {
         Ok(())
     }
 
-    /// Returns the request of a step. `common` are the fields of the file and of the scenario.
+    /// Returns the request of a step. `common` has the header fields of the file and of the
+    /// scenario.
     fn request(&self, step: &Spanned<StepTable>, common: &[&Fields]) -> Result<Part, Problem> {
         let (span, table) = (step.span(), step.get_ref());
         let url = match (&table.path, &table.url) {

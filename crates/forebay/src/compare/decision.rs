@@ -46,7 +46,8 @@ impl Decisions {
         self.cases.iter().any(|(_, decision)| matches!(decision, Decision::Undecided(_)))
     }
 
-    /// Returns JUnit XML with a test case for each configuration. An undecided case is an error.
+    /// Returns JUnit XML with a test case for each configuration. An undecided configuration
+    /// becomes an `error` element.
     pub fn junit(&self) -> String {
         junit::suite("forebay.compare", &self.title, &self.cases)
     }

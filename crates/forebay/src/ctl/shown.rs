@@ -10,7 +10,7 @@ pub fn done(answer: &Value) -> String {
     format!("{text}\nconfiguration {} runs\n", answer["generation"])
 }
 
-/// Returns the settings of a configuration, one a line.
+/// Returns the settings of a configuration, each on its own line.
 pub fn plan(plan: &Value) -> String {
     let mut out = format!("# configuration {}\n", plan["generation"]);
     let mut part = "";

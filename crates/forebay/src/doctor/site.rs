@@ -14,7 +14,7 @@ use super::access::User;
 use super::finding::Finding;
 use super::machine::Machine;
 
-/// The renewal of a certificate is due this number of days before its end.
+/// A certificate should be renewed this number of days before it expires.
 const RENEWAL: i64 = 14;
 const DAY: i64 = 86_400;
 /// Time limit for the resolver.

@@ -25,7 +25,7 @@ fn found(app: FoundApp, mark: &str, why: impl Into<String>) -> Option<Detected> 
     Some(Detected { app, mark: mark.to_owned(), why: why.into() })
 }
 
-/// Returns true if a configuration file may contain the name. Control characters are refused there.
+/// Returns true if a configuration file may contain the name: it has no control characters.
 fn is_configurable(name: &str) -> bool {
     !name.contains(char::is_control)
 }

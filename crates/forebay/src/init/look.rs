@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Largest part of a file that is read.
 const LIMIT: u64 = 256 * 1024;
-/// Largest number of names that are read of a directory.
+/// Maximum number of names that are read from a directory.
 const NAMES: usize = 10_000;
 
 /// Directory of an application.

@@ -108,8 +108,9 @@ fn of(look: &Look<'_>, file: &str, callable: &str, is_asgi: bool, why: String) -
     Detected { app, mark: file.to_owned(), why }
 }
 
-/// Returns the variable that a framework's constructor is assigned to, or else a factory function.
-/// Returns `None` if the text has neither.
+/// Returns the variable that holds the framework's object, such as `app` in `app = Flask(...)`.
+/// Without such a variable, returns a call such as `create_app()` if the text defines this
+/// function. Otherwise returns `None`.
 fn made_by(text: &str, framework: &str) -> Option<String> {
     let assigned = text.lines().find_map(|line| {
         let (name, value) = line.split_once('=')?;

@@ -55,8 +55,8 @@ impl Screen {
     /// Takes the screen of a terminal.
     pub fn enter(output: impl AsFd) -> io::Result<Self> {
         static HOOK: Once = Once::new();
-        // Restore the terminal first, because a panic's message would vanish with the alternate
-        // screen.
+        // Restore the terminal before a panic's message is printed. Otherwise, the message would
+        // vanish with the alternate screen.
         HOOK.call_once(|| {
             let report = panic::take_hook();
             panic::set_hook(Box::new(move |info| {

@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::low_level::{emulate_default_handler, pipe};
 use signal_hook::{SigId, flag, low_level::unregister};
 
-/// Signals that end the run. `Interrupt` ends the run, and the view only restores the terminal.
+/// Signals that end the run. `Interrupt` handles them, and the view only restores the terminal.
 const ENDS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// Signals whose default action follows after the terminal is restored: Ctrl-Z and Ctrl-\.
