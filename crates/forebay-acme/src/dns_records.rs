@@ -39,7 +39,8 @@ impl DnsRecords {
         Self { hook: hook.to_owned(), created: Vec::new() }
     }
 
-    /// Creates the record that proves control of the host `name`.
+    /// Creates the record that proves control of the host `name`. Fails if the program fails or
+    /// takes too long. Even then, the record may exist, and `remove_all` removes it.
     pub async fn create(&mut self, name: &str, value: String) -> Result<(), String> {
         let name = format!("_acme-challenge.{name}.");
         // Store the record before the call, because a call may create the record and then fail.

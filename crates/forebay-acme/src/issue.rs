@@ -231,7 +231,8 @@ fn lacking(challenge: AcmeChallenge) -> String {
     format!("the authority does not offer the challenge {challenge:?}")
 }
 
-/// Returns the DNS name of an identifier, without the `*.` of a wildcard.
+/// Returns the DNS name of an identifier, without the `*.` of a wildcard. Fails if the identifier
+/// is not a DNS name.
 fn dns_name<'a>(of: &AuthorizedIdentifier<'a>) -> Result<&'a str, String> {
     match of.identifier {
         Identifier::Dns(name) => Ok(name),
@@ -241,6 +242,7 @@ fn dns_name<'a>(of: &AuthorizedIdentifier<'a>) -> Result<&'a str, String> {
 
 /// Answers the challenge of each name that has no valid authorization. Then reports to the
 /// authority that the answer is ready. [`create_records`] has already answered DNS challenges.
+/// Fails if the authority does not offer the challenge, or has rejected an authorization.
 async fn prove(order: &mut Order, proof: &mut Proof<'_>) -> Result<(), OrderFailure> {
     let by = proof.challenge;
     let mut authorizations = order.authorizations();

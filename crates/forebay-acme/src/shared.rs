@@ -95,14 +95,15 @@ impl SharedState {
         saved.map_err(|error| error.to_string())
     }
 
-    /// Lets all machines answer requests for `token`.
+    /// Stores the answer to requests for `token`, so that every machine can send the answer.
     pub async fn answer_request(&self, token: &str, reply: String) -> Result<(), String> {
         let name = token_name(token);
         let put = self.with(move |store| store.put(&name, reply.as_bytes(), Some(ANSWER_LIFE)));
         put.await.map_err(|error| error.to_string())
     }
 
-    /// Lets all machines answer handshakes for `name`.
+    /// Stores the certificate for the authority's handshakes for `name`, so that every machine can
+    /// present it.
     pub async fn answer_handshake(
         &self,
         name: &str,

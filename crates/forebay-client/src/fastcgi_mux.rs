@@ -113,8 +113,9 @@ impl<S: Sink> FastcgiMux<S> {
         self.forget(exchange);
     }
 
-    /// Processes a record. If the record ends an exchange, returns the result of that exchange.
-    /// Ignores late records of an aborted exchange. Fails if the record's request ID is unknown.
+    /// Processes a record. If the record ends an exchange, returns the result of that exchange,
+    /// otherwise `None`. Ignores late records of an aborted exchange. Fails if the record's request
+    /// ID is unknown.
     fn handle(
         &mut self,
         id: u16,

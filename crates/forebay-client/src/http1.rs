@@ -126,7 +126,8 @@ impl ReplyReader {
     }
 
     /// Reads from `bytes`, which begin with the first unconsumed byte. Returns the number of bytes
-    /// that this call has consumed. The second value is true if the reply is complete.
+    /// that this call has consumed. The second value is true if the reply is complete. Fails if the
+    /// reply violates HTTP/1.1.
     pub fn read(&mut self, bytes: &[u8], sink: &mut impl Sink) -> Result<(usize, bool), Malformed> {
         let mut at = 0;
         if self.is_fresh && !self.seen.is_empty() && bytes.starts_with(&self.seen) {

@@ -66,7 +66,8 @@ impl Http2Request {
     /// Converts a complete HTTP/1.1 request.
     ///
     /// Field names become lower case, `Host` becomes `:authority`, and fields about the HTTP/1.1
-    /// connection are dropped. `is_tls` is true if the connection uses TLS.
+    /// connection are dropped. `is_tls` is true if the connection uses TLS. Fails if the request is
+    /// malformed.
     pub fn of(http: &[u8], is_tls: bool) -> Result<Self, HeadError> {
         Self::convert(http, is_tls, |_| true)
     }
@@ -167,7 +168,8 @@ impl<S: Sink> Http2<S> {
         Ended { exchange, result: Err(error) }
     }
 
-    /// Processes an event. If the event ends an exchange, returns the result of that exchange.
+    /// Processes an event. If the event ends an exchange, returns the result of that exchange,
+    /// otherwise `None`.
     fn handle(&mut self, event: Event, input: &[u8], now: Instant) -> Option<Ended> {
         match event {
             Event::Head { stream, head, end } => {

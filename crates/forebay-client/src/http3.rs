@@ -74,7 +74,7 @@ struct StreamExchange<S> {
 const LIMITS: ListLimits = ListLimits { size: 32 * 1024, fields: 100 };
 
 impl Http3Request {
-    /// Converts a complete HTTP/1.1 request.
+    /// Converts a complete HTTP/1.1 request. Fails if the request is malformed.
     pub fn of(http: &[u8]) -> Result<Self, HeadError> {
         let request = Http2Request::of(http, true)?;
         let mut bytes = Vec::new();
@@ -132,7 +132,8 @@ impl<S: Sink> Http3<S> {
         self.streams.iter().position(|&other| other == Some(stream))
     }
 
-    /// Processes the events of the connection until there are none.
+    /// Processes the events of the connection until there are none. Fails if the server violates a
+    /// rule of HTTP/3.
     fn process_events(&mut self, now: Instant) -> Result<(), Http3Error> {
         while let Some(quic) = &mut self.quic {
             let was_established = quic.is_established;

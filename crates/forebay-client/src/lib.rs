@@ -75,11 +75,12 @@ pub trait Session {
     }
 
     /// Processes received bytes. `bytes` begin with the first unconsumed byte: the bytes that the
-    /// last call did not consume are passed again, followed by newly received bytes.
+    /// last call did not consume are passed again, followed by newly received bytes. Fails if the
+    /// reply violates the protocol.
     fn input(&mut self, bytes: &[u8]) -> Result<Receipt, Malformed>;
 
     /// Reports that the peer closed the connection. Returns the reply if this close is a valid end
-    /// of the reply.
+    /// of the reply. Returns `None` if the reply is incomplete.
     fn closed(&mut self) -> Option<Answer>;
 
     /// Returns the status of the reply; 0 before the head is complete.

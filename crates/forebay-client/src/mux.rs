@@ -39,7 +39,8 @@ pub trait MuxSession {
     /// Ends the connection. The output then contains the message for the peer, if there is one.
     fn close(&mut self, _now: Instant) {}
 
-    /// Returns the reason of the end of the connection if the session itself noticed the end.
+    /// Returns the reason of the end of the connection if the session itself noticed the end,
+    /// otherwise `None`.
     fn end(&self) -> Option<&SessionEnd> {
         None
     }

@@ -54,7 +54,7 @@ impl fmt::Display for EncodeError {
 impl std::error::Error for EncodeError {}
 
 /// Returns a FastCGI request. If `keepalive` is true, the request asks the application to keep the
-/// connection open.
+/// connection open. Fails if `http` is malformed.
 pub fn fastcgi_request(
     http: &[u8],
     gateway: &Gateway,
@@ -71,7 +71,7 @@ pub fn fastcgi_request(
     Ok(out)
 }
 
-/// Returns an SCGI request.
+/// Returns an SCGI request. Fails if `http` is malformed.
 pub fn scgi_request(http: &[u8], gateway: &Gateway) -> Result<Vec<u8>, HeadError> {
     let (head, body) = parse(http)?;
     let mut out = Vec::new();
@@ -82,7 +82,8 @@ pub fn scgi_request(http: &[u8], gateway: &Gateway) -> Result<Vec<u8>, HeadError
     Ok(out)
 }
 
-/// Returns a uwsgi request with both modifiers 0 (WSGI).
+/// Returns a uwsgi request with both modifiers 0 (WSGI). Fails if `http` is malformed, or if a
+/// variable is too long for uwsgi.
 pub fn uwsgi_request(http: &[u8], gateway: &Gateway) -> Result<Vec<u8>, EncodeError> {
     let (head, body) = parse(http).map_err(EncodeError::Malformed)?;
     let mut out = Vec::new();
@@ -93,7 +94,7 @@ pub fn uwsgi_request(http: &[u8], gateway: &Gateway) -> Result<Vec<u8>, EncodeEr
     Ok(out)
 }
 
-/// Returns an AJP request.
+/// Returns an AJP request. Fails if `http` is malformed, or if its head is too long for AJP.
 pub fn ajp_request(http: &[u8], gateway: &Gateway) -> Result<AjpRequest, EncodeError> {
     let (head, body) = parse(http).map_err(EncodeError::Malformed)?;
     let target = head.path_and_query.of(http);

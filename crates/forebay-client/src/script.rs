@@ -25,7 +25,7 @@ impl ScriptReader {
         self.body = 0;
     }
 
-    /// Reads the next piece of output.
+    /// Reads the next piece of output. Fails if the head is malformed.
     pub fn read(&mut self, output: &[u8], sink: &mut impl Sink) -> Result<(), Malformed> {
         if self.has_head {
             self.body += output.len() as u64;

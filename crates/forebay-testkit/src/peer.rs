@@ -129,9 +129,9 @@ fn end(mut peer: Peer, signal: Signal) -> Folder {
     folder
 }
 
-/// Starts a program of the Java virtual machine and waits until its output contains `started`. The
-/// start takes several seconds. On a busy machine, one deadline is too short, so this function
-/// waits for up to six deadlines.
+/// Starts a program of the Java virtual machine and waits until its output contains `started`.
+/// Fails if the program ends first. The start takes several seconds. On a busy machine, one
+/// deadline is too short, so this function waits for up to six deadlines.
 fn start_jvm(command: Command, started: &str) -> Result<Process, String> {
     let mut process = Process::start(command);
     let mut outcome = Ok(());

@@ -17,7 +17,7 @@ pub struct TestServer(Child);
 
 impl TestServer {
     /// Starts this program as a server that listens on sockets in `dir`. Returns when the server
-    /// accepts connections.
+    /// accepts connections. If the server does not start, the error has its messages.
     pub fn start(file: &Path, dir: &Path) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(program);

@@ -113,7 +113,8 @@ impl Quic {
         }
     }
 
-    /// Returns the next event of a stream. Fails if the connection has ended.
+    /// Returns the next event of a stream, or `None` if no event is left. Fails if the connection
+    /// has ended.
     pub fn poll(&mut self, now: Instant) -> Result<Option<StreamEvent>, SessionEnd> {
         loop {
             match self.connection.poll() {

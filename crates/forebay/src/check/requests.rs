@@ -12,7 +12,8 @@ use crate::test_server::{PATIENCE, TestServer};
 /// Maximum size of the head of a reply, in bytes.
 const LARGEST_HEAD: u64 = 64 * 1024;
 
-/// Sends the request of each test and compares the reply with the expected one.
+/// Sends the request of each test to a server, and sets the outcome of the test. Fails if the
+/// server does not start.
 pub(super) fn send(file: &Path, plan: &Plan, tests: &mut [Tested]) -> Result<(), String> {
     if tests.is_empty() {
         return Ok(());

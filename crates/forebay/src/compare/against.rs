@@ -14,7 +14,8 @@ const FOLDER: &str = "forebay-saved";
 const BUILT: &str = ".forebay-built";
 const LONGEST_NAME: usize = 64;
 
-/// Validates the name of saved results. The name becomes a file name.
+/// Returns the name of saved results. Fails if the name has characters that a file name must not
+/// have, or is too long.
 pub fn name(text: &str) -> Result<String, String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     if text.is_empty()
