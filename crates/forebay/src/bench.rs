@@ -569,7 +569,7 @@ impl BenchArgs {
         has_failures && !self.allow_failures || !outcome.problems().is_empty()
     }
 
-    /// Checks before the run that the results can probably be written at its end.
+    /// Checks before the run that the result files can probably be written after the run.
     fn check_files(&self) -> Result<(), String> {
         self.outputs().check()?;
         self.junit.as_deref().map_or(Ok(()), |path| export::check_file("--junit", path))

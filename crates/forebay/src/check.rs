@@ -172,7 +172,7 @@ fn starts(plan: &Plan) -> bool {
     all
 }
 
-/// Returns the plan and its warnings, or the error that prevents its use.
+/// Returns the plan of a configuration file, and its warnings as text.
 fn checked(file: &Path) -> Result<(Plan, String), String> {
     let (mut plan, warnings) = looked_up(file).map_err(|error| error.to_string())?;
     let threads = plan.server.threads.unwrap_or_else(cores);

@@ -341,7 +341,7 @@ fn write_reports(args: &CompareArgs, experiment: &Experiment) -> Result<(), Stri
     Ok(())
 }
 
-/// Prints why the comparison ended early, if it did, and returns the exit code.
+/// Returns the exit code. If the comparison ended early, prints the reason.
 fn exit_code(experiment: &Experiment, decisions: &Decisions, interrupt: &Interrupt) -> ExitCode {
     match &experiment.halt {
         Some(Halt::Interrupted) => {

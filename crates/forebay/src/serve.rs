@@ -95,7 +95,7 @@ impl Failure {
         Self { code: BAD_CONFIGURATION, message: error.to_string() }
     }
 
-    /// Converts the reason why a new process cannot use the argument of the old process.
+    /// Converts the error of [`source::check`].
     fn changed(why: String) -> Self {
         Self::configuration(format!("forebay: {why}\n"))
     }
@@ -294,7 +294,8 @@ fn listen_of(args: &ServeArgs) -> Result<Option<Listen>, Failure> {
     args.listen.as_deref().map(parse).transpose()
 }
 
-/// Makes all sites listen on the address of `--listen`. The host name then selects the site.
+/// Makes all sites listen only on the address of `--listen`, so that the host name selects the
+/// site.
 fn override_listen(plan: &mut Plan, listen: &Listen) {
     for site in &mut plan.sites {
         let beside = listen.beside_for_http3();

@@ -7,7 +7,7 @@ use crate::junit::Decision;
 /// Exit code if the measurement is inconclusive.
 pub const INCONCLUSIVE: u8 = 4;
 
-/// Result of the comparison with the conditions of `--fail-if`.
+/// Result of [`check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conditions {
     /// No condition holds.

@@ -74,7 +74,7 @@ pub fn check_file(flag: &str, path: &Path) -> Result<(), String> {
 }
 
 impl Outputs<'_> {
-    /// Checks before the run that the files can probably be written at its end.
+    /// Checks before the run that the files can probably be written after the run.
     pub fn check(self) -> Result<(), String> {
         if self.files().filter(|(_, path)| is_stdout(path)).count() > 1 {
             return Err("only one result can go to standard output".to_owned());
@@ -88,8 +88,8 @@ impl Outputs<'_> {
         self.files().any(|(_, path)| is_stdout(path))
     }
 
-    /// Writes all results and returns the first error. The field `more`, a name and a value, is
-    /// added to the JSON.
+    /// Writes all results, even after an error, and returns the first error. Adds the field `more`,
+    /// a name and a value, to the JSON.
     pub fn write(self, outcome: &Outcome, more: Option<(&str, Value)>) -> Result<(), String> {
         let mut json = outcome.to_json();
         if let Some((name, value)) = more {
@@ -98,7 +98,8 @@ impl Outputs<'_> {
         self.write_json(outcome, &json)
     }
 
-    /// Writes all results of `outcome`, whose JSON is `json`, and returns the first error.
+    /// Writes all results of `outcome`, even after an error, and returns the first error. `json` is
+    /// the JSON of `outcome`.
     pub fn write_json(self, outcome: &Outcome, json: &Value) -> Result<(), String> {
         let results = self.files().map(|(flag, path)| {
             let bytes = match flag {

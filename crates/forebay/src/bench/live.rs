@@ -42,7 +42,7 @@ pub fn watch<T>(spec: &Spec, control: &Control, load: impl FnOnce() -> T) -> io:
     let over = AtomicBool::new(false);
     Ok(thread::scope(|scope| {
         let painter = scope.spawn(|| paint(spec, control, &over, &notices));
-        // The guard also wakes the painter if the load panics.
+        // The drop of `end` wakes the painter, also if the load panics.
         let end = LoadEnd { over: &over, waker };
         let result = load();
         drop(end);

@@ -196,7 +196,8 @@ fn replies(outcome: &Outcome) -> String {
     if statuses.is_empty() { "none".to_owned() } else { statuses.join(", ") }
 }
 
-/// Returns the number of connections that the server closed, and after which time.
+/// Returns the number of slow connections that the server closed, and percentiles of the time until
+/// the close.
 fn slow_peers(counts: &SlowCounts) -> String {
     let closed = &counts.closed;
     let mut text = format!("{} closed by the server", grouped(closed.count()));

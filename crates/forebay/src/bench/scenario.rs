@@ -156,8 +156,8 @@ impl ScenarioReader<'_> {
         Ok(Part { url, method, headers, body: body.unwrap_or_default(), weight: 1 })
     }
 
-    /// Returns the body of a step, and the media type if the body is a form. Returns `None` twice
-    /// if the step has no body.
+    /// Returns the body of a step, and the media type if the body is a form. Both are `None` if the
+    /// step has no body.
     fn body(
         &self,
         span: Range<usize>,

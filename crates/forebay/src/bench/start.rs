@@ -14,8 +14,8 @@ const POLL: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_secs(7 * 86_400);
 const LATEST: Duration = Duration::from_secs(3600);
 
-/// Parses a time with a time zone, such as `2026-11-27T10:00:00Z`, or seconds since 1970 (`@` may
-/// precede them, as for `date`).
+/// Parses a time with a time zone, such as `2026-11-27T10:00:00Z`, or seconds since 1970, such as
+/// `1795773600` or `@1795773600`.
 pub fn parse(text: &str) -> Result<SystemTime, String> {
     let wrong = || {
         format!(
@@ -32,7 +32,7 @@ pub fn parse(text: &str) -> Result<SystemTime, String> {
     text.parse::<Timestamp>().map(SystemTime::from).map_err(|_| wrong())
 }
 
-/// Checks that the start is at most a week ahead, and at most an hour past.
+/// Checks that the start is at most a week in the future, and at most an hour in the past.
 pub fn check(start: SystemTime) -> Result<(), String> {
     let now = SystemTime::now();
     let ahead = start.duration_since(now).unwrap_or_default();

@@ -35,7 +35,9 @@ trait CtlStream: Read + Write {}
 impl<T: Read + Write> CtlStream for T {}
 
 impl CtlServer {
-    /// Finds the server that the arguments, the environment or a configuration name.
+    /// Returns the server at the first of these addresses: `admin`, the variable FOREBAY_ADMIN, the
+    /// address in a configuration file. If `config` is given, ignores the variable. Fails if there
+    /// is no address.
     pub fn find(
         admin: Option<&str>,
         config: Option<&Path>,
@@ -154,7 +156,8 @@ impl CtlServer {
     }
 }
 
-/// Returns an address to connect to: the loopback address for "all addresses".
+/// Returns an address to connect to. For a listener on all addresses, such as `0.0.0.0`, this is
+/// the loopback address.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

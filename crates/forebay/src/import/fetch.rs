@@ -84,7 +84,8 @@ impl VerifiedUrl {
     }
 }
 
-/// Requests a URL from the old server, at `connect` or at the host of the URL.
+/// Requests a URL from the old server. Connects to `connect` if it is given, otherwise to the host
+/// of the URL.
 pub fn from_old(target: &VerifiedUrl, connect: Option<&str>) -> std::io::Result<Received> {
     let address = connect.map_or_else(|| target.address(), str::to_owned);
     let mut last = Error::new(ErrorKind::NotFound, format!("{address} has no address"));

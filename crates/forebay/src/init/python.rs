@@ -68,8 +68,8 @@ fn packages_of(settings: &str) -> Vec<&str> {
     packages
 }
 
-/// Returns the applications in `asgi.py` and `wsgi.py`, and those in other usual files that a
-/// framework creates.
+/// Returns the applications in `asgi.py` and `wsgi.py`. Also returns those in other usual files,
+/// such as `app = Flask(...)` in `app.py`.
 pub fn modules(look: &Look<'_>) -> Vec<Detected> {
     let mut found = Vec::new();
     for (file, is_asgi) in [("asgi.py", true), ("wsgi.py", false)] {

@@ -139,7 +139,7 @@ fn report(chosen: &Chosen<'_>, others: &[Detected], file: &Path, existed: bool) 
     lines.join("\n")
 }
 
-/// Returns steps that the application may still need.
+/// Returns notes about steps that the user may still have to carry out.
 fn notes(chosen: &Chosen<'_>) -> impl Iterator<Item = String> {
     let of_app = match &chosen.main.app {
         FoundApp::Node { is_installed: false, .. } => {

@@ -20,7 +20,8 @@ impl SourceKind {
         }
     }
 
-    /// Returns the word for a new process that takes over.
+    /// Returns the word for this kind, which the old process sends to a new process that takes
+    /// over.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Configuration => "configuration",

@@ -52,7 +52,7 @@ pub fn is_foreground() -> bool {
 }
 
 impl Screen {
-    /// Takes the screen of a terminal.
+    /// Switches a terminal to the alternate screen, and hides the cursor.
     pub fn enter(output: impl AsFd) -> io::Result<Self> {
         static HOOK: Once = Once::new();
         // Restore the terminal before a panic's message is printed. Otherwise, the message would
@@ -110,7 +110,7 @@ fn frames(output: &File, area: Rect) -> io::Result<Frames> {
     Terminal::with_options(backend, TerminalOptions { viewport: Viewport::Fixed(area) })
 }
 
-/// Restores the terminal, if a view has it.
+/// Restores the terminal, if a live view is on its screen.
 fn restore() {
     let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some((mut output, modes)) = taken else { return };

@@ -74,7 +74,7 @@ impl View {
         }
     }
 
-    /// Takes the counts that the load threads have posted.
+    /// Updates the view with the counts that the load threads have posted.
     pub fn update(&mut self, control: &Control, now: Instant) {
         self.elapsed = now.saturating_duration_since(self.start);
         self.completed = control.completed.load(Ordering::Relaxed);

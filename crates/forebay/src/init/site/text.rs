@@ -101,7 +101,7 @@ fn files_beside_scripts(root: &str) -> String {
     files(root, false, false)
 }
 
-/// Returns a route that answers 404 for files that are not for clients, and for `paths`.
+/// Returns a route that answers 404 for `paths`, and for files that are not for clients.
 fn private(paths: &[&str]) -> String {
     let mut text = route(
         "The configuration, logs and data are not for clients.",
