@@ -239,7 +239,7 @@ impl Issuer {
             let why = "the `rate` of orders is reached".to_owned();
             return Err((why, pause.clamp(Duration::from_secs(1), REFUSED)));
         }
-        // This does not fail, because the semaphore is never closed.
+        // `acquire` does not fail, because the semaphore is never closed.
         let permit = self.orders.acquire().await;
         permit.map(Admitted::Order).map_err(|_| ("the server stops".to_owned(), UNANSWERED))
     }
@@ -368,7 +368,7 @@ enum Admitted<'a> {
     Order(tokio::sync::SemaphorePermit<'a>),
 }
 
-/// When dropped, lets the handshakes continue that wait for the certificate of `name`.
+/// When dropped, ends the wait of the handshakes that need the certificate of `name`.
 struct Finish<'a> {
     certificates: &'a DemandCertificates,
     name: &'a str,

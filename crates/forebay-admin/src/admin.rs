@@ -188,9 +188,9 @@ pub trait Control: Send + Sync {
     /// Returns the generation of the running configuration, and its settings.
     fn settings(&self) -> (u64, Vec<Setting>);
 
-    /// Compares the running configuration with other settings, or with the configuration file if
-    /// `next` is `None`. Returns the changes of a reload in words, and the applications that would
-    /// restart.
+    /// Compares the running configuration with the settings in `next`. If `next` is `None`,
+    /// compares it with the configuration file. Returns the changes in words, and the applications
+    /// that a reload would restart.
     fn difference(&self, next: Option<Vec<Setting>>)
     -> Result<(Vec<String>, Vec<String>), Refused>;
 }
@@ -329,8 +329,8 @@ impl Admin {
     /// name. On a Unix socket, every name is accepted, because no web page can reach the socket.
     fn is_for_us(&self, request: &AdminRequest) -> bool {
         let host = &*request.host;
-        // Other names are refused, because a web page whose own name resolves to this address (DNS
-        // rebinding) could read answers.
+        // Refuse other names. Otherwise, a web page could read answers if its own name resolves to
+        // this address (DNS rebinding).
         let address = host.trim_start_matches('[').trim_end_matches(']');
         matches!(request.peer, Peer::Local(_))
             || host.is_empty()

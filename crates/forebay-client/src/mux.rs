@@ -39,8 +39,8 @@ pub trait MuxSession {
     /// Ends the connection. The output then contains the message for the peer, if there is one.
     fn close(&mut self, _now: Instant) {}
 
-    /// Returns the reason of the end of the connection if the session itself noticed the end,
-    /// otherwise `None`.
+    /// Returns the reason why the connection has ended, if the session itself noticed the end.
+    /// Otherwise returns `None`.
     fn end(&self) -> Option<&SessionEnd> {
         None
     }

@@ -152,7 +152,7 @@ fn append_variables(
 ) {
     let target = head.path_and_query.of(http);
     let mut decoded = Vec::new();
-    // Pass a path that cannot be decoded unchanged, so that the application can reject it.
+    // If the path cannot be decoded, pass it unchanged, so that the application can reject it.
     if path::normalize(target, &mut decoded).is_err() {
         decoded = target.to_vec();
     }

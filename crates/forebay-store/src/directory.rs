@@ -254,8 +254,8 @@ fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Returns the first part of a message's file name, so that the names of later messages are
-/// greater.
+/// Returns the first part of a message's file name: the time with leading zeros, so that names sort
+/// by time.
 fn message_time(time: Duration) -> String {
     format!("{:020}", time.as_nanos())
 }

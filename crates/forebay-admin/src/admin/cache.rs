@@ -128,7 +128,7 @@ impl Purge {
                     is_soft = value != b"0";
                     continue;
                 }
-                // The rest of a URL that is not encoded looks like another key after its first `&`.
+                // If the URL is not encoded, the text after its first `&` looks like another key.
                 _ if names_url(&what) => return Err(NOT_ENCODED),
                 _ => return Err(USAGE),
             };

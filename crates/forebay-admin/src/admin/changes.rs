@@ -169,7 +169,8 @@ impl Admin {
         json_answer(200, &json!({ "generation": generation, "settings": settings }))
     }
 
-    /// Compares the running configuration with the settings in the body, or with the file.
+    /// Compares the running configuration with the settings in the body. Without settings, compares
+    /// it with the configuration file. The error is the answer to an invalid request.
     fn difference(
         &self,
         request: &mut AdminRequest,

@@ -45,8 +45,8 @@ impl Connector {
     }
 
     /// Connects, authenticates and selects the database. Returns only after the server has
-    /// answered. Otherwise, Forebay could send commands to a server that hangs, give up the
-    /// connection, and the server could run the commands later.
+    /// answered. A server that hangs could otherwise run commands later, after Forebay has given up
+    /// their connection.
     pub fn connect(&self, deadline: Instant) -> Result<RedisConnection, ConnectionError> {
         let RedisServer { host, port, database, user, password, .. } = &self.server;
         let away = |error: io::Error| ConnectionError::Away(format!("{host}:{port}: {error}"));
