@@ -3,7 +3,7 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -114,4 +114,17 @@ fn a_file_that_exists_is_kept_without_force() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
     assert!(init(&["--force"]).unwrap().status.success());
     assert!(fs::read_to_string(&file).unwrap().contains("[[site]]"));
+}
+
+#[test]
+fn an_application_of_an_owner_without_a_name_does_not_run_as_root() {
+    let folder = Folder::new();
+    folder.write("app.psgi", PSGI);
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        chown(folder.path(), Some(54_321), None).unwrap();
+    }
+    init(folder.path());
+    let site = fs::read_to_string(folder.path().join("site.toml")).unwrap();
+    assert_eq!(site.contains("user = \"www-data\""), is_root, "{site}");
 }

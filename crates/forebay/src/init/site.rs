@@ -74,8 +74,9 @@ impl<'a> Chosen<'a> {
 }
 
 /// Returns the user of the application. If this command runs as root, the user is the owner of the
-/// directory. If root owns the directory, PHP runs as `www-data`, because PHP must not run as root.
-/// Otherwise, no user is needed, and the result is `None`.
+/// directory. An owner without a name becomes `www-data`. If root owns the directory, PHP runs as
+/// `www-data`, because PHP must not run as root. Otherwise, no user is needed, and the result is
+/// `None`.
 fn user(look: &Look<'_>, app: &FoundApp) -> Option<String> {
     if !rustix::process::geteuid().is_root() || matches!(app, FoundApp::Files { .. }) {
         return None;
@@ -88,8 +89,8 @@ fn user(look: &Look<'_>, app: &FoundApp) -> Option<String> {
         let id: u32 = fields.nth(1)?.parse().ok()?;
         (id == owner && id != 0).then(|| name.to_owned())
     });
-    let php = || matches!(app, FoundApp::Php { .. }).then(|| "www-data".to_owned());
-    name.or_else(php)
+    let needs_user = owner != 0 || matches!(app, FoundApp::Php { .. });
+    name.or_else(|| needs_user.then(|| "www-data".to_owned()))
 }
 
 /// Writes the file atomically, so that an error leaves no incomplete file. If `force` is true,
