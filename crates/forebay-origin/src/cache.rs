@@ -182,7 +182,8 @@ impl Parts {
             }
             match self.store.role(&key, circumstances.names_user()) {
                 Role::Leads(lead) => break (lead, stale),
-                // A request that has come back to this server may wait for itself.
+                // A request that has passed this server before may be a part of the request that it
+                // would wait for, so do not wait.
                 Role::Waits(_) if hops::has_passed(&exchange.request) => {
                     return self.pass(exchange).await;
                 }
@@ -225,9 +226,9 @@ impl Parts {
         }
     }
 
-    /// Looks up the reply for `request` on disk. If `found` is a reply without its body, opens the
-    /// body of this reply. Returns `found` if the disk has no reply, and nothing if the body is
-    /// missing.
+    /// Looks up the reply for `request` on disk. If `found` is a reply whose body is only on disk,
+    /// opens this body, and returns `CacheLookup::Nothing` if the body is missing. Otherwise
+    /// returns `found` if the disk has no reply.
     async fn find_on(
         &self,
         disk: &Disk,
@@ -253,8 +254,7 @@ impl Parts {
         self.forward(exchange, Forwarded::Miss).await
     }
 
-    /// Lets the origin answer, and records `why`, the reason why the reply comes from the origin,
-    /// in the reply.
+    /// Lets the origin answer. `why` is the reason for `Cache-Status` in the reply.
     async fn forward(&self, exchange: &mut Exchange, why: Forwarded) -> Result<(), Fault> {
         Counts::add(&self.store.counts.passed);
         exchange.reply.record(Rc::new(why), false);
@@ -330,8 +330,8 @@ impl Parts {
                     return Ok(Fetched::Stored(stored, Handled::Confirmed));
                 };
                 if let Some(lead) = lead {
-                    // The next confirmation is probably for one client, too, so no other request
-                    // waits for it.
+                    // This confirmation is for one client, and the next one probably is, too. So
+                    // other requests do not wait for this request.
                     lead.let_others_pass();
                     if refusal.is_of_request() {
                         lead.pass(recording::unstorable(stale.status, refusal));

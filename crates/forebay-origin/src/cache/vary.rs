@@ -87,7 +87,8 @@ fn hash_of<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> u64 {
 ///
 /// Applications read fields differently: some use only the first or the last line, compare the
 /// whole text, or search it for a word. A client could otherwise choose the reply that another
-/// client gets. So only plain lists of content codings lose their order and weights.
+/// client gets. Therefore all fields keep their text, except plain lists of codings in
+/// `Accept-Encoding`, which lose order and weights.
 fn normalized(name: &str, request: &Request) -> Vec<u8> {
     let bytes = &request.bytes;
     let fields = request.head.fields.iter();
@@ -101,7 +102,7 @@ fn normalized(name: &str, request: &Request) -> Vec<u8> {
     {
         return codings;
     }
-    // Neither LF nor CR can be part of a value.
+    // LF and CR separate the lines, because no value contains them.
     let mut text = Vec::new();
     for field in lines() {
         if is_named(field) {

@@ -24,9 +24,9 @@ impl Identities {
     }
 }
 
-/// Returns true if each further change of the file gives it another identity. Shortly after a
-/// change, a second change may have the same time, so the result is false. `now` is in seconds
-/// since 1970.
+/// Returns true if the last change of the file is more than 2 s old. A further change then gives
+/// the file another identity. A change shortly after another one may have the same `ctime`. `now`
+/// is in seconds since 1970.
 pub fn is_settled(found: &Stat, now: u64) -> bool {
     i64::try_from(now).is_ok_and(|now| found.st_ctime.saturating_add(SETTLED) < now)
 }
