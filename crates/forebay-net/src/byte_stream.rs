@@ -30,7 +30,8 @@ impl Io {
         }
     }
 
-    /// Appends received bytes, up to the spare capacity, without waiting.
+    /// Appends received bytes, up to the spare capacity. Returns their number, or 0 if the peer has
+    /// closed. Fails with `WouldBlock` if nothing has arrived.
     pub fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self.fd() {
             Ok(fd) => Ok(rustix::net::recv(fd, spare_capacity(buffer), RecvFlags::DONTWAIT)?.1),
@@ -38,7 +39,7 @@ impl Io {
         }
     }
 
-    /// Reads received bytes into an initialized slice, without waiting.
+    /// Reads received bytes into an initialized slice. The results are those of [`Io::read`].
     pub fn read_slice(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match self.fd() {
             Ok(fd) => Ok(rustix::net::recv(fd, bytes, RecvFlags::DONTWAIT)?.0),

@@ -164,7 +164,8 @@ impl Fault {
         self.decline != Decline::No
     }
 
-    /// Marks a request for a file that later script routes must not run.
+    /// Records that later script routes must not run the requested file (key `scripts` of a files
+    /// route).
     pub fn kept_from_scripts(mut self) -> Self {
         self.is_kept_from_scripts = true;
         self

@@ -49,8 +49,8 @@ pub fn hide_memory() {
     }
 }
 
-/// Becomes `user` permanently, with the user's groups, or only with `group` if it is given. See
-/// `Identity::assume`.
+/// Becomes `user` permanently. If `group` is given, the process has only this group, otherwise the
+/// user's groups. See `Identity::assume`.
 pub fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<(), PrivilegeError> {
     Identity::find(user, group)?.map_or(Ok(()), |identity| identity.assume())
 }
