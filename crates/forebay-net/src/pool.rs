@@ -19,7 +19,7 @@ use crate::socket::Socket;
 
 /// The idle connections of one thread to one backend. The last stored connection is taken first, so
 /// that the other connections stay idle and reach their time limit. Each connection is stored with
-/// an `H`, for example a permit.
+/// an `H`, for example its permit.
 pub struct Pool<H> {
     idle: Rc<RefCell<Vec<Idle<H>>>>,
     room: Rc<IdleRoom>,

@@ -81,8 +81,8 @@ impl Files {
         })
     }
 
-    /// Returns true if a file or directory exists at this path, or a file at a beginning of this
-    /// path.
+    /// Returns true if `path` names an existing file or directory, or continues after the name of a
+    /// file. Example: `a.php/x` if `a.php` exists.
     fn has(&self, path: &[u8]) -> bool {
         script_in(&self.settings.root, path) != Err(NoScript::NotFound)
     }
@@ -173,8 +173,8 @@ impl Files {
         self.cache.find_variant(path, second)
     }
 
-    /// Logs a request for a file that must not be sent, because the owner of the file may expect
-    /// that it is sent.
+    /// Logs a request that was refused with 403. The owner of the file may expect that Forebay
+    /// sends the file.
     fn log_refusal(&self, fault: &Fault, request: &Request) {
         if fault.status == 403 {
             let target = String::from_utf8_lossy(request.original_target());
@@ -239,8 +239,8 @@ impl Files {
         reply.finish().await
     }
 
-    /// Sends the index file or the listing of a directory. If the index is a script, selects a
-    /// route again for its path.
+    /// Sends the index file or the listing of a directory. If the index is a script, lets its path
+    /// select the route that answers.
     async fn send_index(
         &self,
         exchange: &mut Exchange,

@@ -146,8 +146,8 @@ impl MirroredOrigin {
         Self { origin, mirror: Rc::new(mirror), falls_back }
     }
 
-    /// Returns true if this origin reads the bodies itself to copy them, because `origin` reads
-    /// none and no other route may answer.
+    /// Returns true if this origin must read the bodies itself, so that they are copied. This is
+    /// true if `origin` reads no bodies, and no other route may answer and read them.
     fn reads_for_copy(&self) -> bool {
         !self.origin.takes_body() && !self.falls_back
     }
