@@ -31,8 +31,8 @@ pub struct AddressLimit {
 }
 
 impl AddressLimit {
-    /// Returns the limit for a configured value. The default is `connections`, the limit on all
-    /// connections, divided by [`SHARE`], but at least [`LEAST`] and at most [`GREATEST`]. If
+    /// Returns the limit for a configured value. The default is `connections / SHARE`, but at least
+    /// [`LEAST`] and at most [`GREATEST`]. `connections` is the limit on all connections. If
     /// `connections` is 0 (no limit), the default is [`GREATEST`].
     pub fn of(configured: Option<usize>, connections: usize) -> Self {
         let default =

@@ -47,7 +47,8 @@ impl Io {
         }
     }
 
-    /// Writes as many bytes as the send buffer accepts. Returns the number of written bytes.
+    /// Writes as many bytes as the send buffer accepts. Returns the number of written bytes. Fails
+    /// with `WouldBlock` if the buffer is full.
     pub fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         Ok(match (self.fd(), pieces) {
             (Ok(fd), [piece]) => rustix::net::send(fd, piece, SendFlags::NOSIGNAL)?,

@@ -140,9 +140,9 @@ impl Request {
     }
 
     /// Removes the fields whose names contain a punctuation mark other than a hyphen, such as
-    /// `X_User`. Returns the first removed field. Many applications read `X_User` as `X-User`. With
-    /// `X_User`, a client could therefore replace a field `X-User` that Forebay sets, removes or
-    /// compares.
+    /// `X_User`. Returns the first removed field, or `None` if there is no such field. Many
+    /// applications read `X_User` as `X-User`. With `X_User`, a client could therefore replace a
+    /// field `X-User` that Forebay sets, removes or compares.
     pub fn remove_marked(&mut self) -> Option<Field> {
         self.head.has_marks = false;
         let mut removed = self.head.fields.extract_if(.., |field| {
@@ -335,7 +335,7 @@ impl Request {
     }
 
     /// Clears the path of the previous request on the connection, and the values that its route has
-    /// set. If the previous request was cancelled, these values are still set.
+    /// set. After a cancelled request, only this call clears them.
     pub fn forget_route(&mut self) {
         self.path.clear();
         self.unmasked.clear();

@@ -342,7 +342,8 @@ fn set_access(path: &Path, access: &SocketAccess) -> io::Result<()> {
     outcome.map_err(|error| wrong("mode (`socket_mode`)", error))
 }
 
-/// Returns the ids of owner and group. If only a user is configured, returns the user's own group.
+/// Returns the ids of the configured owner and group. If only a user is configured, returns the
+/// user's own group. An id is `None` if the socket file keeps its owner or group.
 fn owner(access: &SocketAccess) -> Result<(Option<Uid>, Option<Gid>), PrivilegeError> {
     let (user, group) = ids(access.user.as_deref(), access.group.as_deref())?;
     Ok((user.map(Uid::from_raw), group.map(Gid::from_raw)))

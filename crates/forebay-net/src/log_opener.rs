@@ -105,7 +105,8 @@ impl Opener {
         files.pop().ok_or_else(|| io::Error::other("no log was sent"))
     }
 
-    /// Lets the process open an old file that is to be compressed, if there is one.
+    /// Lets the process open an old file that is to be compressed. Returns `None` if there is no
+    /// such file.
     pub fn begin_compression(&mut self, path: &Path) -> io::Result<Option<Compression>> {
         let mut files = self.ask(COMPRESS, path)?;
         let (to, from) = (files.pop(), files.pop());

@@ -95,8 +95,9 @@ impl<H: 'static> Pool<H> {
     }
 
     /// Takes an idle connection that seems to be alive, or `None` without one. The boolean is true
-    /// if the connection has been idle for at least 100 ms. The backend then did not want to close
-    /// the connection after its last reply. Drops connections that the backend has closed.
+    /// if the connection has been idle for at least 100 ms. A backend that closes connections after
+    /// each reply would have closed this one by then. Drops connections that the backend has
+    /// closed.
     pub fn take(&self, deadlines: &Deadlines) -> Option<(Socket, H, bool)> {
         loop {
             let Idle { socket, held, since, due, .. } = self.idle.borrow_mut().pop()?;
@@ -109,7 +110,7 @@ impl<H: 'static> Pool<H> {
     }
 
     /// Takes an idle connection as [`Pool::take`] does, but only one that has been idle for at
-    /// least 100 ms.
+    /// least 100 ms. Returns `None` if there is no such connection.
     pub fn take_settled(&self, deadlines: &Deadlines) -> Option<(Socket, H)> {
         loop {
             let entry = {

@@ -61,7 +61,7 @@ pub trait SharedStream {
     /// Returns the wakers and deadlines.
     fn waits(&self) -> &StreamWakers;
 
-    /// Called after this side has reset the stream, because the peer kept the stream's window
+    /// Handles the end of a stream that this side has reset, because the peer kept its window
     /// closed for too long.
     fn fail_stalled(&self);
 }

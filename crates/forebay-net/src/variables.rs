@@ -52,7 +52,7 @@ impl Request {
     }
 }
 
-/// Returns the value of the first parameter with this name, and ignores the case of the name. Skips
+/// Returns the value of the first parameter with this name. Ignores the case of the name. Skips
 /// parameters without `=`. Returns an empty value if there is no such parameter.
 fn first_argument<'q>(query: &'q [u8], name: &[u8]) -> &'q [u8] {
     let value = |pair: &'q [u8]| {

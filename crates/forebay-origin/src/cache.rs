@@ -182,8 +182,8 @@ impl Parts {
             }
             match self.store.role(&key, circumstances.names_user()) {
                 Role::Leads(lead) => break (lead, stale),
-                // A request that has passed this server before may be a part of the request that it
-                // would wait for, so do not wait.
+                // This request has already passed this server. The other request may wait for the
+                // reply to this one, so do not wait for the other.
                 Role::Waits(_) if hops::has_passed(&exchange.request) => {
                     return self.pass(exchange).await;
                 }

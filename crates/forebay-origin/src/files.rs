@@ -206,7 +206,7 @@ impl Files {
     }
 
     /// Returns the fault of a path that continues after the name of a script, like `/x.php/a/b`.
-    /// Such a path belongs to the route that runs the script.
+    /// The route that runs the script answers such a path. Returns `None` for all other paths.
     fn behind_script(&self, path: &[u8]) -> Option<Fault> {
         if self.scripts.is_empty() {
             return None;
@@ -272,8 +272,9 @@ impl Files {
         }
     }
 
-    /// Returns the answer for a directory: its first existing index file, else a listing if
-    /// permitted. The route's own index names come before those of script routes.
+    /// Returns the answer for a directory: its first existing index file, else a listing. The
+    /// route's own index names come before those of script routes. Fails if there is no index file
+    /// and listings are not permitted.
     fn find_index(&self, request: &Request, directory: &[u8]) -> Result<Index, Fault> {
         for name in self.settings.index.iter().map(String::as_str).chain(self.scripts.indexes()) {
             let mut path = [directory, name.as_bytes()].concat();

@@ -25,7 +25,7 @@ const STATUSES: [u16; 40] = [
 /// Number of status classes, from 1xx to 5xx.
 const CLASSES: usize = 5;
 
-/// Labels of a route in metrics. A reload changes them only if the values below change.
+/// Labels of a route in metrics.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteLabels {
     /// The first host name of the site, or its first listener.

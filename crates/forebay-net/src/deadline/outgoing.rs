@@ -134,7 +134,8 @@ async fn send_rest(socket: Rc<Watched>, mut rest: Vec<u8>) {
     socket.fail_sending();
 }
 
-/// Writes as much of `data` as there is room for. Returns the number of bytes.
+/// Writes as much of `data` as the send buffer accepts. Returns the number of written bytes, or 0
+/// if the buffer is full.
 fn write_now(socket: &Watched, data: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < data.len() {

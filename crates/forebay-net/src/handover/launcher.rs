@@ -129,7 +129,8 @@ impl Launcher {
         }
     }
 
-    /// Ends the successor. Returns the reason of its end.
+    /// Ends the successor. Returns the reason of its end. The text is empty if there is no
+    /// successor.
     pub fn end(&mut self) -> io::Result<String> {
         match self {
             Self::Direct { child, .. } => child.take().map_or(Ok(String::new()), end),

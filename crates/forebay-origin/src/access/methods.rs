@@ -14,8 +14,8 @@ pub fn permits_method(access: &Access, request: &Request) -> bool {
             || replacing_methods(request).all(|method| access.permits_method(&method)))
 }
 
-/// Returns true if `open_methods` has the method of the request, and each method in fields such as
-/// `X-HTTP-Method-Override`. The rules about clients and users then do not apply.
+/// Returns true if `open_methods` contains the method of the request, and each method in fields
+/// such as `X-HTTP-Method-Override`. The rules about clients and users then do not apply.
 pub fn is_open_to(access: &Access, request: &Request) -> bool {
     access.is_open_to(request.method())
         && replacing_methods(request).all(|method| access.is_open_to(&method))

@@ -7,8 +7,9 @@ use super::resource_key::{Group, Key, KeyHash, MOST_REMOVED, swapped};
 /// Bytes that an alias takes here: two places in trees. The trees share the bytes of the key.
 pub const ALIAS_SIZE: usize = 192;
 
-/// The aliases (see `resource_key`) that have stored replies, or whose replies are arriving.
-/// [`ALIAS_SIZE`] counts as memory of the stored reply, so `cache_memory` also limits this list.
+/// The aliases (see `resource_key`) that have stored replies, or whose replies are arriving. Each
+/// alias adds [`ALIAS_SIZE`] to the size of its stored reply, so `cache_memory` also limits this
+/// list.
 #[derive(Debug, Default)]
 pub struct Aliases {
     by_plain: BTreeSet<(KeyHash, Key)>,

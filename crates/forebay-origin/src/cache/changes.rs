@@ -44,8 +44,8 @@ impl SiteReplies {
     }
 
     /// Lets `origin` answer a request that may change a resource. If the reply has a status from
-    /// 200 to 399, removes the stored replies for this resource. If `is_cached`, the route stores
-    /// replies, so the reply says that this request bypassed them.
+    /// 200 to 399, removes the stored replies for this resource. If `is_cached` is true, the route
+    /// stores replies, and `Cache-Status` says that this request bypassed them.
     pub(super) async fn change(
         self: &Rc<Self>,
         origin: &dyn Origin,

@@ -319,8 +319,8 @@ impl KeyOf {
         get.forget_original();
         changes.add(self.of(&get));
         // If `fallback_to` or an index script replaces the path of the GET, its key is an alias
-        // with `clean` or `sent`. After an internal redirect, the alias has the client's own target
-        // of `request`.
+        // that ends in `clean` or `sent`. After an internal redirect, the alias ends in the
+        // client's own target of `request`.
         let own = request.original.unwrap_or(request.head.path_and_query);
         for original in [clean, sent, own] {
             get.original = Some(original);

@@ -99,9 +99,9 @@ impl Recording {
     }
 
     /// Ends the wait of other requests for this reply, so that these requests ask the origin
-    /// themselves. If `why` is given, later requests also ask the origin at once for ten seconds.
-    /// [`Unstorable::User`] concerns only requests that name a user. Does nothing if the lead was
-    /// taken before.
+    /// themselves. If `why` is given, further requests ask the origin at once during the next ten
+    /// seconds. For [`Unstorable::User`], this applies only to requests that name a user. Does
+    /// nothing if the lead was taken before.
     fn end_lead(&self, why: Option<Unstorable>) {
         let Some((lead, why)) = self.take_lead().zip(why) else { return };
         if why != Unstorable::User {
@@ -121,7 +121,8 @@ impl Recording {
     }
 
     /// Returns `stale` with the new field lines, after the origin has confirmed it. If the new
-    /// lines forbid storage, also returns the reason: a 304 may set a cookie, or say `private`.
+    /// lines forbid storage, the second value is the reason. For example, a 304 may set a cookie,
+    /// or contain `private`.
     pub fn confirmed(
         &self,
         stale: &Stored,
@@ -200,7 +201,7 @@ impl Recorder for Recording {
     fn decide(&self, status: u16, lines: &[u8], length: Length) -> Keep {
         let (control, freshness) = self.freshness(status, lines);
         let is_too_long = matches!(length, Length::Known(n) if n > self.most as u64);
-        // An earlier attempt may have left a part of its body.
+        // Discard the body of an earlier attempt, if there was one.
         drop(self.take_spill());
         let has_failed = matches!(status, 500 | 502 | 503 | 504);
         let verdict = if status == 304 && self.stale.is_some() {

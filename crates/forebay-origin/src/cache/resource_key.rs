@@ -27,7 +27,7 @@ pub type Half = [u8; 8];
 /// Maximum number of resources of a group that an unsafe request removes. A larger group belongs to
 /// a front controller, which answers many URLs, or to a document that many pages include. Otherwise
 /// a client could empty the store with one request.
-// The limit permits a group of all documents that one page can include, which are at most 256.
+// A page can include up to 256 documents. A change of the page removes all of them.
 pub const MOST_REMOVED: usize = 256;
 
 /// Key of a resource.

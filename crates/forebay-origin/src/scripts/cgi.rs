@@ -283,7 +283,7 @@ async fn relay(process: &mut ScriptProcess, mut pump: ReplyPump<'_>) -> Result<(
 }
 
 /// Returns the signal that ended the script. Returns `None` if the script ended without a signal,
-/// or still runs [`ENDING`] after its output.
+/// or still runs [`ENDING`] after the end of its output.
 async fn signal_of_end(
     child: &mut ScriptChild,
     pump: &mut ReplyPump<'_>,

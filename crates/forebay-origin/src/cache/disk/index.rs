@@ -166,7 +166,7 @@ impl Index {
     }
 
     /// Adds an entry, which replaces an entry of the same name. If the resource now has too many
-    /// variants, removes the oldest one, and returns its name.
+    /// variants, removes the oldest one, and returns its name. Otherwise returns `None`.
     pub fn insert(&mut self, name: EntryName, facts: EntryFacts) -> Option<EntryName> {
         self.remove(&name);
         let slot = Slot {

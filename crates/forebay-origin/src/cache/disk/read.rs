@@ -240,8 +240,8 @@ impl DiskShared {
     }
 
     /// Returns the content of a file; `None` if the file is too short or a checksum is wrong. If
-    /// `is_checked` is true, the file has not changed since its checksums were compared. A small
-    /// file is then not checked again, and for a large file, only the checksum of the head is.
+    /// `is_checked` is true, the file has not changed since its checksums were compared. Compares
+    /// no checksum of such a file, except that of the head of a large file.
     fn content(&self, file: File, found: &Stat, is_checked: bool) -> io::Result<Option<Content>> {
         let length = u64::try_from(found.st_size).unwrap_or(0);
         let is_small = length <= self.in_memory;
