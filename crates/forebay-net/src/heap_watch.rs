@@ -13,7 +13,7 @@ const BURST: usize = 64;
 pub struct HeapWatch {
     /// Maximum number of connections since memory was returned.
     peak: AtomicUsize,
-    /// True from the opening of a connection until memory is returned while no connection is open.
+    /// True if a connection was opened since memory was last returned without open connections.
     was_used: AtomicBool,
 }
 

@@ -101,8 +101,7 @@ pub enum Listener {
 /// The UDP socket of one thread. The sockets of all threads have the same address.
 pub struct DatagramSocket {
     pub socket: std::net::UdpSocket,
-    /// The socket receives packets whose connection ID starts with a byte that leaves the remainder
-    /// `place` when it is divided by `routing.count`.
+    /// The socket receives packets whose connection ID has `cid[0] % routing.count == place`.
     pub place: u8,
     pub routing: Routing,
     /// Keeps the sockets of all threads open while this thread expects packets.

@@ -158,8 +158,8 @@ impl Socket {
         self.shared.occupancy.set(activity, &self.deadlines);
     }
 
-    /// Records that the connection has carried a request. A stopping server leaves other
-    /// connections open for a moment, for their first request.
+    /// Records that the connection has carried a request. While the server stops, a connection that
+    /// has not carried a request stays open for 1 s.
     pub fn set_used(&self) {
         self.shared.occupancy.set_used();
     }

@@ -27,7 +27,7 @@ mod export;
 /// Maximum number of requests whose spans wait for the export.
 const QUEUED: usize = 2048;
 /// Maximum length of an attribute in bytes. Longer ones are cut.
-// Clients choose the lengths of most attributes, and many requests wait for the export.
+// Limit the memory of the waiting spans, because clients choose the lengths of most attributes.
 const LONGEST_TEXT: usize = 2048;
 
 /// The result of a span's export.

@@ -90,8 +90,8 @@ struct Parts {
 pub struct RequestTraits {
     /// True if each request counts as authorized for a user, as with `forward_auth`.
     pub names_users: bool,
-    /// True if the origin does not see the client's own target of a request whose target Forebay
-    /// has replaced.
+    /// True if the origin sees only the current target of a request, and not the client's own
+    /// target.
     pub hides_own_target: bool,
 }
 
@@ -263,8 +263,8 @@ impl Parts {
         outcome
     }
 
-    /// Asks the origin, and answers the client. If the origin fails, answers with the stale reply
-    /// if its directives and the settings permit this.
+    /// Asks the origin, and answers the client. If the origin fails, answers with `stale`, if the
+    /// directives of this reply and the settings permit this.
     async fn ask(
         &self,
         exchange: &mut Exchange,

@@ -311,8 +311,8 @@ impl Files {
     }
 
     /// Returns the compressed sibling that the client prefers, or `None` if the file itself must be
-    /// sent. A range refers to the file itself, unless `If-Range` shows that the client has a part
-    /// of the sibling. Otherwise the client would join bytes of two files.
+    /// sent. Returns `None` for a range, unless `If-Range` has the tag of the sibling. The client
+    /// could otherwise join bytes of two files.
     fn sibling(
         &self,
         exchange: &Exchange,

@@ -5,8 +5,8 @@
 //! while the origin reads it, and the copy is sent after the body's last byte.
 //!
 //! Copies have a field with a random token of this process. A request with this token is not copied
-//! again, so copies never loop, even if several Forebays copy to each other. The field cannot
-//! prevent copies of a client's request, because the client does not know the token.
+//! again, so copies never loop, even if several Forebays copy to each other. A client cannot use
+//! the field to prevent copies of its requests, because it does not know the token.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;

@@ -1,6 +1,6 @@
 //! Closes client connections in favour of new ones when the limit on connections is reached.
-//! Selects only connections without a request in progress: idle ones, and those that have received
-//! only a part of a request head, handshake or PROXY header.
+//! Selects only connections without a request in progress. Such a connection is idle, or has
+//! received only a part of a request head, handshake or PROXY header.
 //!
 //! Like nginx (`ngx_drain_connections`), Forebay closes the connection that has been idle longest.
 //! Each connection stores the start time of its current activity. Threads compare these times only

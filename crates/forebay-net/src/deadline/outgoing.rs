@@ -85,8 +85,8 @@ impl Deadlines {
         true
     }
 
-    /// Sends the queue, and registers the calling task, which the next write wakes. Poll this in a
-    /// separate task.
+    /// Sends the queue. Registers the calling task, so that the next queued write wakes it. Poll
+    /// this in a separate task.
     pub fn poll_send(&self, context: &Context<'_>) {
         self.send_outgoing();
         self.outgoing.sender.set(Some(context.waker().clone()));

@@ -16,7 +16,7 @@ use forebay_conf::{Level, LogSender, LogService};
 pub(super) const FIELD: u8 = 0x1f;
 
 /// Maximum length of a line in a message. Longer lines are cut.
-// The default of rsyslog for whole messages is 8 KiB.
+// By default, rsyslog accepts messages of up to 8 KiB, including the prefix.
 const LONGEST: usize = 8 * 1024 - 256;
 
 /// Kind of a line.

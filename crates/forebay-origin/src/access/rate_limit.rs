@@ -52,7 +52,7 @@ pub struct RateLimiter {
     shared: Option<Box<SharedCounts>>,
 }
 
-/// Maximum number of keys whose requests wait for the next exchange. Requests of further keys count
+/// Maximum number of keys whose counts wait to be sent to the store. Requests of further keys count
 /// only on this machine.
 const MOST_SHARED: usize = 65_536;
 

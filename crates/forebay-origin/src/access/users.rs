@@ -41,7 +41,7 @@ impl User {
 pub struct PasswordCheck {
     /// The user; `None` if the file does not contain the name.
     pub user: Option<Arc<User>>,
-    /// A user of each other kind and cost of hash in the file.
+    /// For each other kind and cost of hash in the file, one user with such a hash.
     others: Vec<Arc<User>>,
 }
 
@@ -70,7 +70,7 @@ impl PasswordCheck {
 pub struct Users {
     file: UserFile,
     users: HashMap<Vec<u8>, Arc<User>>,
-    /// A user of each kind and cost of hash, the cheapest first.
+    /// For each kind and cost of hash, one user with such a hash. The cheapest comes first.
     classes: Vec<Arc<User>>,
 }
 

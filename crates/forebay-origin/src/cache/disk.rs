@@ -10,7 +10,7 @@
 //! Threads for blocking work read and check large ones. One lock orders the publication of files
 //! and their removal, so a reply that is removed while it is written does not return.
 //!
-//! At a time, only one process uses a directory. While a process waits for the lock, it only notes
+//! Only one process at a time uses a directory. While a process waits for the lock, it only notes
 //! removals. It makes these removals before it uses the first entry.
 
 mod directory;

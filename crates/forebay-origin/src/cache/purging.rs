@@ -36,8 +36,8 @@ struct KnownRoutes {
 /// A route that stores replies.
 pub struct CachedRoute {
     key: KeyOf,
-    /// The route's conditions on the path, if the key of the route contains a part of the path that
-    /// these conditions find.
+    /// The route's conditions on the path. `None` if the key contains no part of the path that the
+    /// conditions find, such as `{rest}`.
     matcher: Option<Matcher>,
 }
 
@@ -130,9 +130,9 @@ pub struct Purging {
     urls: Vec<Vec<u8>>,
     /// Routes whose keys do not contain the whole URL, with the keys of `urls`.
     keys: Vec<(Arc<CachedRoute>, Vec<Key>)>,
-    /// Zones of all known routes, if the keys of other routes were forgotten. No request can use
-    /// the replies in other zones now. A purge by URL includes these replies, because they may be
-    /// for the URL, and their configuration may return.
+    /// Zones of all known routes; `None` if no route was forgotten. A purge by URL includes all
+    /// replies in other zones. They may be for the URL, and a later configuration may use them
+    /// again.
     zones: Option<Arc<[Box<[u8]>]>>,
 }
 

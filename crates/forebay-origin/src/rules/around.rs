@@ -71,8 +71,9 @@ pub fn ways_around(site: &Site, plan: &Plan) -> Vec<Around> {
     found
 }
 
-/// Returns one path below each path of a rule that ends in `/` and has no `*`, with the route that
-/// answers it. In nginx, a location that ends in `/` includes everything below it.
+/// Returns one path below each path of a rule that ends in `/` and has no `*`. Also returns the
+/// route that answers this path. In nginx, a location that ends in `/` includes everything below
+/// it.
 pub fn paths_below(site: &Site, plan: &Plan) -> Vec<Around> {
     let kept = kept_scripts(site, plan);
     let mut found = Vec::new();

@@ -4,7 +4,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use rustix::fs::Stat;
 
-/// Age in seconds from which a change of a file shows in its identity.
+/// If the last change of a file is more than this number of seconds old, a further change gives the
+/// file another identity.
 // Kernels keep the time of a change in ticks of up to 10 ms, and some file systems in seconds.
 const SETTLED: i64 = 2;
 

@@ -20,8 +20,8 @@ use super::index::{BLOCK, EntryFacts, EntryName};
 use super::write::url_hashes;
 use super::{Disk, DiskPhase, DiskShared, DiskState, add};
 
-/// Maximum length in bytes of a file that is read on the event loop, as files of the file cache
-/// are. A larger file is read on a thread for blocking work.
+/// Maximum length in bytes of a file that is read on the event loop. A larger file is read on a
+/// thread for blocking work.
 const READ_AT_ONCE: u64 = 256 * 1024;
 /// Maximum number of large files that are checked at the same time.
 // The limit leaves threads for other blocking work, such as checks of passwords.

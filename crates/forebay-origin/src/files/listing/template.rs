@@ -5,7 +5,7 @@ use forebay_conf::{ListingPart, ListingTemplate, ListingValue};
 use super::entries::{Column, Entries, ListingEntry};
 use super::text::{escape, shown_size, shown_time};
 
-/// Size in bytes at which the entries of a page end. A page is built in memory.
+/// Size in bytes at which no further entry is added to a page, because a page is built in memory.
 const LARGEST: usize = 8 << 20;
 
 /// Returns the page. Placeholders in values, for example in the name of a file, are not replaced.
