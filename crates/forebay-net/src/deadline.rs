@@ -186,7 +186,7 @@ impl Deadlines {
     }
 
     /// Closes every idle connection without unread input. A connection that has not carried a
-    /// request closes only after 1 s in this state. After [`Self::set_patient`], every connection
+    /// request closes only after 1 s of idleness. After [`Self::set_patient`], every connection
     /// closes only after 2 s of idleness. Tunnels close after 3 s without data. Call this
     /// repeatedly while the server stops.
     pub fn close_idle(&self) {

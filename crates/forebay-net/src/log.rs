@@ -188,7 +188,7 @@ impl ErrorLog {
         }
     }
 
-    /// Logs a failure of Forebay itself, or a failure that its administrator must repair.
+    /// Logs a failure of Forebay itself, or another failure that the administrator must repair.
     pub fn error(&self, message: &str) {
         self.log(Level::Error, message);
     }

@@ -301,12 +301,13 @@ impl Thread {
         self.log.borrow().record(number, entry);
     }
 
-    /// Writes the line of a stream's connection to the access log with this number.
+    /// Writes the line of a finished connection of a `[[stream]]` to the access log with this
+    /// number.
     pub fn log_connection(&self, number: usize, entry: &ConnectionEntry<'_>) {
         self.log.borrow().record_connection(number, entry);
     }
 
-    /// Ends the connections of streams, because the grace period is over.
+    /// Ends the connections of `[[stream]]` listeners, because the grace period is over.
     pub fn end(&self) {
         self.ending.set(true);
         self.changed.notify_waiters();

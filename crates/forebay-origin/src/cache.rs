@@ -423,13 +423,15 @@ impl Parts {
             && CacheControl::parse([&value[..]]).is_some_and(|control| control.only_if_cached)
     }
 
-    /// Returns the limit in seconds on the staleness of a reply while a new one is fetched.
+    /// Returns the number of seconds that a reply may be stale if clients get it while Forebay
+    /// fetches a new one.
     fn allowed_while(&self, stored: &Stored) -> u64 {
         let own = self.settings.stale_while_revalidate.as_secs();
         stored.control.stale_while_revalidate.unwrap_or(own)
     }
 
-    /// Returns the limit in seconds on the staleness of a reply if the origin fails.
+    /// Returns the number of seconds that a reply may be stale if clients get it because the origin
+    /// fails.
     fn allowed_on_error(&self, stored: &Stored) -> u64 {
         let own = self.settings.stale_if_error.as_secs();
         stored.control.stale_if_error.unwrap_or(own)

@@ -317,7 +317,8 @@ fn add_languages(files: &conf::Files, request: &Request, found: &mut Vec<OtherPa
             name.push(format!(".{tag}"));
             Path::new(&name).is_file()
         });
-        // The variant may be sent, but need not be, so only gates and refusals apply to it.
+        // Forebay may send this variant or another one, so apply only gates and refusals of its
+        // path.
         let variants = variants.map(|tag| [path, b".", tag.as_bytes()].concat());
         more.extend(variants.map(|path| other(path, false)));
     }

@@ -24,8 +24,8 @@ pub enum Activity {
     Busy,
 }
 
-/// The activity of a connection, the start time of this activity, and the mark that the connection
-/// must close.
+/// State of a connection for eviction: its activity, the start time of this activity, and a flag
+/// for a connection that must close.
 pub struct Occupancy {
     activity: Cell<Activity>,
     since: Cell<Since>,

@@ -148,7 +148,7 @@ impl KeySource {
     }
 }
 
-/// Clears the mark of a request under way when dropped, so also if the future is cancelled.
+/// Clears `KeyRequests::is_under_way` when dropped, for example if the future is cancelled.
 struct Ended<'a>(&'a TokenKeys);
 
 impl Drop for Ended<'_> {

@@ -236,8 +236,8 @@ impl Store {
     }
 
     /// Looks up the reply for `request` in memory, if `may_use` allows it. `names_user` is true if
-    /// the request names a user. Without a reply, also says if the request must ask the origin at
-    /// once.
+    /// the request names a user. Without a reply, the result says if the request must ask the
+    /// origin at once.
     pub fn find(
         &self,
         key: &[u8],
