@@ -131,9 +131,9 @@ impl Opener {
         };
         let answer = socket.write_all(&[operation, number]).and_then(|()| receive(socket));
         if answer.is_err() {
-            // Otherwise, the server would mistake a late answer for the answer to the next request.
-            // Dropping the socket is not enough, because a program that starts at this moment holds
-            // a copy of it.
+            // After an error, stop using the process: the server would mistake a late answer for
+            // the answer to the next request. Dropping the socket is not enough, because a program
+            // that starts at this moment holds a copy of it.
             let _ = socket.shutdown(Shutdown::Both);
             self.socket = None;
         }

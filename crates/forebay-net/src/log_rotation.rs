@@ -81,9 +81,9 @@ impl RotatedLog {
             let _ = renameat_with(&self.dir, &old, &self.dir, &self.name, RenameFlags::NOREPLACE);
         })?;
         let read_only = Permissions::from_mode(found.mode() & 0o777 & !WRITABLE);
-        // Without write permission, other processes notice the rotation. Ignore a failure, for
-        // example if the file belongs to another user. Other processes can also notice the new file
-        // at the path.
+        // The missing write permission shows other processes that the file was rotated. Ignore a
+        // failure, for example if the file belongs to another user. Other processes then see that
+        // the path names another file.
         let _ = current.set_permissions(read_only);
         self.delete_oldest()?;
         Ok(new)

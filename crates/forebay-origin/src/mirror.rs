@@ -245,8 +245,8 @@ impl Mirror {
         copy
     }
 
-    /// Sends a copy in a task of its own, unless too many copies are under way. `body` holds the
-    /// reservation of its memory.
+    /// Sends a copy in a task of its own, unless too many copies are under way. `body` is the body,
+    /// and the reservation of its memory.
     fn start(self: &Rc<Self>, request: Request, body: Option<(Vec<u8>, Reserved)>) {
         let mut place = Reserved::none(&self.state, |state| &state.active);
         if !place.add(1, self.settings.max_requests) {

@@ -69,9 +69,9 @@ pub fn keeps_from(site: &Site, plan: &Plan, at: usize) -> Vec<usize> {
     kept_scripts(site, plan).swap_remove(at)
 }
 
-/// Returns the rules of routes before route `at`, which answers `request`, that apply to another
-/// path of the requested resource. Each result is the number of the earlier route, and the other
-/// path. The server applies the same rules to requests.
+/// Returns the rules that apply to another path of the requested resource. Route `at` of `site`
+/// answers `request`, and the rules are routes before it. Each result is the number of such a
+/// route, and the other path. The server applies the same rules to requests.
 pub fn rules_above(
     site: &Site,
     plan: &Plan,

@@ -323,8 +323,8 @@ impl ResolvesServerCert for SiteDemand {
     }
 }
 
-/// Returns true for a name that an authority may issue a certificate for. Addresses, wildcards and
-/// names with a final dot are refused.
+/// Returns true for a name that an authority may issue a certificate for. Returns false for
+/// addresses, wildcards and names with a final dot.
 fn is_host_name(name: &str) -> bool {
     const LONGEST: usize = 253;
     const LONGEST_LABEL: usize = 63;

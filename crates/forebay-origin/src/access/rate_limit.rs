@@ -261,7 +261,7 @@ pub fn judge<'l>(limits: &'l [Arc<RateLimiter>], request: &Request) -> Judged<'l
     let now = || tokio::time::Instant::now().into_std();
     match limits {
         [] => return Ok(Duration::ZERO),
-        // Most limits have this key, which needs no allocation.
+        // Most limits have the key `{client}`, which needs no allocation.
         [limit] => {
             if let Some(key) = limit.client_key(request) {
                 return limit.decide(key, now(), true).map_err(|after| (&**limit, after));

@@ -226,8 +226,8 @@ impl<S: Sink> Sink for Instead<'_, S> {
     }
 }
 
-/// Ends the reply of a script. The client gets the output before a failure, as with CGI. The
-/// failure is in the log.
+/// Ends the reply of a script. The client gets the output from before a failure, as with CGI. The
+/// server logs the failure.
 async fn finish(kind: EndKind, mut pump: ReplyPump<'_>) -> Result<(), Fault> {
     match kind {
         EndKind::Ok => pump.finish().await,

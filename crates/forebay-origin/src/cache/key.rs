@@ -251,9 +251,9 @@ impl KeyOf {
     }
 
     /// Returns true if the request is for an included document that pages share. Returns false
-    /// after a rewrite, because a change of the URL before the rewrite must find the reply, too.
-    /// Also returns false for a trusted peer, because the fields that it sends may contain the URL
-    /// of the page.
+    /// after a rewrite, because a change of the resource at the original URL must remove the reply,
+    /// too. Also returns false for a trusted peer, because the fields that it sends may contain the
+    /// URL of the page.
     fn is_shared(&self, request: &Request) -> bool {
         let is_rewritten = request.asked.is_some() || request.is_rerouted();
         self.shares_includes && request.is_included && !is_rewritten && !request.is_peer_trusted
@@ -295,8 +295,8 @@ impl KeyOf {
             get.forget_original();
             changes.add(self.of(&get));
         }
-        // Another route may rewrite a GET than the one that rewrote this request. So also add the
-        // GET for the client's own target.
+        // Routes may depend on the method, so a GET may be rewritten in another way than this
+        // request. Therefore also add the resource of a GET for the client's own target.
         self.add_target(request, request.original_target(), changes);
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
         for target in references {

@@ -319,8 +319,9 @@ fn stdin(body: &Spooled, dir: &Path) -> io::Result<OwnedFd> {
         Spooled::Memory(memory) => {
             if memory.len() <= PIPE {
                 let (reader, mut writer) = io::pipe()?;
-                // A user with many pipes gets smaller pipes (pipe-user-pages-soft in pipe(7)).
-                // Writing more than the capacity would block forever without a reader.
+                // Check the capacity: a user with many pipes gets smaller ones
+                // (pipe-user-pages-soft in pipe(7)). Without a reader, writing more than the
+                // capacity would block forever.
                 if fcntl_getpipe_size(&writer)? >= memory.len() {
                     writer.write_all(memory)?;
                     return Ok(reader.into());
