@@ -30,7 +30,8 @@ impl Io {
         }
     }
 
-    /// Appends received bytes, up to the spare capacity, without waiting.
+    /// Appends received bytes, up to the spare capacity. Returns their number, or 0 if the peer has
+    /// closed. Fails with `WouldBlock` if nothing has arrived.
     pub fn read(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self.fd() {
             Ok(fd) => Ok(rustix::net::recv(fd, spare_capacity(buffer), RecvFlags::DONTWAIT)?.1),
@@ -38,7 +39,7 @@ impl Io {
         }
     }
 
-    /// Reads received bytes into an initialized slice, without waiting.
+    /// Reads received bytes into an initialized slice. The results are those of [`Io::read`].
     pub fn read_slice(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match self.fd() {
             Ok(fd) => Ok(rustix::net::recv(fd, bytes, RecvFlags::DONTWAIT)?.0),
@@ -46,7 +47,8 @@ impl Io {
         }
     }
 
-    /// Writes as many bytes as the send buffer accepts. Returns the number of written bytes.
+    /// Writes as many bytes as the send buffer accepts. Returns the number of written bytes. Fails
+    /// with `WouldBlock` if the buffer is full.
     pub fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         Ok(match (self.fd(), pieces) {
             (Ok(fd), [piece]) => rustix::net::send(fd, piece, SendFlags::NOSIGNAL)?,

@@ -74,13 +74,14 @@ struct Wait<'a> {
 }
 
 impl Deadlines {
-    /// Adds a socket to the sweep. Returns the key for [`Deadlines::forget`].
+    /// Adds a socket to those that each tick checks. Returns the key for [`Deadlines::forget`].
     pub fn watch(&self, socket: Rc<Watched>) -> usize {
         self.resume();
         self.sockets.borrow_mut().insert(socket)
     }
 
-    /// Removes a socket from the sweep. The socket closes when its last `Rc` is dropped.
+    /// Removes a socket that [`Deadlines::watch`] has added. The socket closes when its last `Rc`
+    /// is dropped.
     pub fn forget(&self, key: usize) {
         let socket = self.sockets.borrow_mut().try_remove(key);
         drop(socket);
@@ -91,8 +92,8 @@ impl Deadlines {
         self.now.get()
     }
 
-    /// Returns the deadline of an operation that starts now. The deadline never passes before
-    /// `after`.
+    /// Returns the deadline of an operation that starts now and may take `after`. The deadline
+    /// passes up to 0.2 s later, and never earlier.
     pub fn due(&self, after: Duration) -> Ticks {
         // Use 64 bits, because a 128-bit division takes as long as the rest of this function.
         let millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
@@ -100,8 +101,8 @@ impl Deadlines {
         u32::try_from(ticks).map_or(NEVER, |ticks| self.now().saturating_add(ticks))
     }
 
-    /// Waits for `future` at most `after`. The sweep checks the limit, because a timer for each
-    /// request in a queue would cost too much.
+    /// Waits for `future` at most `after`. Each tick checks the limit, because a timer of tokio for
+    /// each waiting request would cost too much.
     ///
     /// # Errors
     /// Returns `Overdue` if the future takes longer than `after`. The error comes up to 0.2 s late.
@@ -177,16 +178,17 @@ impl Deadlines {
     }
 
     /// While the server stops, keeps idle connections open for 2 s, for one more request.
-    // A client may send a request at the moment at which its connection closes. After an upgrade,
-    // the old process has time to answer such a request, with `Connection: close` or GOAWAY.
+    // A client may send a request just before it learns that its connection closes. During an
+    // upgrade, the old process can wait for this request, and answer it with `Connection: close` or
+    // GOAWAY.
     pub fn set_patient(&self) {
         self.is_patient.set(true);
     }
 
-    /// Closes every idle connection without unread input. But a connection that has not carried a
-    /// request stays open for 1 s. After [`Self::set_patient`], a connection closes when it has
-    /// been idle for 2 s. Tunnels close after 3 s without data. Call this repeatedly while the
-    /// server stops.
+    /// Closes every idle connection without unread input. A connection that has not carried a
+    /// request closes only after 1 s of idleness. After [`Self::set_patient`], every connection
+    /// closes only after 2 s of idleness. Tunnels close after 3 s without data. Call this
+    /// repeatedly while the server stops.
     pub fn close_idle(&self) {
         let quiet = self.tunnel_quiet();
         for (_, socket) in self.sockets.borrow().iter() {
@@ -203,7 +205,8 @@ impl Deadlines {
         }
     }
 
-    /// Returns the deadline of a tunnel that carries no data from now on, while the server stops.
+    /// Returns the time at which a tunnel closes while the server stops, if no data arrives until
+    /// then.
     pub fn tunnel_quiet(&self) -> Ticks {
         self.due(TUNNEL_QUIET)
     }

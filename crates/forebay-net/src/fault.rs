@@ -46,9 +46,9 @@ pub enum Retry {
 pub enum Decline {
     /// No route. Forebay sends the error reply of the fault.
     No,
-    /// The routes after the origin's route, if this route has `fallback = true`, or has matched a
-    /// suffix within the path (`.php` in `/x.php/y`). Otherwise, if this route has `fallback_to`,
-    /// all routes, for the path in `fallback_to`.
+    /// With `fallback = true`, or if the route has matched a suffix within the path (`.php` in
+    /// `/x.php/y`): the routes after the origin's route. Otherwise, with `fallback_to`: all routes,
+    /// for the path in this key.
     IfFallback,
     /// The routes after the origin's route, with or without `fallback`.
     Always,
@@ -164,7 +164,8 @@ impl Fault {
         self.decline != Decline::No
     }
 
-    /// Marks a request for a file that later script routes must not run.
+    /// Records that later script routes must not run the requested file (key `scripts` of a files
+    /// route).
     pub fn kept_from_scripts(mut self) -> Self {
         self.is_kept_from_scripts = true;
         self

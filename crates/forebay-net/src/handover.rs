@@ -193,8 +193,8 @@ pub struct Heritage {
     pub keys: String,
 }
 
-/// The old process's end of the socket. In the new process, [`Takeover::wait_for_end`] waits as
-/// long as this value exists.
+/// The old process's end of the socket. [`Takeover::wait_for_end`] in the new process waits until
+/// the old process drops this value.
 #[derive(Debug)]
 pub struct Handover(OwnedFd);
 
@@ -206,7 +206,7 @@ impl Handover {
         Ok((Self(ours), theirs))
     }
 
-    /// Returns another handle to this end, to stop the exchange.
+    /// Returns another handle to this end, so that another thread can call [`Self::stop`].
     pub fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
     }
@@ -291,14 +291,15 @@ impl Takeover {
             return Ok(None);
         }
         let take = || {
-            // Unblock signals: this process may have inherited blocked ones from the process that
-            // stays root.
+            // Unblock all signals. The process that stays root (`launcher`) blocks signals, and its
+            // children inherit this.
             SigSet::empty().thread_set_mask()?;
             let socket = io::stdin().as_fd().try_clone_to_owned()?;
             rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
             set_socket_timeout(&socket, Timeout::Recv, Some(MESSAGE_LIMIT))?;
             let (listeners, keys) = receive_listeners(&socket)?;
-            // The old process has created both ends, so it is the peer of this end, too.
+            // The credentials of this end name the process that called `socketpair`, which is the
+            // old process.
             let peer = socket_peercred(&socket).ok();
             let process = peer.and_then(|peer| pidfd_open(peer.pid, PidfdFlags::empty()).ok());
             let note = note.to_string_lossy().into_owned();
@@ -350,7 +351,8 @@ fn receive_listeners(socket: &OwnedFd) -> io::Result<(Vec<SocketCopies>, String)
     loop {
         let (head, sockets) = receive(socket)?;
         if head == END {
-            // Restore the limit only now: the inherited, higher limit left room for all sockets.
+            // Restore the limit only after the last socket, because the sockets may need the
+            // higher, inherited limit.
             restore_limit(soft);
             return Ok((listeners, keys));
         }
@@ -369,8 +371,8 @@ fn receive_listeners(socket: &OwnedFd) -> io::Result<(Vec<SocketCopies>, String)
     }
 }
 
-/// Sets the soft limit on descriptors that the old process found at its start. This process would
-/// otherwise pass the old process's higher limit to applications.
+/// Restores the soft limit on descriptors to `soft`, the limit before the old process raised it.
+/// Applications would otherwise inherit the higher limit. Without `soft`, sets the hard limit.
 fn restore_limit(soft: Option<u64>) {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: soft.or(maximum), maximum });

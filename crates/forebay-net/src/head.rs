@@ -96,8 +96,7 @@ pub struct Captures {
 }
 
 impl Captures {
-    /// Returns the part that a group matched. The part is empty if the group did not take part in
-    /// the match.
+    /// Returns the text that a group matched. The text is empty if the group matched nothing.
     pub fn of(&self, group: usize) -> &[u8] {
         let range = self.groups.get(group).cloned();
         range.and_then(|range| self.path.get(range)).unwrap_or_default()
@@ -140,9 +139,10 @@ impl Request {
         }
     }
 
-    /// Removes the fields whose names contain a mark other than a hyphen, such as `X_User`. Returns
-    /// the first removed field. Many applications read `X_User` as `X-User`. With `X_User`, a
-    /// client could therefore replace a field `X-User` that Forebay sets, removes or compares.
+    /// Removes the fields whose names contain a punctuation mark other than a hyphen, such as
+    /// `X_User`. Returns the first removed field, or `None` if there is no such field. Many
+    /// applications read `X_User` as `X-User`. With `X_User`, a client could therefore replace a
+    /// field `X-User` that Forebay sets, removes or compares.
     pub fn remove_marked(&mut self) -> Option<Field> {
         self.head.has_marks = false;
         let mut removed = self.head.fields.extract_if(.., |field| {
@@ -183,9 +183,9 @@ impl Request {
         matches!(self.method(), b"GET" | b"HEAD" | b"PUT" | b"DELETE" | b"OPTIONS")
     }
 
-    /// Returns true if a trailer of this name may be forwarded. Excludes the subject of a client
-    /// certificate, fields that the route changes, and those that [`may_be_request_trailer`]
-    /// refuses.
+    /// Returns true if a trailer of this name may be forwarded. Returns false if
+    /// [`may_be_request_trailer`] does. Also returns false for the field of the certificate's
+    /// subject, and for fields that the route changes.
     pub fn may_pass_trailer(&self, name: &[u8]) -> bool {
         let is_subject = self.subject_name.as_ref().is_some_and(|subject| is_alike(name, subject));
         may_be_request_trailer(name) && !is_subject && !self.is_changed(name)
@@ -216,14 +216,14 @@ impl Request {
         or_root(self.original.unwrap_or(self.head.path_and_query).of(&self.bytes))
     }
 
-    /// Returns path and query of the requested URL. If a route has rewritten the target, these are
-    /// path and query from before the rewrite.
+    /// Returns path and query from before a rewrite by a route. Without a rewrite, returns the
+    /// current path and query. Unlike [`Self::original_target`], the result is normalized.
     pub fn requested_target(&self) -> &[u8] {
         or_root(self.asked.unwrap_or(self.head.path_and_query).of(&self.bytes))
     }
 
-    /// Returns path and query as the client sent them, if the path or the target was replaced since
-    /// then. Otherwise returns `None`.
+    /// Returns path and query as the client sent them, if Forebay has replaced the path or the
+    /// target. Otherwise returns `None`.
     pub fn replaced_target(&self) -> Option<&[u8]> {
         (self.original.is_some() || self.is_rerouted).then(|| self.original_target())
     }
@@ -238,8 +238,9 @@ impl Request {
         (self.original, self.asked, self.is_rerouted) = (None, None, false);
     }
 
-    /// Returns the path of the client's own target with its dot segments; see [`path::unresolved`].
-    /// Returns `None` if the target was not normalized, or after an internal redirect.
+    /// Returns the path that the client sent, with its dot segments; see [`path::unresolved`].
+    /// Returns `None` if Forebay did not have to normalize the target, or after an internal
+    /// redirect.
     pub fn unresolved_path(&self) -> Option<Vec<u8>> {
         let original = self.original?.of(&self.bytes);
         let clean = path::canonical(original, self.slashes)?;
@@ -278,7 +279,8 @@ impl Request {
         Ok(())
     }
 
-    /// Sets the path if the target needs no decoding, as nearly always. Otherwise returns false.
+    /// Sets the path and returns true, if the path of the target is already decoded and normalized.
+    /// This is the usual case. Otherwise returns false.
     fn take_plain_path(&mut self) -> bool {
         let target = self.head.path_and_query.of(&self.bytes);
         let Some(plain) = path::as_plain(target) else { return false };
@@ -297,7 +299,8 @@ impl Request {
         &self.path[self.rest.clone()]
     }
 
-    /// Lets another, normalized path select the route. The target does not change.
+    /// Replaces the path that selects the route by `path`, which must be normalized. The target
+    /// does not change.
     pub fn reroute(&mut self, path: Vec<u8>) {
         self.unmasked.clear();
         self.rest = 0..path.len();
@@ -331,8 +334,8 @@ impl Request {
         request
     }
 
-    /// Clears the path of an earlier request on the connection, and values that a route set for it.
-    /// Values of a cancelled request remain until this call.
+    /// Clears the path of the previous request on the connection, and the values that its route has
+    /// set. After a cancelled request, only this call clears them.
     pub fn forget_route(&mut self) {
         self.path.clear();
         self.unmasked.clear();
@@ -353,8 +356,8 @@ impl Request {
         self.original = original;
     }
 
-    /// Gives a target without a path (`http://host?query`) the path `/`. The new target follows the
-    /// head in `bytes`, as in `become_get`.
+    /// Gives a target without a path (`http://host?query`) the path `/`. Appends the new target to
+    /// the head, as [`Self::become_get`] does.
     pub fn complete_target(&mut self) {
         let head = &self.head;
         if !matches!(head.form, TargetForm::Absolute { .. })
@@ -394,8 +397,8 @@ impl Request {
     }
 
     /// Converts the request to a GET without a body, and replaces its target by `target`, if given.
-    /// A HEAD request remains HEAD. Removes the fields that describe the body. The new bytes follow
-    /// the head and precede pipelined data of the client.
+    /// A HEAD request remains HEAD. Removes the fields that describe the body. Inserts the new
+    /// method and target in `bytes` after the head, before pipelined requests.
     pub fn become_get(&mut self, target: Option<&[u8]>) {
         let head = &mut self.head;
         let at = head.len;
@@ -425,8 +428,9 @@ impl Request {
         self.become_get(Some(target));
     }
 
-    /// Removes fields that a client could use to claim to be the subject of a certificate. Adds the
-    /// real subject for backends. Does nothing if the site names no field for the subject.
+    /// Sets the field for backends that contains the subject of the client's certificate. Removes
+    /// client fields of this name, because they could contain a false subject. Does nothing if the
+    /// site does not configure this field.
     pub fn set_subject(&mut self, tls: &ServerTls) {
         let Some(name) = tls.subject_field() else { return };
         let bytes = &self.bytes;
@@ -463,7 +467,8 @@ pub fn is_alike(given: &[u8], name: &str) -> bool {
 /// Fields that replace the method of a request in some applications.
 const METHOD_FIELDS: [&str; 3] = ["X-HTTP-Method", "X-HTTP-Method-Override", "X-Method-Override"];
 
-/// Returns the methods that applications may read instead of the request's own, in upper case.
+/// Returns the methods in fields such as `X-HTTP-Method-Override`, in upper case. Some applications
+/// use such a method instead of the request's own.
 pub fn replacing_methods(request: &Request) -> impl Iterator<Item = Vec<u8>> {
     let bytes = &request.bytes;
     let is_replacing = |name: &[u8]| METHOD_FIELDS.iter().any(|field| is_alike(name, field));
@@ -473,8 +478,8 @@ pub fn replacing_methods(request: &Request) -> impl Iterator<Item = Vec<u8>> {
     fields.map(|field| field.value.of(bytes).to_ascii_uppercase())
 }
 
-/// Returns MOVE or COPY if the application may read one of them as the method of the request: in
-/// any case, or from a field that replaces the method.
+/// Returns MOVE or COPY if an application may read one of them as the method. The request may spell
+/// the method `move`, or a field may replace it; see [`replacing_methods`].
 pub fn moving_method(request: &Request) -> Option<&'static [u8]> {
     const MOVING: [&[u8]; 2] = [b"MOVE", b"COPY"];
     // Most requests are GET, and applications let no field replace this method.

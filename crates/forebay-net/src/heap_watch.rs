@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Minimum size of a burst that is worth the work, in connections or unused buffers.
 const BURST: usize = 64;
 
-/// State of the decision, shared by all threads.
+/// Observed numbers of connections, shared by all threads.
 #[derive(Default)]
 pub struct HeapWatch {
     /// Maximum number of connections since memory was returned.
     peak: AtomicUsize,
-    /// True from the opening of a connection until memory is returned while no connection is open.
+    /// True if a connection was opened since memory was last returned without open connections.
     was_used: AtomicBool,
 }
 
@@ -28,14 +28,15 @@ impl HeapWatch {
         }
     }
 
-    /// Returns true from the opening of a connection until memory is returned while no connection
-    /// is open.
+    /// Returns true if a connection was opened since memory was last returned without open
+    /// connections.
     pub fn was_used(&self) -> bool {
         self.was_used.load(Ordering::Relaxed)
     }
 
-    /// Returns true if memory should be returned now. `freed` is the number of objects that a
-    /// thread's lists have just freed. If the result is true, a new observation begins.
+    /// Returns true if memory should be returned now: a burst of connections has ended, many
+    /// objects were freed, or no connection is open. `freed` is the number of objects that a
+    /// thread's lists have just freed. If the result is true, resets the observed numbers.
     pub fn is_over(&self, connections: usize, freed: usize) -> bool {
         let has_fallen = self.peak.load(Ordering::Relaxed) >= BURST.max(2 * connections);
         let rests = connections == 0 && (freed > 0 || self.was_used());

@@ -101,8 +101,7 @@ pub enum Listener {
 /// The UDP socket of one thread. The sockets of all threads have the same address.
 pub struct DatagramSocket {
     pub socket: std::net::UdpSocket,
-    /// The socket receives packets whose connection ID starts with a byte that leaves the remainder
-    /// `place` when it is divided by `routing.count`.
+    /// The socket receives packets whose connection ID has `cid[0] % routing.count == place`.
     pub place: u8,
     pub routing: Routing,
     /// Keeps the sockets of all threads open while this thread expects packets.
@@ -236,9 +235,9 @@ impl FormerDatagrams {
 
     /// Lets this process receive all packets. Call this after the former process has ended.
     pub fn release(mut self) -> io::Result<()> {
-        // The kernel moves the last socket to the position of a closed one. Closing the former
-        // sockets from the last to the first thus rotates the other sockets by the number of former
-        // sockets. `succeed_udp` has set `shift` to this number.
+        // For each closed socket, the kernel moves the last socket to its position. Example: in `F0
+        // F1 N0 N1 N2`, closing `F1` and then `F0` gives `N1 N2 N0`. `succeed_udp` has set `shift`
+        // to this rotation.
         while self.sockets.pop().is_some() {}
         attach_reuseport_filter(self.own_socket.as_fd(), self.own, None)
     }
@@ -262,8 +261,8 @@ pub fn succeed_udp(
     Ok((datagram_listeners(bound, own)?, former))
 }
 
-/// Opens a UDP socket of a stream for each thread. The kernel selects the socket by the addresses of
-/// client and server.
+/// Opens the UDP listener of a `[[stream]]`: one socket for each thread. The kernel selects the
+/// socket by the addresses of client and server.
 fn open_datagrams(address: SocketAddr, threads: usize) -> io::Result<(SocketAddr, Vec<Listener>)> {
     let probe = bind_udp(address, false)?;
     let address = probe.local_addr()?.as_socket().unwrap_or(address);
@@ -342,7 +341,8 @@ fn set_access(path: &Path, access: &SocketAccess) -> io::Result<()> {
     outcome.map_err(|error| wrong("mode (`socket_mode`)", error))
 }
 
-/// Returns the ids of owner and group. If only a user is configured, returns the user's own group.
+/// Returns the ids of the configured owner and group. If only a user is configured, returns the
+/// user's own group. An id is `None` if the socket file keeps its owner or group.
 fn owner(access: &SocketAccess) -> Result<(Option<Uid>, Option<Gid>), PrivilegeError> {
     let (user, group) = ids(access.user.as_deref(), access.group.as_deref())?;
     Ok((user.map(Uid::from_raw), group.map(Gid::from_raw)))
@@ -450,9 +450,10 @@ impl Loads {
 
     /// Returns the number of connections on all threads.
     pub fn all_connections(&self) -> usize {
-        // Use `SeqCst`, so that no wake is lost: a new connection first increments the number of
-        // waiting connections (`Pressure::wait`), and then reads these counts. `leave` first
-        // changes a count, and then reads the number of waiting connections.
+        // Use `SeqCst`, so that a waiting connection always notices a closed one. A new connection
+        // first increments the number of waiting connections (`Pressure::wait`), and then reads
+        // these counts. `leave` first decrements a count, and then reads the number of waiting
+        // connections.
         self.threads.iter().map(|load| load.connections.load(Ordering::SeqCst)).sum()
     }
 

@@ -188,7 +188,7 @@ impl ErrorLog {
         }
     }
 
-    /// Logs a failure of Forebay itself, or a failure that its administrator must repair.
+    /// Logs a failure of Forebay itself, or another failure that the administrator must repair.
     pub fn error(&self, message: &str) {
         self.log(Level::Error, message);
     }
@@ -204,8 +204,8 @@ impl ErrorLog {
     }
 }
 
-/// Lines that a [`Kept`] has received but not returned: first the lines of the error log, then the
-/// lines of the access logs, each with the number of its access log.
+/// Lines that a [`Kept`] has received but not returned: those of the error log, and those of the
+/// access logs. Each line of an access log has the number of its log.
 #[cfg(any(test, feature = "memory"))]
 type Taken = (Vec<String>, Vec<(usize, String)>);
 
@@ -231,7 +231,7 @@ impl Kept {
         lines.into_iter().map(|(_, line)| line).collect()
     }
 
-    /// Returns the lines since the last call, each with the number of its log.
+    /// Returns the access log lines since the last call, each with the number of its log.
     pub fn numbered_lines(&self) -> Vec<(usize, String)> {
         self.take();
         std::mem::take(&mut self.taken.borrow_mut().1)

@@ -40,8 +40,8 @@ pub fn open(path: &Path, owner: Option<Owner>) -> io::Result<File> {
         let name = path.file_name().ok_or(Errno::ISDIR)?;
         return open_at(open_dir(&path)?, name.as_ref(), owner);
     }
-    // Without root, the process can only open files that its user may open. This is protection
-    // enough.
+    // Without root, no check of symbolic links is needed: the process can only open files that its
+    // user may open.
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = OpenOptions::new().append(true).create(true).custom_flags(flags).open(path);
     let file = file.map_err(explain)?;
@@ -59,8 +59,8 @@ pub fn check(path: &Path) -> io::Result<()> {
     std::fs::metadata(path).map_or(Ok(()), |found| check_kind(&found))
 }
 
-/// Follows the symbolic link at `path`, if root owns it, then the link that it names, and so on.
-/// Fails at a link that root does not own. The result is no symbolic link.
+/// Returns the path of the file that the symbolic link at `path` leads to, also through further
+/// links. Returns `path` itself if it is no link. Fails at a link that root does not own.
 pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..LINKS {
@@ -82,8 +82,8 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     Err(Errno::LOOP.into())
 }
 
-/// Opens the directory of the log as an `O_PATH` descriptor. Root follows only links that root owns
-/// on the way to the directory.
+/// Opens the directory of the log as an `O_PATH` descriptor. If this process is root, fails if a
+/// part of the path is a link that root does not own.
 pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
@@ -198,7 +198,8 @@ fn check_kind(found: &Metadata) -> io::Result<()> {
     if is_fit { Ok(()) } else { Err(io::Error::other(NOT_REGULAR)) }
 }
 
-/// Explains ENXIO, the error for a socket and for a FIFO without a reader.
+/// Replaces ENXIO by a clear message. The kernel returns ENXIO for a socket, and for a FIFO without
+/// a reader.
 fn explain(error: io::Error) -> io::Error {
     match Errno::from_io_error(&error) {
         Some(Errno::NXIO) => io::Error::other(NOT_REGULAR),

@@ -105,7 +105,8 @@ impl Opener {
         files.pop().ok_or_else(|| io::Error::other("no log was sent"))
     }
 
-    /// Lets the process open an old file that is to be compressed, if there is one.
+    /// Lets the process open an old file that is to be compressed. Returns `None` if there is no
+    /// such file.
     pub fn begin_compression(&mut self, path: &Path) -> io::Result<Option<Compression>> {
         let mut files = self.ask(COMPRESS, path)?;
         let (to, from) = (files.pop(), files.pop());
@@ -130,9 +131,9 @@ impl Opener {
         };
         let answer = socket.write_all(&[operation, number]).and_then(|()| receive(socket));
         if answer.is_err() {
-            // Otherwise, the server would mistake a late answer for the answer to the next request.
-            // Dropping the socket is not enough, because a program that starts at this moment holds
-            // a copy of it.
+            // After an error, stop using the process: the server would mistake a late answer for
+            // the answer to the next request. Dropping the socket is not enough, because a program
+            // that starts at this moment holds a copy of it.
             let _ = socket.shutdown(Shutdown::Both);
             self.socket = None;
         }
@@ -202,8 +203,8 @@ fn receive(socket: &UnixStream) -> io::Result<(io::Result<()>, Vec<File>)> {
     Ok((outcome, files))
 }
 
-/// Runs the process that opens and rotates logs. The arguments after [`VERB`] are user, group, and
-/// rule and path of each log.
+/// Runs the process that opens and rotates logs. The arguments after [`VERB`] are the user, the
+/// group, and then for each log its rotation rule and its path.
 pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     // A control group or a terminal signals all its processes. Block the signals, because this
     // process must outlive its server.
@@ -247,8 +248,8 @@ pub fn open_log(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 
 /// The log file, and the directory that its path led to at start.
 ///
-/// The unprivileged user may own a parent directory and replace it by a link. Because the directory
-/// is fixed, the process never opens or creates other files of the system.
+/// The unprivileged user may own a parent directory, and could replace it by a link to `/etc`. The
+/// process therefore keeps the directory open, and never follows the path again.
 struct Log {
     path: PathBuf,
     dir: OwnedFd,
@@ -288,8 +289,8 @@ impl Log {
     /// Opens the log, or creates it for the user.
     fn open(&self) -> io::Result<File> {
         let name = self.path.file_name().ok_or(Errno::ISDIR)?;
-        // The user may own the directory itself. Therefore `open_at` refuses links and second hard
-        // links.
+        // The user may own the directory itself, and could link another user's file there.
+        // Therefore `open_at` refuses symbolic links, and files with more than one hard link.
         log_file::open_at(&self.dir, name.as_ref(), Some(self.owner)).map_err(refusal)
     }
 

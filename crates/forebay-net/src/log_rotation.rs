@@ -77,12 +77,13 @@ impl RotatedLog {
         }
         let old = self.rename()?;
         let new = self.create(&found).inspect_err(|_| {
-            // Keep the old file as the log.
+            // Undo the renaming, so that the old file remains the log.
             let _ = renameat_with(&self.dir, &old, &self.dir, &self.name, RenameFlags::NOREPLACE);
         })?;
         let read_only = Permissions::from_mode(found.mode() & 0o777 & !WRITABLE);
-        // Ignore a failure: the file may belong to another user, who gave write permission to the
-        // group. Other processes then compare their open file with the file at its path.
+        // The missing write permission shows other processes that the file was rotated. Ignore a
+        // failure, for example if the file belongs to another user. Other processes then see that
+        // the path names another file.
         let _ = current.set_permissions(read_only);
         self.delete_oldest()?;
         Ok(new)

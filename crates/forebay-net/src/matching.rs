@@ -21,10 +21,10 @@ impl Request {
         matcher.when.as_ref().is_none_or(|when| self.meets_all(when, Readings::of(when)))
     }
 
-    /// Returns true if the route restricts access and takes the request in some readings of its
-    /// query or cookies, but not in all. The caller then refuses the request, because an
-    /// application may read the request as one for a stricter route. Returns false for a route that
-    /// refuses all requests that it takes.
+    /// Checks a request that a route has taken. Returns true if the route restricts access, and
+    /// some application may read the query or cookies so that `when` is not met. Example: `a=1&a=2`
+    /// with the condition `a = "1"`. The caller then refuses the request, because it may belong to
+    /// a stricter route. Returns false for a route that refuses all requests.
     pub fn is_doubtful(&self, matcher: &Matcher) -> bool {
         matcher.when.as_ref().is_some_and(|when| {
             when.is_rule && !when.refuses && !self.meets_all(when, Readings::All)
@@ -48,8 +48,8 @@ impl Request {
         true
     }
 
-    /// Returns true if the request meets every condition in `when`, in these readings of its query
-    /// and its cookies.
+    /// Returns true if the request meets every condition in `when`. `readings` says if one reading
+    /// or every reading of the query and cookies must meet the conditions.
     fn meets_all(&self, when: &When, readings: Readings) -> bool {
         let method = self.method();
         let is_method =
@@ -83,8 +83,8 @@ impl Request {
         )
     }
 
-    /// Returns the forms of the requested host that a condition may name: as the client sent it, in
-    /// lower case, and without the port and the final dot.
+    /// Returns the spellings of the requested host that a condition may name. Example:
+    /// `Example.com:80` -> `Example.com:80`, `example.com:80`, `example.com`.
     fn hosts(&self) -> impl Iterator<Item = Cow<'_, [u8]>> {
         let authority = self.head.authority.map(|span| span.of(&self.bytes));
         authority.into_iter().flat_map(|given| {
@@ -181,8 +181,8 @@ enum Readings {
 
 impl Readings {
     /// Returns the readings that count for the route of `when`. A route that restricts access takes
-    /// a request if any reading of its query and cookies meets the conditions. A route of another
-    /// kind takes a request only if all readings meet the conditions.
+    /// a request if any reading of its query and cookies meets the conditions. All other routes
+    /// take a request only if every reading meets the conditions.
     fn of(when: &When) -> Self {
         if when.is_rule { Self::Any } else { Self::All }
     }

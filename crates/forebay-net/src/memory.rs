@@ -55,7 +55,8 @@ impl Pipe {
     fn wake(&self) {
         let mut waiting = self.waiting.take();
         waiting.drain(..).for_each(Waker::wake);
-        // Keep the allocation, unless a woken task already waits again.
+        // Keep the allocation of the empty list. If a woken task already waits again, keep its new
+        // list instead.
         let mut current = self.waiting.borrow_mut();
         if current.is_empty() {
             *current = waiting;
@@ -122,7 +123,7 @@ impl Link {
         Ok(())
     }
 
-    /// Ends the sending direction. The other end may continue.
+    /// Ends the sending direction. The other end may continue to send.
     pub fn finish(&self) {
         self.shut_down(Shutdown::Write);
     }
@@ -295,8 +296,8 @@ impl Network {
         self.listeners.borrow_mut().insert(destination, None);
     }
 
-    /// Allows `most` more connections to be open at the same time. Further connects fail as if the
-    /// descriptor limit were reached.
+    /// Limits the number of connections that are opened after this call and are open at the same
+    /// time. Above the limit, [`Self::connect`] fails as if the process had no free descriptor.
     pub fn limit_connections(&self, most: usize) {
         *self.limit.borrow_mut() = Some((most, Vec::new()));
     }

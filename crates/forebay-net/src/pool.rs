@@ -18,8 +18,8 @@ use crate::deadline::{Deadlines, TICK, Ticks};
 use crate::socket::Socket;
 
 /// The idle connections of one thread to one backend. The last stored connection is taken first, so
-/// that surplus connections reach their idle limit. Each connection holds an `H` as long as it is
-/// open.
+/// that the other connections stay idle and reach their time limit. Each connection is stored with
+/// an `H`, for example its permit.
 pub struct Pool<H> {
     idle: Rc<RefCell<Vec<Idle<H>>>>,
     room: Rc<IdleRoom>,
@@ -95,8 +95,8 @@ impl<H: 'static> Pool<H> {
     }
 
     /// Takes an idle connection that seems to be alive, or `None` without one. The boolean is true
-    /// if the connection has been idle for at least one whole tick (100 ms). A later close by the
-    /// backend is then no consequence of the last reply. Drops connections that the backend has
+    /// if the connection has been idle for at least 100 ms. A backend that closes connections after
+    /// each reply would have closed this one by then. Drops connections that the backend has
     /// closed.
     pub fn take(&self, deadlines: &Deadlines) -> Option<(Socket, H, bool)> {
         loop {
@@ -109,7 +109,8 @@ impl<H: 'static> Pool<H> {
         }
     }
 
-    /// Takes an idle connection as [`Pool::take`] does, but only one whose boolean would be true.
+    /// Takes an idle connection as [`Pool::take`] does, but only one that has been idle for at
+    /// least 100 ms. Returns `None` if there is no such connection.
     pub fn take_settled(&self, deadlines: &Deadlines) -> Option<(Socket, H)> {
         loop {
             let entry = {
@@ -138,8 +139,8 @@ impl<H: 'static> Pool<H> {
         }
     }
 
-    /// Closes connections that the backend has closed, and some connections that have been idle for
-    /// more than `idle_time`.
+    /// Closes connections that the backend has closed. Also closes a limited number of connections
+    /// that have been idle for more than `idle_time`.
     pub fn prune(&self, deadlines: &Deadlines) {
         // After a burst, a thousand connections may be too old. These are too many to close in one
         // call.
@@ -259,8 +260,8 @@ impl Drop for IdlePermit {
     }
 }
 
-/// Returns true if a connection has been idle so long that a close is no consequence of the last
-/// reply.
+/// Returns true if a connection has been idle for at least one whole tick (100 ms). A backend that
+/// closes after each reply would have closed it by now.
 fn is_settled(since: Ticks, deadlines: &Deadlines) -> bool {
     deadlines.now() >= since.saturating_add(2)
 }

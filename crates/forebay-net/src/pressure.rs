@@ -83,8 +83,8 @@ impl Pressure {
 
     /// Registers a new connection that waits for another connection to end.
     pub fn wait(&self) -> WaitingConnection<'_> {
-        // Increment before the caller checks the limit, because `notify` reads the number after a
-        // connection has ended.
+        // Increment before the caller checks the limit. If a connection ends after that check,
+        // `notify` then sees that a connection waits.
         self.waiting.fetch_add(1, Ordering::SeqCst);
         WaitingConnection(self)
     }
@@ -107,8 +107,9 @@ impl Pressure {
         self.oldest[thread].store(UNKNOWN, Ordering::Relaxed);
     }
 
-    /// Returns the thread that must close the next connection. Returns `Unknown` if the rank of a
-    /// thread is unknown and `has_connections` returns true for the thread.
+    /// Returns the thread that must close the next connection. Returns `Unknown` if a thread has
+    /// connections (`has_connections`) but has not published its rank. Returns `Nowhere` if no
+    /// thread has a connection to close.
     pub fn oldest(&self, has_connections: impl Fn(usize) -> bool) -> Oldest {
         let mut found = (NONE, Oldest::Nowhere);
         for (thread, oldest) in self.oldest.iter().enumerate() {

@@ -49,8 +49,8 @@ pub fn hide_memory() {
     }
 }
 
-/// Becomes `user` permanently, with the user's groups, or only with `group` if it is given. See
-/// `Identity::assume`.
+/// Becomes `user` permanently. If `group` is given, the process has only this group, otherwise the
+/// user's groups. See `Identity::assume`.
 pub fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<(), PrivilegeError> {
     Identity::find(user, group)?.map_or(Ok(()), |identity| identity.assume())
 }
@@ -112,7 +112,8 @@ pub fn look_up(user: Option<&str>, group: Option<&str>) -> Result<(), PrivilegeE
     group.map(find_group).transpose().map(drop)
 }
 
-/// Returns the ids of the user and the group. Without `group`, the user's own group is used.
+/// Returns the ids of `user` and `group`. Without `group`, returns the user's own group. Without
+/// both, returns no ids. Fails if a name is unknown.
 pub fn ids(
     user: Option<&str>,
     group: Option<&str>,

@@ -130,8 +130,8 @@ impl RequestFields {
     }
 
     /// Removes the client's fields that a change replaces. If a change adds a line to a field, the
-    /// client's lines of this field get the same `KnownField` as the added line. CGI then joins all
-    /// lines.
+    /// client's lines stay. They get the same `KnownField` as the added line, so that CGI joins all
+    /// lines to one variable.
     fn remove_clients(&self, request: &mut Request) {
         let bytes = &request.bytes;
         for Change { field: RequestField { name, change }, known, .. } in &self.changes {

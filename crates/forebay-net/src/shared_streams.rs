@@ -61,8 +61,8 @@ pub trait SharedStream {
     /// Returns the wakers and deadlines.
     fn waits(&self) -> &StreamWakers;
 
-    /// Handles a reset that was sent because the peer has kept the stream's window closed for too
-    /// long.
+    /// Handles the end of a stream that this side has reset, because the peer kept its window
+    /// closed for too long.
     fn fail_stalled(&self);
 }
 
@@ -140,7 +140,8 @@ impl<S: SharedStream> SharedStreams<S> {
         self.list.borrow_mut().shrink_to_fit();
     }
 
-    /// If no stream has the turn to send, gives it to the next stream that waits for it.
+    /// If no stream has the turn to send, gives the turn to the next stream that waits to send, and
+    /// wakes its task.
     pub fn give_turn(&self, codec: &RefCell<http2::Connection>) {
         while self.turn.get() == 0 {
             let Some(id) = codec.borrow_mut().poll_writable() else { return };
@@ -160,9 +161,10 @@ impl<S: SharedStream> SharedStreams<S> {
         }
     }
 
-    /// Returns the time that the peer may take to accept bytes. This is `limit`, raised to the
-    /// shortest limit of a stream or lowered to the longest. The limit of a tunnel is its idle
-    /// limit, but at least `limit`. A stream without a limit of its own counts with `limit`.
+    /// Returns the time that the peer may take to accept bytes of the connection. If all streams
+    /// have longer limits than `limit`, returns the shortest of them. If all have shorter limits,
+    /// returns the longest of them. Otherwise returns `limit`. A tunnel has its idle limit, at
+    /// least `limit`. A stream without its own limit has `limit`.
     pub fn write_limit(&self, limit: Duration) -> Duration {
         let list = self.list.borrow();
         let of_stream = |waits: &StreamWakers| match waits.tunnel_idle.get() {
@@ -203,8 +205,8 @@ impl<S: SharedStream> SharedStreams<S> {
         }
     }
 
-    /// Wakes the readers of overdue streams. If `quiet` is given, first lowers the read deadline of
-    /// tunnels to `quiet`.
+    /// Wakes the readers of overdue streams. If `quiet` is given, first sets the read deadline of
+    /// each tunnel to `quiet`, unless its deadline is earlier.
     pub fn expire_reads(&self, now: Ticks, quiet: Option<Ticks>) {
         for stream in &*self.list.borrow() {
             let waits = stream.waits();

@@ -128,7 +128,7 @@ impl Socket {
         self.shared.read_due.set(self.deadlines.due(after));
     }
 
-    /// Sets the deadline again as [`Socket::limit_read`] does, if one is set.
+    /// Moves the deadline for reads to `after` from now. Does nothing if there is no deadline.
     pub fn renew_read_limit(&self, after: Duration) {
         if self.shared.read_due.get() != NEVER {
             self.limit_read(after);
@@ -158,8 +158,8 @@ impl Socket {
         self.shared.occupancy.set(activity, &self.deadlines);
     }
 
-    /// Records that the connection has carried a request. A stopping server leaves other
-    /// connections open for a moment, for their first request.
+    /// Records that the connection has carried a request. While the server stops, a connection that
+    /// has not carried a request stays open for 1 s.
     pub fn set_used(&self) {
         self.shared.occupancy.set_used();
     }
@@ -217,7 +217,8 @@ impl Socket {
     pub fn read_now(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self.read_ready(buffer) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
-            // After a deadline, TLS reports an error, because `close_notify` is missing.
+            // The deadline has shut down the input. TLS reports this as an error, because
+            // `close_notify` is missing.
             Ok(0) | Err(_) if self.is_expired() => Err(io::ErrorKind::TimedOut.into()),
             outcome => outcome,
         }
@@ -254,8 +255,9 @@ impl Socket {
     }
 
     /// Waits until the peer has closed its sending side. Bytes that arrived before the close can be
-    /// read afterwards. A close is detected after the next tick at the earliest. Most requests are
-    /// answered before that tick, and the socket is then not registered with the event loop again.
+    /// read afterwards. Begins to watch the socket only at the next tick. Most requests are
+    /// answered before that tick, so their sockets need no further registration with the event
+    /// loop.
     pub async fn wait_for_close(&self) {
         self.next_tick().await;
         loop {
@@ -282,12 +284,11 @@ impl Socket {
 
     /// Sends the acknowledgement of received bytes immediately. Over TCP, this takes a system call.
     pub fn acknowledge(&self) {
-        // The kernel would delay the acknowledgement by up to 40 ms or until the next write. A peer
-        // that writes small pieces with Nagle's algorithm would wait for it before the second
-        // piece.
+        // The kernel would delay the acknowledgement until the next write, or by up to 40 ms. A
+        // peer with Nagle's algorithm sends a second small piece only after this acknowledgement.
         if let Io::Tcp(stream) = &self.shared.io {
-            // The kernel ends the quick acknowledgement mode by itself. Ignore an error, because it
-            // only costs time.
+            // The kernel ends the quick acknowledgement mode by itself. Ignore an error: the
+            // acknowledgement then only comes later.
             let _ = rustix::net::sockopt::set_tcp_quickack(stream, true);
         }
     }
@@ -388,8 +389,8 @@ impl Drop for Socket {
             tls.close(&self.shared.io);
         }
         if self.shared.is_sending.get() {
-            // `forget` below removes the socket from the sweep. Without this shutdown, no deadline
-            // would end the task that still sends.
+            // A task still sends the rest of the output. `forget` below removes the socket and its
+            // deadlines, so end the task by this shutdown.
             self.shared.shut_down(Shutdown::Both);
         }
         self.deadlines.forget(self.key);

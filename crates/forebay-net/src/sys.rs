@@ -21,16 +21,16 @@ pub fn inherit(number: RawFd) -> io::Result<OwnedFd> {
     if number <= 2 {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // SAFETY: the number is not -1, and the borrow ends before anything could close it; if nothing
-    // is open under it, the calls fail with EBADF.
+    // SAFETY: the number is not -1, and the borrow ends before any code can close the descriptor.
+    // If no descriptor has this number, the calls fail with EBADF.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     if fcntl_getfd(borrowed)?.contains(FdFlags::CLOEXEC) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     fcntl_setfd(borrowed, FdFlags::CLOEXEC)?;
-    // SAFETY: the descriptor is open, and nothing else in this process owns it. It came through an
-    // exec, because it was not close-on-exec, and is taken over for the first time, because it is
-    // close-on-exec afterwards.
+    // SAFETY: the descriptor is open, and nothing else in this process owns it. It was not
+    // close-on-exec, so this process did not open it. A second call for the number fails, because
+    // this call has set close-on-exec.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -51,8 +51,8 @@ pub fn keep_from_programs(first: RawFd) {
     for entry in std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
         let number = entry.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok());
         let Some(number) = number.filter(|number| *number >= first) else { continue };
-        // SAFETY: the number is not negative, and the borrow ends with the call. If nothing is open
-        // under it any more, the call fails.
+        // SAFETY: the number is not negative, and the borrow ends with the call. If the descriptor
+        // was closed in the meantime, the call fails.
         let _ = fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::CLOEXEC);
     }
 }

@@ -48,8 +48,8 @@ impl Passed {
         Self { name: name.to_owned(), listen, kind: ListenerKind::Stream, sockets: vec![socket] }
     }
 
-    /// Returns listeners for each of `threads` threads. Every socket gets a thread: otherwise the
-    /// connections in its queue would wait for ever.
+    /// Returns listeners for each of `threads` threads. Gives every passed socket to a thread,
+    /// because no other thread would accept the connections in its queue.
     fn share(
         self,
         threads: usize,
@@ -138,7 +138,8 @@ impl Inherited {
     /// `SERVER_STARTER_PORT` names. Call this once, before this process opens other descriptors.
     pub fn take() -> Result<Self, InheritError> {
         let mut passed = Self::of_systemd()?;
-        // A parent may announce one socket in both ways, as Forebay does for its applications.
+        // A parent may name a socket in both variables, as Forebay does for its applications. So
+        // skip the descriptors of systemd.
         let taken = i32::try_from(passed.len()).unwrap_or(i32::MAX);
         passed.extend(Self::of_server_starter(FIRST..FIRST + taken)?);
         Ok(Self { passed, ..Self::default() })
@@ -334,7 +335,8 @@ impl Notify {
         self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\nSTATUS=reloading"));
     }
 
-    /// Reports that process `id` serves from now on, and that it is the one to supervise.
+    /// Reports that process `id` serves from now on. The service manager then supervises this
+    /// process.
     pub fn succeeded_by(&self, id: u32) {
         self.notify(&format!("MAINPID={id}\nREADY=1\nSTATUS=serving"));
     }

@@ -100,8 +100,8 @@ impl Request {
         let is_path = !matches!(value, Placeholder::Query | Placeholder::Uri);
         match (escape, place) {
             (Escape::Target, UrlPart::Query(begins)) => match is_path {
-                // Keep the escapes of the path. An application that decodes the parameter then gets
-                // the decoded path.
+                // Do not escape the `%` of the encoded path again, so that an application gets the
+                // path after decoding once.
                 true => append_parameter(&encoded, true, out),
                 false if begins && *value == Placeholder::Query => append_escaped(&encoded, out),
                 false => append_parameter(&encoded, false, out),
@@ -131,7 +131,8 @@ impl Request {
         map.value(&key)
     }
 
-    /// Appends a part of a text for a comparison: decoded paths, and hosts in lower case.
+    /// Appends the value of a template's part. Paths are decoded, and hosts are in lower case, so
+    /// that equal resources give equal bytes.
     pub fn append_normalized(&self, part: &TemplatePart, key: &mut Vec<u8>) {
         match part {
             TemplatePart::Text(text) => key.extend_from_slice(text.as_bytes()),
@@ -363,7 +364,7 @@ fn append_field_value(bytes: &[u8], out: &mut Vec<u8>) {
     append_except(bytes, out, |byte| !byte.is_ascii_control());
 }
 
-/// Appends bytes in a form without NUL. Different bytes have different forms.
+/// Appends bytes in an unambiguous encoding without NUL: `\0` -> `\1\2`, `\1` -> `\1\1`.
 pub fn append_exact(bytes: &[u8], out: &mut Vec<u8>) {
     if memchr::memchr2(0, 1, bytes).is_none() {
         return out.extend_from_slice(bytes);

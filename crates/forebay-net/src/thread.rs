@@ -211,8 +211,8 @@ impl Thread {
     /// Closes idle connections to backends if `error` means that descriptors have run out. Returns
     /// true if at least one connection was closed.
     ///
-    /// The caller must log this with [`Thread::warn_freed`], but only after it has used the freed
-    /// descriptor. Otherwise the log thread could use this descriptor to open the time zone file.
+    /// The caller must first use the freed descriptor, and then call [`Thread::warn_freed`]. In the
+    /// other order, the log thread could take the descriptor, because it opens the time zone file.
     pub fn frees_descriptors(&self, error: &io::Error) -> bool {
         let errno = Errno::from_io_error(error);
         matches!(errno, Some(Errno::MFILE | Errno::NFILE)) && self.idle_room.close_some()
@@ -301,12 +301,13 @@ impl Thread {
         self.log.borrow().record(number, entry);
     }
 
-    /// Writes the line of a stream's connection to the access log with this number.
+    /// Writes the line of a finished connection of a `[[stream]]` to the access log with this
+    /// number.
     pub fn log_connection(&self, number: usize, entry: &ConnectionEntry<'_>) {
         self.log.borrow().record_connection(number, entry);
     }
 
-    /// Ends the connections of streams, because the grace period is over.
+    /// Ends the connections of `[[stream]]` listeners, because the grace period is over.
     pub fn end(&self) {
         self.ending.set(true);
         self.changed.notify_waiters();

@@ -27,7 +27,7 @@ mod export;
 /// Maximum number of requests whose spans wait for the export.
 const QUEUED: usize = 2048;
 /// Maximum length of an attribute in bytes. Longer ones are cut.
-// Clients choose the lengths of most attributes, and many requests wait for the export.
+// Limit the memory of the waiting spans, because clients choose the lengths of most attributes.
 const LONGEST_TEXT: usize = 2048;
 
 /// The result of a span's export.
@@ -119,7 +119,8 @@ impl Tracer {
 
     /// Exports all queued spans, and waits for the end of the thread for a limited time.
     pub fn finish(self) {
-        // If the queue is full, the collector is too slow for the rest.
+        // If the queue is full, the collector is too slow to receive the queued spans in time, so
+        // do not wait.
         if self.0.sender.try_send(ExportMessage::End).is_ok()
             && let Ok(ended) = self.0.ended.lock()
         {
@@ -132,9 +133,10 @@ impl Tracer {
         &self.0.traces
     }
 
-    /// Begins the trace of a request. If the client's trace is accepted but not recorded, its
-    /// fields stay unchanged. Otherwise, removes the trace fields of the client, and adds new ones
-    /// for the backend if the request is recorded. Returns `None` for a request without a trace.
+    /// Begins the trace of a request. If the client has sent a trace that Forebay accepts, and the
+    /// trace is not sampled, passes the trace fields unchanged. Otherwise removes the client's
+    /// trace fields. If the request is recorded, adds new fields for the backend, else returns
+    /// `None`.
     pub fn begin(&self, request: &mut Request) -> Option<Box<RequestTrace>> {
         let is_accepted = match self.0.traces.accept {
             TraceClients::All => true,
@@ -154,7 +156,8 @@ impl Tracer {
         let is_single = parents.next().is_none();
         let parent = first.filter(|_| is_accepted && is_single).and_then(TraceParent::parse);
         if let Some(own) = parent.filter(|parent| !parent.is_sampled) {
-            // This server has no part in the trace: the backend gets the fields unchanged.
+            // The client's trace is not sampled, so record nothing, and leave the fields for the
+            // backend unchanged.
             return Some(Box::new(RequestTrace { own, parent: None }));
         }
         let trace_id = parent.map_or_else(new_trace_id, |parent| parent.trace_id);

@@ -27,8 +27,8 @@ impl Request {
         }
     }
 
-    /// Returns the values of a field, which nginx joins since version 1.23. Backends may mistake a
-    /// mark such as `_` for a hyphen, so the values of fields with such names are included.
+    /// Returns the values of all fields with this name, joined as nginx does since version 1.23.
+    /// Includes fields whose names a backend may mistake for `name`, such as `X_User` for `X-User`.
     fn joined(&self, name: &str) -> Cow<'_, [u8]> {
         if name.eq_ignore_ascii_case("host") {
             return self.head.authority.map_or(&b""[..], |span| span.of(&self.bytes)).into();
@@ -52,8 +52,8 @@ impl Request {
     }
 }
 
-/// Returns the value of the first parameter with this name in any case. A parameter without `=`
-/// does not count. Without such a parameter, the result is empty.
+/// Returns the value of the first parameter with this name. Ignores the case of the name. Skips
+/// parameters without `=`. Returns an empty value if there is no such parameter.
 fn first_argument<'q>(query: &'q [u8], name: &[u8]) -> &'q [u8] {
     let value = |pair: &'q [u8]| {
         let (start, rest) = pair.split_at_checked(name.len())?;
@@ -62,7 +62,8 @@ fn first_argument<'q>(query: &'q [u8], name: &[u8]) -> &'q [u8] {
     query.split(|&b| b == b'&').find_map(value).unwrap_or_default()
 }
 
-/// Returns the value of the first cookie with this name in any case, or `None`.
+/// Returns the value of the first cookie with this name. Ignores the case of the name. Returns
+/// `None` if there is no such cookie.
 fn cookie<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
     let value = |text: &'l [u8]| {
         let (start, rest) = text.split_at_checked(name.len())?;

@@ -274,7 +274,7 @@ impl Guarded {
         if needs_login && !self.is_permitted(exchange, is_any).await? {
             return Ok(false);
         }
-        // Without a login, the user in the key is empty.
+        // If the request needs no login, the user in the key of the rate limit is empty.
         let verdict = judge(after_user, &exchange.request);
         self.obey(verdict, exchange).await
     }
@@ -319,7 +319,8 @@ impl Guarded {
             }
         }
         match (&self.forward, refusal) {
-            // If all refuse, the client gets the server's answer, which shows how to log in.
+            // If `forward_auth` refuses too, the client gets the answer of its server, which shows
+            // how to log in.
             (Some(forward), _) => forward.decide(exchange).await,
             (None, Some(Refusals { status, lines })) => {
                 exchange.respond_error_with(status, &lines).await.map(|()| false)
@@ -444,7 +445,8 @@ impl Passwords {
     }
 
     /// Returns true if `password` is the password of `user`, and if the route permits this user. If
-    /// no digest of the password is stored, computes a hash on another thread.
+    /// `password` is not known to be right from an earlier request, computes its hash on another
+    /// thread. Fails if too many passwords wait, or if the user file cannot be read.
     async fn fit(
         &self,
         thread: &Thread,
@@ -457,7 +459,8 @@ impl Passwords {
             let looked = users.look(thread.second(), &thread.errors);
             looked.map_err(|error| Fault::us(500, error.to_string()))?;
             if !self.permits(user) {
-                // Refuse the user like an unknown one, also in time.
+                // Compute a hash as for an unknown user, so that the time does not reveal which
+                // users are permitted.
                 users.check_of_unknown()
             } else if users.get(user).is_some_and(|user| user.remembers(&digest)) {
                 return Ok(true);

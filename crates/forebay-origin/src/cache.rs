@@ -90,8 +90,8 @@ struct Parts {
 pub struct RequestTraits {
     /// True if each request counts as authorized for a user, as with `forward_auth`.
     pub names_users: bool,
-    /// True if the origin does not see the client's own target of a request whose target Forebay
-    /// has replaced.
+    /// True if the origin sees only the current target of a request, and not the client's own
+    /// target.
     pub hides_own_target: bool,
 }
 
@@ -182,7 +182,8 @@ impl Parts {
             }
             match self.store.role(&key, circumstances.names_user()) {
                 Role::Leads(lead) => break (lead, stale),
-                // A request that has come back to this server may wait for itself.
+                // This request has already passed this server. The other request may wait for the
+                // reply to this one, so do not wait for the other.
                 Role::Waits(_) if hops::has_passed(&exchange.request) => {
                     return self.pass(exchange).await;
                 }
@@ -225,9 +226,9 @@ impl Parts {
         }
     }
 
-    /// Looks up the reply for `request` on disk. If `found` is a reply without its body, opens the
-    /// body of this reply. Returns `found` if the disk has no reply, and nothing if the body is
-    /// missing.
+    /// Looks up the reply for `request` on disk. If `found` is a reply whose body is only on disk,
+    /// opens this body, and returns `CacheLookup::Nothing` if the body is missing. Otherwise
+    /// returns `found` if the disk has no reply.
     async fn find_on(
         &self,
         disk: &Disk,
@@ -253,8 +254,7 @@ impl Parts {
         self.forward(exchange, Forwarded::Miss).await
     }
 
-    /// Lets the origin answer, and records `why`, the reason why the reply comes from the origin,
-    /// in the reply.
+    /// Lets the origin answer. `why` is the reason for `Cache-Status` in the reply.
     async fn forward(&self, exchange: &mut Exchange, why: Forwarded) -> Result<(), Fault> {
         Counts::add(&self.store.counts.passed);
         exchange.reply.record(Rc::new(why), false);
@@ -263,8 +263,8 @@ impl Parts {
         outcome
     }
 
-    /// Asks the origin, and answers the client. If the origin fails, answers with the stale reply
-    /// if its directives and the settings permit this.
+    /// Asks the origin, and answers the client. If the origin fails, answers with `stale`, if the
+    /// directives of this reply and the settings permit this.
     async fn ask(
         &self,
         exchange: &mut Exchange,
@@ -330,8 +330,8 @@ impl Parts {
                     return Ok(Fetched::Stored(stored, Handled::Confirmed));
                 };
                 if let Some(lead) = lead {
-                    // The next confirmation is probably for one client, too, so no other request
-                    // waits for it.
+                    // This confirmation is for one client, and the next one probably is, too. So
+                    // other requests do not wait for this request.
                     lead.let_others_pass();
                     if refusal.is_of_request() {
                         lead.pass(recording::unstorable(stale.status, refusal));
@@ -423,13 +423,15 @@ impl Parts {
             && CacheControl::parse([&value[..]]).is_some_and(|control| control.only_if_cached)
     }
 
-    /// Returns the limit in seconds on the staleness of a reply while a new one is fetched.
+    /// Returns the number of seconds that a reply may be stale if clients get it while Forebay
+    /// fetches a new one.
     fn allowed_while(&self, stored: &Stored) -> u64 {
         let own = self.settings.stale_while_revalidate.as_secs();
         stored.control.stale_while_revalidate.unwrap_or(own)
     }
 
-    /// Returns the limit in seconds on the staleness of a reply if the origin fails.
+    /// Returns the number of seconds that a reply may be stale if clients get it because the origin
+    /// fails.
     fn allowed_on_error(&self, stored: &Stored) -> u64 {
         let own = self.settings.stale_if_error.as_secs();
         stored.control.stale_if_error.unwrap_or(own)

@@ -81,8 +81,8 @@ impl Files {
         })
     }
 
-    /// Returns true if a file or directory exists at this path, or a file at a beginning of this
-    /// path.
+    /// Returns true if `path` names an existing file or directory, or continues after the name of a
+    /// file. Example: `a.php/x` if `a.php` exists.
     fn has(&self, path: &[u8]) -> bool {
         script_in(&self.settings.root, path) != Err(NoScript::NotFound)
     }
@@ -173,8 +173,8 @@ impl Files {
         self.cache.find_variant(path, second)
     }
 
-    /// Logs a request for a file that must not be sent, because the owner of the file may expect
-    /// that it is sent.
+    /// Logs a request that was refused with 403. The owner of the file may expect that Forebay
+    /// sends the file.
     fn log_refusal(&self, fault: &Fault, request: &Request) {
         if fault.status == 403 {
             let target = String::from_utf8_lossy(request.original_target());
@@ -206,7 +206,7 @@ impl Files {
     }
 
     /// Returns the fault of a path that continues after the name of a script, like `/x.php/a/b`.
-    /// Such a path belongs to the route that runs the script.
+    /// The route that runs the script answers such a path. Returns `None` for all other paths.
     fn behind_script(&self, path: &[u8]) -> Option<Fault> {
         if self.scripts.is_empty() {
             return None;
@@ -239,8 +239,8 @@ impl Files {
         reply.finish().await
     }
 
-    /// Sends the index file or the listing of a directory. If the index is a script, selects a
-    /// route again for its path.
+    /// Sends the index file or the listing of a directory. If the index is a script, lets its path
+    /// select the route that answers.
     async fn send_index(
         &self,
         exchange: &mut Exchange,
@@ -272,8 +272,9 @@ impl Files {
         }
     }
 
-    /// Returns the answer for a directory: its first existing index file, else a listing if
-    /// permitted. The route's own index names come before those of script routes.
+    /// Returns the answer for a directory: its first existing index file, else a listing. The
+    /// route's own index names come before those of script routes. Fails if there is no index file
+    /// and listings are not permitted.
     fn find_index(&self, request: &Request, directory: &[u8]) -> Result<Index, Fault> {
         for name in self.settings.index.iter().map(String::as_str).chain(self.scripts.indexes()) {
             let mut path = [directory, name.as_bytes()].concat();
@@ -310,8 +311,8 @@ impl Files {
     }
 
     /// Returns the compressed sibling that the client prefers, or `None` if the file itself must be
-    /// sent. A range refers to the file itself, unless `If-Range` shows that the client has a part
-    /// of the sibling. Otherwise the client would join bytes of two files.
+    /// sent. Returns `None` for a range, unless `If-Range` has the tag of the sibling. The client
+    /// could otherwise join bytes of two files.
     fn sibling(
         &self,
         exchange: &Exchange,

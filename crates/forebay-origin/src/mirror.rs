@@ -5,8 +5,8 @@
 //! while the origin reads it, and the copy is sent after the body's last byte.
 //!
 //! Copies have a field with a random token of this process. A request with this token is not copied
-//! again, so copies never loop, even if several Forebays copy to each other. The field cannot
-//! prevent copies of a client's request, because the client does not know the token.
+//! again, so copies never loop, even if several Forebays copy to each other. A client cannot use
+//! the field to prevent copies of its requests, because it does not know the token.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -146,8 +146,8 @@ impl MirroredOrigin {
         Self { origin, mirror: Rc::new(mirror), falls_back }
     }
 
-    /// Returns true if this origin reads the bodies itself to copy them, because `origin` reads
-    /// none and no other route may answer.
+    /// Returns true if this origin must read the bodies itself, so that they are copied. This is
+    /// true if `origin` reads no bodies, and no other route may answer and read them.
     fn reads_for_copy(&self) -> bool {
         !self.origin.takes_body() && !self.falls_back
     }
@@ -245,8 +245,8 @@ impl Mirror {
         copy
     }
 
-    /// Sends a copy in a task of its own, unless too many copies are under way. `body` holds the
-    /// reservation of its memory.
+    /// Sends a copy in a task of its own, unless too many copies are under way. `body` is the body,
+    /// and the reservation of its memory.
     fn start(self: &Rc<Self>, request: Request, body: Option<(Vec<u8>, Reserved)>) {
         let mut place = Reserved::none(&self.state, |state| &state.active);
         if !place.add(1, self.settings.max_requests) {

@@ -120,10 +120,10 @@ pub fn is_personal(request: &Request, private: &[CookieName]) -> bool {
 
 fn only_parameter<'q>(query: &'q [u8], name: &'q str) -> Result<Option<Only<'q>>, Ambiguous> {
     let Some(pair) = aliases::only_parameter(query, name.as_bytes())? else {
-        // The query does not contain the parameter, so the number of others does not matter.
+        // The number of parameters matters only if the query contains this parameter.
         return Ok(None);
     };
-    // Some applications distinguish `?page` from `?page=`.
+    // Some applications distinguish `?page` from `?page=`, so refuse a parameter without `=`.
     let has_equals = !query.split(|&byte| byte == b'&').any(|part| part == pair.name);
     if aliases::has_too_many(query) || !has_equals {
         return Err(Ambiguous);
@@ -142,7 +142,8 @@ fn only_cookie<'r>(request: &'r Request, name: &str) -> Result<Option<Only<'r>>,
         (Some(cookie), None) if cookie.name == name.as_bytes() => cookie,
         _ => return Err(Ambiguous),
     };
-    // A server that splits at semicolons only must read the same value.
+    // `all_cookies` also splits at commas. A server that splits only at semicolons must find the
+    // same cookie.
     if !cookie_lines(request).flat_map(cookies).any(|other| other == cookie) {
         return Err(Ambiguous);
     }
@@ -163,7 +164,7 @@ fn only_field<'r>(request: &'r Request, name: &'r str) -> Result<Option<Only<'r>
     }
 }
 
-/// Returns the fields that a backend may take for `name`.
+/// Returns the fields whose names a backend may mistake for `name`, such as `X_User` for `X-User`.
 fn fields<'r>(request: &'r Request, name: &'r str) -> impl Iterator<Item = Only<'r>> {
     let fields = request.head.fields.iter();
     let fields = fields.map(|field| Only {

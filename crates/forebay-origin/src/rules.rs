@@ -34,8 +34,8 @@ pub fn has_gate(route: &conf::Route) -> bool {
     route.access != Access::default()
 }
 
-/// Returns the kind of the rule: the route refuses requests, answers them instead of later routes,
-/// or does neither.
+/// Returns `Refuses` for a route with a fixed error reply. Returns `Answers` for another fixed
+/// reply or a redirect. Returns `No` for all other routes.
 pub fn instead(route: &conf::Route) -> Instead {
     match &route.action {
         Action::Respond(respond) if respond.status >= 400 => Instead::Refuses,
@@ -45,9 +45,9 @@ pub fn instead(route: &conf::Route) -> Instead {
 }
 
 /// Returns, for each route of `site`, the numbers of the later script routes that must not run its
-/// files. Only files routes have such script routes, and their key `scripts` selects them. With
-/// `Covered`, a script route may run the files if the files route matches all requests of the
-/// script route, because the script route would otherwise never run.
+/// files. Only the key `scripts` of a files route excludes script routes. With `Covered`, a script
+/// route may run the files if the files route matches all of its requests. This script route would
+/// otherwise never run.
 pub fn kept_scripts(site: &Site, plan: &Plan) -> Vec<Vec<usize>> {
     let run: Vec<_> = site.routes.iter().map(|route| runs_scripts(route, plan)).collect();
     let kept_from = |(at, route): (usize, &conf::Route)| {
@@ -69,9 +69,9 @@ pub fn keeps_from(site: &Site, plan: &Plan, at: usize) -> Vec<usize> {
     kept_scripts(site, plan).swap_remove(at)
 }
 
-/// Returns the rules of earlier routes that apply to another path of the requested resource. Route
-/// `at` of `site` answers `request`. Each result is the number of the earlier route, and the other
-/// path. The server finds the same rules.
+/// Returns the rules that apply to another path of the requested resource. Route `at` of `site`
+/// answers `request`, and the rules are routes before it. Each result is the number of such a
+/// route, and the other path. The server applies the same rules to requests.
 pub fn rules_above(
     site: &Site,
     plan: &Plan,
@@ -119,7 +119,7 @@ enum Named {
 
 impl Others {
     /// Returns the finder for route `at` of `site`. Returns `None` if the route has a fixed answer.
-    /// Also returns `None` if no rule comes before the route, and the route accepts path
+    /// Also returns `None` if no rule comes before the route, unless the route refuses path
     /// parameters. `kept` is the result of [`kept_scripts`] for the site.
     pub fn of_route(site: &Site, plan: &Plan, at: usize, kept: &[Vec<usize>]) -> Option<Self> {
         let route = &site.routes[at];
@@ -317,7 +317,8 @@ fn add_languages(files: &conf::Files, request: &Request, found: &mut Vec<OtherPa
             name.push(format!(".{tag}"));
             Path::new(&name).is_file()
         });
-        // The variant may be sent, but need not be, so only gates and refusals apply to it.
+        // Forebay may send this variant or another one, so apply only gates and refusals of its
+        // path.
         let variants = variants.map(|tag| [path, b".", tag.as_bytes()].concat());
         more.extend(variants.map(|path| other(path, false)));
     }

@@ -25,8 +25,7 @@ const STATUSES: [u16; 40] = [
 /// Number of status classes, from 1xx to 5xx.
 const CLASSES: usize = 5;
 
-/// Labels of a route, from the configuration. The labels do not change if other parts of the
-/// configuration change.
+/// Labels of a route in metrics.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RouteLabels {
     /// The first host name of the site, or its first listener.

@@ -1,6 +1,6 @@
 //! Closes client connections in favour of new ones when the limit on connections is reached.
-//! Selects only connections without a request in progress: idle ones, and those that have received
-//! only a part of a request head, handshake or PROXY header.
+//! Selects only connections without a request in progress. Such a connection is idle, or has
+//! received only a part of a request head, handshake or PROXY header.
 //!
 //! Like nginx (`ngx_drain_connections`), Forebay closes the connection that has been idle longest.
 //! Each connection stores the start time of its current activity. Threads compare these times only
@@ -28,14 +28,14 @@ pub struct Guest {
     pub evicted: Notify,
 }
 
-/// Key of a candidate among the sockets or guests of its thread.
+/// Key of a connection in the list of sockets or guests of its thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum CandidateKey {
     Socket(usize),
     Guest(usize),
 }
 
-/// The candidates of a thread.
+/// The connections of a thread that may be closed to make room.
 #[derive(Default)]
 pub struct Candidates {
     guests: RefCell<Slab<Rc<Guest>>>,
@@ -65,7 +65,7 @@ impl Deadlines {
         (guest, Admitted { deadlines: self.clone(), key })
     }
 
-    /// Closes the first candidate to make room. Returns false if there is no candidate.
+    /// Closes the candidate with the smallest rank. Returns false if there is no candidate.
     pub(crate) fn evict(&self) -> bool {
         // Candidates may have become busy since the scan. If so, a second scan finds others.
         for _ in 0..2 {
@@ -81,8 +81,8 @@ impl Deadlines {
         false
     }
 
-    /// Returns the rank of the first candidate as a number that threads can compare. Returns `None`
-    /// if there is no candidate.
+    /// Returns the smallest rank of a candidate, as a number that threads can compare. Returns
+    /// `None` if there is no candidate.
     pub(crate) fn oldest(&self) -> Option<u64> {
         for _ in 0..2 {
             loop {
@@ -99,8 +99,8 @@ impl Deadlines {
         None
     }
 
-    /// Scans the connections of this thread, and stores the `AT_ONCE` with the smallest ranks as
-    /// candidates.
+    /// Scans the connections of this thread. Stores up to [`AT_ONCE`] connections with the smallest
+    /// ranks as candidates.
     fn find_candidates(&self) {
         let mut first = BinaryHeap::with_capacity(AT_ONCE + 1);
         let mut consider = |rank: Option<Rank>, key| {

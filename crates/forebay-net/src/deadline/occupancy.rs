@@ -24,8 +24,8 @@ pub enum Activity {
     Busy,
 }
 
-/// The activity of a connection, the start time of this activity, and the mark that the connection
-/// must close.
+/// State of a connection for eviction: its activity, the start time of this activity, and a flag
+/// for a connection that must close.
 pub struct Occupancy {
     activity: Cell<Activity>,
     since: Cell<Since>,
@@ -99,8 +99,8 @@ impl Occupancy {
 
     /// Returns true if the connection is idle and may close. It must have carried a request or have
     /// been idle for 1 s. With `is_patient`, it must have been idle for 2 s.
-    // A client that has just connected is about to send a request, and may not send it again if the
-    // connection closes.
+    // A client that has just connected will soon send a request. If the connection closes then,
+    // some clients do not resend the request.
     pub fn may_close(&self, now: Ticks, is_patient: bool) -> bool {
         let age = now.saturating_sub(self.since.get().tick);
         let expects_close =
@@ -118,8 +118,8 @@ impl Occupancy {
         self.is_evicted.get()
     }
 
-    /// Returns the rank in the order of closing. Returns `None` if the connection must not be
-    /// closed.
+    /// Returns the rank in the order of closing. Returns `None` for a connection that is busy, is
+    /// not counted against the limit, or is closing already.
     pub fn rank(&self, now: Ticks) -> Option<Rank> {
         if !self.is_counted.get() || self.is_evicted.get() {
             return None;

@@ -85,8 +85,8 @@ impl Deadlines {
         true
     }
 
-    /// Sends the queue, and registers the calling task, which the next write wakes. Poll this in a
-    /// separate task.
+    /// Sends the queue. Registers the calling task, so that the next queued write wakes it. Poll
+    /// this in a separate task.
     pub fn poll_send(&self, context: &Context<'_>) {
         self.send_outgoing();
         self.outgoing.sender.set(Some(context.waker().clone()));
@@ -134,7 +134,8 @@ async fn send_rest(socket: Rc<Watched>, mut rest: Vec<u8>) {
     socket.fail_sending();
 }
 
-/// Writes as much of `data` as there is room for. Returns the number of bytes.
+/// Writes as much of `data` as the send buffer accepts. Returns the number of written bytes, or 0
+/// if the buffer is full.
 fn write_now(socket: &Watched, data: &[u8]) -> io::Result<usize> {
     let mut sent = 0;
     while sent < data.len() {

@@ -41,8 +41,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Returns the program of this process as a path. A successor runs the file that has this path
-    /// at that time. The successor receives `note` (`Takeover::note`).
+    /// Returns path and arguments of this process's program. A successor runs the file that has
+    /// this path when the successor starts. The successor receives `note` (`Takeover::note`).
     pub fn of_this_process(note: &str) -> io::Result<Self> {
         let mut arguments = env::args_os();
         let name = arguments.next().unwrap_or_default();
@@ -129,7 +129,8 @@ impl Launcher {
         }
     }
 
-    /// Ends the successor. Returns the reason of its end.
+    /// Ends the successor. Returns the reason of its end. The text is empty if there is no
+    /// successor.
     pub fn end(&mut self) -> io::Result<String> {
         match self {
             Self::Direct { child, .. } => child.take().map_or(Ok(String::new()), end),
@@ -227,7 +228,7 @@ fn is_running(child: &mut Child) -> bool {
     matches!(child.try_wait(), Ok(None))
 }
 
-/// Receives an order and a descriptor. Returns `None` at the end of the server.
+/// Receives an order and a descriptor. Returns `None` after the server has ended.
 fn receive_order(socket: &UnixStream) -> io::Result<Option<(u8, Option<OwnedFd>)>> {
     let mut order = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -98,7 +98,7 @@ impl AccessLog {
         });
     }
 
-    /// Appends the line of a finished connection of a stream to the log with this number.
+    /// Appends the line of a finished connection of a `[[stream]]` to the log with this number.
     pub fn record_connection(&self, number: usize, entry: &ConnectionEntry<'_>) {
         self.append(number, |_, pattern, time, lines| match pattern {
             Pattern::Json => entry.append_json(time, lines),

@@ -8,7 +8,7 @@ use forebay_wire::ClientAddress;
 
 use super::pattern::{append_escaped, append_json_text};
 
-/// The values of a finished connection of a stream that a log line contains.
+/// The values in the log line of a finished connection of a `[[stream]]`.
 pub struct ConnectionEntry<'a> {
     /// TCP or UDP.
     pub protocol: &'static str,
@@ -28,7 +28,7 @@ pub struct ConnectionEntry<'a> {
     pub took: Duration,
 }
 
-/// Reason for the end of a connection of a stream.
+/// Reason for the end of a connection of a `[[stream]]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionEnd {
     /// Client and backend have finished sending.

@@ -16,7 +16,7 @@ use forebay_conf::{Level, LogSender, LogService};
 pub(super) const FIELD: u8 = 0x1f;
 
 /// Maximum length of a line in a message. Longer lines are cut.
-// The default of rsyslog for whole messages is 8 KiB.
+// By default, rsyslog accepts messages of up to 8 KiB, including the prefix.
 const LONGEST: usize = 8 * 1024 - 256;
 
 /// Kind of a line.
@@ -112,7 +112,7 @@ impl Messages {
         &self.out
     }
 
-    /// Appends a line after its length, for a connection of the type stream.
+    /// Appends the length of a line and the line, for a TCP connection.
     pub(super) fn append_frame(&mut self, line: &[u8], frames: &mut Vec<u8>) {
         let message = self.datagram(line);
         let _ = write!(frames, "{} ", message.len());
@@ -145,7 +145,8 @@ fn append_clean(line: &[u8], out: &mut Vec<u8>) {
             }
             let mut buffer = [0; 4];
             match c {
-                // Only the format of a line contains tabs: those of values are escaped already.
+                // The line format of the configuration may contain tabs. Tabs in values are already
+                // escaped.
                 '\t' => out.push(b'\t'),
                 '\0'..='\x1f' | '\x7f' => drop(write!(out, "\\x{:02x}", c as u32)),
                 // Use the form of escapes in JSON.

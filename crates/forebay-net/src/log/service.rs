@@ -121,9 +121,9 @@ impl Troubles {
         Self { lost_at, lost: 0, is_warned: false, warned: None }
     }
 
-    /// Counts lost lines. Returns one warning after lines begin to be lost, and one after the
-    /// service takes lines again. Otherwise returns `None`. A service that fails again and again
-    /// causes few warnings.
+    /// Counts lost lines. Returns a warning for the first loss, and another when the service takes
+    /// lines again. Otherwise returns `None`. After each warning of a loss, further losses cause no
+    /// warning for [`WARNING_INTERVAL`].
     fn note(&mut self, name: &str, outcome: Result<(), Loss>, now: Instant) -> Option<String> {
         match outcome {
             Err(Loss { lines, error }) => {
@@ -192,7 +192,8 @@ impl ServiceConnection {
         Self { link, messages, name, pause: None }
     }
 
-    /// Sends each line as a message. For a moment after a slow failure, fails at once.
+    /// Sends each line as a message. If the last attempt failed slowly (`took_time`), fails without
+    /// an attempt for [`PAUSE`].
     fn send(&mut self, lines: &Lines) -> Result<(), Loss> {
         if self.pause.is_some_and(|end| Instant::now() < end) {
             let error = io::Error::other("it failed a moment ago");
@@ -262,7 +263,8 @@ impl ServiceConnection {
     }
 }
 
-/// Returns true if the error is no immediate refusal, so that another attempt may take as long.
+/// Returns true if the attempt that failed with this error may have taken long. Returns false for
+/// errors that come at once, such as a refused connection.
 fn took_time(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
         && error.raw_os_error() != Some(rustix::io::Errno::MSGSIZE.raw_os_error())

@@ -18,8 +18,8 @@ use crate::log_rotation::{Compression, RotatedLog, WRITABLE, is_due, try_lock, u
 /// Time until the next attempt after a rotation that failed.
 const RETRY: Duration = Duration::from_secs(60);
 /// Number of attempts to take a lock that another process holds, and the pause between them.
-// A rotation takes less than a millisecond. Any user who may read the log can hold a lock of it, so
-// do not wait for long.
+// A rotation locks the file for less than a millisecond. But any user who may read the file can
+// lock it for any time, so do not wait for long.
 const ATTEMPTS: (u32, Duration) = (20, Duration::from_millis(1));
 
 /// Destination of access log lines.
@@ -101,9 +101,9 @@ impl FileTarget {
         outcome
     }
 
-    /// Prepares a write of `more` bytes. Opens the log again if another process has rotated it, and
-    /// rotates it if a rotation is due. Takes a shared lock of `file`, but continues without it if
-    /// another process does not release an exclusive lock.
+    /// Prepares a write of `more` bytes. Opens the log again if another process has rotated it.
+    /// Rotates the log if a rotation is due. Locks `file` (shared) for the write. If another
+    /// process keeps an exclusive lock, continues without the lock.
     fn prepare(&mut self, rotation: &Rotation, more: u64, mut opener: Option<&mut Opener>) {
         self.lock();
         let Ok(found) = self.file.metadata() else { return };
@@ -180,8 +180,8 @@ impl FileTarget {
         match std::fs::metadata(&self.path) {
             Ok(now) => (now.dev(), now.ino()) != (found.dev(), found.ino()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-            // This process cannot see the directory, but a rotation also removes the write
-            // permission.
+            // This process cannot read the metadata at the path. But a rotation also removes the
+            // write permission of the old file.
             Err(_) => found.mode() & WRITABLE == 0 && !self.is_read_only,
         }
     }
@@ -208,8 +208,8 @@ impl FileTarget {
         }
     }
 
-    /// Begins to compress an old file. Returns `None` if no old file waits for compression, if one is
-    /// being compressed, or after an error, which is logged.
+    /// Begins to compress an old file. Returns `None` if no old file waits, or if an old file is
+    /// being compressed already. After an error, logs it and returns `None`.
     pub(super) fn begin_compression(&mut self, opener: Option<&mut Opener>) -> Option<Compression> {
         if !std::mem::take(&mut self.has_old) || self.compressing.is_some() {
             return None;

@@ -67,8 +67,8 @@ impl Writer {
         AccessLog::new(log, self.queue.clone(), self.tracer.clone())
     }
 
-    /// Starts to export traces, or changes the export. Threads use the change after they have a new
-    /// access log.
+    /// Starts, changes or ends the export of traces. A thread uses the change with its next access
+    /// log from [`Writer::access`].
     pub fn set_traces(&mut self, log: &conf::Log) -> io::Result<()> {
         let current = self.tracer.as_ref().map(Tracer::settings);
         if current != log.traces.as_ref() {
@@ -164,9 +164,10 @@ impl Targets {
         Ok(Self { access, former: Vec::new(), errors, services })
     }
 
-    /// Returns the destination of lines that were collected for the log with this number and
-    /// configuration `to`. After a reload, the number may belong to another log. Returns `None` if
-    /// no log has this configuration any longer.
+    /// Returns the destination of collected lines. `number` and `to` are the number and
+    /// configuration of their log when the lines were collected. After a reload, the number may
+    /// belong to another log, so the configuration decides. Returns `None` if no open log has this
+    /// configuration.
     fn find(&mut self, number: usize, to: &conf::AccessLog) -> Option<&mut LogDestination> {
         if self.access.get(number).is_some_and(|found| found.to == *to) {
             return self.access.get_mut(number);
@@ -288,8 +289,8 @@ impl LogThread {
 
     /// If an old file of the log waits for its compression, compresses it on another thread.
     fn compress_old(&mut self, target: &mut Target) {
-        // Compress one file of a path at a time: otherwise, `end_compression` could end another
-        // compression.
+        // Compress only one old file of each log at a time, because `end_compression` identifies
+        // the compression by the path of the log.
         let is_free = |file: &&mut FileTarget| !self.compressing.contains(file.path());
         let Some(file) = target.file().filter(is_free) else { return };
         let Some(compression) = file.begin_compression(self.opener.as_mut()) else { return };
@@ -309,8 +310,8 @@ impl LogThread {
     }
 }
 
-/// Returns a message for a log service, which adds time and level itself. But a message in JSON
-/// contains both.
+/// Returns a message for a log service. A text message has no time and level, because the service
+/// adds them. A message in JSON contains both.
 fn service_line(level: Level, message: &str, style: &Style) -> Vec<u8> {
     if style.is_json.load(Ordering::Relaxed) {
         return error_line(level, message, style);

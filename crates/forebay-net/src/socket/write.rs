@@ -146,10 +146,10 @@ impl Socket {
     }
 
     /// Starts the time limit of [`Socket::limit_writes`], because the send buffer is full.
-    /// [`Socket::poll_room`] or [`Socket::try_write`] ends the limit. Another call does not extend
-    /// a started limit, because a task may try again after an unrelated wake-up.
+    /// [`Socket::poll_room`] or [`Socket::try_write`] ends the limit. A second call does not
+    /// restart the limit, because a task may call this again after an unrelated wake-up.
     pub fn expect_room(&self) {
-        // The readiness may be older than the full buffer.
+        // The event loop may have recorded readiness before the buffer became full.
         self.shared.io.forget_room();
         if self.shared.write_due.get() == NEVER {
             self.shared.write_due.set(self.deadlines.due(self.shared.write_limit.get()));

@@ -7,9 +7,9 @@ use libc::{sock_filter, sock_fprog};
 
 /// Assignment of connection IDs to the UDP sockets of one process.
 ///
-/// `cid` is a connection ID that the process has generated. `cid[0] % count` selects a thread, and
-/// `cid[1]` is the process's tag. Threads have consecutive positions in the kernel's list, from
-/// `shift` on.
+/// `cid` is a connection ID that the process has generated. `cid[0] % count` is the number of a
+/// thread, and `cid[1]` is the process's tag. The socket of thread `n` has position `(n + shift) %
+/// sockets` in the kernel's list of the process's sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Routing {
     /// Number of sockets.

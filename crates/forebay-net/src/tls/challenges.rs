@@ -30,8 +30,9 @@ const MOST_ANSWERS: usize = 1000;
 /// Maximum length of a token or a name.
 const LONGEST: usize = 255;
 
-/// Answers to challenges, for all threads. They are removed when the certificate is issued. Answers
-/// of other machines stay until there are more than 1,000.
+/// Answers to challenges, for all threads. [`Challenges::forget`] removes the answers for this
+/// machine's orders. HTTP answers of other machines are also stored here, until there are more than
+/// 1,000 answers.
 #[derive(Debug, Default)]
 pub struct Challenges {
     answers: RwLock<Answers>,
@@ -39,7 +40,7 @@ pub struct Challenges {
     questions: Option<SyncSender<Question>>,
 }
 
-/// A question for an answer that another machine may have put into the store.
+/// A request to look up an answer in the store, which another machine may have put there.
 #[derive(Debug)]
 pub struct Question {
     /// The challenge.
@@ -75,8 +76,8 @@ struct Answers {
 }
 
 impl Challenges {
-    /// Creates challenges whose answers may come from other machines. The caller answers the
-    /// questions, on a thread of its own.
+    /// Creates challenges whose answers may come from other machines. The caller must receive the
+    /// questions on a separate thread, and answer them from the store.
     pub fn shared() -> (Self, Receiver<Question>) {
         let (questions, receiver) = sync_channel(WAITING);
         (Self { questions: Some(questions), ..Self::default() }, receiver)
@@ -95,16 +96,16 @@ impl Challenges {
         }
     }
 
-    /// Returns the server name if [`Self::ask_for_config`] can ask the store for the configuration
-    /// of this name. Otherwise returns `None`.
+    /// Returns the server name of an authority's handshake, for [`Self::ask_for_config`]. Returns
+    /// `None` for other handshakes, without a store, and for names that no store entry can have.
     pub fn unknown_name(&self, hello: &ClientHello<'_>) -> Option<String> {
         let name = hello.server_name()?.to_ascii_lowercase();
         let is_asked = self.questions.is_some() && hello.alpn()?.eq([ALPN]) && is_plain(&name);
         is_asked.then_some(name)
     }
 
-    /// Asks the store for the TLS configuration of an authority's handshake. The answer is not
-    /// kept: the next order has another certificate under the same name. Returns `None` if the
+    /// Asks the store for the TLS configuration of an authority's handshake. Does not keep the
+    /// answer, because the next order of this name has another certificate. Returns `None` if the
     /// store has no usable answer, or does not reply in time.
     pub async fn ask_for_config(&self, name: String) -> Option<Arc<ServerConfig>> {
         match self.ask(Challenge::Name(name)).await? {
@@ -158,7 +159,8 @@ impl Challenges {
         });
     }
 
-    /// Returns true if the handshake is that of an authority.
+    /// Returns true if the handshake comes from an authority that verifies a name (ALPN
+    /// `acme-tls/1`).
     pub fn is_challenge(hello: &ClientHello<'_>) -> bool {
         hello.alpn().is_some_and(|names| names.eq([ALPN]))
     }

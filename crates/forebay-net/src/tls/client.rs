@@ -97,7 +97,7 @@ impl ClientTls {
 }
 
 /// Loads the certificates in the file `ca`. Without a file, loads the certificates that the system
-/// trusts. Also returns a description of their source.
+/// trusts. The string describes this source in error messages.
 fn trust(ca: Option<&Path>) -> Result<(Trust, String), TlsError> {
     let Some(path) = ca else {
         let whose = "what this machine trusts (SSL_CERT_FILE, /etc/ssl/certs)".to_owned();

@@ -109,8 +109,8 @@ impl DemandCertificates {
         Self { most, wait, handshakes: AtomicUsize::new(0), state: Mutex::default() }
     }
 
-    /// Sends missing names to `orders` from now on. Names that the previous receiver has not
-    /// finished are forgotten.
+    /// Sends names without a certificate to `orders` from now on. Forgets the names that were sent
+    /// to the previous receiver and are not finished.
     pub fn connect(&self, orders: UnboundedSender<String>) {
         let mut state = self.state();
         state.pending.clear();
@@ -132,7 +132,8 @@ impl DemandCertificates {
         Some(certified)
     }
 
-    /// Waits until the certificate of a name exists, is refused, or does not come in time.
+    /// Orders the certificate of a name if needed. Waits until the certificate exists, the name is
+    /// refused, or the time is over.
     async fn wait_for(&self, name: &str) -> Awaited {
         let mut changed = {
             let mut state = self.state();
@@ -164,8 +165,9 @@ impl DemandCertificates {
         }
     }
 
-    /// Stores a certificate, and wakes the handshakes that wait for it. `renew` is the time of the
-    /// renewal. If there are too many certificates, removes the least recently used one.
+    /// Stores a certificate, and wakes the handshakes that wait for it. The certificate is valid
+    /// until `until`, and is renewed from `renew` on. If there are too many certificates, removes
+    /// the least recently used one.
     pub fn show(
         &self,
         name: &str,
@@ -189,7 +191,7 @@ impl DemandCertificates {
         }
     }
 
-    /// Refuses a name for a time.
+    /// Refuses certificates for `name` during `time`.
     pub fn refuse(&self, name: &str, time: Duration) {
         self.state().refused.insert(name, time);
     }
@@ -243,8 +245,9 @@ impl DemandState {
         }
     }
 
-    /// Sends a name to the thread of ACME, unless the thread has the name already. Returns a
-    /// receiver of changes, or `None` if there are too many names or no thread.
+    /// Sends a name to the thread of ACME, unless this name is already pending. Returns a receiver
+    /// that is notified when the order ends. Returns `None` if too many names are pending, or if
+    /// the thread does not run.
     fn order(&mut self, name: &str) -> Option<watch::Receiver<()>> {
         if let Some(pending) = self.pending.get(name) {
             return Some(pending.subscribe());
@@ -320,8 +323,8 @@ impl ResolvesServerCert for SiteDemand {
     }
 }
 
-/// Returns true for a name that an authority may issue a certificate for. Addresses, wildcards and
-/// names with a final dot are refused.
+/// Returns true for a name that an authority may issue a certificate for. Returns false for
+/// addresses, wildcards and names with a final dot.
 fn is_host_name(name: &str) -> bool {
     const LONGEST: usize = 253;
     const LONGEST_LABEL: usize = 63;

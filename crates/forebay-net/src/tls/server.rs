@@ -108,8 +108,8 @@ impl ServerTls {
         Ok(Self { config, certificate: shown, demand: None, tickets, clients, permitted })
     }
 
-    /// Accepts every application protocol (ALPN) of clients, instead of those of HTTP. The
-    /// handshake then selects none.
+    /// Accepts clients with any application protocols (ALPN). The handshake then selects no
+    /// protocol.
     pub fn for_any_protocol(mut self) -> Self {
         Arc::make_mut(&mut self.config).alpn_protocols.clear();
         self
@@ -181,8 +181,9 @@ impl ServerTls {
         self.permitted == other.permitted && same
     }
 
-    /// Returns true if a handshake with `other` has requested the client certificates that `self`
-    /// requests.
+    /// Returns true if `self` needs no other client certificate than a handshake with `other` has
+    /// requested. This is true if `self` requests no certificates, or if both have the same
+    /// authorities and the same requirement.
     pub fn takes_clients_of(&self, other: &Self) -> bool {
         let policy =
             |tls: &Self| tls.clients.as_ref().map(|c| (c.authorities.clone(), c.is_required));
@@ -207,7 +208,7 @@ fn provider(tls: &conf::Tls) -> CryptoProvider {
     provider
 }
 
-/// Returns the cipher suite with the same name.
+/// Returns the cipher suite of rustls for a configured cipher.
 fn suite_of(cipher: Cipher) -> CipherSuite {
     match cipher {
         Cipher::Aes256GcmSha384 => CipherSuite::TLS13_AES_256_GCM_SHA384,

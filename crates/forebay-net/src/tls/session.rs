@@ -51,8 +51,9 @@ impl TlsSession {
         Ok(())
     }
 
-    /// Reads from the socket once and decrypts. Sends the protocol's answers as far as the send
-    /// buffer has room. Answers an invalid record with an alert.
+    /// Reads from the socket once and decrypts. Then sends pending TLS messages, such as handshake
+    /// messages, as far as the send buffer has room. Sends an alert for an invalid record, and
+    /// fails.
     pub fn receive(&self, io: &Io) -> io::Result<Received> {
         let state = &mut *self.0.borrow_mut();
         let mut input = Input { io, is_short: false };
@@ -88,8 +89,7 @@ impl TlsSession {
         Ok(buffer.len() - begun)
     }
 
-    /// Returns true if [`TlsSession::take`] would return bytes, the end or an error without a read
-    /// from the socket.
+    /// Returns true if [`TlsSession::take`] would not fail with `WouldBlock`.
     pub fn has_answer(&self) -> bool {
         let mut state = self.0.borrow_mut();
         !matches!(state.connection.reader().fill_buf(), Err(error)

@@ -95,7 +95,7 @@ impl TicketKeys {
         self.0.read().unwrap_or_else(PoisonError::into_inner).quic
     }
 
-    /// Replaces the key of tokens by the one that other machines have.
+    /// Replaces the QUIC token key by `token`, which machines with the same store share.
     pub fn share_quic_token(&self, token: [u8; 32]) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).quic.token = token;
     }
@@ -122,11 +122,12 @@ impl TicketKeys {
         }
     }
 
-    /// Takes the keys in `stored`, which all machines have, and returns the text to store if the
-    /// machines need a further key.
+    /// Adds the keys in `stored`, the text in the store of all machines. If it is time for the next
+    /// key, returns a new text with this key, for the store. Otherwise returns `None`.
     ///
     /// # Errors
-    /// Fails if the text is malformed. The caller may store the text of [`fresh_ring`] instead.
+    /// Fails if the text is malformed, or if a key is too far in the future. The caller may then
+    /// store the text of [`fresh_ring`].
     pub fn share(&self, stored: &str) -> Result<Option<String>, String> {
         let ring = parse_ring(stored).ok_or("the keys of session tickets are malformed")?;
         let now = seconds_now();
@@ -148,7 +149,7 @@ impl TicketKeys {
         (!shared.is_empty()).then(|| ring_text(&shared))
     }
 
-    /// Treats all keys as keys of this machine only, which then replaces its keys itself.
+    /// Marks all keys as not shared with other machines. This process then makes new keys itself.
     pub fn end_sharing(&self) {
         let mut keys = self.0.write().unwrap_or_else(PoisonError::into_inner);
         keys.ring.iter_mut().for_each(|key| key.is_shared = false);
@@ -177,7 +178,8 @@ pub fn fresh_ring() -> Option<String> {
     Some(ring_text(&[TicketKey::new(seconds_now(), true)?]))
 }
 
-/// Returns the keys and a further key, or `None` if it is too early for a further key.
+/// Returns the needed keys of `ring` and the next key. Returns `None` if it is too early for the
+/// next key, or if there are no random numbers.
 fn next_ring(ring: &[TicketKey], now: u64) -> Option<Vec<TicketKey>> {
     let newest = ring.last()?;
     if newest.from + PERIOD > now + LEAD {
@@ -189,8 +191,8 @@ fn next_ring(ring: &[TicketKey], now: u64) -> Option<Vec<TicketKey>> {
     Some(next)
 }
 
-/// Returns true if tickets of this key may still be valid. Always returns true for the last key,
-/// and for the last key that other machines have.
+/// Returns true if tickets of this key may still be valid. The newest key of the ring and the
+/// newest shared key are always needed.
 fn is_needed(ring: &[TicketKey], key: &TicketKey, now: u64) -> bool {
     let replaces =
         |other: &&TicketKey| other.from > key.from && (other.is_shared || !key.is_shared);
@@ -199,8 +201,8 @@ fn is_needed(ring: &[TicketKey], key: &TicketKey, now: u64) -> bool {
 }
 
 impl KeyRing {
-    /// Returns the key that encrypts new tickets. This is the newest key that other machines have,
-    /// else the newest key. Returns `None` without a key that applies at the time `now`.
+    /// Returns the key that encrypts new tickets: the newest shared key, else the newest key.
+    /// Ignores keys that begin after `now`. Returns `None` if there is no other key.
     fn newest(&self, now: u64) -> Option<&TicketKey> {
         let mut usable = self.ring.iter().rev().filter(|key| key.from <= now);
         let newest = usable.clone().next();

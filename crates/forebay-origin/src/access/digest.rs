@@ -81,7 +81,8 @@ impl DigestCheck {
             return DigestOutcome::Wrong;
         }
         let is_fresh = if request.user == *user {
-            // The access rule of another route has already accepted the count of this request.
+            // An earlier access rule has already accepted this request and has stored its count, so
+            // only check the age of the nonce.
             self.nonces.is_fresh(nonce, own_realm)
         } else {
             self.nonces.accept(nonce, own_realm, *count)

@@ -67,7 +67,7 @@ impl DigestUsers {
     }
 
     /// Reads the users of `file`. Returns the errors of invalid lines, whose users cannot log in.
-    /// Fails with the first of them if no line is valid.
+    /// If no line is valid, fails with the error of the first line.
     pub fn check(file: &Path) -> Result<(Self, Vec<UsersError>), UsersError> {
         let mut users = Self::new(file.to_owned());
         let text = users.file.read()?;
@@ -120,7 +120,8 @@ impl DigestUsers {
             };
             let users = self.realms.entry(realm.to_vec()).or_default();
             let hashes = users.entry(name.to_vec()).or_default();
-            // The first line of a name counts, as in Apache.
+            // If several lines have the same user, realm and algorithm, the first one counts, as in
+            // Apache.
             hashes[algorithm as usize].get_or_insert_with(|| hash.to_ascii_lowercase());
         }
         wrong

@@ -145,8 +145,9 @@ impl ForwardAuth {
         captured.ok_or_else(|| Fault::us(500, "the server of forward_auth gave no answer"))
     }
 
-    /// Removes the client's fields that could name a user to the server, and those whose names the
-    /// route copies from the server's answer. Keeps all fields of a trusted proxy.
+    /// Removes client fields that could claim a user, such as `X-Forwarded-User`. Also removes
+    /// client fields with the names that the route copies from the server's answer. Keeps
+    /// credentials, and all fields of a trusted proxy.
     fn remove_identities(&self, request: &mut Request) {
         // A trusted proxy may have identified the user.
         let is_trusted = request.is_peer_trusted;
@@ -161,7 +162,7 @@ impl ForwardAuth {
         };
         request.head.fields.retain(|field| {
             let name = field.name.of(bytes);
-            // A check of a token may have set fields before.
+            // Keep the fields that a check of a token (`jwt`) has set.
             let is_ours = field.known == KnownField::Gateway;
             let is_credential = CREDENTIALS.iter().any(|other| is_alike(name, other));
             is_trusted || is_ours || is_credential || !is_identity(name)

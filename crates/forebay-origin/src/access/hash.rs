@@ -107,7 +107,7 @@ fn apr1(password: &[u8], salt: &[u8]) -> Vec<u8> {
     }
     let mut bits = password.len();
     while bits > 0 {
-        // Not reached for an empty password, so index 0 exists.
+        // The loop does not run for an empty password, so index 0 exists.
         first.update(if bits & 1 == 1 { &[0][..] } else { &password[..1] });
         bits >>= 1;
     }
@@ -124,7 +124,7 @@ fn apr1(password: &[u8], salt: &[u8]) -> Vec<u8> {
     letters(&digest)
 }
 
-/// Encodes bytes in the order of crypt(3): six bits for each character, the lowest first.
+/// Encodes a digest as crypt(3) does: each character has six bits, and the lowest bits come first.
 fn letters(digest: &[u8; 16]) -> Vec<u8> {
     const LETTERS: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let mut out = Vec::with_capacity(22);

@@ -31,7 +31,7 @@ const AT_START: Duration = Duration::from_secs(5);
 /// Maximum time of a request, including its reply.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// One thread's connection to the server of a URL of keys.
+/// Reads the keys of a route from their URL, on one thread.
 pub struct KeySource {
     server: Box<dyn Origin>,
     settings: conf::Jwt,
@@ -52,8 +52,8 @@ impl KeySource {
         source
     }
 
-    /// Asks for the keys in the background, because a token has an unknown key. Does nothing
-    /// shortly after the last such attempt, or while another thread reads the keys.
+    /// Reads the keys in the background, because a token has an unknown key. Does nothing while a
+    /// thread reads the keys, or within [`PAUSE`] after the last call that read them.
     pub fn find_unknown(self: &Rc<Self>) {
         let now = Instant::now();
         let may_ask = self.requests(|requests| {
@@ -91,7 +91,7 @@ impl KeySource {
         due.unwrap_or(now).max(Instant::now() + Duration::from_secs(1))
     }
 
-    /// Reads the keys. The caller has marked the request as under way.
+    /// Reads the keys. The caller must first set `KeyRequests::is_under_way`.
     async fn read(&self) {
         let _ended = Ended(&self.keys);
         let outcome = match timeout(PATIENCE, self.ask()).await {
@@ -148,7 +148,7 @@ impl KeySource {
     }
 }
 
-/// Clears the mark of a request under way when dropped, so also if the future is cancelled.
+/// Clears `KeyRequests::is_under_way` when dropped, for example if the future is cancelled.
 struct Ended<'a>(&'a TokenKeys);
 
 impl Drop for Ended<'_> {

@@ -23,7 +23,7 @@ const MOST: usize = 10_000;
 const ID: usize = 16;
 const TAG: usize = 16;
 
-/// Time in milliseconds and random bits. The order is that of the times.
+/// Time of issue in milliseconds, and then random bits. Ids sort by time.
 type Id = [u8; ID];
 
 /// Nonces of all routes.

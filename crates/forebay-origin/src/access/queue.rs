@@ -16,11 +16,11 @@ use tokio::time::timeout;
 /// Maximum time in the queue.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of waiting passwords for one address.
-// About as many bcrypt hashes of cost 10 as one processor computes in five seconds.
+// A processor computes about this many bcrypt hashes of cost 10 in five seconds.
 const MOST_OF_ADDRESS: usize = 64;
 /// Maximum number of waiting passwords in all. If it is reached, the address with the most waiting
-/// passwords loses its newest one. But if the address of the new password has as many, the new
-/// password is refused.
+/// passwords loses its newest one. If no other address has more waiting passwords than the address
+/// of the new one, the new one is refused.
 const MOST: usize = 1024;
 
 /// Queue of passwords that wait for hashing.
@@ -104,7 +104,8 @@ impl HashQueue {
     fn pass_on(self: Arc<Self>) {
         loop {
             let Some(next) = self.state().next() else { return };
-            // If the receiver is dropped later, the `Turn` in it passes the right on.
+            // If the waiting request ends before it receives the `Turn`, the drop of the `Turn`
+            // passes the right to the next one.
             match next.send(Turn(Some(self.clone()))) {
                 Ok(()) => return,
                 Err(mut turn) => drop(turn.0.take()),
@@ -161,7 +162,7 @@ impl QueueState {
         self.waiting.get(&address).map_or(0, VecDeque::len)
     }
 
-    /// Removes the passwords of clients at `address` that have left.
+    /// Removes waiting passwords of `address` whose clients have disconnected.
     fn forget_departed(&mut self, address: QueueKey) {
         let Some(waiting) = self.waiting.get_mut(&address) else { return };
         let before = waiting.len();

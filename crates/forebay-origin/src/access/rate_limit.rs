@@ -31,7 +31,8 @@ const BUCKETS: usize = 4096;
 /// Keys of a bucket.
 const KEYS: usize = 8;
 
-/// The hashes of keys, and the times at which their next requests are due, in nanoseconds.
+/// Eight hashes of keys, and then for each key the time at which its next request is due, in
+/// nanoseconds.
 type Bucket = [u64; 2 * KEYS];
 
 /// A limit with the state of its keys.
@@ -51,16 +52,16 @@ pub struct RateLimiter {
     shared: Option<Box<SharedCounts>>,
 }
 
-/// Maximum number of keys whose requests wait for the next exchange. Requests of further keys count
+/// Maximum number of keys whose counts wait to be sent to the store. Requests of further keys count
 /// only on this machine.
 const MOST_SHARED: usize = 65_536;
 
-/// The hash that all machines with the same store use for keys.
+/// Hash function for keys. All machines with the same store use the same function.
 #[derive(Clone)]
 pub struct SharedKeys(hmac::Key);
 
 impl SharedKeys {
-    /// Creates the hash from a secret that all machines have.
+    /// Creates the function from a secret that all machines have.
     pub fn new(secret: &[u8]) -> Self {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
@@ -72,7 +73,7 @@ impl SharedKeys {
     }
 }
 
-/// Admitted requests since the last exchange.
+/// Numbers of requests that this machine has admitted since it last sent its counts to the store.
 struct SharedCounts {
     keys: SharedKeys,
     waiting: Mutex<HashMap<u64, u32>>,
@@ -106,8 +107,8 @@ impl RateLimiter {
         }
     }
 
-    /// Counts all requests to hosts other than these names of the site together. Otherwise a client
-    /// could use a new counter for each invented host.
+    /// Sets the names of the site. Requests to all other hosts then share one counter. Otherwise a
+    /// client could get a new counter with each invented host.
     pub fn of_site(self, hosts: &[HostPattern]) -> Self {
         Self { hosts: hosts.to_vec(), ..self }
     }
@@ -117,10 +118,10 @@ impl RateLimiter {
         self.hosts == hosts
     }
 
-    /// Returns true if the limit shares its counts under these keys. With `None`, returns true if
-    /// the limit shares none.
+    /// Returns true if the limit shares its counts with other machines, and hashes keys with
+    /// `keys`. If `keys` is `None`, returns true if the limit does not share its counts.
     pub fn is_shared_by(&self, keys: Option<&SharedKeys>) -> bool {
-        // The hashes of two secrets differ, for any text.
+        // Compare the hashes of one text, because the secrets cannot be compared.
         let sample = |keys: &SharedKeys| keys.hash(b"");
         self.shared.as_ref().map(|shared| sample(&shared.keys)) == keys.map(sample)
     }
@@ -144,8 +145,9 @@ impl RateLimiter {
         }
     }
 
-    /// Delays a key by the requests of all machines: its next request is due `ahead` after `asked`.
-    /// `ahead` does not include this machine's requests that wait for the next exchange.
+    /// Applies the requests of all machines to a key. According to the store, the next request of
+    /// the key is due `ahead` after `asked`. Adds the requests that this machine has not yet sent
+    /// to the store.
     pub fn add_ahead(&self, key: u64, ahead: Duration, asked: Instant) {
         let Some(shared) = &self.shared else { return };
         let waiting = {
@@ -157,7 +159,8 @@ impl RateLimiter {
         let due = self.at(asked).saturating_add(ahead);
         let mut part = self.part(key);
         let (keys, times) = bucket_of(&mut part, key).split_at_mut(KEYS);
-        // If the bucket no longer has the key, keys with later times have replaced it.
+        // Do nothing if the bucket no longer has the key. Keys that are limited more have replaced
+        // it.
         if let Some(at) = keys.iter().position(|known| *known == key) {
             times[at] = times[at].max(due);
         }
@@ -175,8 +178,8 @@ impl RateLimiter {
         part.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns `now` as a time of the table. The clock starts at `ahead`, so that the zero of an
-    /// unused entry is in the past.
+    /// Converts `now` to nanoseconds for the table. The first value is `self.ahead` instead of 0,
+    /// because unused entries have the time 0, which must be in the past.
     fn at(&self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(self.start).as_nanos();
         self.ahead.saturating_add(since as u64)
@@ -187,15 +190,16 @@ impl RateLimiter {
         &self.limit
     }
 
-    /// Returns the hash of the client's network, if the key consists only of the client. Otherwise
-    /// returns `None`, and also for a client of a Unix socket.
+    /// Returns the hash of the client's network, if the key is only `{client}`. Returns `None` for
+    /// other keys, and for a client of a Unix socket.
     fn client_key(&self, request: &Request) -> Option<u64> {
         let [KeyPart::Client] = self.key[..] else { return None };
         let (network, length) = network(request.client.ip()?);
         Some(self.hash(&network[..length]))
     }
 
-    /// Returns the hashes of the request's keys. A request without any is not limited.
+    /// Returns the hashes of the request's keys. If the result is empty, the request is not
+    /// limited.
     fn keys(&self, request: &Request) -> Vec<u64> {
         if let Some(key) = self.client_key(request) {
             return vec![key];
@@ -212,9 +216,9 @@ impl RateLimiter {
         hash.max(1)
     }
 
-    /// Returns the time for which a request with this key has to wait. If the request is refused,
-    /// fails with the time after which the next one is admitted. An admitted request counts, unless
-    /// `counts` is false.
+    /// Returns the time that a request with this key must wait. If the limit refuses the request,
+    /// returns as the error the time until a request is admitted again. If `counts` is true, counts
+    /// an admitted request.
     fn decide(&self, key: u64, now: Instant, counts: bool) -> Result<Duration, Duration> {
         let now = self.at(now);
         let mut part = self.part(key);
@@ -238,7 +242,7 @@ impl RateLimiter {
     }
 }
 
-/// Returns the bucket of a key. Creates the buckets first, if this part has none.
+/// Returns the bucket of a key. Allocates the buckets of `part` at the first call.
 fn bucket_of(part: &mut Vec<Bucket>, key: u64) -> &mut Bucket {
     if part.is_empty() {
         *part = vec![[0; 2 * KEYS]; BUCKETS];
@@ -246,18 +250,18 @@ fn bucket_of(part: &mut Vec<Bucket>, key: u64) -> &mut Bucket {
     &mut part[(key as usize / PARTS) % BUCKETS]
 }
 
-/// The delay of an admitted request. If limits refuse the request: the limit with the longest
-/// delay, and this delay.
+/// `Ok` is the delay of an admitted request. `Err` is the limit that refuses the request for the
+/// longest time, and this time.
 pub type Judged<'l> = Result<Duration, (&'l RateLimiter, Duration)>;
 
 /// Applies all limits to `request`. Returns the time that the request must wait, or the limit that
-/// refuses the request. A refused request counts for no limit.
+/// refuses the request. A refused request normally counts for no limit.
 pub fn judge<'l>(limits: &'l [Arc<RateLimiter>], request: &Request) -> Judged<'l> {
     // tokio's clock is used, because tests can pause it.
     let now = || tokio::time::Instant::now().into_std();
     match limits {
         [] => return Ok(Duration::ZERO),
-        // Most limits have this key, which needs no allocation.
+        // Most limits have the key `{client}`, which needs no allocation.
         [limit] => {
             if let Some(key) = limit.client_key(request) {
                 return limit.decide(key, now(), true).map_err(|after| (&**limit, after));
@@ -272,9 +276,9 @@ pub fn judge<'l>(limits: &'l [Arc<RateLimiter>], request: &Request) -> Judged<'l
 
 fn decide_all<'l>(limits: &[(&'l RateLimiter, u64)], now: Instant) -> Judged<'l> {
     if limits.len() > 1 {
-        // The first round counts nothing. The second may still refuse, because another thread may
-        // admit a request with the same key in between. Then the other limits have counted the
-        // refused request.
+        // First check all limits without counting. In the meantime, another thread may admit a
+        // request with the same key. One limit may then refuse the request below, although the
+        // other limits have counted it.
         decide_each(limits, now, false)?;
     }
     decide_each(limits, now, true)

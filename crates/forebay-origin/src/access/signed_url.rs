@@ -55,7 +55,7 @@ fn check_at(settings: &SignedUrl, request: &Request, now: u64) -> Result<(), Fau
     if !settings.secrets.iter().any(fits) {
         return Err(invalid("the signature is wrong"));
     }
-    // The signature is checked first, so that 410 shows nothing about unsigned URLs.
+    // Check the signature first, so that only a client with a signed URL can get 410.
     match expires {
         Some(time) if time < now => Err(Fault::client(410, "the signed URL has expired")),
         _ => Ok(()),

@@ -168,8 +168,8 @@ fn only_token<'r>(request: &'r Request, source: &TokenSource) -> Result<&'r [u8]
     }
 }
 
-/// Returns a claim, or `None` if the token lacks it. A name with dots leads into objects, unless
-/// there is a claim of the whole name.
+/// Returns the claim `name`, or `None` if the token lacks it. The name `a.b` means the member `b`
+/// of the object `a`, unless the token has a claim `a.b`.
 fn find<'c>(claims: &'c Claims, name: &str) -> Option<&'c Value> {
     if let Some(value) = claims.get(name) {
         return Some(value);
@@ -180,8 +180,8 @@ fn find<'c>(claims: &'c Claims, name: &str) -> Option<&'c Value> {
     })
 }
 
-/// Returns true if the claim, or an item of it, has one of the values. The claim `scope` is a list
-/// of words (RFC 8693 section 4.2).
+/// Returns true if the claim has one of `values`. A list has a value if one of its items does. The
+/// claim `scope` is a text of words (RFC 8693 section 4.2), and each word is compared.
 fn has_one(claim: &str, found: &Value, values: &[String]) -> bool {
     match found {
         Value::Array(items) => {

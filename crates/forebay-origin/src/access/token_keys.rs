@@ -115,7 +115,7 @@ pub struct KeyList {
     is_set: bool,
 }
 
-/// The requests for a URL of keys.
+/// State of the requests to the URL of a route's keys.
 #[derive(Debug, Default)]
 pub(super) struct KeyRequests {
     pub is_under_way: bool,
@@ -182,8 +182,9 @@ impl KeyList {
         self.keys.is_empty()
     }
 
-    /// Returns the key for a token with this header. In a set, it is the key that `kid` names, or
-    /// the only key if the token has no `kid`. Returns `None` without such a key.
+    /// Returns the key for a token with this header. A set of keys is searched for the `kid` of the
+    /// token. If the token has no `kid`, the set must have only one key. Without a set, the first
+    /// key is for all tokens. Returns `None` if there is no such key.
     pub fn select(&self, header: &Header) -> Option<&TokenKey> {
         if !self.is_set {
             return self.keys.first();
@@ -252,7 +253,8 @@ fn from_jwk(settings: &Jwt, jwk: &Jwk) -> Option<TokenKey> {
     usable(settings, common.key_id.clone(), DecodingKey::from_jwk(jwk).ok()?, only)
 }
 
-/// Returns the key if it fits the configured algorithms. `only` is the algorithm in the key itself.
+/// Returns the key if it fits the configured algorithms. `only` is the algorithm that the key names
+/// (`alg` of a JWK), if any.
 fn usable(
     settings: &Jwt,
     id: Option<String>,

@@ -24,7 +24,8 @@ impl User {
         Self { hash, right: Mutex::new(None) }
     }
 
-    /// Returns true if this is the known digest of the right password.
+    /// Returns true if `digest` is the stored digest of the right password. Returns false if no
+    /// digest is stored yet.
     pub fn remembers(&self, digest: &Digest) -> bool {
         *self.right.lock().unwrap_or_else(PoisonError::into_inner) == Some(*digest)
     }
@@ -40,7 +41,7 @@ impl User {
 pub struct PasswordCheck {
     /// The user; `None` if the file does not contain the name.
     pub user: Option<Arc<User>>,
-    /// A user of each other kind and cost of hash in the file.
+    /// For each other kind and cost of hash in the file, one user with such a hash.
     others: Vec<Arc<User>>,
 }
 
@@ -69,7 +70,7 @@ impl PasswordCheck {
 pub struct Users {
     file: UserFile,
     users: HashMap<Vec<u8>, Arc<User>>,
-    /// A user of each kind and cost of hash, the cheapest first.
+    /// For each kind and cost of hash, one user with such a hash. The cheapest comes first.
     classes: Vec<Arc<User>>,
 }
 
@@ -80,7 +81,7 @@ impl Users {
     }
 
     /// Reads the users of `file`. Returns the errors of invalid lines, whose users cannot log in.
-    /// Fails with the first of them if no line is valid.
+    /// If no line is valid, fails with the error of the first line.
     pub fn check(file: &Path) -> Result<Vec<UsersError>, UsersError> {
         Self::read(file).map(|(_, wrong)| wrong)
     }
@@ -152,7 +153,7 @@ impl Users {
                     // The digest of a user is kept while the user's line is unchanged.
                     let kept = before.get(&name).filter(|user| user.hash == hash).cloned();
                     let user = kept.unwrap_or_else(|| Arc::new(User::new(hash)));
-                    // The first line of a name counts, as in Apache.
+                    // If several lines have the same name, the first one counts, as in Apache.
                     self.users.entry(name).or_insert(user);
                 }
                 None => wrong.push(number),

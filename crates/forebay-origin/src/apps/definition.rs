@@ -24,7 +24,8 @@ pub enum Definition {
     Program(ProgramSpec),
 }
 
-/// Workers of an application of CGI scripts, and the settings of processes for its other scripts.
+/// Workers of an application of CGI scripts, and settings of the processes for scripts that no
+/// worker runs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ScriptsSpec {
     /// Name of the application.

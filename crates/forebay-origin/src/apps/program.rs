@@ -322,8 +322,8 @@ impl InstanceClient {
 }
 
 impl PathMapping {
-    /// Returns the script that the path of `request` names. `found` holds the known scripts and the
-    /// current second.
+    /// Returns the script that the path of `request` names. `found` is the cache of known scripts,
+    /// and the current second.
     pub fn find(
         self,
         request: &Request,

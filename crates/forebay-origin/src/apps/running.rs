@@ -48,8 +48,8 @@ struct ScriptProcesses {
 }
 
 impl ScriptProcesses {
-    /// Starts the workers of each language without waiting for them. Also returns their first
-    /// starts, which the caller may await.
+    /// Starts the workers of each language without waiting for them. The caller may await each
+    /// returned [`FirstStart`].
     fn begin(
         spec: &ScriptsSpec,
         log: impl Fn(&str) + Send + Sync + 'static,

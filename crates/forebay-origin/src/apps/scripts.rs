@@ -41,7 +41,7 @@ impl ScriptApp {
         let dir = script_dir(plan);
         let worker =
             |app: &App| WorkerApp::of_scripts(thread.clone(), app.clone(), dir.clone(), plan);
-        // `Cgi` gets only scripts that `scripts` has found, so its own finder needs no rules.
+        // `Cgi` gets only scripts that `scripts` has found, so let its own finder find every file.
         let all = Scripts::new(dir.clone());
         Self {
             scripts,

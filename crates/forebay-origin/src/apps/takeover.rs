@@ -24,7 +24,8 @@ use crate::apps::fault::worker_fault;
 /// Variable that permits the application to take over the connection of a request.
 pub const VARIABLE: &[u8] = b"FOREBAY_TAKEOVER";
 
-/// Returns true if the connection of this request may be taken over.
+/// Returns true if the application may take over the client's connection: the request asks for an
+/// upgrade, and has no body.
 pub fn is_possible(exchange: &Exchange) -> bool {
     upgrade::is_requested(&exchange.request) && exchange.body.framing() == RequestFraming::None
 }

@@ -163,12 +163,14 @@ impl WorkerApp {
             let before = output.len();
             let event = pump.next(async || match output.len() - before {
                 0 => lease.read(&mut output).await,
-                // Use the output that arrived while the pump waited for more.
+                // `next` may cancel a read that has already appended output, and call this again.
+                // Use that output.
                 more => Ok(LeaseEvent::Output(more)),
             });
             let event = match event.await? {
                 Ok(event) => event,
-                // The script has ended its own worker process.
+                // The worker process has ended during the script, for example by a call of `exit`.
+                // The client gets the output so far.
                 Err(fault @ WorkerFault::Died { .. }) => {
                     return pump.cut_off(worker_fault(fault)).await;
                 }
@@ -224,8 +226,8 @@ impl<S: Sink> Sink for Instead<'_, S> {
     }
 }
 
-/// Ends the reply of a script. The client gets the output before a failure, as with CGI. The
-/// failure is in the log.
+/// Ends the reply of a script. The client gets the output from before a failure, as with CGI. The
+/// server logs the failure.
 async fn finish(kind: EndKind, mut pump: ReplyPump<'_>) -> Result<(), Fault> {
     match kind {
         EndKind::Ok => pump.finish().await,
@@ -268,7 +270,8 @@ impl Origin for WorkerApp {
 
 /// The lease of a worker that runs a request. If the client disconnects, the script may run for one
 /// more second.
-// Without this second, each client that disconnects early would force the start of a new worker.
+// Most scripts end within this second, and their workers stay usable. Otherwise each early
+// disconnect would cost the start of a new worker.
 struct LeaseGuard(Option<Lease>);
 
 impl Drop for LeaseGuard {

@@ -7,8 +7,9 @@ use super::resource_key::{Group, Key, KeyHash, MOST_REMOVED, swapped};
 /// Bytes that an alias takes here: two places in trees. The trees share the bytes of the key.
 pub const ALIAS_SIZE: usize = 192;
 
-/// The aliases that have stored replies, or whose replies are arriving. A stored alias is counted
-/// as part of its resource, so `cache_memory` also limits this list.
+/// The aliases (see `resource_key`) that have stored replies, or whose replies are arriving. Each
+/// alias adds [`ALIAS_SIZE`] to the size of its stored reply, so `cache_memory` also limits this
+/// list.
 #[derive(Debug, Default)]
 pub struct Aliases {
     by_plain: BTreeSet<(KeyHash, Key)>,
@@ -16,7 +17,7 @@ pub struct Aliases {
 }
 
 impl Aliases {
-    /// Adds or removes a key. Does nothing if the key is no alias.
+    /// Adds an alias if `is_live` is true, else removes it. Does nothing if the key is no alias.
     pub fn set(&mut self, key: &Key, is_live: bool) {
         let Some(hash) = key.alias_hash() else { return };
         let entries = [(&mut self.by_plain, hash), (&mut self.by_own, swapped(&hash))];

@@ -214,8 +214,8 @@ fn modified_or_date(stored: &Stored) -> Option<u64> {
     stored.modified.or_else(|| parse_date(date()?.value))
 }
 
-/// Returns true if the lines of the field `known` list the tag or `*`; `None` if there is no such
-/// line.
+/// Returns true if the lines of the field `known` contain `tag` or `*`. Returns `None` if the
+/// request has no such field.
 fn lists(request: &Request, known: KnownField, tag: Option<&[u8]>, weak: bool) -> Option<bool> {
     let mut lines = request.head.fields.iter().filter(|field| field.known == known).peekable();
     lines.peek()?;

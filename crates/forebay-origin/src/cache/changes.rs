@@ -17,9 +17,8 @@ use super::key::KeyOf;
 use super::resource_key::ChangedKeys;
 use super::store::Store;
 
-/// Fields of a reply that name further changed resources. An internal redirect by
-/// `X-Accel-Redirect` leads to a part of the answer. This part must be from after the change, so
-/// the field counts, too.
+/// Fields of a reply that name further changed resources. `X-Accel-Redirect` is one of these
+/// fields: the answer is then the reply for its path, which must not be from before the change.
 const REFERENCES: [&[u8]; 3] = [b"location", b"content-location", b"x-accel-redirect"];
 
 /// The stored replies of all routes of a site.
@@ -44,8 +43,8 @@ impl SiteReplies {
     }
 
     /// Lets `origin` answer a request that may change a resource. If the reply has a status from
-    /// 200 to 399, removes the stored replies for this resource. If `is_cached`, the route stores
-    /// replies, so the reply says that this request bypassed them.
+    /// 200 to 399, removes the stored replies for this resource. If `is_cached` is true, the route
+    /// stores replies, and `Cache-Status` says that this request bypassed them.
     pub(super) async fn change(
         self: &Rc<Self>,
         origin: &dyn Origin,

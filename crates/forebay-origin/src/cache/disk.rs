@@ -10,7 +10,7 @@
 //! Threads for blocking work read and check large ones. One lock orders the publication of files
 //! and their removal, so a reply that is removed while it is written does not return.
 //!
-//! At a time, only one process uses a directory. While a process waits for the lock, it only notes
+//! Only one process at a time uses a directory. While a process waits for the lock, it only notes
 //! removals. It makes these removals before it uses the first entry.
 
 mod directory;
@@ -112,9 +112,9 @@ enum DiskPhase {
     Failed,
 }
 
-/// Removals during [`DiskPhase::Waiting`], and removals of groups during [`DiskPhase::Loading`].
-/// During `Loading`, `keys` has earlier removals. If the list of groups becomes too long, `is_all`
-/// is true, and all files that are not yet loaded are removed.
+/// Removals that wait until the index is loaded. During [`DiskPhase::Waiting`], all removals wait.
+/// During [`DiskPhase::Loading`], only removals of groups are added. If a list becomes too long,
+/// `is_all` becomes true. The load then removes all files that the index does not list yet.
 #[derive(Debug, Default)]
 struct Missed {
     keys: HashSet<KeyHash>,
@@ -241,8 +241,9 @@ impl Disk {
         is_queued
     }
 
-    /// Removes the entry that a new reply replaces. While another process has the directory, notes
-    /// the key, so that all entries of this key are removed later.
+    /// Removes the entry `name`, because a new reply replaces it. While another process uses the
+    /// directory, notes the key of the entry instead. The load then removes all entries of this
+    /// key.
     pub fn supersede(&self, name: &EntryName) {
         let mut state = self.shared.lock();
         match state.phase {
@@ -508,8 +509,9 @@ impl DiskShared {
         self.finish_load(directory);
     }
 
-    /// Removes the groups that unsafe requests have outdated before the index listed all members of
-    /// these groups. Until then, requests do not use entries of these groups.
+    /// Removes the groups in `missed`. Unsafe requests have outdated these groups during the load,
+    /// when the index did not list all members. Until this removal, requests do not use entries of
+    /// these groups.
     fn finish_load(&self, directory: &Directory) {
         loop {
             // The lock is released after each group, because requests wait for it.

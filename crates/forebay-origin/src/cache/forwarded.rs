@@ -4,8 +4,8 @@ use forebay_net::head::Request;
 use forebay_server::reply::{Keep, Length, Recorder};
 use forebay_wire::http1::encode;
 
-/// Reason why a request goes to the origin, and its reply is not stored. As a recorder, adds
-/// `Cache-Status` to the reply.
+/// Reason why a request goes to the origin, and its reply is not stored. The implementation of
+/// [`Recorder`] adds `Cache-Status` to the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forwarded {
     /// The request does not use the store.

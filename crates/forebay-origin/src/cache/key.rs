@@ -90,7 +90,8 @@ impl Use {
                 // The origin does not get fields that `Connection` lists. If such a field were part
                 // of the key, the reply would be stored for a value that the origin has not seen.
                 let hides_fields = request.head.connection_names_fields;
-                // Such a field is not part of the key, but the origin may read it as one that is.
+                // The origin may read a field such as `X_User` as `X-User`. The key may contain
+                // `X-User`, but not `X_User`.
                 let is_ambiguous = request.head.has_marks;
                 let passes = has_body || upgrades || hides_fields || is_ambiguous;
                 if passes { Self::Bypass } else { Self::Lookup }
@@ -145,8 +146,8 @@ enum KeySection {
 impl KeyOf {
     /// Creates a builder that fills `template` for each key in `zone`.
     pub fn new(zone: &str, template: &Template) -> Self {
-        // If the key contains the whole query, requests with equal keys have equal parameters, so
-        // parameters need no check.
+        // If the key contains the whole query, requests with equal keys have equal parameters. A
+        // parameter may then have several values.
         let has_query =
             template.uses(|value| matches!(value, Placeholder::Query | Placeholder::Uri));
         let is_checked =
@@ -198,9 +199,9 @@ impl KeyOf {
         Self { zone, original, shares_includes: false, has_whole_url, parts, named }
     }
 
-    /// Lets pages share the documents that they include. Call this function only for origins that
-    /// do not see the client's own target: otherwise a client could choose the content that others
-    /// get. Requests of trusted peers share nothing, because their fields may contain this target.
+    /// Lets all pages that include a document share its stored reply. Call this only for origins
+    /// that do not see the client's own target, which is the URL of the page. Otherwise one client
+    /// could choose the content that other clients get.
     pub fn share_includes(self) -> Self {
         Self { shares_includes: true, ..self }
     }
@@ -215,8 +216,8 @@ impl KeyOf {
         self.has_whole_url
     }
 
-    /// Returns the use of the store for a request. The request bypasses the store if an application
-    /// may read other values than those in the key.
+    /// Returns the use of the store for a request. Returns `Use::Bypass` if an application may read
+    /// another value for a parameter, cookie or field than the one in the key.
     pub fn use_of(&self, request: &Request, fields: CacheFields) -> Use {
         match Use::of(request, fields) {
             Use::Lookup if self.named.iter().any(|named| named.only(request).is_err()) => {
@@ -233,7 +234,8 @@ impl KeyOf {
         Key::new(key, plain, || self.own_half(request, request.original_target()))
     }
 
-    /// Appends the key of a request to `key`, which is empty. Returns the length of the plain key.
+    /// Appends the key of a request to `key`, which is empty. Returns the length of the plain key
+    /// (see `resource_key`).
     pub fn append(&self, request: &Request, key: &mut Vec<u8>) -> usize {
         let host = self.append_start(request, key);
         for part in &self.parts {
@@ -249,8 +251,9 @@ impl KeyOf {
     }
 
     /// Returns true if the request is for an included document that pages share. Returns false
-    /// after a rewrite, because a change of the document's own URL must find the reply, too. Also
-    /// returns false for a trusted peer, because its fields may name the URL of the page.
+    /// after a rewrite, because a change of the resource at the original URL must remove the reply,
+    /// too. Also returns false for a trusted peer, because the fields that it sends may contain the
+    /// URL of the page.
     fn is_shared(&self, request: &Request) -> bool {
         let is_rewritten = request.asked.is_some() || request.is_rerouted();
         self.shares_includes && request.is_included && !is_rewritten && !request.is_peer_trusted
@@ -269,9 +272,9 @@ impl KeyOf {
         host
     }
 
-    /// Returns a hash of the key with the client's own target in place of the current target.
-    /// Hosts, cookies and fields of the key are part of the hash, so a client cannot remove replies
-    /// for others.
+    /// Returns a hash of the client's own target, and of those values of the key that do not depend
+    /// on the current target. These values include the host, cookies and fields. A client therefore
+    /// cannot remove the replies for other hosts, cookies or fields.
     fn own_half(&self, request: &Request, target: &[u8]) -> Half {
         let mut key = Vec::with_capacity(128);
         let host = self.append_start(request, &mut key);
@@ -292,8 +295,8 @@ impl KeyOf {
             get.forget_original();
             changes.add(self.of(&get));
         }
-        // Routes that rewrite may differ between the methods, so the client's own target counts,
-        // too.
+        // Routes may depend on the method, so a GET may be rewritten in another way than this
+        // request. Therefore also add the resource of a GET for the client's own target.
         self.add_target(request, request.original_target(), changes);
         let authority = request.head.authority.map(|span| span.of(&request.bytes));
         for target in references {
@@ -315,15 +318,16 @@ impl KeyOf {
         let clean = get.head.path_and_query;
         get.forget_original();
         changes.add(self.of(&get));
-        // The GET has such a key if `fallback_to` or an index script replaces its path. The last
-        // key is that of an internal redirect, which keeps the target of `request`.
+        // If `fallback_to` or an index script replaces the path of the GET, its key is an alias
+        // that ends in `clean` or `sent`. After an internal redirect, the alias ends in the
+        // client's own target of `request`.
         let own = request.original.unwrap_or(request.head.path_and_query);
         for original in [clean, sent, own] {
             get.original = Some(original);
             changes.add(self.of(&get));
         }
-        // The GET has another current target if `rewrite`, an internal redirect or an include
-        // replaces it.
+        // If `rewrite`, an internal redirect or an include replaces the target of the GET, the
+        // plain key is unknown. The group has the aliases with this target of the client.
         for original in [clean, sent].into_iter().filter(|_| self.original.is_some()) {
             let half = self.own_half(&get, original.of(&get.bytes));
             changes.groups.insert(Group::Own(half));
@@ -339,7 +343,7 @@ impl OriginalPart {
             Self::Path => &target[..path_len],
             Self::Whole => target,
         });
-        // A NUL follows the other values, too.
+        // End the value with NUL, as `new` does for the other values.
         key.push(0);
     }
 }
@@ -385,7 +389,8 @@ fn depends_on_target(template: &Template) -> bool {
 /// Appends a named value. The key differs between a missing value, an empty value, and several
 /// values.
 fn append_named(named: &NamedValue, request: &Request, key: &mut Vec<u8>) {
-    // A request with several values uses no store, so its key only has to differ from all others.
+    // A request with several values bypasses the store. Its key only has to differ from all keys
+    // with one value.
     match named.only(request) {
         Ok(None) => {}
         Ok(Some(only)) => {

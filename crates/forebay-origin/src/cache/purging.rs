@@ -36,8 +36,8 @@ struct KnownRoutes {
 /// A route that stores replies.
 pub struct CachedRoute {
     key: KeyOf,
-    /// The route's conditions on the path, if the key of the route contains a part of the path that
-    /// these conditions find.
+    /// The route's conditions on the path. `None` if the key contains no part of the path that the
+    /// conditions find, such as `{rest}`.
     matcher: Option<Matcher>,
 }
 
@@ -83,8 +83,8 @@ impl RouteKeys {
         let known = &mut *known;
         let before =
             std::mem::replace(&mut known.current, routes.into_iter().map(Arc::new).collect());
-        // If the keys of a route contain the whole URL, the URL of a reply is enough to find the
-        // reply, so the route need not be known.
+        // If the keys of a route contain the whole URL, a purge finds replies by their stored URL,
+        // so forget the route.
         known.former.extend(before.into_iter().filter(|route| !route.key.has_whole_url()));
         let current = known.current.iter().map(|route| route.key.zone().to_vec());
         let mut zones: HashSet<_> = current.collect();
@@ -130,9 +130,9 @@ pub struct Purging {
     urls: Vec<Vec<u8>>,
     /// Routes whose keys do not contain the whole URL, with the keys of `urls`.
     keys: Vec<(Arc<CachedRoute>, Vec<Key>)>,
-    /// Zones of all known routes, if the keys of other routes were forgotten. No request can use
-    /// the replies in other zones now. A purge by URL includes these replies, because they may be
-    /// for the URL, and their configuration may return.
+    /// Zones of all known routes; `None` if no route was forgotten. A purge by URL includes all
+    /// replies in other zones. They may be for the URL, and a later configuration may use them
+    /// again.
     zones: Option<Arc<[Box<[u8]>]>>,
 }
 
@@ -162,7 +162,8 @@ impl Purging {
         let is_of = |(route, asked): &&(Arc<CachedRoute>, Vec<Key>)| {
             !asked.is_empty() && reply.key.starts_with(route.key.zone())
         };
-        // The key of the reply may contain fields or cookies, so compare the keys of both URLs.
+        // The key of the reply may contain fields or cookies, which the purge does not know. So
+        // compute a key without them from the URL of the reply.
         self.keys.iter().filter(is_of).any(|(route, asked)| {
             let mut keys = reply.urls().filter_map(|url| route.of(url));
             keys.any(|key| asked.contains(&key))

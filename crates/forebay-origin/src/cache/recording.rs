@@ -99,13 +99,14 @@ impl Recording {
     }
 
     /// Ends the wait of other requests for this reply, so that these requests ask the origin
-    /// themselves. For some time, later requests that `why` concerns also ask the origin at once.
-    /// Without `why`, only ends the wait. Does nothing if the lead was taken before.
+    /// themselves. If `why` is given, further requests ask the origin at once during the next ten
+    /// seconds. For [`Unstorable::User`], this applies only to requests that name a user. Does
+    /// nothing if the lead was taken before.
     fn end_lead(&self, why: Option<Unstorable>) {
         let Some((lead, why)) = self.take_lead().zip(why) else { return };
         if why != Unstorable::User {
-            // Otherwise, if a stale reply is stored, the waiting requests would ask the origin one
-            // after another.
+            // If a stale reply is stored, waiting requests would otherwise ask the origin one after
+            // another.
             lead.let_others_pass();
         }
         lead.pass(why);
@@ -120,7 +121,8 @@ impl Recording {
     }
 
     /// Returns `stale` with the new field lines, after the origin has confirmed it. If the new
-    /// lines forbid storage, also returns the reason: a 304 may set a cookie, or say `private`.
+    /// lines forbid storage, the second value is the reason. For example, a 304 may set a cookie,
+    /// or contain `private`.
     pub fn confirmed(
         &self,
         stale: &Stored,
@@ -168,9 +170,9 @@ impl Recording {
         self.large.as_ref().is_some_and(|large| large.is_first())
     }
 
-    /// Returns the reason why a reply with this status is not stored, or `None` if the reply to the
-    /// next request may be stored. If `refusal` is `None`, the reply was not stored because of its
-    /// body.
+    /// Returns the reason why a reply with this status is not stored. If `refusal` is `None`, the
+    /// body was the reason. Returns `None` for a large body that the disk stores at the next
+    /// request.
     fn why(&self, status: u16, refusal: Option<Refusal>) -> Option<Unstorable> {
         if let Some(refusal) = refusal {
             return Some(unstorable(status, refusal));
@@ -199,7 +201,7 @@ impl Recorder for Recording {
     fn decide(&self, status: u16, lines: &[u8], length: Length) -> Keep {
         let (control, freshness) = self.freshness(status, lines);
         let is_too_long = matches!(length, Length::Known(n) if n > self.most as u64);
-        // If the request has had an earlier reply, that one was discarded.
+        // Discard the body of an earlier attempt, if there was one.
         drop(self.take_spill());
         let has_failed = matches!(status, 500 | 502 | 503 | 504);
         let verdict = if status == 304 && self.stale.is_some() {
@@ -260,7 +262,7 @@ pub fn unstorable(status: u16, refusal: Refusal) -> Unstorable {
 }
 
 /// Adds `Date` if it is missing, because a stored reply needs it (RFC 9110 section 6.6.1). Removes
-/// fields that are for gateways.
+/// fields that only the gateway reads, such as `X-Sendfile`.
 pub fn complete(lines: &mut Vec<u8>, thread: &Thread) {
     sendfile::strip(lines, 0);
     if !of_lines(lines).any(|field| field.name.eq_ignore_ascii_case(b"date")) {

@@ -76,22 +76,22 @@ impl Passing {
         }
     }
 
-    /// Lets the next request ask for a reply to store. Other requests ask the origin at the same
-    /// time.
+    /// Lets the next request ask the origin for a reply to store. Other requests do not wait for
+    /// this reply, and ask the origin at the same time.
     pub fn probe(&mut self) {
         (self.all, self.has_failed) = (Some(Instant::now()), false);
     }
 
-    /// Returns true if a request asks the origin at once, and its reply is not stored. `names_user`
-    /// is true if the request names a user.
+    /// Returns true if requests now ask the origin without waiting for each other, and their
+    /// replies are not stored. `names_user` is true if the request names a user.
     pub fn includes(&self, names_user: bool) -> bool {
         let lasts = |end: Option<Instant>| end.is_some_and(|end| Instant::now() < end);
         lasts(self.all) || names_user && lasts(self.users)
     }
 
-    /// Returns true if one request asks the origin for a reply to store, and no other request waits
-    /// for this reply. The reply can probably not be stored, because the last one could not be
-    /// stored.
+    /// Returns true if the next reply can probably not be stored, because the last one could not.
+    /// Other requests then do not wait for the next reply. Returns false if the last reply was an
+    /// error of the origin.
     pub fn is_probed(&self, names_user: bool) -> bool {
         self.all.is_some() && !self.has_failed || names_user && self.users.is_some()
     }

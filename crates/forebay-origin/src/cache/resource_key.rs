@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use super::checksum::checksum;
 
-/// Hash of a key. For most keys, the hash is the start of the key's SHA-256 digest. For an alias,
-/// the first half is the first half of the plain key's hash, and the second half is a hash of the
-/// client's own target.
+/// Hash of a key. The hash of a plain key is the start of its SHA-256 digest. The hash of an alias
+/// begins with the first half of the plain key's hash. The second half is a hash of the client's
+/// own target.
 pub type KeyHash = [u8; 16];
 /// A half of a hash.
 pub type Half = [u8; 8];
@@ -27,7 +27,7 @@ pub type Half = [u8; 8];
 /// Maximum number of resources of a group that an unsafe request removes. A larger group belongs to
 /// a front controller, which answers many URLs, or to a document that many pages include. Otherwise
 /// a client could empty the store with one request.
-// A page can include 256 documents.
+// A page can include up to 256 documents. A change of the page removes all of them.
 pub const MOST_REMOVED: usize = 256;
 
 /// Key of a resource.
@@ -132,14 +132,15 @@ impl Ord for Key {
 }
 
 impl Group {
-    /// Returns the groups that a key with this hash may belong to.
+    /// Returns the two groups that contain the key with this hash, if the key is an alias. A plain
+    /// key belongs only to the first group.
     pub fn all_of(hash: &KeyHash) -> [Self; 2] {
         let (plain, own) = halves(hash);
         [Self::Plain(plain), Self::Own(own)]
     }
 
-    /// Returns the range of the members' hashes. For [`Group::Own`], the halves of these hashes are
-    /// swapped.
+    /// Returns the range of the members' hashes. For [`Group::Own`], this is the range of the
+    /// hashes with [`swapped`] halves.
     pub fn hashes(&self) -> RangeInclusive<KeyHash> {
         let (Self::Plain(half) | Self::Own(half)) = *self;
         join(half, [0; 8])..=join(half, [u8::MAX; 8])

@@ -96,8 +96,8 @@ impl Counts {
     }
 }
 
-/// Requests to origins, and the order of removals. A reply moves between memory and disk only under
-/// the lock of this value, so that a removal does not miss it.
+/// Running requests to origins, and the number of removals. A reply moves between memory and disk
+/// only under the lock of this struct, so that a removal does not miss the reply.
 #[derive(Debug, Default)]
 struct Fetches {
     by_key: HashMap<Key, Arc<Fetch>>,
@@ -188,7 +188,7 @@ impl Store {
     /// Creates a store for at most `capacity` bytes in memory. `disk` is the store on disk for
     /// replies that do not fit into memory.
     pub fn new(capacity: u64, disk: Option<Arc<Disk>>) -> Arc<Self> {
-        // The tables are allocated at once, so their size is limited.
+        // The tables are allocated here for this number of entries, so limit the number.
         let entries =
             (usize::try_from(capacity).unwrap_or(usize::MAX) / USUAL_SIZE).min(MOST_TABLED);
         let options = OptionsBuilder::new()
@@ -236,8 +236,8 @@ impl Store {
     }
 
     /// Looks up the reply for `request` in memory, if `may_use` allows it. `names_user` is true if
-    /// the request names a user. Without a reply, also says if the request must ask the origin at
-    /// once.
+    /// the request names a user. Without a reply, the result says if the request must ask the
+    /// origin at once.
     pub fn find(
         &self,
         key: &[u8],
@@ -257,8 +257,9 @@ impl Store {
         self.resources.get(key)
     }
 
-    /// Records that a request has found a reply in memory. Once in each epoch, gives the reply to
-    /// the disk, or marks the entry on disk as used. `key` returns the key of the reply.
+    /// Records that a request has found a reply in memory. Once in each epoch (`Index::epoch`),
+    /// gives the reply to the disk, or marks its entry on disk as used. `key` returns the key of
+    /// the reply.
     pub fn note_hit(&self, stored: &Arc<Stored>, key: impl FnOnce() -> Key) {
         if let Some(disk) = &self.disk
             && stored.on_disk.renew(disk.epoch())
@@ -307,8 +308,9 @@ impl Store {
         self.fetches().removals
     }
 
-    /// Puts a reply from the disk into memory. Does nothing if a reply was removed since
-    /// `removals`, if a purge runs, or if the memory has the same variant.
+    /// Puts a reply from the disk into memory. Does nothing if the body is not in memory, or if the
+    /// memory has the same variant. Also does nothing if a removal is running, or has ended since
+    /// `removals` was read.
     pub fn promote(&self, key: &Key, stored: &Arc<Stored>, removals: u64) {
         if stored.body.in_memory().is_none() {
             return;
@@ -319,7 +321,7 @@ impl Store {
         }
         let before = self.resources.peek(key);
         let mut resource = before.map_or_else(Resource::default, |before| Resource::clone(&before));
-        // A reply in memory is at least as new.
+        // The reply in memory is as new as the one on disk, or newer.
         if resource.variants.iter().any(|other| other.variant == stored.variant) {
             return;
         }
@@ -394,8 +396,8 @@ impl Store {
             }
         }
         let (mut count, names) = self.purge_memory(purge);
-        // After this lock, each request that found such a reply in memory has given the reply to
-        // the disk. So the purge of the disk finds the reply.
+        // A request may have found a purged reply in memory, and may be giving it to the disk. This
+        // lock waits for the request, so that the purge of the disk finds the reply.
         drop(self.fetches());
         if let Some(disk) = &self.disk {
             count += disk.purge(purge, &names);
@@ -482,16 +484,17 @@ impl Lead {
         Arriving { store: self.store.clone(), bytes: Cell::new(0) }
     }
 
-    /// Stores the reply, unless it was removed while it arrived. The new reply replaces `replaced`,
-    /// and a reply for the same request fields.
+    /// Stores the reply. Does nothing if the reply was removed while it arrived. The new reply
+    /// replaces `replaced`, and a stored reply with the same variant.
     pub fn store(&self, stored: &Arc<Stored>, replaced: Option<&Arc<Stored>>) {
         let mut fetches = self.store.fetches();
         if self.fetch.is_outdated.load(Ordering::Relaxed) {
             return;
         }
         let mut resource = self.resource_without(stored, replaced);
-        // The head on disk has the old `Vary`, so the entry is removed. A request that has already
-        // read the entry must not put it into memory: it would match requests of other variants.
+        // After a change of `Vary`, the head on disk has the old names, so the entry is removed. A
+        // request may have read this entry already. The new number of removals prevents the request
+        // from putting the entry into memory.
         let is_moved = replaced.is_some_and(|replaced| replaced.variant != stored.variant);
         fetches.removals += u64::from(is_moved);
         match stored.body {
@@ -540,7 +543,8 @@ impl Lead {
         // A request that has already read the entry from disk must not put it into memory.
         fetches.removals += 1;
         let mut resource = self.resource_without(stale, Some(stale));
-        // The next reply may be for one client, too, so no request waits for it.
+        // The next reply may be for one client only, as this one was. So other requests do not wait
+        // for it.
         resource.passing.probe();
         self.store.put(&mut fetches, &self.key, resource);
         if let Some(disk) = &self.store.disk {
@@ -601,7 +605,7 @@ impl Lead {
 
     /// Records that the reply could not be stored, and why.
     pub fn pass(&self, why: Unstorable) {
-        // Without the lock, replies that are removed at this moment would return.
+        // The lock prevents a removal between the copy of the resource and its return to the store.
         let mut fetches = self.store.fetches();
         let before = self.store.resources.peek(&self.key);
         let mut resource = before.map_or_else(Resource::default, |before| Resource::clone(&before));

@@ -106,8 +106,8 @@ impl StoredBody {
     }
 }
 
-/// Epoch of the disk when a reply in memory was last given to the disk; 0 for none. A copy of a
-/// reply begins with 0.
+/// Epoch (`Index::epoch`) at the time when a reply in memory was last given to the disk. The value
+/// is 0 if the disk does not have the reply. A clone of a reply has the value 0.
 #[derive(Debug, Default)]
 pub struct OnDisk(AtomicU32);
 
@@ -120,7 +120,7 @@ impl Clone for OnDisk {
 impl OnDisk {
     /// Records the epoch. Returns true if the epoch differs from the last recorded epoch.
     pub fn renew(&self, epoch: u32) -> bool {
-        // A load alone does not take the cache line from other processors.
+        // Load first: unlike a swap, a load leaves the cache line shared between processors.
         self.0.load(Ordering::Relaxed) != epoch && self.0.swap(epoch, Ordering::Relaxed) != epoch
     }
 
@@ -245,7 +245,8 @@ impl Stored {
         let mut freshness = entry.freshness;
         let resident = now.saturating_sub(entry.arrived);
         freshness.initial_age = freshness.initial_age.saturating_add(resident);
-        // After the clock was set back, the age is unknown.
+        // If the clock was set back since the reply arrived, the age is unknown, so treat the reply
+        // as stale.
         if is_expired || now + 1 < entry.arrived {
             freshness.lifetime = 0;
         }
@@ -290,11 +291,12 @@ impl Stored {
     }
 
     /// Returns the reply with `lines`, which [`Self::lines_after`] returned, and with the lifetime
-    /// of `arrival`. The values of `request` now select the reply.
+    /// of `arrival`. The values of `request` for the fields in `Vary` become the variant of the
+    /// reply.
     pub fn confirmed(&self, arrival: &Arrival<'_>, lines: Vec<u8>, request: &Request) -> Self {
         let arrival = Arrival { status: self.status, lines: &[], ..arrival.clone() };
         // The 304 may have another `Vary`. The origin has confirmed the reply for this request, so
-        // this request's values now select the reply.
+        // this request's values become the variant.
         let urls = (self.url.clone(), self.other_url.clone());
         let of_request = (urls, Variant::of(&lines, request));
         // The body is the same, and so are its compressed forms.
@@ -329,8 +331,8 @@ impl Stored {
         self.arrived.elapsed().as_secs()
     }
 
-    /// Returns true if the reply can still be used after `seconds`, perhaps after the origin has
-    /// confirmed it.
+    /// Returns true if the reply is fresh for more than `seconds`, or has a validator. With a
+    /// validator, the origin can confirm the reply later.
     pub fn outlives(&self, seconds: i64) -> bool {
         self.etag.is_some() || self.modified.is_some() || self.remaining() > seconds
     }
@@ -399,8 +401,8 @@ impl Clone for Arrival<'_> {
     }
 }
 
-/// Returns the target that an internal request has besides the requested target. Returns `None` if
-/// there is no other target.
+/// Returns the second target of an internal redirect or a rewrite, if it differs from the requested
+/// target. Returns `None` for all other requests.
 fn other_target(request: &Request) -> Option<&[u8]> {
     let requested = request.requested_target();
     let mut others = [request.target(), request.original_target()].into_iter();

@@ -82,12 +82,13 @@ fn hash_of<'a>(fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> u64 {
     })
 }
 
-/// Returns the lines of a field in a form that is equal only for requests that every application
-/// answers alike.
+/// Normalizes the lines of a field. Two requests have equal results only if every application gives
+/// the same answer to both.
 ///
 /// Applications read fields differently: some use only the first or the last line, compare the
 /// whole text, or search it for a word. A client could otherwise choose the reply that another
-/// client gets. So only plain lists of content codings lose their order and weights.
+/// client gets. Therefore all fields keep their text, except plain lists of codings in
+/// `Accept-Encoding`, which lose order and weights.
 fn normalized(name: &str, request: &Request) -> Vec<u8> {
     let bytes = &request.bytes;
     let fields = request.head.fields.iter();
@@ -101,7 +102,7 @@ fn normalized(name: &str, request: &Request) -> Vec<u8> {
     {
         return codings;
     }
-    // Neither LF nor CR can be part of a value.
+    // LF and CR separate the lines, because no value contains them.
     let mut text = Vec::new();
     for field in lines() {
         if is_named(field) {
@@ -130,9 +131,9 @@ fn has_only_a_weight(element: &[u8]) -> bool {
     }
 }
 
-/// Returns the content codings that a client accepts. Returns `None` if an application could send
-/// another coding: the list names a coding that the client does not accept, or a coding that
-/// Forebay does not know.
+/// Returns the content codings that a client accepts. Returns `None` if the list contains a weight
+/// of 0, another parameter, an unknown coding, or a repeated coding. Applications may answer such a
+/// list with different codings.
 fn codings(value: &[u8]) -> Option<Vec<u8>> {
     let mut accepted = [false; CODINGS.len()];
     for element in value.split(|&b| b == b',') {

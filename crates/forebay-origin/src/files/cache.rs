@@ -172,7 +172,8 @@ impl Cache {
 
     /// Returns the file at `path`, which was chosen by the client's languages.
     pub fn find_variant(&self, path: &[u8], second: u64) -> Result<PathEntry, Fault> {
-        // The key is not the path, because the reply to a request for the path has no `Vary`.
+        // Do not use the path as the key: this reply has `Vary`, but the reply to a request for
+        // this path does not.
         let key = [path, b"\0l"].concat();
         self.look_up(Name { key: &key, path, base: path, coding: None, varies: true }, second)
     }
@@ -199,8 +200,8 @@ impl Cache {
             return None;
         }
         let sibling = [path, b".", coding.extension().as_bytes()].concat();
-        // The key differs from the sibling's path, because a request for that path gets another
-        // reply. No path contains NUL.
+        // The key must differ from the sibling's path, because a request for that path gets other
+        // fields. No path contains NUL.
         let varies = entry.varies;
         let key = [&sibling[..], if varies { b"\0c" } else { b"\0" }].concat();
         let name = Name { key: &key, path: &sibling, base: path, coding: Some(coding), varies };

@@ -32,15 +32,15 @@ impl FileLanguages {
         (!tags.is_empty()).then(|| Self { tags: tags.to_vec(), known: RefCell::default() })
     }
 
-    /// Returns true if the path names a variant.
+    /// Returns true if the path ends in a language, such as `index.html.de`.
     pub fn are_in(&self, path: &[u8]) -> bool {
         split(path, &self.tags).is_some()
     }
 
-    /// Returns the path of the variant of `path` that the client prefers. It is `path` itself if
-    /// the file without a language is preferred. Returns `None` if `path` has no variants. `exists`
-    /// looks for a file, and `is_plain` says that there is a file without a language. `second` is
-    /// the current time.
+    /// Returns the path of the variant of `path` that the client prefers, such as `a.html.de` for
+    /// `a.html`. The result may be `path` itself. Returns `None` if `path` has no variants.
+    /// `exists` looks for a file. `is_plain` is true if the file `path` exists. `second` is the
+    /// current time.
     pub fn preferred(
         &self,
         request: &Request,
@@ -68,7 +68,8 @@ impl FileLanguages {
         }
         let tags = self.tags.iter().enumerate();
         let found = tags.filter(|(_, tag)| exists(tag)).fold(0, |bits, (i, _)| bits | (1 << i));
-        // A client can ask for any number of long paths that do not exist.
+        // Do not remember long paths without variants, because clients can request any number of
+        // them.
         if found == 0 && path.len() > LONGEST_MISSING {
             known.remove(path);
             return found;

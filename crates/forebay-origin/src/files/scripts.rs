@@ -22,8 +22,8 @@ use crate::apps::running;
 #[derive(Clone, Default)]
 pub struct ScriptRoutes(Rc<[ScriptRoute]>);
 
-/// Identity of a route of a site. The line alone is not enough, because one line of the file may
-/// have several routes.
+/// Identity of a route of a site. The line does not identify the route, because one line of the
+/// configuration file may have several routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteId {
     number: usize,

@@ -71,8 +71,9 @@ pub fn ways_around(site: &Site, plan: &Plan) -> Vec<Around> {
     found
 }
 
-/// Returns one path below each path of a rule that ends in `/` and has no `*`, with the route that
-/// answers it. In nginx, a location that ends in `/` includes everything below it.
+/// Returns one path below each path of a rule that ends in `/` and has no `*`. Also returns the
+/// route that answers this path. In nginx, a location that ends in `/` includes everything below
+/// it.
 pub fn paths_below(site: &Site, plan: &Plan) -> Vec<Around> {
     let kept = kept_scripts(site, plan);
     let mut found = Vec::new();
@@ -90,8 +91,8 @@ pub fn paths_below(site: &Site, plan: &Plan) -> Vec<Around> {
 }
 
 /// Returns a path below `start` that another route answers, or `None` without such a path. `start`
-/// is an exact path of the rule. A rule that protects nothing counts only if files below `start`
-/// exist.
+/// is an exact path of the rule. For a rule with a fixed answer, ignores routes that are meant for
+/// these paths: they have a path below `start`, or no directory of files at `start`.
 fn below_path(
     (site, plan, kept): (&Site, &Plan, &[Vec<usize>]),
     rule: usize,
@@ -251,8 +252,9 @@ fn others(
     found
 }
 
-/// Returns the path of the rule that leads to the same resource as `path`, and the path at the
-/// backend. Returns `None` for files, and if both paths are equal to `path`.
+/// Returns two paths for a bypass at `path`: the path that the rule matches for the same resource,
+/// and the path that the backend gets. Returns `None` for files, and if both paths are equal to
+/// `path`.
 fn at_backend(
     region: &Region,
     (other, plan): (&conf::Route, &Plan),
@@ -317,9 +319,10 @@ fn ends<'m>(ours: &'m Matcher, theirs: &'m Matcher) -> Vec<&'m str> {
     }
 }
 
-/// Returns the first route that serves `path`. Returns `None` if this route refuses some requests
-/// or an earlier rule decides. A route before `rule` that takes only a part of the rule's paths is
-/// an intended exception. A route with `when` may leave the path to later routes.
+/// Returns the route that serves `path`. Returns `None` if no route serves it, or if a route with
+/// an access rule or an error reply matches first. Also returns `None` if a route before `rule`
+/// matches that takes only paths of the rule, because this exception is intended. Skips routes that
+/// may leave the path to later routes, such as those with `when`.
 fn reached(site: &Site, kept: &[Vec<usize>], rule: usize, path: &str) -> Option<usize> {
     let matcher = &site.routes[rule].matcher;
     for (at, route) in site.routes.iter().enumerate() {

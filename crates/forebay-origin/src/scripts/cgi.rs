@@ -88,7 +88,7 @@ pub struct Processes {
 
 impl Cgi {
     /// Creates the origin for `scripts`, configured by `settings`. If the route runs one program
-    /// for all paths, a path in `exact` names the program itself.
+    /// for all paths, PATH_INFO is empty for the paths in `exact`.
     pub fn new(
         thread: Rc<Thread>,
         settings: conf::Cgi,
@@ -283,7 +283,7 @@ async fn relay(process: &mut ScriptProcess, mut pump: ReplyPump<'_>) -> Result<(
 }
 
 /// Returns the signal that ended the script. Returns `None` if the script ended without a signal,
-/// or continues for some time after its output.
+/// or still runs [`ENDING`] after the end of its output.
 async fn signal_of_end(
     child: &mut ScriptChild,
     pump: &mut ReplyPump<'_>,
@@ -319,8 +319,9 @@ fn stdin(body: &Spooled, dir: &Path) -> io::Result<OwnedFd> {
         Spooled::Memory(memory) => {
             if memory.len() <= PIPE {
                 let (reader, mut writer) = io::pipe()?;
-                // A user with many pipes gets smaller pipes (pipe-user-pages-soft in pipe(7)).
-                // Writing more than the capacity would block forever without a reader.
+                // Check the capacity: a user with many pipes gets smaller ones
+                // (pipe-user-pages-soft in pipe(7)). Without a reader, writing more than the
+                // capacity would block forever.
                 if fcntl_getpipe_size(&writer)? >= memory.len() {
                     writer.write_all(memory)?;
                     return Ok(reader.into());

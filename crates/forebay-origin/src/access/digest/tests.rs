@@ -109,7 +109,7 @@ fn a_right_password_is_accepted_once_for_each_count() {
         assert!(outcome(&check, &request(&[client.value()])) == DigestOutcome::Stale, "replayed");
         client.count = 2;
         assert!(is_right(&check, &client));
-        // The access rule of another route has accepted the count of this request.
+        // An earlier access rule has accepted this request and has stored its count.
         let mut again = request(&[client.value()]);
         again.user = b"ann".to_vec();
         assert!(outcome(&check, &again) == DigestOutcome::Right);

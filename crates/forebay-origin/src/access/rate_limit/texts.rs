@@ -37,7 +37,7 @@ pub enum KeyPart {
 }
 
 impl KeyPart {
-    /// Returns the part of a key for this part of a text.
+    /// Converts a part of the configured `key`.
     pub fn of(part: &TemplatePart) -> Self {
         match part {
             TemplatePart::Value(Placeholder::Client) => Self::Client,
@@ -46,9 +46,9 @@ impl KeyPart {
         }
     }
 
-    /// Returns true if the part always differs between clients. A table always differs if all its
-    /// values contain the client. If the table is the whole key, an empty value sets no limit, and
-    /// need not contain the client.
+    /// Returns true if the part differs between all clients. This is true for `{client}`, and for a
+    /// table whose values all contain `{client}`. If the table is the whole key, its values may
+    /// also be empty, because an empty key sets no limit.
     fn is_by_client(&self, is_whole: bool) -> bool {
         let has_client = |text: &Template| {
             let is_unlimited = is_whole && text.parts().is_empty();
@@ -61,7 +61,7 @@ impl KeyPart {
         }
     }
 
-    /// Returns the part of a key for this part of a text that a table looks up.
+    /// Converts a part of the text that a table looks up. Such a text contains no table.
     fn of_text(part: &TemplatePart) -> Self {
         match part {
             TemplatePart::Value(Placeholder::Host) => Self::Host,
@@ -77,7 +77,8 @@ impl KeyPart {
 }
 
 /// Returns the different texts of a request that are not empty. `hosts` are the names of the site.
-/// Instead of too many texts, returns one text that does not depend on the values of the request.
+/// If there are more than [`MOST_TEXTS`], returns only [`TOO_MANY`], perhaps with the client's
+/// network.
 pub fn texts(key: &[KeyPart], hosts: &[HostPattern], request: &Request) -> Vec<Vec<u8>> {
     let mut texts = Texts { request, hosts, is_lookup: false, texts: vec![Vec::new()] };
     texts.append(key);
@@ -96,7 +97,7 @@ pub fn texts(key: &[KeyPart], hosts: &[HostPattern], request: &Request) -> Vec<V
     texts
 }
 
-/// The texts of a request, as far as they are known.
+/// Builds the texts of a request, part by part of the key.
 struct Texts<'r> {
     request: &'r Request,
     hosts: &'r [HostPattern],
@@ -145,8 +146,8 @@ impl Texts<'_> {
         let from: Vec<_> = map.from.parts().iter().map(part_of).collect();
         let looked_up = self.beside(true, &from);
         if looked_up.len() > MOST_TEXTS {
-            // The application may read a value that was not looked up, so the values of the table
-            // do not matter. The request counts as one with too many texts.
+            // Do not look up so many texts. Append them instead, so that `texts` returns
+            // `TOO_MANY`.
             return self.append_each(&looked_up);
         }
         let mut templates: Vec<&Template> = Vec::new();
@@ -165,7 +166,7 @@ impl Texts<'_> {
         self.append_each(&values);
     }
 
-    /// Returns the texts of other parts for the same request.
+    /// Returns the texts of `parts` for the request, without those in `self`.
     fn beside(&self, is_lookup: bool, parts: &[KeyPart]) -> Vec<Vec<u8>> {
         let (request, hosts) = (self.request, self.hosts);
         let mut texts = Texts { request, hosts, is_lookup, texts: vec![Vec::new()] };
@@ -195,8 +196,8 @@ fn network_of(client: Option<IpAddr>) -> Vec<u8> {
     network[..length].to_vec()
 }
 
-/// Returns the bytes of an IPv4 address, or of the /64 network of an IPv6 address, and their
-/// number.
+/// Returns the bytes of an IPv4 address (4), or of the /64 network of an IPv6 address (8). The
+/// second value is the number of bytes.
 pub fn network(client: IpAddr) -> ([u8; 8], usize) {
     let mut network = [0; 8];
     match client.to_canonical() {

@@ -12,7 +12,7 @@ const PLACES: usize = 4096;
 /// Blocks of an entry.
 const SIZE: u32 = 2;
 
-/// Least recently used: the comparison.
+/// A store that removes the least recently used key (LRU), for comparison.
 #[derive(Default)]
 struct Lru {
     turn: u64,
@@ -21,7 +21,7 @@ struct Lru {
 }
 
 impl Lru {
-    /// Returns true if the key was stored. Stores it.
+    /// Returns true if the key was already stored. Otherwise stores the key.
     fn request(&mut self, key: u64) -> bool {
         self.turn += 1;
         let before = self.turns.insert(key, self.turn);

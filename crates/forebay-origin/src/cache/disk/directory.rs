@@ -55,8 +55,8 @@ pub struct TemporaryFile {
 }
 
 impl UnlockedDirectory {
-    /// Opens or creates the directory. Refuses a directory of another user, and a directory that
-    /// contains files, but not the marker. An error says what to change.
+    /// Opens or creates the directory. Refuses a directory of another user, and a directory with
+    /// files but without the file `forebay-cache`. The error says what to change.
     pub fn open(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         match mkdirat(CWD, path, PRIVATE) {
@@ -97,9 +97,8 @@ impl UnlockedDirectory {
         Ok(Self { root, marker })
     }
 
-    /// Locks the directory. Returns `self` as the error if another process, or a former
-    /// configuration of this process, uses the directory. Returns the inner error if the directory
-    /// cannot be used.
+    /// Locks the directory. Returns `Err(self)` if another process, or a former configuration of
+    /// this process, uses the directory. Returns `Ok(Err(error))` if the directory cannot be used.
     pub fn lock(self) -> Result<io::Result<Directory>, Self> {
         match flock(&self.marker, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK | Errno::INTR) => Err(self),
@@ -186,7 +185,8 @@ impl Directory {
         let _ = unlinkat(self.part(&name.key), file_name(name), AtFlags::empty());
     }
 
-    /// Returns, for each part of the directory in turn, the entries and the number of other files.
+    /// Reads the subdirectories, one per step. Returns the entries of each subdirectory, and the
+    /// number of files that are no entries.
     pub fn entries(&self) -> impl Iterator<Item = io::Result<(Vec<EntryName>, usize)>> {
         self.parts.iter().map(|part| {
             let (mut found, mut foreign) = (Vec::new(), 0);
@@ -201,8 +201,8 @@ impl Directory {
         })
     }
 
-    /// Returns the entries of changed resources by reading the directory. Does not find the members
-    /// of [`Group::Own`], because they are in all parts.
+    /// Reads the directory, and returns the entries of changed resources. Omits the members of
+    /// [`Group::Own`], because they are in all subdirectories.
     pub fn changed_entries(&self, changes: &ChangedKeys) -> Vec<EntryName> {
         let keys: HashSet<_> = changes.keys.iter().map(Key::hash).collect();
         let mut changed = Vec::new();
@@ -233,8 +233,8 @@ impl Directory {
     }
 }
 
-/// Returns the number of the part of the directory for a key. A plain key and its aliases are in
-/// one part.
+/// Returns the number of the subdirectory for a key. A plain key and its aliases are in the same
+/// subdirectory.
 fn part_of(hash: &[u8]) -> usize {
     usize::from(hash[0]) % PARTS
 }
@@ -250,7 +250,7 @@ pub fn examine(path: &Path) -> Result<(), String> {
             let is_there = parent.is_dir();
             if is_there { Ok(()) } else { Err(format!("{} does not exist", parent.display())) }
         }
-        // The user that `check` runs as may lack permissions that the server has.
+        // The user of `forebay check` may lack permissions that the server has.
         Err(Errno::ACCESS) => Ok(()),
         Err(_) => Err(format!("{shown} is not a directory, or a symbolic link")),
     }

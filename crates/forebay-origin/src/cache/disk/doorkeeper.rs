@@ -12,8 +12,8 @@ const USUAL_SIZE: u64 = 8 * 1024;
 /// Limits on the number of remembered requests. The largest table takes 8 MiB.
 const SIZES: (u64, u64) = (1 << 12, 1 << 21);
 
-/// A table of fingerprints. Each place has the fingerprint of the last request that hashed to it,
-/// so later requests displace old ones.
+/// A table of fingerprints of requests. A new fingerprint replaces the old one at its index, so the
+/// table forgets old requests.
 #[derive(Debug)]
 pub struct Doorkeeper(Box<[AtomicU32]>);
 
@@ -26,7 +26,7 @@ impl Doorkeeper {
 
     /// Records a request for `key`. Returns true if the table already contained the key.
     pub fn is_known(&self, key: &KeyHash) -> bool {
-        // Different keys may have one equal half.
+        // Use both halves, because different keys may share one of them.
         let (first, second) = halves(key);
         let mixed: Half = std::array::from_fn(|at| first[at] ^ second[at]);
         let [a, b, c, d, e, f, g, h] = mixed;

@@ -4,7 +4,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use rustix::fs::Stat;
 
-/// Age in seconds from which a change of a file shows in its identity.
+/// If the last change of a file is more than this number of seconds old, a further change gives the
+/// file another identity.
 // Kernels keep the time of a change in ticks of up to 10 ms, and some file systems in seconds.
 const SETTLED: i64 = 2;
 
@@ -24,9 +25,9 @@ impl Identities {
     }
 }
 
-/// Returns true if each further change of the file gives it another identity. Shortly after a
-/// change, a second change may have the same time, so the result is false. `now` is in seconds
-/// since 1970.
+/// Returns true if the last change of the file is more than 2 s old. A further change then gives
+/// the file another identity. A change shortly after another one may have the same `ctime`. `now`
+/// is in seconds since 1970.
 pub fn is_settled(found: &Stat, now: u64) -> bool {
     i64::try_from(now).is_ok_and(|now| found.st_ctime.saturating_add(SETTLED) < now)
 }

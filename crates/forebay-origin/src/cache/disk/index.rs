@@ -52,7 +52,7 @@ struct Slot {
     is_taken: bool,
 }
 
-/// The list.
+/// The list of the entries on disk.
 #[derive(Debug, Default)]
 pub struct Index {
     slots: Vec<Slot>,
@@ -114,9 +114,9 @@ impl Index {
         (keys.len() < most).then_some(keys)
     }
 
-    /// Returns a number that grows by 4 while the hand completes a circle. If the memory serves a
-    /// reply, the disk marks the reply's entry as used, once for each value of this number. So the
-    /// hand spares the entry.
+    /// Returns the number of quarters of a circle that the hand has completed. For a reply that the
+    /// memory serves, the store marks the entry on disk as used, once per quarter. The hand then
+    /// spares the entry.
     pub fn epoch(&self) -> u32 {
         let quarter = (self.hand * 4).checked_div(self.slots.len()).unwrap_or(0);
         let quarter = u32::try_from(quarter).unwrap_or(0);
@@ -128,8 +128,8 @@ impl Index {
         self.find(name).map(|at| self.slots[at as usize].facts)
     }
 
-    /// Records that a request has used an entry. `change` stores the facts that the entry's file
-    /// has shown. Does nothing if there is no such entry.
+    /// Records that a request has used an entry. Calls `change` to update the facts of the entry.
+    /// Does nothing if there is no such entry.
     pub fn update(&mut self, name: &EntryName, change: impl FnOnce(&mut EntryFacts)) {
         if let Some(at) = self.find(name) {
             let slot = &mut self.slots[at as usize];
@@ -166,7 +166,7 @@ impl Index {
     }
 
     /// Adds an entry, which replaces an entry of the same name. If the resource now has too many
-    /// variants, removes the oldest one, and returns its name.
+    /// variants, removes the oldest one, and returns its name. Otherwise returns `None`.
     pub fn insert(&mut self, name: EntryName, facts: EntryFacts) -> Option<EntryName> {
         self.remove(&name);
         let slot = Slot {
@@ -244,8 +244,9 @@ impl Index {
         None
     }
 
-    /// Removes an entry that was not used for some time, and returns its name. Returns `None` if
-    /// there are no entries.
+    /// Moves the hand to an entry that was not used since the hand's last visit. Removes this entry
+    /// and returns its name. After [`SPARED`] used entries, removes the next entry. Returns `None`
+    /// if there are no entries.
     fn evict(&mut self) -> Option<EntryName> {
         if self.len == 0 {
             return None;

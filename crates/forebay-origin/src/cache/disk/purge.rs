@@ -15,10 +15,10 @@ use super::write::{url_hash, url_hashes};
 use super::{Disk, DiskPhase, DiskShared};
 
 impl Disk {
-    /// Purges entries, also those that the index does not list yet. Returns the number of purged
-    /// entries that `counted` does not contain. The changes are on disk when the function returns,
-    /// so a power failure does not undo them. While another process has the directory, only notes
-    /// the purge, and returns 0.
+    /// Purges entries, including those that the index does not list yet. Returns the number of
+    /// purged entries, without those in `counted`. Waits until the changes are on disk, so a power
+    /// failure does not undo them. While another process uses the directory, notes the purge for
+    /// later, and returns 0.
     pub fn purge(&self, purge: &Purging, counted: &HashSet<EntryName>) -> usize {
         let mut state = self.shared.lock();
         if state.phase == DiskPhase::Waiting {
@@ -68,8 +68,8 @@ impl DiskShared {
         count
     }
 
-    /// Purges an entry if `purge` includes it. Returns true in this case. If the entry cannot be
-    /// read, removes it and returns false.
+    /// Purges an entry and returns true, if `purge` includes the entry. Otherwise returns false. If
+    /// the entry cannot be read, removes it and returns false.
     fn purge_entry(&self, directory: &Directory, purge: &Purging, name: &EntryName) -> bool {
         if purge.purge.what == Purged::All && !purge.purge.is_soft {
             self.remove(directory, name);

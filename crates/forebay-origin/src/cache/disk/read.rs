@@ -20,11 +20,11 @@ use super::index::{BLOCK, EntryFacts, EntryName};
 use super::write::url_hashes;
 use super::{Disk, DiskPhase, DiskShared, DiskState, add};
 
-/// Maximum length in bytes of a file that is read on the event loop, as files of the file cache
-/// are. A larger file is read on a thread for blocking work.
+/// Maximum length in bytes of a file that is read on the event loop. A larger file is read on a
+/// thread for blocking work.
 const READ_AT_ONCE: u64 = 256 * 1024;
 /// Maximum number of large files that are checked at the same time.
-// The threads for blocking work also check passwords.
+// The limit leaves threads for other blocking work, such as checks of passwords.
 pub const CHECKS: usize = 4;
 /// Maximum time that a request waits for the check of a large file. Then it asks the origin.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -74,8 +74,9 @@ impl Disk {
         newest
     }
 
-    /// Reads an entry on a thread for blocking work. If the body must be checked, waits for a turn.
-    /// Returns `None` if the entry cannot be used, or if no turn comes in time.
+    /// Reads an entry on a thread for blocking work. If the checksum of the body must be compared,
+    /// first waits for one of the [`CHECKS`] permits. Returns `None` if the entry cannot be used,
+    /// or if no permit is free in time.
     pub(super) async fn read_aside(
         &self,
         name: EntryName,
@@ -89,7 +90,7 @@ impl Disk {
             None
         };
         let (shared, key) = (self.shared.clone(), key.to_vec());
-        // The thread holds the turn, because a request that ends does not end the check.
+        // The thread holds the permit, because the check continues after the end of the request.
         let read = move || {
             let stored = shared.read(shared.directory.get()?, &name, &key);
             drop(turn);
@@ -116,7 +117,7 @@ impl Disk {
         if !matches!(state.phase, DiskPhase::Loading | DiskPhase::Ready) {
             return Vec::new();
         }
-        // The entry may be removed at the end of the load.
+        // A change has outdated this group. `finish_load` removes the group at the end of the load.
         if Group::all_of(&key).iter().any(|group| state.missed.groups.contains(group)) {
             return Vec::new();
         }
@@ -221,7 +222,8 @@ impl DiskShared {
         let now = wall_clock();
         let is_known = is_checked && facts.urls[0] != 0;
         let urls = if is_known { facts.urls } else { url_hashes(&head.url, &head.other_url) };
-        // A large file takes long to check, so its identity counts at once.
+        // Store the identity of a large file even if `is_settled` is false, because a repeated
+        // check would take long.
         let is_large = matches!(body, ContentBody::File(..));
         let counts = is_checked || is_large || is_settled(&found, now);
         let verified = if counts { identity } else { 0 };
@@ -238,8 +240,8 @@ impl DiskShared {
     }
 
     /// Returns the content of a file; `None` if the file is too short or a checksum is wrong. If
-    /// `is_checked`, the file has not changed since its checksums were right. Their comparison is
-    /// then left out. Exception: the checksum of the head of a large file is always compared.
+    /// `is_checked` is true, the file has not changed since its checksums were compared. Compares
+    /// no checksum of such a file, except that of the head of a large file.
     fn content(&self, file: File, found: &Stat, is_checked: bool) -> io::Result<Option<Content>> {
         let length = u64::try_from(found.st_size).unwrap_or(0);
         let is_small = length <= self.in_memory;

@@ -126,7 +126,8 @@ impl Spill {
 
     fn reserve(&mut self, length: u64) -> bool {
         let wanted = blocks(PREAMBLE as u64 + length);
-        // A step must not displace all entries of a small disk store.
+        // Limit the step to 1/64 of the store, so that it does not displace all entries of a small
+        // one.
         let step = STEP.min(blocks(self.shared.capacity) / 64);
         wanted <= self.reserved || self.reserve_blocks((wanted - self.reserved).max(step))
     }

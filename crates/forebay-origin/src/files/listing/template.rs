@@ -5,11 +5,11 @@ use forebay_conf::{ListingPart, ListingTemplate, ListingValue};
 use super::entries::{Column, Entries, ListingEntry};
 use super::text::{escape, shown_size, shown_time};
 
-/// Size in bytes at which the entries of a page end. A page is built in memory.
+/// Size in bytes at which no further entry is added to a page, because a page is built in memory.
 const LARGEST: usize = 8 << 20;
 
-/// Returns the page. Values are appended once and never parsed, so that a name cannot contain a
-/// placeholder. If the entries are too large for a page, the listing becomes incomplete.
+/// Returns the page. Placeholders in values, for example in the name of a file, are not replaced.
+/// If the entries exceed [`LARGEST`], leaves out the rest, and sets `is_incomplete`.
 pub fn fill(template: &ListingTemplate, found: &mut Entries<'_>) -> String {
     let mut entries = String::new();
     for entry in &found.entries {
@@ -44,7 +44,7 @@ fn push(
     }
 }
 
-/// Returns the value; `None` for a value of an entry.
+/// Returns a value of the directory. Returns `None` if `value` belongs to an entry.
 fn of_directory(value: ListingValue, found: &Entries<'_>) -> Option<String> {
     let order = found.order;
     Some(match value {
