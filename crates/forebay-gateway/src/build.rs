@@ -194,8 +194,9 @@ impl Origins {
             || Arc::new(PasswordChecks::new(checks_at_once())),
             |previous| previous.password_checks.clone(),
         );
-        // Keep this state over a reload. While requests of the previous configuration are active,
-        // its idle connections stay open, and one of them may have to close for a new connection.
+        // Keep the pending connections over a reload. Idle connections of the previous
+        // configuration stay open while its requests are active. A backend may serve a new
+        // connection only after one of these idle connections has closed.
         let pending_connections = |name: &String| {
             let before = previous.and_then(|previous| previous.pending_connections.get(name));
             (name.clone(), before.cloned().unwrap_or_default())
@@ -244,7 +245,8 @@ impl Origins {
         };
         if previous.is_none() {
             if origins.fleet.is_none() {
-                // The process that this one replaces may have shared its tickets through a store.
+                // This process may have taken over shared ticket keys from the process that it
+                // replaces. Without a store, this process must replace the keys itself.
                 origins.tls.tickets().end_sharing();
             }
             origins.exchange();
@@ -252,7 +254,8 @@ impl Origins {
         Ok(origins)
     }
 
-    /// Exchanges limits, purges and keys with other machines from now on.
+    /// Starts the exchange with other machines: counts of rate limits, purges, and keys of TLS
+    /// tickets. Does nothing without a store.
     fn exchange(&self) {
         if let Some(fleet) = &self.fleet {
             let limits = shared_limits(&self.plan, &self.limiters, &fleet.keys());
@@ -260,8 +263,8 @@ impl Origins {
         }
     }
 
-    /// Makes this configuration the one that serves. If `previous` has another store, ends its
-    /// exchange with other machines.
+    /// Starts the exchange of this configuration with other machines. If `previous` has another
+    /// store, ends the exchange of `previous`.
     pub fn succeed(&self, previous: &Self) {
         if let Some(before) = &previous.fleet
             && !self.fleet.as_ref().is_some_and(|fleet| Arc::ptr_eq(fleet, before))
@@ -313,7 +316,8 @@ impl Origins {
     /// Returns the names of a route in metrics, logs and traces.
     fn labels(&self, site: &forebay_conf::Site, route: &forebay_conf::Route) -> RouteLabels {
         let RouteLabels { site, route } = labels_of(site, route);
-        // A path may come from a file with secrets.
+        // A path may contain a secret that the configuration reads from a file, so hide secrets in
+        // labels.
         let hide = |text: String| self.plan.file.hide(&text);
         RouteLabels { site: hide(site), route: hide(route) }
     }
@@ -381,8 +385,8 @@ impl Origins {
         self.apps.get(app).map(RunningApp::restart).is_some()
     }
 
-    /// Removes stored replies, also from other machines with the same store. Returns the number of
-    /// replies on this machine, or `None` if no route of this machine stores replies.
+    /// Removes stored replies on this machine, and on other machines with the same store. Returns
+    /// the number of replies removed here, or `None` if no route of this machine stores replies.
     pub fn purge(&self, purge: &Purge) -> Option<usize> {
         // Even if no route here has `cache`, other machines may have one.
         if let Some(fleet) = &self.fleet {
@@ -409,8 +413,8 @@ impl Origins {
         self.apps.values().for_each(RunningApp::reloaded);
     }
 
-    /// Stops the applications that `successor` does not run. First waits until no request uses a
-    /// site of these origins, for at most `grace`. Blocks the thread.
+    /// Stops the applications that `successor` does not run. Before that, waits up to `grace` until
+    /// no request uses a site of this configuration. Blocks the thread.
     pub fn retire(&self, successor: &Self, grace: Duration) {
         let left: Vec<_> = self
             .apps
@@ -428,8 +432,8 @@ impl Origins {
         stop(left, deadline.saturating_duration_since(Instant::now()));
     }
 
-    /// Returns the application of this name. Returns `None` if there is none, or if its definition
-    /// has changed.
+    /// Returns the running application `name`. Returns `None` if no application has this name, or
+    /// if its definition differs from `wanted`.
     fn running(&self, name: &str, wanted: &Definition) -> Option<RunningApp> {
         self.apps.get(name).filter(|app| app.is(wanted)).cloned()
     }

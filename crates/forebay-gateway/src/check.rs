@@ -203,8 +203,9 @@ fn of_route(site: usize, at: usize, route: &Route, server: &Server) -> Option<Fi
     Some(Finding { key: key(&["program"]), message: obstacle.message.into_owned(), help })
 }
 
-/// Returns a key and the reason if a gateway without root cannot start processes as this user and
-/// group. Otherwise returns `None`. The helper starts no process as root.
+/// Returns a key and the reason if a gateway that has given up root cannot start processes as this
+/// user and group. Otherwise returns `None`. The root helper starts these processes, but none as
+/// root.
 fn cannot_become(user: Option<&str>, group: Option<&str>) -> Option<(&'static str, &'static str)> {
     match (user, group) {
         (None, None) => None,
@@ -232,8 +233,8 @@ fn unused_upstreams(plan: &Plan) -> impl Iterator<Item = Finding> {
     })
 }
 
-/// Returns a warning for each missing root of an application on a Unix socket. The root may be
-/// right if the application runs in a container.
+/// Returns a warning for each route with a missing `root` directory and a backend on a Unix socket.
+/// The directory may exist for the application if the application runs in a container.
 fn absent_roots(plan: &Plan) -> Vec<Finding> {
     let mut found = Vec::new();
     for (site, of) in plan.sites.iter().enumerate() {
@@ -301,8 +302,8 @@ fn unmatched_prefixes(plan: &Plan) -> Vec<Finding> {
 }
 
 /// Returns the prefix that the route's origin removes from paths, or the origin's mount point. The
-/// result has the key of the origin, the key of this prefix (such as `strip_prefix`), and the
-/// prefix. Returns `None` if the route has no such prefix.
+/// result is the key of the origin, the key of the prefix, and the prefix, such as `("proxy",
+/// "strip_prefix", "/shop")`. Returns `None` if the route has neither.
 fn start_of_paths<'p>(
     plan: &'p Plan,
     route: &'p Route,
@@ -359,7 +360,7 @@ fn sources(plan: &Plan) -> Vec<Finding> {
 }
 
 /// Returns an index, or another file of the root, that looks like source but that no route runs.
-/// Returns `None` if none of the first files is such a file.
+/// Checks at most `LOOKED_AT` entries of the root. Returns `None` if none of them is such a file.
 fn source_in(files: &Files, scripts: &ScriptRoutes) -> Option<String> {
     let is_source = |name: &String| {
         let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());

@@ -90,8 +90,8 @@ fn request(plan: &Plan, site: &Site, test: &Expectation) -> (String, String, Lis
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     let name = authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     let name = name.map_or(authority, |(name, _)| name);
-    // Use the site that names the host, such as a site that the key `www` has created. Otherwise
-    // use the test's own site.
+    // Use the site that names the host. This may be another site than the test's own: for example,
+    // the key `www` creates a second site. Otherwise use the test's own site.
     let names = |other: &&Site| {
         other.hosts.iter().any(|host| *host != HostPattern::Any && host.matches(name))
     };
@@ -145,7 +145,8 @@ pub fn socket(dir: &Path, number: usize) -> PathBuf {
 }
 
 /// Changes a plan so that it serves only tests, over Unix sockets in `dir`, without TLS, logs,
-/// certificates and `admin`. The client says in `X-Forwarded-Proto` if it means TLS.
+/// certificates and `admin`. A client sends `X-Forwarded-Proto: https` for a request that would use
+/// TLS.
 pub fn isolate(plan: &mut Plan, dir: &Path) {
     let all = listeners(plan);
     (plan.server.admin, plan.server.threads) = (None, Some(1));
@@ -194,7 +195,8 @@ fn judge(expected: &ExpectedAnswer, answer: &Answer, route: Option<&Route>, host
                 (Some(Action::App(name)), Some(app)) => name == app,
                 _ => true,
             };
-            // A gate or a missing file answers with an error before the kind of route matters.
+            // If an access rule refuses the request, or the file is missing, the status is an error
+            // although a route of the expected kind answers. The test then fails.
             let own = |status: u16| matches!(route.map(|route| &route.action), Some(Action::Respond(respond)) if respond.status == status);
             let refused = answer.status.filter(|status| *status >= 400 && !own(*status));
             match (found == Some(*kind) && is_app, refused) {
@@ -211,7 +213,7 @@ fn judge(expected: &ExpectedAnswer, answer: &Answer, route: Option<&Route>, host
 
 impl Tested {
     /// Compares the reply of a running origin with the expected status and `Location`. A test that
-    /// expects something else keeps its outcome.
+    /// expects a route or a kind of route keeps its outcome.
     pub fn judge(&self, plan: &Plan, status: u16, location: Option<&str>) -> Outcome {
         match &plan.sites[self.site].expect[self.number].answer {
             ExpectedAnswer::Status(expected, to) => {

@@ -297,8 +297,9 @@ fn routes(
     Err(passed_on.unwrap_or_else(|| Fault::client(404, "no route takes this request")))
 }
 
-/// Appends rules of routes before route `at` that apply to another path of the requested resource,
-/// such as the path of its script. Returns true if one of these rules answers.
+/// Appends the rules of earlier routes that apply to another path of the requested resource. For
+/// example, `/` and `/index.php` name the same script. Returns true if one of these rules answers.
+/// Fails if one of them refuses the request.
 fn rules(
     plan: &Plan,
     (site, at): (&Site, usize),
@@ -312,7 +313,8 @@ fn rules(
             .concat();
         text.item("rule", &path);
         text.answer.route = Some(above);
-        // An index file answers by an internal redirect, so `internal` admits the request.
+        // The server would reach an index file by an internal redirect, so a route with `internal`
+        // admits the request.
         let was_internal = request.is_internal;
         request.is_internal |= is_index;
         let outcome = gate(rule, request, text);

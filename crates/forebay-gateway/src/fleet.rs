@@ -122,8 +122,8 @@ impl Fleet {
     }
 
     /// Ends the exchange of keys and counts, because the new configuration has another store, or
-    /// none. The new configuration may have taken over rate limits, so their exchange must end
-    /// here.
+    /// none. The threads of this value may run for a while longer, and must not exchange rate
+    /// limits that the new configuration has taken over.
     pub fn end(&self) {
         lock(&self.shared.limits).clear();
         *lock(&self.shared.has_ended) = true;
@@ -139,15 +139,17 @@ impl Fleet {
 }
 
 impl FleetState {
-    /// Logs an outcome if it is new ([`Store::notice`]).
+    /// Logs a line if the store has become unreachable or reachable, or for an error that is not in
+    /// the log yet ([`Store::notice`]).
     fn notice<T>(&self, outcome: &Result<T, StoreError>) {
         if let Some(line) = self.store.notice(outcome) {
             self.errors.warn(&line);
         }
     }
 
-    /// Uses the ticket keys in `text`, unless another configuration has replaced this one. Returns
-    /// the text to store if the machines need a further key.
+    /// Uses the ticket keys in `text`. If it is time for a further key, returns the new content of
+    /// the store's entry. Does nothing after another configuration has replaced this store. Fails
+    /// if `text` is malformed.
     fn share(&self, text: &str) -> Result<Option<String>, String> {
         let has_ended = lock(&self.has_ended);
         if *has_ended { Ok(None) } else { self.tickets.share(text) }
@@ -155,7 +157,7 @@ impl FleetState {
 
     /// Reads the keys of tickets, and adds one when it is time.
     fn exchange_keys(&self) -> Result<(), StoreError> {
-        // If another machine was faster, the second round reads its key.
+        // If another machine has added a key at the same time, the second call reads that key.
         if !self.exchange_keys_once()? {
             self.exchange_keys_once()?;
         }
@@ -167,7 +169,8 @@ impl FleetState {
     fn exchange_keys_once(&self) -> Result<bool, StoreError> {
         let stored = self.store.get(TICKETS)?;
         let next = match &stored {
-            // The store may have lost keys whose tickets clients still have, so store them again.
+            // If the store has lost its entry, store the known keys again, because clients still
+            // have tickets of these keys.
             None => self.tickets.shared_text().or_else(fresh_ring),
             Some(entry) => {
                 let text = String::from_utf8_lossy(&entry.value);
@@ -196,9 +199,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the reason why this machine cannot use the store of the plan, with the place of the
-/// store. Returns `None` if the store is usable, or the plan has none. Waits for a few seconds at
-/// most.
+/// Returns the reason why this machine cannot use the store of the plan. The reason begins with the
+/// place of the store. Returns `None` if the store is usable, or the plan has none. Waits for a few
+/// seconds at most.
 pub fn check_store(plan: &Plan) -> Option<String> {
     let settings = plan.server.store.as_deref()?;
     let place = &settings.place;
@@ -264,8 +267,9 @@ fn read_news(shared: &Weak<FleetState>) {
         let outcome = store.messages(purges::CHANNEL, &mut cursor, NEWS, unusable);
         let Some(shared) = shared.upgrade() else { return };
         let is_away = matches!(outcome, Err(StoreError::Away(_)));
-        // A read-only replica of the store answers here, but counts as unreachable for other
-        // operations. So do not report that the store has returned.
+        // A read-only replica of the store answers this read, but counts as unreachable for writes.
+        // Report success only after a failure of this read. Otherwise the log would say that the
+        // store has returned.
         if outcome.is_err() || was_away {
             shared.notice(&outcome);
         }

@@ -37,8 +37,8 @@ struct BackendOverride {
 
 impl Overrides {
     /// Adds a change of a plan, and removes earlier changes that it replaces. Returns the change in
-    /// words. Fails if the plan has no such backend or site, or if an earlier change would take
-    /// precedence over this one.
+    /// words. Fails if the plan has no such backend or site, or if an earlier change would hide
+    /// this one. For example, site `a.example` cannot be opened while `*` is closed.
     pub fn add(&mut self, change: &AdminChange, plan: &Plan) -> Result<String, Refused> {
         Ok(match change {
             AdminChange::Backend(change) => self.add_backend(change, plan)?,
@@ -170,9 +170,9 @@ fn address_of(text: &str) -> &str {
     address.trim_end_matches('/')
 }
 
-/// Returns the key of a backend: its group, and its address as `ctl status` shows it. The key is
-/// the same if the administrator names the address or the URL. If the name fits several addresses,
-/// the key has the name as typed.
+/// Returns the key of a backend: its group, and its address as `ctl status` shows it. The
+/// administrator may type the address or the URL: both have the same key. If the typed name fits
+/// several addresses, the key contains the typed name. Fails if the name fits no backend.
 fn key_in(plan: &Plan, change: &BackendChange) -> Result<BackendKey, Refused> {
     let typed = (change.upstream.clone(), address_of(&change.backend).to_owned());
     let found = upstreams(plan).flat_map(|upstream| {
@@ -235,8 +235,8 @@ fn unknown_backend(plan: &Plan, (upstream, address): &BackendKey) -> Refused {
     Refused::new(404, format!("there is no backend {address}{of}; there are: {known}"))
 }
 
-/// Changes a backend in all groups of a plan that `key` names. Fails if a group then has no active
-/// backend, except for backups.
+/// Changes a backend in all groups of a plan that `key` names. Fails if this leaves a group without
+/// an active backend that is not a backup.
 fn apply_to_backend(
     plan: &mut Plan,
     key: &BackendKey,

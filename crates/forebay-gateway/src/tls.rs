@@ -77,7 +77,8 @@ impl SiteTls {
         if !wrong.is_empty() {
             return Err(plan.refuse(&wrong));
         }
-        // `previous` shares these settings, so a refused configuration must not change them.
+        // `previous` shares these certificates. Change their settings only now, after all checks,
+        // so that a refused configuration changes nothing.
         for demanded in &on_demand {
             let settings = demanded.settings.ask.tls.as_ref();
             demanded.tls.replace(settings.and_then(|tls| backends.get(tls).cloned()));
@@ -229,8 +230,8 @@ impl AcmeService {
     }
 }
 
-/// Returns the TLS settings of all backends and of `ask` with TLS. Each has its table in the
-/// configuration.
+/// Returns the TLS settings of all backends with TLS, and of the servers in `ask` with TLS. Each
+/// result has the path of its table in the configuration.
 fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> {
     let routes = plan.sites.iter().enumerate().flat_map(|(site, of)| {
         of.routes.iter().enumerate().map(move |(at, route)| (site, at, route))

@@ -11,7 +11,7 @@ pub fn rate(value: f64) -> String {
     significant(value)
 }
 
-/// Formats a number with three digits, or more if its whole part has more: `12,345`, `123`, `12.3`,
+/// Formats a number with at least three digits and at most two decimals: `12,345`, `123`, `12.3`,
 /// `1.23`.
 pub fn significant(value: f64) -> String {
     match value.abs() {
@@ -77,9 +77,9 @@ pub fn growth(bytes: f64) -> String {
     format!("{sign}{}", size(bytes.abs()))
 }
 
-/// Formats a ratio with its interval: `12.3x [11.8, 12.9]`. If no difference was shown, `~`
-/// replaces the ratio: `~ [0.98, 1.03]`. A ratio from a single round has no interval: `12.3x (one
-/// round)`.
+/// Formats a ratio with its interval: `12.3x [11.8, 12.9]`. If the difference is not significant,
+/// `~` replaces the ratio: `~ [0.98, 1.03]`. A ratio from a single round has no interval: `12.3x
+/// (one round)`.
 pub fn ratio(ratio: &Ratio) -> String {
     if !ratio.has_interval() {
         return format!("{}x (one round)", factor(ratio.mean));

@@ -43,9 +43,9 @@ impl Overrun {
         self.took += outcome.duration;
     }
 
-    /// Returns a note with advice if the slices lasted much longer than expected. Returns `None`
-    /// for fewer than two slices, and for a number of requests at a given rate. `latency` covers
-    /// the whole trial.
+    /// Returns a note with advice if the slices lasted much longer than expected. Returns `None` if
+    /// there are fewer than two slices, or if the load is a number of requests at a given rate.
+    /// `latency` covers the whole trial.
     pub fn note(&self, load: &Load, latency: &forebay_stat::Latency) -> Option<String> {
         // With a rate, the plan sets the duration of a number of requests. A long slice is then no
         // sign of late replies.

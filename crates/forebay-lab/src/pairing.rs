@@ -26,7 +26,8 @@ struct Round<'a> {
     slices: Vec<(&'a Slice, Option<Disturbance>)>,
 }
 
-/// Figure whose ratio is computed, with its value for a slice and for a whole trial.
+/// Figure to compare between configurations, with the functions that compute it for a slice and for
+/// a whole trial.
 pub struct Figure {
     slice: fn(&Slice) -> f64,
     whole: fn(&Measured) -> f64,

@@ -64,8 +64,8 @@ impl Progress for ProgressLines {
         );
         self.print(&line);
         for note in &trial.notes {
-            // The figures in a note differ between rounds, but its topic does not, so digits are
-            // not compared.
+            // Print a note only once per configuration. The notes of two rounds may differ only in
+            // their figures, so compare them without digits.
             let about: String = note.chars().filter(|c| !c.is_ascii_digit()).collect();
             if self.shown.insert((configuration.name.clone(), about)) {
                 self.print(&format!("             {}", note.replace(char::is_control, " ")));

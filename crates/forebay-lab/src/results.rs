@@ -67,8 +67,8 @@ impl Results {
         sum
     }
 
-    /// Returns the first failure if the server started in none of the trials. Returns `None` if
-    /// there is no trial yet.
+    /// Returns the first failure if the server started in none of the trials. Returns `None` if the
+    /// server started in a trial, or if there is no trial yet.
     pub fn start_failure(&self) -> Option<&StartFailure> {
         let first = self.trials.first()?.start_failure.as_ref();
         first.filter(|_| self.trials.iter().all(|trial| trial.start_failure.is_some()))

@@ -49,9 +49,9 @@ fn difference(now: &Experiment, earlier: &Experiment) -> Option<String> {
         .or_else(|| earlier.results.iter().zip(&now.results).find_map(|(a, b)| other_server(a, b)))
 }
 
-/// Describes the first difference between two JSON values, with its path below `place`. Returns
-/// `None` if the values are equal. Keys in `WORDS` are ignored. A path identifies an object in a
-/// list by its `name`.
+/// Describes the first difference between two JSON values. The description names the path of the
+/// difference, which starts with `place`. In a path, an object of a list has its `name` in quotes,
+/// or else its index. Ignores the keys in `WORDS`. Returns `None` if the values are equal.
 fn changed(place: &str, was: &Value, is: &Value) -> Option<String> {
     match (was, is) {
         (Value::Object(was), Value::Object(is)) => {

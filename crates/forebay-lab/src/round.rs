@@ -136,7 +136,8 @@ struct Idle {
 
 impl<'a> Standing<'a> {
     /// Starts a server, waits for a correct reply and warms the server up. If the warm-up fails,
-    /// returns the server without a load. Earlier failures are errors.
+    /// returns the server without a load, and with the failure. A failure before the warm-up, and
+    /// an interruption, are errors.
     pub(crate) fn start(runner: &Runner, member: Member<'a>) -> Result<Self, Halt> {
         let configuration = member.configuration;
         let services = runner.start_services()?;
@@ -262,9 +263,9 @@ impl<'a> Standing<'a> {
         Ok((ran.outcome(&task), ran.printed))
     }
 
-    /// Returns the settings of the built-in load generator. Returns `None` if Forebay checks the
-    /// server only with a connection, because a client command loads it with another protocol than
-    /// HTTP.
+    /// Returns the settings of the built-in load generator. Returns `None` for a server that does
+    /// not speak HTTP. A client command loads such a server, and Forebay checks it only with a
+    /// connection.
     pub(crate) fn spec(&self) -> Option<&Spec> {
         match &self.check {
             TrialCheck::Request(spec) => Some(spec),
@@ -315,7 +316,8 @@ impl<'a> Standing<'a> {
         };
         let glance = load.sampler.end();
         let evidence = witness.end(&load.tree);
-        // The CPU time is read last, so that it includes processes that end after their request.
+        // Read the CPU time after the other figures. A process of the server, such as a CGI script,
+        // may still use CPU time after its reply.
         let after = load.tree.cpu();
         let cpu = after - before;
         load.idle.begin(after);

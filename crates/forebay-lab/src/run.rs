@@ -174,7 +174,8 @@ fn take(experiment: &mut Experiment, rounds: &Rounds) {
 /// `FIRST_LOOK`.
 ///
 /// Repeated checks could end the experiment by chance, so check k uses only 1 / (k (k + 1)) of
-/// `ALPHA`. If the experiment ends without a narrow interval, its intervals use the rest.
+/// `ALPHA`. If the experiment ends without narrow intervals, they use the part of `ALPHA` that
+/// earlier checks have not used.
 fn is_narrow(experiment: &mut Experiment, until: f64) -> bool {
     if experiment.rounds_finished < FIRST_LOOK {
         return false;
@@ -203,9 +204,9 @@ fn look_up(configuration: &Configuration) -> Results {
     }
 }
 
-/// Checks the requirements of services and client, and limits this process to the cores of the load
-/// generator. Returns the cores for servers without `cpus`. Returns no cores if `[load]` does not
-/// set `cpus`: such servers may then use all cores.
+/// Checks the requirements of services and client. If `[load]` sets `cpus`, limits this process to
+/// these cores, and returns all cores that it could use before. Servers without `cpus` run on the
+/// returned cores. Otherwise returns an empty list: this process and its servers keep all cores.
 fn prepare(plan: &Plan) -> Result<Vec<usize>, Halt> {
     let halt = |what: &str, error: rustix::io::Errno| {
         Halt::Broken(format!("{what}: {}", io::Error::from(error)))

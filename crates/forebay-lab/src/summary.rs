@@ -70,7 +70,7 @@ pub struct Row {
     pub notes: Vec<String>,
 }
 
-/// Growth of memory with the number of requests, over the trials that have enough slices.
+/// Growth of memory with the number of requests, computed from the trials that have enough slices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Leak {
     /// Bytes of growth per request, as the mean over trials.
@@ -112,7 +112,8 @@ pub fn rows(experiment: &Experiment) -> Vec<Row> {
             Row { unit, ..row(results, own, reference) }
         })
         .collect();
-    // The report gives a verdict for each ratio, so all ratios share the chance of a wrong verdict.
+    // The report gives a verdict for each ratio. Correct all ratios together, so that `alpha`
+    // limits the chance that any of these verdicts is wrong.
     let ratios = rows.iter_mut().flat_map(|row| {
         let Row { ratio, cpu_ratio, memory_ratio, .. } = row;
         [ratio, cpu_ratio, memory_ratio].into_iter().flatten()
@@ -131,7 +132,7 @@ pub fn judged(experiment: &Experiment) -> Vec<Judged<'_>> {
 }
 
 /// Corrects the p-values and the intervals of `ratios` for several comparisons, with Holm's method.
-/// `alpha` is one minus the confidence level of all intervals together.
+/// `alpha` is the probability that at least one interval does not contain its true ratio.
 fn correct(mut ratios: Vec<&mut Ratio>, alpha: f64) {
     let own: Vec<f64> = ratios.iter().map(|ratio| ratio.p).collect();
     ratios.iter_mut().for_each(|ratio| ratio.widen(alpha));
@@ -183,7 +184,7 @@ fn row(results: &Results, judged: &Judged<'_>, reference: Option<(&Results, &Jud
 }
 
 /// Returns the growth of the server's memory per request, in each trial and over all trials.
-/// Returns `None` if no trial has enough bursts.
+/// Returns `None` if every trial has too few memory samples.
 fn leak(counted: &[&Measured]) -> Option<Leak> {
     let growths: Vec<Growth> =
         counted.iter().filter_map(|measured| growth(&bursts(&measured.slices))).collect();
@@ -200,8 +201,8 @@ fn leak(counted: &[&Measured]) -> Option<Leak> {
     })
 }
 
-/// Joins the slices into at most `MOST_BURSTS` bursts. Returns, for each burst, the number of
-/// requests since the start of the trial and the resident memory after the burst.
+/// Joins consecutive slices into at most `MOST_BURSTS` bursts. Returns two numbers for each burst:
+/// the requests since the start of the trial, and the resident memory after the burst.
 fn bursts(slices: &[Slice]) -> Vec<(f64, f64)> {
     let joined = slices.len().div_ceil(MOST_BURSTS).max(1);
     let mut served = 0;
@@ -213,7 +214,8 @@ fn bursts(slices: &[Slice]) -> Vec<(f64, f64)> {
 }
 
 impl Leak {
-    /// Returns true if a cache that still fills may explain the growth.
+    /// Returns true if the growth is small enough to be a cache of the server that was not full
+    /// yet.
     pub fn may_be_cache(&self) -> bool {
         self.slope * self.requests < MOST_OF_A_CACHE
     }

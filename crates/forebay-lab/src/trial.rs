@@ -129,7 +129,8 @@ pub(crate) enum RunError {
 }
 
 impl RunError {
-    /// If the error is of a trial, adds to its message that the trial failed during the warm-up.
+    /// Adds to the message that the failure occurred during the warm-up. An error that ends the
+    /// experiment stays unchanged.
     pub fn during_warm_up(self) -> Self {
         match self {
             Self::Trial(wrong) => Self::Trial(format!("during warm-up {wrong}")),
@@ -481,8 +482,9 @@ fn free_port() -> Option<u16> {
     std::iter::repeat_with(|| fastrand::u16(ports_outside(outgoing))).take(1000).find(free)
 }
 
-/// Returns at least 2,000 ports outside of the range `outgoing`, or else the ports below the range
-/// that Linux uses by default.
+/// Returns the ports from 10,000 to the start of the range `outgoing`, or else the ports above this
+/// range. If both sides have fewer than 2,000 ports, or the range is unknown, returns the ports
+/// below the range that Linux uses by default.
 fn ports_outside(outgoing: Option<(u16, u16)>) -> RangeInclusive<u16> {
     match outgoing {
         Some((lowest, _)) if lowest > 12_000 => 10_000..=lowest - 1,

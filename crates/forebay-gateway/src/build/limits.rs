@@ -11,8 +11,8 @@ use super::labels::labels_of;
 use crate::fleet::SharedLimit;
 
 /// Creates the state of all rate limits by site and route. A limit keeps its state if the previous
-/// configuration has an equal limit at the same position of the same route. With `keys`, the limits
-/// share their counts with other machines.
+/// configuration has an equal limit with the same numbers of site, route and limit. The hosts of
+/// the site must be equal, too. With `keys`, the limits share their counts with other machines.
 pub fn limiters(
     plan: &Plan,
     previous: Option<&[Vec<Vec<Arc<RateLimiter>>>]>,
@@ -41,9 +41,9 @@ pub fn limiters(
     sites.collect()
 }
 
-/// Returns all rate limits with their names in the store. A name depends on the site, the route and
-/// the rules of the limit, not on the order of sites and routes. If limits are equal in all three,
-/// their names also have a number.
+/// Returns all rate limits with their names in the store. A name is a hash of the site's name, the
+/// route's name and the rules of the limit. The order of sites and routes does not matter. If two
+/// limits have the same names and rules, their numbers in the configuration distinguish them.
 pub fn shared_limits(
     plan: &Plan,
     limiters: &[Vec<Vec<Arc<RateLimiter>>>],

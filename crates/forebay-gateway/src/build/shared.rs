@@ -50,7 +50,8 @@ pub(super) struct SharedUpstream {
 }
 
 impl SharedUpstream {
-    /// Creates the state for `plan`. Backends that exist in `before` keep their record.
+    /// Creates the state for `plan`. A backend with the same address in `before` keeps its record
+    /// of failures.
     fn new(plan: &Arc<forebay_conf::Upstream>, before: Option<&Self>) -> Self {
         let Some(before) = before else {
             let (group, tallies) = (Group::new(&(&**plan).into()), Tallies::new(plan.to.len()));
@@ -106,8 +107,9 @@ impl<'a> Upstreams<'a> {
         upstreams
     }
 
-    /// Returns the state of one route's group. After a reload, a named group is found by its name,
-    /// and the group of a single route by its backends.
+    /// Returns the state of the group `plan`. After a reload, a named group keeps the state of the
+    /// previous group with this name. A group without a name keeps the state of a group with the
+    /// same backends.
     fn take(&mut self, plan: &Arc<forebay_conf::Upstream>) -> SharedUpstream {
         let Some(name) = &plan.name else {
             let mut before = self.anonymous_before.iter();
@@ -120,8 +122,9 @@ impl<'a> Upstreams<'a> {
     }
 }
 
-/// Returns the state by site and route, and the groups of the streams. An unchanged `cgi` route
-/// keeps the count of its processes. The record of backends stays with their group.
+/// Returns the state by site and route, and the groups of the streams. After a reload, an unchanged
+/// `cgi` route keeps the count of its processes. Groups of backends keep their state as
+/// [`Upstreams::take`] describes.
 pub(super) fn shared_of_all(
     plan: &Plan,
     previous: Option<&Origins>,
@@ -221,7 +224,8 @@ pub(super) fn checks(
     checks
 }
 
-/// Returns the limits on connections. An unchanged limit also counts the connections of `previous`.
+/// Returns the limits on connections by backend address. If a limit is unchanged, connections that
+/// `previous` has opened still count.
 pub(super) fn permits(
     plan: &Plan,
     previous: Option<&Origins>,

@@ -41,8 +41,9 @@ use super::{Origins, by_https, replies, slashes, trust};
 // An HTTP server itself closes idle connections, after 5 s or later, so the limit can be long.
 const HTTP_IDLE: Duration = Duration::from_secs(60);
 /// Idle limit of a servlet container's connection.
-// By default, Tomcat keeps connections open forever. The value differs from HTTP's, so that an
-// address with both protocols has two pools.
+// By default, Tomcat keeps connections open forever. Pools of idle connections are selected by
+// address and idle limit. With a limit other than `HTTP_IDLE`, an address that speaks HTTP and AJP
+// has two pools.
 const AJP_IDLE: Duration = Duration::from_secs(59);
 
 impl Origins {
@@ -146,8 +147,8 @@ impl Origins {
                 root: root.clone(),
                 files: Box::new(Files::new(
                     thread.clone(),
-                    // Hidden files are included, because the application decides which files are
-                    // sent.
+                    // Files whose names begin with a dot are included, because the application
+                    // decides which files are sent.
                     forebay_conf::Files {
                         index: Vec::new(),
                         hidden: true,
@@ -264,8 +265,8 @@ impl Origins {
         Proxy::new(thread.clone(), upstream, proxy, &pools.http2)
     }
 
-    /// Returns `origin`, which sends requests to `upstream`. If a listener of this server may receive
-    /// them, wraps it in an origin that ends loops.
+    /// Returns `origin`, which sends requests to `upstream`. If a backend's address may be a
+    /// listener of this server, wraps `origin` in an origin that ends loops.
     fn hop_limited(
         &self,
         upstream: &forebay_conf::Upstream,
@@ -369,7 +370,8 @@ impl Origins {
         };
         let zone = replies::zone(site, route);
         let names_users = route.access.names_users_otherwise();
-        // HTTP has no REQUEST_URI, so the application sees only the target of an included document.
+        // An HTTP application gets no REQUEST_URI. If a page includes a document, the application
+        // sees only the target of the document, not the client's own target.
         let hides_own_target = matches!(route.action, Action::Proxy(_));
         let traits = RequestTraits { names_users, hides_own_target };
         let (replies, thread) = ((store, replies, &*zone), thread.clone());
@@ -380,8 +382,8 @@ impl Origins {
         let name = address.to_string();
         let permits = self.permits.get(&name).map(|(_, permits)| permits.clone());
         let endpoint = self.endpoints[&name].clone();
-        // Never close a TLS connection in favour of a new one. A TLS server usually handles many
-        // connections at once, and each costs a handshake.
+        // Never close an idle TLS connection to let the backend accept a new one. A TLS server
+        // usually handles many connections at once, and a new connection costs a handshake.
         let pending = self.pending_connections.get(&name).filter(|_| how.tls.is_none()).cloned();
         let how = BackendOptions { name, permits, pending, ..how };
         Backend::new(thread.clone(), endpoint, how)
@@ -398,8 +400,8 @@ pub(super) struct Pools {
 }
 
 /// Returns true if the listener at `address` may select this site. An HTTP/3 listener selects from
-/// all sites of the TLS listener on its address, so that both select the same site. If that site
-/// does not offer HTTP/3, it refuses the request.
+/// all sites of the TLS listener on the same address, so that a host selects the same site over
+/// HTTP/3 and over TLS. If this site does not offer HTTP/3, the site refuses the request.
 fn is_found_at(site: &forebay_conf::Site, address: &Listen) -> bool {
     let is_beside = |listen: &Listen| listen.beside_for_http3().as_ref() == Some(address);
     site.listen.contains(address) || site.listen.iter().any(is_beside)

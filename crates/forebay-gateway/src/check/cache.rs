@@ -29,8 +29,8 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Returns the name of a request field whose value depends on the user, although the key of the
-/// cache does not. Returns `None` if there is no such field.
+/// Returns the name of a request field whose value depends on the user, if the key of the cache
+/// does not depend on the user. Returns `None` if there is no such field.
 fn personal_field<'r>(route: &'r Route, cache: &Cache) -> Option<&'r str> {
     let is_in_key = |value: &Placeholder| cache.key.uses(|other| other == value);
     let is_personal = |value: &Placeholder| {
@@ -38,7 +38,8 @@ fn personal_field<'r>(route: &'r Route, cache: &Cache) -> Option<&'r str> {
             matches!(value, Placeholder::User | Placeholder::TlsSubject | Placeholder::Cookie(_));
         is_of_user && !is_in_key(value)
     };
-    // If the key contains a table, it need not contain the placeholders that the table depends on.
+    // A key that contains the value of a `[map.NAME]` need not contain the placeholders from which
+    // this value is computed.
     let is_doubtful = |value: &Placeholder| {
         let text = Template::of(vec![TemplatePart::Value(value.clone())]);
         !is_in_key(value) && text.depends_on(&is_personal)

@@ -78,7 +78,7 @@ fn trusts_unix_by_address(at: usize, site: &Site) -> Option<Finding> {
 /// Returns a warning if a rule by address refuses all clients of a Unix socket, because they have
 /// no address.
 fn refuses_unix(place: &Place, site: &Site, route: &Route) -> Option<Finding> {
-    // An AJP web server and a PROXY header name the client's address.
+    // Give no warning for AJP or the PROXY protocol, because both carry the client's address.
     let listen = unix_listener(site).filter(|listen| !listen.is_ajp())?;
     let trusts_unix =
         site.trusted_proxies.contains(&Clients::Unix) || site.trusts_unix_by_address();

@@ -52,8 +52,8 @@ fn root_of<'p>(plan: &'p Plan, route: &'p Route) -> Option<&'p Path> {
     }
 }
 
-/// Returns the `.htaccess` files below a directory. Does not follow links, and reads at most
-/// `MOST_ENTRIES` entries and directories up to the depth `DEEPEST`.
+/// Returns the `.htaccess` files below a directory. Does not follow links. Reads at most
+/// `MOST_ENTRIES` entries in total, and no directory below the depth `DEEPEST`.
 fn htaccess_below(root: &Path) -> Vec<PathBuf> {
     let (mut found, mut left) = (Vec::new(), MOST_ENTRIES);
     let mut waiting = VecDeque::from([(root.to_owned(), 0)]);
@@ -76,8 +76,8 @@ fn htaccess_below(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns true if requests for the directory of the file reach route `index`, because no earlier
-/// route without `when` takes them.
+/// Returns true if requests for the directory of `file` reach route `index`. Routes with `when` are
+/// ignored. Returns false if an earlier route without `when` takes these requests.
 fn is_reached(site: &Site, index: usize, root: &Path, file: &Path) -> bool {
     let Some(below) = file.parent().and_then(|dir| dir.strip_prefix(root).ok()) else {
         return false;

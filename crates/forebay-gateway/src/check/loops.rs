@@ -46,7 +46,8 @@ fn own_listener<'s>(
     site: &'s Site,
     route: &Route,
 ) -> Option<(&'static str, &'s Listen)> {
-    // A second passage may differ: the path becomes shorter, or a condition is not met.
+    // Such a route may not match a request that comes back: `rewrite` has changed the path, or
+    // `when` is not met any more.
     if route.rewrite.is_some() || route.matcher.when.is_some() {
         return None;
     }

@@ -75,9 +75,9 @@ pub fn all(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Searches the directory of the files route `at` for a script that a later route would run if the
-/// `files` route did not forbid it. Returns the file name of the script, and the line of the later
-/// route. Returns `None` if there is no such script.
+/// Searches the directory of the files route `at` for a script of one of the later routes `kept`.
+/// The files route keeps these routes from running its files. Returns the file name of the script,
+/// and the line of its route. Returns `None` if there is no such script.
 fn kept_script(
     site: &Site,
     at: usize,

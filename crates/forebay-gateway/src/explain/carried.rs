@@ -12,7 +12,7 @@ use super::Explanation;
 /// Default type of a body, as in HTML and curl.
 pub(super) const FORM: &str = "application/x-www-form-urlencoded";
 
-/// Appends the cookies, the query and the body. Leaves out the ones that the request does not have.
+/// Appends the cookies, the query and the body, if the request has them.
 pub(super) fn append(text: &mut Explanation, request: &Request, body: Option<&[u8]>) {
     let fields = request.head.fields.iter();
     let found: Vec<_> = fields

@@ -6,8 +6,8 @@ use forebay_net::template::Escape;
 
 use super::Explanation;
 
-/// Says if the route evaluates pages. Appends the texts that the route replaces, with the values of
-/// this request.
+/// Appends a line if the route evaluates commands in pages (SSI). Appends the texts that the route
+/// replaces, with the values of this request.
 pub(super) fn append(filters: &Filters, request: &Request, text: &mut Explanation) {
     if let Some(ssi) = &filters.ssi {
         let most = ssi.max_size;

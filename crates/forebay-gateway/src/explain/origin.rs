@@ -42,8 +42,8 @@ use forebay_wire::{scgi, uwsgi};
 use super::Explanation;
 
 /// Appends the origin and its data. Returns a path if Forebay must select a route again for that
-/// path, otherwise `None`. The error is the origin's fault: the origin answers with an error, or
-/// declines.
+/// path, otherwise `None`. Returns a fault if the origin would answer with an error, or would leave
+/// the request to a later route.
 pub(super) fn origin(
     plan: &Plan,
     site: &Site,
@@ -133,8 +133,9 @@ pub(super) fn redirection(
     Ok(())
 }
 
-/// Returns the `fault` of a files route. If later script routes must not run its files, returns a
-/// fault that keeps these routes from answering.
+/// Returns `fault`, the fault of a files route. Exception: `fault` leaves the request to later
+/// routes, but the files route keeps later script routes from running the requested file. The
+/// returned fault then prevents that.
 fn kept(plan: &Plan, site: &Site, route: &Route, request: &Request, fault: Fault) -> Fault {
     let at = site.routes.iter().position(|other| std::ptr::eq(other, route));
     let kept_from = at.map(|at| keeps_from(site, plan, at)).unwrap_or_default();
@@ -333,8 +334,8 @@ fn environment(app: &App, text: &mut Explanation) {
     }
 }
 
-/// Returns the text that names the runner of an application's script, with the reason. The error is
-/// the fault for a script that no process may run.
+/// Returns a text that names the process that runs an application's script, and the reason. Returns
+/// a fault if no process may run the script.
 fn runner(name: &str, app: &App, script: &Path) -> Result<String, Fault> {
     let Ok(Definition::Scripts(spec)) = definition(name, app) else {
         return Ok(format!("a worker of [app.{name}]"));

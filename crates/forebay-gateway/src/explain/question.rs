@@ -32,7 +32,7 @@ impl QuestionError {
         Self(message.into())
     }
 
-    /// Returns the error of a URL for a configuration that has only streams.
+    /// Returns the error for a question about a URL if the configuration has only streams.
     pub(super) fn without_sites() -> Self {
         Self::new("there is no site; ask for a stream: tcp://db.example.org:5432")
     }

@@ -16,9 +16,9 @@ pub struct SharedLimit {
 
 /// The batches of counts that the store has not confirmed.
 ///
-/// A store may have added a batch even if its answer was lost. The batch therefore keeps its
-/// number, and later batches wait until the store has confirmed it. Meanwhile, the limiters collect
-/// further counts.
+/// If the store's answer is lost, the store may have added the batch already. The batch is then
+/// sent again with the same number, so that the store adds it only once. Later batches wait until
+/// the store has confirmed this batch.
 #[derive(Default)]
 pub struct CountExchange {
     unconfirmed: VecDeque<CountBatch>,
@@ -57,8 +57,9 @@ impl CountExchange {
         Ok(self.send(store)?.or(earlier))
     }
 
-    /// Sends all batches in order, and removes each batch that must not be sent again. Returns
-    /// `None` if there are no batches. The error is the last one.
+    /// Sends all batches in order. Removes a batch after the store has confirmed or refused it, or
+    /// has sent an unusable answer. Stops when the store cannot be reached. Returns the last error,
+    /// or `None` if there are no batches.
     fn send(&mut self, store: &Store) -> Result<Option<()>, StoreError> {
         let mut outcome = Ok(None);
         while let Some(batch) = self.unconfirmed.front() {
@@ -68,7 +69,8 @@ impl CountExchange {
                     batch.limit.limiter.return_counts(&batch.counts);
                     outcome = Err(error);
                 }
-                // The store has perhaps added the batch, so it is not sent again.
+                // The answer is unusable, and the store may have added the batch. So remove the
+                // batch.
                 Err(error @ StoreError::Content(_)) => outcome = Err(error),
                 Err(error) => return Err(error),
             }

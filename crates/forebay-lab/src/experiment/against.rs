@@ -17,12 +17,12 @@ fn is_started_alike(now: &Configuration, then: &Configuration) -> bool {
 }
 
 impl Plan {
-    /// Adds configurations of `earlier` as references. For each current configuration, the earlier
-    /// configuration with the same name becomes the reference, and gets `label` in its name.
-    /// Earlier configurations whose results came from a saved report are ignored.
+    /// Adds configurations of `earlier` as references. For each current configuration `a`, the
+    /// earlier configuration `a` becomes the reference, with the name `a (LABEL)`. Earlier
+    /// configurations whose results came from a saved report are ignored.
     ///
-    /// Returns the names of the configurations whose earlier form was not added, because it has the
-    /// same settings.
+    /// Returns the names of the configurations that have the same settings in `earlier`. Their
+    /// references are named but not added, because the caller uses saved results instead.
     ///
     /// # Errors
     /// Fails if no configuration has the same name in `earlier`.

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One combination of values. The values replace keys of `[load]`, or placeholders. `None` keeps
-/// the value of `[load]`.
+/// Combination of values. A value replaces the key of `[load]` with the same name, and `None` keeps
+/// that key's value. `placeholders` has the values for the configurations.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Cell {
     /// Values of the combination as text, which becomes part of configuration names.

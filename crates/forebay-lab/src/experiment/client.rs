@@ -73,8 +73,9 @@ impl Printed {
 }
 
 impl Find {
-    /// Finds the number in `output`. A pattern takes its last match. A JSON pointer applies to the
-    /// whole output, or else to the last line that is a JSON object.
+    /// Finds the number in `output`. With a pattern, the last match counts. A JSON pointer applies
+    /// to the whole output if that is a JSON object. Otherwise it applies to the last line that is
+    /// a JSON object.
     ///
     /// # Errors
     /// Returns the reason why no number was found.

@@ -112,8 +112,9 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the length of a slice. A client's command runs once per trial unless the file sets
-    /// `slice`.
+    /// Returns the length of a slice. Without the key `slice`, a trial with a client command and a
+    /// duration has one slice: the command runs once for the whole duration. Fails if `slice` is
+    /// not a valid duration.
     pub(super) fn slice(
         &self,
         load: &file::Load,

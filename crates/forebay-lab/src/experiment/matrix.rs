@@ -110,9 +110,9 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the configurations for cell `n`. The baseline of the whole experiment is the baseline of
-/// cell 0. In every other cell, the cell's baseline is the reference of the cell's other
-/// configurations.
+/// Returns the configurations for cell `n`. In cell 0, the baseline stays the baseline of the whole
+/// experiment. In each later cell, the copy of the baseline becomes the reference of the cell's
+/// other configurations.
 fn in_cell<'a>(
     configurations: &'a [Configuration],
     n: usize,

@@ -17,8 +17,8 @@ use crate::keeper::OUTPUT_FILE;
 
 const DEFAULT_CONNECTIONS: u32 = 10;
 // The rates of two starts of one server differ by about 2 %. Only the mean over several rounds
-// makes this difference small. The speed of a busy machine changes within seconds. Short slices let
-// a change affect all configurations alike.
+// makes this difference small. The speed of a busy machine changes within seconds. With short
+// slices, such a change affects all configurations alike.
 const DEFAULT_ROUNDS: u32 = 10;
 const DEFAULT_DURATION: Duration = Duration::from_secs(3);
 const DEFAULT_WARMUP: Duration = Duration::from_secs(1);
@@ -221,7 +221,8 @@ impl Reader<'_> {
                     "for example \"http://127.0.0.1:{port}\"; the path belongs in [load] path";
                 Err(self.at(typed.url.span(), format!("not a URL to load: {error}"), help))
             }
-            // An experiment file has no keys for binary bodies or for the end of raw replies.
+            // Refuse gRPC and raw TCP, because an experiment file has no keys for binary bodies, or
+            // for the bytes that end a raw reply.
             Ok(url) if url.protocol().is_grpc() || url.protocol() == Protocol::Tcp => {
                 let message = format!("compare does not load {} servers", url.protocol());
                 let help = "use `forebay bench` for grpc:// and tcp://, and compare its results with --against";
@@ -484,8 +485,9 @@ fn read_text(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Returns the default number of client threads: half of the cores, but at most two. One thread can
-/// load several servers, and the client takes CPU time from a server on the same machine.
+/// Returns the default number of client threads: half of the cores, but at least one and at most
+/// two. Two threads can load most servers, and more would take CPU time from a server on the same
+/// machine.
 fn default_threads(connections: u32) -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     (cores / 2).clamp(1, 2).min(connections)

@@ -251,7 +251,7 @@ impl Plan {
     /// unknown name.
     pub fn keep_only(&mut self, names: &[String]) -> Result<(), String> {
         let is_named = |c: &Configuration, name: &String| {
-            // In a matrix, a configuration's name without a cell selects all of its cells.
+            // In a matrix, the name `a` selects `a [CELL]` for every cell.
             c.name == *name || c.cell.is_some() && c.name.starts_with(&format!("{name} ["))
         };
         let known = |name: &&String| !self.configurations.iter().any(|c| is_named(c, name));

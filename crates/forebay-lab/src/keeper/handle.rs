@@ -178,9 +178,9 @@ impl Keeper {
         self.tidy_up();
     }
 
-    /// Cleans up if the keeper was killed. Its orphaned processes are then children of this
-    /// process, because `forebay compare` is a subreaper, too. Other keepers and their processes
-    /// are not affected.
+    /// Cleans up if the keeper was killed. This process is a child subreaper, so it has become the
+    /// parent of the keeper's processes. Kills these processes, and removes the temporary
+    /// directory. Other keepers and their processes are not affected.
     fn tidy_up(&mut self) {
         if self.tmp.as_os_str().is_empty() || !self.tmp.exists() {
             return;

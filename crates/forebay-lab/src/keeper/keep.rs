@@ -106,8 +106,9 @@ impl Keeping {
     fn end_politely(&mut self) {
         match self.guardian.program() {
             Some(server) => drop(kill_process_group(server, Signal::TERM)),
-            // The server put itself into the background. Its remaining top processes are therefore
-            // children of this keeper.
+            // The server put itself into the background, so its first process has ended. The
+            // processes that it left are now children of this keeper. Send SIGTERM to these
+            // children only.
             None => {
                 let own = std::process::id() as i32;
                 self.guardian.request_stop(|stat| stat.parent == own);

@@ -17,7 +17,7 @@ const PREFIX: &str = "forebay-compare-";
 
 /// Temporary directory and, if permitted, control group of a measured server. Only the owner can
 /// write to the directory, but a server that dropped its privileges can read it. Dropping this
-/// value removes both.
+/// value removes the directory and the group.
 pub struct Room {
     directory: Option<TempDir>,
     pub cgroup: Option<Cgroup>,

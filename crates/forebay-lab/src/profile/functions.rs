@@ -16,8 +16,8 @@ pub struct Function<'a> {
     pub total: [u64; 2],
 }
 
-/// Returns all functions of `stacks`, sorted by the samples in the function itself, most first.
-/// Each sample counts only once for a recursive function.
+/// Returns all functions of `stacks`. The function with the most samples of its own comes first. In
+/// the total of a recursive function, each sample counts only once.
 pub fn functions(stacks: &Stacks) -> Vec<Function<'_>> {
     let totals = stacks.totals();
     let mut found: HashMap<&str, Function<'_>> = HashMap::new();

@@ -53,8 +53,8 @@ impl Default for Stacks {
 
 impl Stacks {
     /// Adds a stack with its number of samples. The outermost function is first. Functions deeper
-    /// than `DEEPEST` are dropped. If the tree is full, unknown functions and the functions that
-    /// they call are also dropped.
+    /// than `DEEPEST` are dropped. If the tree is full, a function without a node at this position
+    /// is also dropped, with the functions that it calls.
     pub fn add<'a>(&mut self, stack: impl IntoIterator<Item = &'a str>, count: u64) {
         let mut at = ROOT;
         for name in stack.into_iter().take(DEEPEST) {
@@ -99,8 +99,9 @@ impl Stacks {
         &self.names[self.nodes[index].name as usize]
     }
 
-    /// Returns for each node the samples of its function and of all functions below it, for both
-    /// profiles.
+    /// Returns, for each node, the samples of its function and of all functions that it calls. The
+    /// first number is of this profile. The second number is of the profile that
+    /// [`beside`](Self::beside) added, or 0.
     pub fn totals(&self) -> Vec<[u64; 2]> {
         let mut totals: Vec<[u64; 2]> = self.nodes.iter().map(|node| node.own).collect();
         for (index, node) in self.nodes.iter().enumerate().skip(1).rev() {

@@ -64,9 +64,9 @@ pub fn is_installed() -> bool {
 impl Attached {
     /// Starts sampling the processes of `tree` and all processes that they start.
     pub fn begin(runner: &Runner, tree: &Tree, frequency: u32) -> Result<Self, ProfileFailure> {
-        // If perf samples a control group system-wide, it has one clock per processor and also sees
-        // processes shorter than a sampling period. If the system refuses that, perf attaches to
-        // processes.
+        // First let perf sample the control group on all processors (`-a`). Then perf has one clock
+        // per processor, and also sees processes shorter than a sampling period. If the system
+        // refuses `-a`, attach perf to the processes.
         if let Some(group) = tree.cgroup().and_then(name_of_group) {
             match Self::attach(runner, &["-a", "-G", &group], frequency) {
                 Err(ProfileFailure::Refused(_) | ProfileFailure::Other(_)) => {}

@@ -16,9 +16,9 @@ const LONGEST: Duration = Duration::from_secs(2);
 const MOST_STEPS: usize = 20;
 const LONGEST_NAME: usize = 40;
 
-/// Sends requests and returns the median time of each processing step in milliseconds, in the
-/// server's order of the steps. Returns nothing if the server reports no steps. A load with a body,
-/// or with another method than GET, gets no such requests.
+/// Sends up to `REQUESTS` GET requests. Returns each processing step that the server reports, with
+/// its median time in milliseconds, in the order of the server. Returns an empty list if the server
+/// reports no steps. Sends nothing if the load has a body, or a method other than GET.
 pub fn ask(spec: &Spec) -> Vec<(String, f64)> {
     if spec.method != "GET" || !spec.body.is_empty() {
         return Vec::new();

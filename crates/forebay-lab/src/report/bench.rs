@@ -57,7 +57,7 @@ struct Page<'a> {
     version: &'static str,
 }
 
-/// Several seconds of the run together.
+/// Sums of several consecutive seconds of the run.
 struct Span {
     start: f64,
     seconds: usize,

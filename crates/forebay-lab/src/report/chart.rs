@@ -54,7 +54,7 @@ impl Screen {
         }
     }
 
-    /// Returns the area of a line chart. Space for labels remains around it.
+    /// Returns the area between the axes of a line chart. The labels are outside of this area.
     fn area(self, bottom: f64) -> Area {
         match self {
             Self::Wide => Area { left: 78.0, right: 630.0, top: 10.0, bottom },
@@ -88,8 +88,8 @@ fn colour(index: usize, baseline: bool) -> String {
     if baseline { "var(--base)".to_owned() } else { format!("var(--s{})", index % 7) }
 }
 
-/// Returns the colours in the order of the rows. The baseline's neutral colour is not in the
-/// numbered sequence.
+/// Returns the colours in the order of the rows. A baseline gets the neutral colour. The other rows
+/// get colours 0, 1, 2 and so on.
 fn colours<'a>(baselines: impl Iterator<Item = &'a bool>) -> Vec<String> {
     let mut next = 0;
     baselines

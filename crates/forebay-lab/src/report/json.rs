@@ -214,7 +214,8 @@ fn trial(trial: &Trial, evidence: &[Option<Disturbance>]) -> Value {
     let Some(measured) = &trial.measured else { return object };
     let mut outcome = measured.outcome.to_json();
     let fields = outcome.as_object_mut().map(std::mem::take).unwrap_or_default();
-    // The report has its own schema and version, and slices have no counts per second.
+    // Leave out the schema and version of the load generator, because the report has its own. Leave
+    // out the counts per second, because a load in slices has none.
     let is_own = |key: &str| !matches!(key, "schema" | "version" | "series");
     for (key, value) in fields.into_iter().filter(|(key, _)| is_own(key)) {
         object[key] = value;

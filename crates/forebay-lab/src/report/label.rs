@@ -29,7 +29,8 @@ pub fn short(name: &str, longest: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Returns true if `other` is `label`, or the beginning of `label` with a number such as ` (2)`.
+/// Returns true if `other` equals `label`, or has a number after the beginning of `label`: `abc
+/// (2)` or `ab… (2)` for `abc`.
 fn is_numbered(other: &str, label: &str) -> bool {
     let Some((bare, end)) = other.rsplit_once(" (") else { return other == label };
     let has_number = end.strip_suffix(')').is_some_and(|number| number.parse::<u32>().is_ok());
@@ -37,9 +38,9 @@ fn is_numbered(other: &str, label: &str) -> bool {
     other == label || has_number && !bare.is_empty() && label.starts_with(bare)
 }
 
-/// Returns the length in bytes of the start that all names share, up to its last character that is
-/// no letter or digit. Returns 0 if this start is shorter than `WORTH`, or if a name would become
-/// empty.
+/// Returns the length in bytes of the start that all names share. The start ends after a character
+/// that is no letter or digit, as `web-` in `web-a1` and `web-a2`. Returns 0 if the start is
+/// shorter than `WORTH`, or if a name has nothing after it.
 fn shared(names: &[&str]) -> usize {
     const WORTH: usize = 4;
     let Some((first, others)) = names.split_first().filter(|(_, others)| !others.is_empty()) else {

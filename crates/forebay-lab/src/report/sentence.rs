@@ -83,7 +83,8 @@ fn comparison(experiment: &Experiment, row: &Row, rows: &[Row], is_busy: bool) -
     let is_rate_found = is_found(row.ratio.as_ref());
     let has_found = !parts.is_empty();
     let rate = row.ratio.as_ref().map(|ratio| rate(experiment, row, ratio, has_found));
-    // The sentence starts with a difference that was found, if there is one.
+    // If a difference in the rate was found and the machine was not busy, the rate comes first.
+    // Otherwise the rate comes last.
     let at = if is_rate_found && !is_busy { 0 } else { parts.len() };
     if let Some(rate) = rate {
         parts.insert(at, rate);
@@ -138,7 +139,7 @@ pub fn interval(ratio: &Ratio) -> String {
 }
 
 /// Describes the difference in memory between a configuration and its reference. Returns `None` if
-/// the difference is too small to matter, or was not shown.
+/// the difference is not significant or too small to matter, or if memory was not observed.
 fn memory(row: &Row, other: &Row) -> Option<String> {
     let ratio = row.memory_ratio.as_ref().filter(|ratio| ratio.verdict() != Verdict::Same)?;
     let (ours, theirs) = (row.memory_most? as f64, other.memory_most? as f64);

@@ -12,11 +12,12 @@ use procfs::process::{FDTarget, all_processes};
 /// the server.
 const STARTERS: [&str; 3] = ["systemd", "init", "dockerd"];
 
-/// Returns the processes that listen at `HOST:PORT` or `unix:PATH` on this machine, except those
-/// whose parent also listens there. Process 1 and programs in `STARTERS` do not count.
+/// Returns the processes that listen at `HOST:PORT` or `unix:PATH` on this machine. Leaves out
+/// process 1 and programs in `STARTERS`. If a process and its parent listen at the address, returns
+/// only the parent.
 ///
-/// Returns none if this user cannot see the processes, or if this program is itself a descendant of
-/// one of them.
+/// Returns none if this user cannot see the processes. Also returns none if this program is one of
+/// these processes, or a descendant of such a process.
 pub fn listeners(address: &str) -> Vec<i32> {
     let sockets = match address.strip_prefix("unix:") {
         Some(path) => unix_sockets(Path::new(path)),
@@ -69,7 +70,8 @@ fn unix_sockets(path: &Path) -> BTreeSet<u64> {
     entries.filter(|entry| entry.path.as_deref() == Some(path)).map(|entry| entry.inode).collect()
 }
 
-/// Returns true if `address` belongs to this machine. No other address can be bound.
+/// Returns true if `address` belongs to this machine: a socket can be bound only to such an
+/// address.
 fn is_local(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }

@@ -131,8 +131,8 @@ impl Series {
     }
 }
 
-/// Returns the sample with the least memory of a few samples. At the first sample, the process that
-/// answered the previous check may still be running.
+/// Takes a few samples, and returns the one with the least memory. During the first sample, the
+/// process that answered the last check may still be running.
 fn quiet_before(tree: &Tree) -> Glance {
     let mut quiet = tree.glance();
     for _ in 1..QUIET_LOOKS {
@@ -145,8 +145,8 @@ fn quiet_before(tree: &Tree) -> Glance {
     quiet
 }
 
-/// Returns a sample when no more processes exist than before the load, or when the time limit is
-/// over.
+/// Waits until at most as many processes exist as in `before`, or the time limit is over. Returns
+/// the last sample.
 fn quiet_after(tree: &Tree, before: &Glance) -> Glance {
     let deadline = Instant::now() + QUIET_PATIENCE;
     loop {

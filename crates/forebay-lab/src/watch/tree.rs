@@ -47,15 +47,17 @@ enum Top {
 }
 
 impl Tree {
-    /// Returns the server's processes: the descendants of process `keeper`. The control group is
-    /// used only if it contains processes.
+    /// Returns the server's processes: the descendants of process `keeper`. If `cgroup` contains
+    /// processes, reads the processes and their CPU time from `cgroup`. Otherwise reads them from
+    /// /proc.
     pub fn new(keeper: i32, cgroup: Option<Cgroup>) -> Self {
         let occupied = |group: &Cgroup| group.processes().is_ok_and(|pids| !pids.is_empty());
         Self { top: Top::Keeper(keeper), cgroup: cgroup.filter(occupied) }
     }
 
     /// Returns the processes of a server that Forebay did not start: `first` and their descendants.
-    /// Their control group is used if it contains no other processes.
+    /// If their control group contains no other processes, reads CPU time from the group. Otherwise
+    /// reads it from /proc.
     pub fn of_server(first: Vec<i32>) -> Self {
         let top = Top::Server(first);
         let own: BTreeSet<i32> = top.processes().iter().map(|stat| stat.pid).collect();

@@ -19,7 +19,7 @@ const NARROWEST: f64 = 1.0;
 /// a Poisson distribution.
 const CERTAIN: f64 = 2.0;
 
-/// Value of a sample, and its unit.
+/// Conversion from samples to the unit of a graph, such as microseconds per request.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit {
     /// Value of one sample: in this profile, and in the profile merged with it.
@@ -180,8 +180,9 @@ fn most(screen: Screen) -> usize {
     }
 }
 
-/// Returns the widths of all nodes. The width of a node is the sum of the widths of the functions
-/// that it calls, plus the larger of its own times in the two profiles.
+/// Returns the widths of all nodes. A node's own part is the time in its function without the
+/// called functions, in the profile with the longer time. The width is this part plus the widths of
+/// all called functions.
 fn widths(stacks: &Stacks, unit: Unit) -> Vec<f64> {
     let nodes = stacks.nodes();
     let own = |side: usize, index: usize| nodes[index].own[side] as f64 * unit.worth[side];
@@ -193,8 +194,9 @@ fn widths(stacks: &Stacks, unit: Unit) -> Vec<f64> {
     widths
 }
 
-/// Returns the `most` widest nodes that are at least `narrowest` wide. The callers of these nodes
-/// are included: each is at least as wide as its functions, and precedes them in `widths`.
+/// Returns at most `most` nodes, the widest first, and only nodes that are at least `narrowest`
+/// wide. The callers of a returned node are also returned, because a caller is at least as wide as
+/// each function that it calls.
 fn widest(widths: &[f64], narrowest: f64, most: usize) -> Vec<usize> {
     let mut found: Vec<usize> =
         (0..widths.len()).filter(|&index| index == 0 || widths[index] >= narrowest).collect();

@@ -73,8 +73,8 @@ fn points(row: &Row) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Returns the horizontal position of a percentile on an axis that ends at `rarest`. The steps from
-/// 90 to 99 and from 99 to 99.9 % have equal widths.
+/// Returns the horizontal position of the percentile `percent` on an axis that ends at the
+/// percentile `rarest`. The steps from 90 to 99 and from 99 to 99.9 % have equal widths.
 fn across(area: Area, percent: f64, rarest: f64) -> f64 {
     let rarity = |percent: f64| -(1.0 - percent / 100.0).log10();
     let (first, last) = (rarity(PERCENTILES[0]), rarity(rarest.max(PERCENTILES[1])));

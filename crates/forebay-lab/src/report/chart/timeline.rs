@@ -155,7 +155,7 @@ fn draw_distribution(screen: Screen, latency: &Latency) -> Option<String> {
     Some(svg.finish())
 }
 
-/// Returns whole numbers of microseconds that divide a range into at most `count` parts, which have
+/// Returns the bounds of at most `count` parts of a range, in whole microseconds. The parts have
 /// equal widths on a logarithmic axis. Each latency is in exactly one part.
 fn bounds(lowest: f64, highest: f64, count: usize) -> Vec<f64> {
     let factor = (highest / lowest).ln() / count as f64;
