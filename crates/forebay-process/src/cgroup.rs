@@ -108,8 +108,9 @@ impl LimitedCgroup {
     /// Returns a group for `app` with these limits, or the reason why none can be made. Returns
     /// `None` without limits.
     ///
-    /// The group is made below Forebay's own group, or else next to it: a group that contains
-    /// processes cannot enable controllers for groups below it. Under systemd, this needs
+    /// First tries to make the group below Forebay's own group. This fails if Forebay's own group
+    /// contains processes, because such a group cannot enable controllers for groups below it. Then
+    /// tries to make the group next to Forebay's own group. Under systemd, Forebay's unit needs
     /// `Delegate=yes`, best with `DelegateSubgroup=main`.
     pub(crate) fn make_here(
         app: &str,
@@ -155,8 +156,8 @@ fn make_in(place: &Path, app: &str, limits: CgroupLimits) -> Result<LimitedCgrou
         if !has.split_whitespace().any(|name| name == *controller) {
             return Err(format!("there is no {controller} controller"));
         }
-        // Ignore an error, because the controller may be enabled already. If it is not, a later
-        // step fails.
+        // Ignore an error, because the controller may be enabled already. If the controller is not
+        // enabled, the write of the limit fails below.
         let _ = fs::write(place.join("cgroup.subtree_control"), format!("+{controller}"));
     }
     let name: String =
@@ -170,7 +171,7 @@ fn make_in(place: &Path, app: &str, limits: CgroupLimits) -> Result<LimitedCgrou
     Ok(group)
 }
 
-/// Returns the controllers, their files and the text for each file.
+/// Returns, for each limit, the controller, the file to write, and the text to write.
 fn files(limits: CgroupLimits) -> Vec<(&'static str, &'static str, String)> {
     let CgroupLimits { memory, cpu_percent, processes } = limits;
     let memory = memory.map(|most| ("memory", "memory.max", most.to_string()));
@@ -188,7 +189,8 @@ fn own_group() -> Option<(PathBuf, PathBuf)> {
     find_group(&mounts, &groups)
 }
 
-/// Returns the same as [`own_group`], from the texts of both files of `/proc/self`.
+/// Returns the same as [`own_group`]. `mounts` is the content of `/proc/self/mountinfo`, and
+/// `groups` the content of `/proc/self/cgroup`.
 ///
 /// The mount point is often `/sys/fs/cgroup`, or `/sys/fs/cgroup/unified` if version 1 is mounted,
 /// too. In a container, only a part of the hierarchy may be mounted.

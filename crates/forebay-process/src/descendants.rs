@@ -57,7 +57,7 @@ pub struct Usage {
     pub cpu: Duration,
 }
 
-/// Returns the resources of a process. Both are zero if the process does not exist.
+/// Returns the resources of a process. Memory and CPU time are zero if the process does not exist.
 pub fn usage_of(pid: i32) -> Usage {
     Stat::of(pid).map_or_else(Usage::default, |stat| Usage {
         rss: stat.rss,

@@ -25,8 +25,9 @@ pub fn started_descriptors() -> Option<u64> {
     FOUND.get().copied().unwrap_or_else(|| getrlimit(Resource::Nofile)).current
 }
 
-/// Gives a new process the recorded limit. For a moment, the process may see the gateway's limit.
-/// An earlier change would require a `fork`, which is slow for large processes.
+/// Gives a process that has just started the recorded limit. Before this call, the process may see
+/// the gateway's limit. A change before the start would require a `fork`, which is slow for large
+/// processes.
 pub fn give_back_descriptors(process: Pid) {
     let Some(found) = FOUND.get() else { return };
     if getrlimit(Resource::Nofile) != *found {

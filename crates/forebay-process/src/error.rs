@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The application could not be started. The message contains the observation and the remedy.
+/// The application could not be started. The message says what is wrong and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartError {
     app: String,
@@ -33,7 +33,7 @@ impl StartError {
         self.key
     }
 
-    /// Returns the observation, without the name of the application.
+    /// Returns the description of the problem, without the name of the application.
     pub fn what(&self) -> &str {
         &self.what
     }

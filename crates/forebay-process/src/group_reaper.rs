@@ -20,7 +20,7 @@ while read -r sign group; do
 done
 for g in $groups; do kill -KILL \"-$g\"; done";
 
-/// The shell, and the groups that it knows.
+/// The shell that kills process groups when this process ends, and the groups to kill.
 #[derive(Debug)]
 pub struct GroupReaper {
     shell: Shell,
@@ -85,7 +85,9 @@ impl Shell {
         Ok(Shell { process, pipe })
     }
 
-    /// Writes a whole line or nothing, because a shell that lacks a line could kill a wrong group.
+    /// Writes a line. A write that fails writes no part of the line, and the caller then replaces
+    /// the shell. A shell that misses the removal of a group could kill a new group with the same
+    /// id.
     fn send(&mut self, sign: char, leader: Pid) -> io::Result<()> {
         let pipe = self.pipe.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         pipe.write_all(format!("{sign} {}\n", leader.as_raw_nonzero()).as_bytes())

@@ -59,12 +59,12 @@ pub enum Wake<O> {
 }
 
 impl<O: Send + 'static> Guardian<O> {
-    /// Makes this process a guardian, and runs `read` on a separate thread. The argument of `read`
-    /// is a function `pass`. `read` must call `pass` with each order of the parent. `read` must
-    /// return when `pass` returns false, or when the parent has closed its end.
+    /// Makes this process a guardian. Runs `read` on a separate thread, to read the parent's
+    /// orders. `read` gets a function `pass`, and must call `pass` with each order. `read` must
+    /// return when `pass` returns false, or when the parent has closed the connection.
     pub fn new(read: impl FnOnce(&dyn Fn(O) -> bool) + Send + 'static) -> io::Result<Self> {
-        // Ignore an error: `setsid` fails only if this process leads a process group. Such a
-        // process gets no signals of other terminals anyway.
+        // Ignore an error: `setsid` fails only if this process leads a process group. A terminal
+        // signals only its foreground group, so it does not signal this process.
         let _ = setsid();
         set_child_subreaper(Some(getpid()))?;
         let (sender, wakes) = mpsc::channel();

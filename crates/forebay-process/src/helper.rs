@@ -87,8 +87,9 @@ pub struct HelpedRoom {
 }
 
 impl Helper {
-    /// Starts the helper of this process for these users. `group`, the gateway's later group, may
-    /// connect to the programs of these users. Call this as root, once.
+    /// Starts the helper of this process for these users. `group` is the group that the gateway has
+    /// after it drops root. This group may connect to the programs of these users. Call this as
+    /// root, once.
     ///
     /// # Errors
     /// Fails if the process cannot be started, or if one of the users is root.
@@ -181,8 +182,8 @@ impl Helper {
         self.send(&launch.request().encode()?, launch.descriptors)
     }
 
-    /// Returns the name and path of a new room. The helper makes the room when it starts the
-    /// program.
+    /// Returns the name and path of a new room, which does not exist yet. The helper makes the room
+    /// when it starts the program.
     pub fn new_room(&self) -> HelpedRoom {
         let name = room::new_name();
         let path = self.rooms.path.join(&name);
@@ -191,8 +192,8 @@ impl Helper {
 
     /// Sends a request to start a program that listens by itself. The started child is the
     /// program's guardian. The helper writes `files` into the room. If `listens` is true, the
-    /// helper opens the listening socket. The socket replaces descriptor 1, and the program
-    /// inherits it.
+    /// helper opens a listening socket in the room. The guardian gets this socket as descriptor 1,
+    /// and passes the socket to the program.
     ///
     /// # Errors
     /// Fails if the helper has ended, or if the request is too large.

@@ -20,7 +20,8 @@ pub struct Identity {
 
 impl Identity {
     /// Looks up the names. Returns `None` if neither name is given, and fails if a name is unknown.
-    /// Any process may call this. `app` is for messages.
+    /// Does not check if this process may start processes of this identity; see [`Identity::find`].
+    /// `app` is for messages.
     pub fn look_up(
         app: &str,
         user: Option<&str>,

@@ -121,7 +121,8 @@ impl Launch {
         }
     }
 
-    /// Returns true if a process needs `__launch`.
+    /// Returns true if the program gets limits, a control group or another user. Forebay then
+    /// starts the program through `forebay __launch`, which sets them.
     pub fn is_needed(&self) -> bool {
         !self.limits.is_empty() || self.cgroup.is_some() || self.group.is_some()
     }
@@ -316,7 +317,7 @@ fn read_environment() -> Option<Vec<(OsString, OsString)>> {
 /// Parses a variable of an environment, such as `PATH=/bin`. Returns `None` without an equals sign
 /// or with an empty name.
 pub(crate) fn variable(text: &[u8]) -> Option<(OsString, OsString)> {
-    // A name may begin with an equals sign, as in the standard library.
+    // Accept a name that begins with an equals sign, as `std::env::vars_os` does.
     let end = 1 + text.get(1..)?.iter().position(|&byte| byte == b'=')?;
     let part = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
     Some((part(&text[..end]), part(&text[end + 1..])))

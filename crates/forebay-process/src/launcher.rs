@@ -40,7 +40,7 @@ impl Launcher {
         Ok(Launcher { identity, limits: spec.limits, cgroup })
     }
 
-    /// Checks that user and group exist. Any process may call this.
+    /// Checks that user and group exist. Does not check if this process may become this user.
     pub fn check(name: &str, spec: &LaunchSpec) -> Result<(), StartError> {
         Identity::look_up(name, spec.user.as_deref(), spec.group.as_deref()).map(drop)
     }
@@ -67,8 +67,8 @@ impl Launcher {
         launch
     }
 
-    /// Returns true if a process starts without the step `__launch`, so that Forebay gets the
-    /// kernel's error.
+    /// Returns true if Forebay starts the program directly, not through `forebay __launch`. If the
+    /// program cannot be run, Forebay then gets the kernel's error.
     pub fn is_direct(&self) -> bool {
         self.identity.is_none() && self.limits.is_empty() && self.cgroup.is_none()
     }

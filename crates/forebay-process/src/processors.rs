@@ -71,7 +71,7 @@ pub fn on_all_processors<T>(start: impl FnOnce() -> T) -> T {
 }
 
 /// Pins the first thread of a process to `processor`. If `processor` is `None`, lets the thread run
-/// on all recorded processors, or does nothing if no processors were recorded.
+/// on all recorded processors. Without recorded processors, `None` changes nothing.
 ///
 /// # Errors
 /// Fails with an error of the kernel, for example if the process has ended (ESRCH) or belongs to

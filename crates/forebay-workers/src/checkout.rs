@@ -34,7 +34,8 @@ pub(crate) async fn checkout(
     }
 }
 
-/// Returns the worker that the pool has given, or waits for a worker in the queue.
+/// Returns the worker in `taken`, or waits until the pool assigns a worker to the request. Fails
+/// after `queue_timeout`, or if the pool refuses the request.
 async fn await_turn(
     shared: &Arc<AppShared>,
     taken: Taken,
@@ -65,8 +66,8 @@ struct QueuePlace<'a> {
 }
 
 impl QueuePlace<'_> {
-    /// Waits until the pool delivers a worker, at most `queue_timeout`. Meanwhile asks the pool
-    /// regularly for an idle worker, until the pool answers [`Hurried::Waits`].
+    /// Waits until the pool delivers a worker, for at most `queue_timeout`. Meanwhile asks the pool
+    /// regularly for an idle worker. After the answer [`Hurried::Waits`], only waits.
     async fn wait(&mut self, thread: ThreadId) -> Result<Given, Unavailable> {
         let begun = Instant::now();
         let limit = begun + self.shared.spec.queue_timeout;

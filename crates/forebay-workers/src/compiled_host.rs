@@ -103,8 +103,8 @@ fn provide_in(place: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Refuses a path that other users can change. These are all users except root and the user of this
-/// process. The path must not contain symbolic links.
+/// Refuses a path that a user other than root and this process's user can change. Also refuses a
+/// path that contains symbolic links.
 fn refuse_foreign(path: &Path) -> io::Result<()> {
     for part in path.ancestors() {
         let found = fs::symlink_metadata(part)?;

@@ -107,8 +107,8 @@ pub(crate) enum Then {
 /// Flag in the message that ends a request: the worker found the request in its prefetch queue.
 const WAS_PREFETCHED: u8 = 4;
 
-/// Returns true if `bytes` says that the worker found the request in its prefetch queue. `bytes` is
-/// the message that ends the request.
+/// Returns true if the worker found the request in its prefetch queue. `bytes` is the message with
+/// which the worker has ended the request.
 pub(crate) fn was_prefetched(bytes: [u8; REPLY]) -> bool {
     bytes[1] & WAS_PREFETCHED != 0
 }

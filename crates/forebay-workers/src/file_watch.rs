@@ -50,8 +50,8 @@ impl Changes {
     }
 
     /// Returns a sentence for the log after a change. The sentence names the file that was written
-    /// last. This is usually the changed file, but not if a file was removed, or moved with its old
-    /// time.
+    /// last. Usually, this file has changed. After the removal of a file, or a move that keeps the
+    /// file's time, the sentence names another file.
     pub(crate) fn in_words(&self) -> String {
         match &self.newest {
             Some(newest) => format!("files have changed, the newest is {}", newest.display()),
@@ -69,8 +69,9 @@ impl Changes {
         scan.hasher.finish()
     }
 
-    /// Returns true once for each change, when two consecutive checks have found the same state.
-    /// Before that, an editor or a copy may still be writing. Returns false if there are no paths.
+    /// Returns true once for each change. Reports a change only after two consecutive checks have
+    /// found the same state, because an editor or a copy may still be writing. Returns false if
+    /// there are no paths.
     pub(crate) fn look(&mut self) -> bool {
         if self.paths.is_empty() {
             return false;
@@ -139,11 +140,11 @@ fn is_by_the_way(name: &OsStr) -> bool {
 }
 
 /// Returns true if a directory entry has data that applications write while they run: logs,
-/// temporary files, process ids, sockets and databases. Otherwise, each request that writes such
-/// data would replace all processes.
+/// temporary files, process ids, sockets and databases. If such data were watched, each request
+/// that writes data would replace all processes.
 ///
-/// `depth` is the depth of the entry's directory. Only at depth 0, a directory counts by its name,
-/// because deeper directories may be parts of the code (`lib/log`).
+/// `depth` is the depth of the entry's directory. A directory with a name such as `log` has data
+/// only at depth 0. At greater depths, the directory may be a part of the code (`lib/log`).
 fn is_data(name: &OsStr, is_dir: bool, depth: usize) -> bool {
     const DIRECTORIES: [&[u8]; 4] = [b"log", b"logs", b"tmp", b"node_modules"];
     const ENDINGS: [&[u8]; 9] = [

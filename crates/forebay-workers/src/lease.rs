@@ -143,8 +143,8 @@ impl Lease {
     /// when the script has ended or pauses, or when there are at least 64 KiB. A script blocks
     /// while its output is not read.
     ///
-    /// The future may be dropped. `buf` then contains the output so far, and later events do not
-    /// count these bytes.
+    /// The future may be dropped before it is ready. `buf` then contains the output so far. The
+    /// number of bytes in a later [`LeaseEvent::Output`] does not include this output.
     pub async fn read(&mut self, buf: &mut Vec<u8>) -> Result<LeaseEvent, WorkerFault> {
         let start = buf.len();
         loop {
@@ -195,9 +195,9 @@ impl Lease {
         }
     }
 
-    /// Returns true if the end of the script is known and the next [`read`](Lease::read) returns
-    /// without waiting. After [`LeaseEvent::Output`], the result distinguishes a complete reply
-    /// from one that continues.
+    /// Returns true if the end of the script is known. The next [`read`](Lease::read) then returns
+    /// without waiting. After [`LeaseEvent::Output`], true means that the reply is complete, and
+    /// false means that more output may follow.
     pub fn has_ended(&self) -> bool {
         self.end.is_some()
     }
@@ -224,7 +224,8 @@ impl Lease {
     }
 
     /// Lets the script run for at most one second although no client waits for its reply any more.
-    /// Most scripts then take less CPU time than the start of a new worker.
+    /// Most scripts end in this time, and their workers can continue. The rest of a script usually
+    /// takes less CPU time than the start of a new worker.
     pub async fn abandon(mut self) {
         if self.has_request
             && let Some(worker) = &self.worker
@@ -266,8 +267,8 @@ impl Lease {
             worker.output.forget_readiness();
         }
         match end_marker::find(&buf[start..], self.mark) {
-            // At the end of the socket, keep the held bytes. Only the exit code of the process
-            // shows if these bytes are output.
+            // At the end of the socket, keep the bytes that may be the start of an end marker. Only
+            // the exit code of the process shows if these bytes are output.
             _ if received == Some(0) => self.held = buf.split_off(start),
             MarkerSearch::Nothing => {}
             MarkerSearch::Start(at) => self.held = buf.split_off(start + at),
@@ -339,8 +340,8 @@ impl Lease {
         match then {
             Then::Waits => {}
             Then::CleansUp => match self.pending_control.take() {
-                // This is rare: the worker has already reported the end of its cleanup after the
-                // end marker.
+                // In rare cases, the lease has read the worker's report about its cleanup before it
+                // has read the end marker.
                 Some(Reply::Ready) => {}
                 Some(_) => worker.shared.retired.store(true, Ordering::Relaxed),
                 None => {
@@ -365,9 +366,10 @@ impl Lease {
         WorkerFault::Protocol(format!("unexpected bytes {message:?}"))
     }
 
-    /// Handles a process that has ended in the middle of the request. If the script has replaced
-    /// the process (`exec`), the new program may have written output and ended with exit code 0.
-    /// Then the held bytes are output, not the start of an end marker.
+    /// Handles a process that has ended in the middle of the request. Returns a fault, with one
+    /// exception: the script may have replaced the process by another program (`exec`). If this
+    /// program has written output and ended with exit code 0, the script has ended normally. `held`
+    /// is then output, not the start of an end marker.
     async fn outlive(&mut self, buf: &mut Vec<u8>) -> Result<LeaseEvent, WorkerFault> {
         let fault = self.lost(self.closed == Some(true)).await;
         let has_written = self.any_output || !self.held.is_empty();
@@ -376,7 +378,8 @@ impl Lease {
         }
         self.worker = None;
         self.end = Some(EndKind::Ok);
-        // Output contains a complete mark only if the host has ended while it wrote the end marker.
+        // If `held` contains a complete mark, the host has ended while it wrote the end marker.
+        // Then `held` is not output.
         if self.held.is_empty() || self.held.len() >= MARK {
             return Ok(LeaseEvent::End(EndKind::Ok));
         }

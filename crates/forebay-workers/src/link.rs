@@ -147,7 +147,7 @@ impl Output {
         match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
             Ok(0) => None,
             _ if ioctl_fionread(self).is_ok_and(|bytes| bytes > 0) => Some(Noise::Bytes),
-            // `poll` fails if the limit on open files is below the number of its arguments.
+            // `poll` fails if the limit on open files is 0.
             Err(_) => None,
             Ok(_) => Some(Noise::HungUp),
         }

@@ -49,7 +49,8 @@ impl Pace {
         self.computes() && self.have_begun(workers, now, MOMENT)
     }
 
-    /// Returns true if as many workers as processors run a request that began at most `within` ago.
+    /// Returns true if, for each processor, there is a worker with a request that began less than
+    /// `within` ago.
     pub(crate) fn have_begun<'a>(
         &self,
         workers: impl IntoIterator<Item = &'a Arc<WorkerShared>>,
@@ -62,7 +63,7 @@ impl Pace {
         workers.into_iter().filter(at_work).take(self.processors).count() == self.processors
     }
 
-    /// Returns true if the score shows that requests only compute.
+    /// Returns true if the score of recent windows shows that requests only compute.
     pub(crate) fn computes(&self) -> bool {
         self.computing >= ENOUGH
     }
@@ -93,8 +94,8 @@ impl Default for Pace {
     }
 }
 
-/// Returns the window that ends with the last request of this worker. Returns `None` if no window
-/// ends now, or if the kernel hides the count.
+/// Returns the activity of this worker during its last [`WINDOW`] requests. Returns `None` if the
+/// number of its requests is no multiple of `WINDOW`, or if the kernel hides the number of sleeps.
 pub(crate) fn window(shared: &WorkerShared) -> Option<Window> {
     if !shared.requests.load(Ordering::Relaxed).is_multiple_of(WINDOW) {
         return None;

@@ -136,8 +136,8 @@ impl Pool {
     ///
     /// Exception: `Held` means that the request must ask again. The pool returns `Held` in these
     /// cases:
-    /// - The request is in the pool's queue, and has waited for less than [`MOMENT`], or all
-    ///   processors are busy.
+    /// - The request is in the pool's queue. The request has waited for less than [`MOMENT`], or
+    ///   requests only compute and all processors are busy.
     /// - The request has been in a prefetch queue for less than [`LONGEST_PREFETCHED`], and the
     ///   worker has begun to read the queue or gets no processor time.
     /// - A worker already has the request, or the pool has closed and refuses the request.
@@ -191,15 +191,15 @@ impl Pool {
         self.lock().is_starved(worker.id, activity)
     }
 
-    /// Forgets a worker that its lease will not return. Unread requests in the worker's prefetch
-    /// queue wait for other workers.
+    /// Forgets a worker that was killed or lost. Unread requests in the worker's prefetch queue
+    /// wait for other workers. Requests that the worker has read are lost.
     pub(crate) fn rescue(&self, shared: &WorkerShared) {
         self.lock().rescue(shared.id, true);
     }
 
-    /// Forgets the request with this mark, because it is not wanted any more. Returns false if a
-    /// worker has read the request, or was assigned to the request. If this worker dies before it
-    /// has read the request, no other worker runs the request.
+    /// Forgets the request with this mark, because it is not wanted any more. Returns true if the
+    /// request was taken out of a queue. Returns false if a worker has read the request, or was
+    /// assigned to the request. This worker may still run the request, but no other worker will.
     pub(crate) fn forget(&self, mark: Mark) -> bool {
         let mut state = self.lock();
         let has_left = state.leave(mark).is_some();

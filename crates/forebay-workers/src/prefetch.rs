@@ -62,13 +62,14 @@ impl PrefetchQueue {
     }
 
     /// Takes back the requests with these marks that the worker has not read, and returns their
-    /// marks. If another request is unread and comes first, takes none back. Reading the queue
-    /// would remove that request.
+    /// marks. Takes none back if the first unread request has another mark, because reading the
+    /// socket would remove that request.
     pub(crate) fn take_back(&self, marks: &[Mark]) -> Vec<Mark> {
         if !self.first().is_some_and(|first| marks.contains(&first)) {
             return Vec::new();
         }
-        // The worker may read some of them meanwhile; these are not returned.
+        // The worker may read some of these requests at the same time. The result does not contain
+        // the marks of such requests.
         std::iter::from_fn(|| self.receive(RecvFlags::empty())).collect()
     }
 
@@ -94,7 +95,7 @@ impl PrefetchQueue {
             match recv(&self.theirs, &mut head, flags | RecvFlags::DONTWAIT) {
                 Err(Errno::INTR) => {}
                 Ok((HEAD, _)) => return head.last_chunk().copied().map(Mark),
-                // The message is shorter than a head, because a script has shut down the socket.
+                // A script has shut down the socket, so the result is 0, the end of the socket.
                 Ok(_) | Err(_) => return None,
             }
         }

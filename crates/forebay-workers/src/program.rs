@@ -145,9 +145,9 @@ impl Program {
     /// `log` receives the output of the processes and the supervisor's messages. Several threads
     /// may call `log` at the same time. Blocks, so call this before the server accepts requests.
     ///
-    /// Processes are started by the current executable. If its first argument is `__guardian`, its
-    /// `main` must call [`guard_program`](forebay_process::guard_program). If the first argument is
-    /// `__launch`, `main` must call [`launch`](forebay_process::launch()).
+    /// This function runs the current executable to start processes. If the first argument is
+    /// `__guardian`, `main` must call [`guard_program`](forebay_process::guard_program). If the
+    /// first argument is `__launch`, `main` must call [`launch`](forebay_process::launch()).
     pub fn start(
         spec: ProgramSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -200,7 +200,8 @@ impl Program {
         match tokio::time::timeout(shared.spec.queue_timeout, &mut receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Unavailable::ShuttingDown),
-            // If a permit arrives at this moment, the drop of the receiver returns it.
+            // If a permit arrives at this moment, the drop of the receiver also drops the permit.
+            // The pool then gives the permit to another request.
             Err(_) => Err(Unavailable::QueueTimeout),
         }
     }

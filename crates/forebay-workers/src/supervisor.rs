@@ -306,7 +306,8 @@ impl<K: ProcessKind> Supervisor<K> {
         self.renew(now);
         match self.starts.resume(now) {
             Pause::Lasts => return,
-            // With a minimum of 0 workers, only a waiting request can cause the next start.
+            // With a minimum of 0 workers, only a waiting request can cause the next start, so let
+            // requests wait.
             Pause::Over if self.kind.rules().workers.min == 0 => self.kind.let_wait(),
             Pause::Over | Pause::None => {}
         }
@@ -332,8 +333,8 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// Returns the next time at which a step may be due. If a time limit begins in the pool after
-    /// this call, it ends after the returned time.
+    /// Returns the next time at which a step may be due. A time limit that begins in the pool after
+    /// this call ends after the returned time.
     fn next_check(&self) -> Instant {
         let now = Instant::now();
         let rules = self.kind.rules();

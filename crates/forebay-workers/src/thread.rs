@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::LocalSet;
 
-/// Receives the result of a supervisor's first start. It is dropped after the first starts of all
-/// processes.
+/// Sender of the result of a supervisor's first start. The supervisor drops this sender when the
+/// minimum number of processes is ready, or when a start fails.
 pub(crate) type First = mpsc::Sender<Result<(), StartError>>;
 
 /// The first start of an application, in progress or finished.
@@ -37,7 +37,8 @@ impl FirstStart {
     /// Waits until all processes of the minimum number are ready, or until a start fails, for at
     /// most `limit`. Call this after the first process is ready. Blocks.
     pub fn wait_for_others(&self, limit: Duration) {
-        // The supervisor sends no second result, but drops its end.
+        // The caller has already received the only result. This call returns when the supervisor
+        // drops the sender.
         let _ = self.outcome.recv_timeout(limit);
     }
 

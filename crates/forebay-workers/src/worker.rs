@@ -99,8 +99,8 @@ impl Worker {
     }
 
     /// Returns the kind of input that the worker sent without a request. Returns `None` if there is
-    /// no such input. If `look` is false, makes a system call only if the runtime has reported
-    /// readiness.
+    /// no such input. If `look` is false and the runtime has reported no readiness, makes no system
+    /// call.
     fn control_noise(&mut self, look: bool) -> Option<Noise> {
         if !look && self.unheard.is_none() && !self.control.is_noticed() {
             return None;
@@ -303,8 +303,8 @@ impl WorkerShared {
         self.enter(WorkerState::Busy);
     }
 
-    /// Stores the number of sleeps since the process started, and returns the activity since the
-    /// last call.
+    /// Returns the activity since the last call. `sleeps` is the number of times that the process
+    /// has slept since its start.
     pub(crate) fn window(&self, sleeps: u64) -> Window {
         let before = self.sleeps.swap(sleeps, Ordering::Relaxed);
         let prefetched = self.prefetched.load(Ordering::Relaxed);
@@ -326,7 +326,7 @@ impl WorkerShared {
         }
     }
 
-    /// Returns the start of the current state.
+    /// Returns the time at which the current state began.
     pub(crate) fn since(&self) -> Instant {
         self.started + Duration::from_micros(self.since.load(Ordering::Relaxed))
     }
@@ -352,8 +352,8 @@ impl WorkerShared {
         }
     }
 
-    /// Kills the worker's process group. Does nothing if the process was reaped. Keeps the first
-    /// reason.
+    /// Kills the worker's process group. Kills nothing if the process was reaped. If called more
+    /// than once, keeps the first reason.
     pub(crate) fn kill(&self, why: Killed) {
         let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
         self.retired.store(true, Ordering::Relaxed);
@@ -369,7 +369,8 @@ impl WorkerShared {
     }
 
     /// Reaps the process if it has ended, and returns its exit status. Returns `None` if it still
-    /// runs. Kills the rest of its process group if the process ended badly, or if `sweep` is true.
+    /// runs. Kills the rest of its process group if `sweep` is true, or if the exit code of the
+    /// process is not 0.
     pub(crate) fn reap(&self, sweep: bool) -> io::Result<Option<ExitStatus>> {
         let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(ended) = self.child.ended()? else { return Ok(None) };

@@ -156,7 +156,8 @@ fn memory(row: &Row, other: &Row) -> Option<String> {
 }
 
 /// Returns the number of further rounds that would narrow the interval to 2 % on either side, with
-/// the time that they take. Returns `None` if no further rounds are needed.
+/// the time that they take. Returns `None` if no further rounds are needed, or if more than
+/// `MOST_ROUNDS` would be needed.
 fn advice(experiment: &Experiment, ratio: &Ratio) -> Option<String> {
     let rounds = ratio.rounds_for(MATTERS.ln(), MOST_ROUNDS)?;
     let more = rounds.saturating_sub(ratio.pairs as u32);

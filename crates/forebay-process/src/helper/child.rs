@@ -28,7 +28,8 @@ const REPORT: usize = 4096;
 /// Time limit for the helper's answer to a request.
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
-/// A process that leads a process group, until it is reaped.
+/// A process that leads its own process group. After the process is reaped, the kernel may give the
+/// id to another process.
 #[derive(Debug)]
 pub enum Child {
     /// A child of this process.
@@ -145,7 +146,7 @@ impl Starting {
     }
 }
 
-/// Returns the error of a report. The report has either the errno, or 0 and a text.
+/// Returns the error from a report of a failure. `bytes` contains an errno, or 0 and a message.
 fn failure(bytes: &[u8]) -> io::Error {
     let (number, text) = bytes
         .split_first_chunk()
@@ -163,8 +164,8 @@ impl HelpedChild {
     }
 
     /// Returns the exit status if the helper has reported it, otherwise `None`. If the helper has
-    /// ended, the status is that of a killed process. The status socket is readable after the
-    /// report.
+    /// ended without a report, returns the status of a process that SIGKILL has ended. The status
+    /// socket becomes readable when the report arrives.
     pub fn ended(&self) -> io::Result<Option<ExitStatus>> {
         if let Some(status) = self.ended.get() {
             return Ok(Some(*status));

@@ -85,10 +85,10 @@ impl LaunchRequest {
         dir.is_absolute().then_some(LaunchRequest { dir, env, options })
     }
 
-    /// Returns the launch and its identity. Fails if the identity is not one of `users`, or if
-    /// `is_group` does not accept the control group. Also fails if the launch has an option that
-    /// only Forebay may use. If `may_listen` is true, the program may inherit its socket as
-    /// descriptor 0.
+    /// Returns the launch, and its identity from `users`. Fails if the identity is not one of
+    /// `users`, or if `is_group` does not accept the control group. Also fails if the launch has an
+    /// option that the helper does not accept, such as `cpus`. Only if `may_listen` is true, the
+    /// program may inherit a listening socket.
     pub(super) fn launch<'a>(
         &self,
         users: &'a [Identity],

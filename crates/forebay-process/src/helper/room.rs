@@ -49,7 +49,7 @@ impl Rooms {
         Rooms { path: place.join(format!("forebay-{}", new_name())), group, is_made: false }
     }
 
-    /// Encodes the rooms as an argument of the helper.
+    /// Encodes group and path as one argument of the helper: `GROUP:PATH`.
     pub(super) fn word(&self) -> OsString {
         let mut word = OsString::from(format!("{}:", self.group));
         word.push(&self.path);

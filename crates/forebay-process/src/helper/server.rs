@@ -243,8 +243,8 @@ impl HelperServer {
             Err(error) => return report(&status, &failed(&error)),
         };
         let child = started.child.pid();
-        // The reaper does not watch a guardian, because it would kill the guardian before the
-        // guardian has ended the program.
+        // Do not let the reaper watch a guardian. When this helper ends, the reaper would kill the
+        // guardian before the guardian has ended its program.
         if let Some(reaper) = self.reaper.as_mut().filter(|_| room.is_none()) {
             reaper.watch(child);
         }
@@ -286,7 +286,8 @@ impl HelperServer {
         }
     }
 
-    /// Checks a request. Returns its launch and its identity.
+    /// Checks a request. Returns the program to launch, and the user to launch it as. Fails if the
+    /// request is not permitted, or if too many processes run.
     fn launch_of(
         &self,
         request: &LaunchRequest,
@@ -347,7 +348,7 @@ impl HelperServer {
         match LimitedCgroup::make_here(&request.app, request.limits) {
             Ok(Some(group)) => {
                 let report = with(GROUP, group.path().as_os_str().as_encoded_bytes());
-                // An earlier group of this name is the same directory, so do not drop that value:
+                // `before` has the same directory as the new group. Do not drop `before`, because
                 // the drop would remove the directory.
                 if let Some(before) = self.groups.insert(request.app.clone(), group) {
                     std::mem::forget(before);

@@ -39,9 +39,9 @@ pub(super) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Takes three or four descriptors. Makes the user the owner of pipes for output, so that the
-    /// program can open /dev/stdout and /dev/stderr. Changes only pipes without a path, because
-    /// these are no other user's files.
+    /// Takes three or four descriptors, and fails for any other number. Makes the user the owner of
+    /// pipes for output, so that the program can open /dev/stdout and /dev/stderr. Does not change
+    /// a pipe with a path (FIFO), because the path may be another user's file.
     pub(super) fn new(descriptors: Vec<OwnedFd>, identity: &Identity) -> io::Result<Descriptors> {
         let mut descriptors = descriptors.into_iter();
         let (Some(stdin), Some(stdout), Some(stderr), fourth, None) = (
@@ -64,8 +64,9 @@ impl Descriptors {
 }
 
 impl Started {
-    /// Reports the end of a process. The process stays a zombie until the gateway orders to reap
-    /// it. Until then, its id is not reused.
+    /// Reports the end of a process to the gateway. Does nothing if the process still runs. The
+    /// process stays a zombie until the gateway sends the order to reap. No other process can get
+    /// the id of a zombie.
     pub(super) fn report_end(&mut self) {
         let Ok(Some(status)) = self.child.ended() else { return };
         self.is_reported = true;

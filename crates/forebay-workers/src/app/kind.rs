@@ -214,7 +214,8 @@ fn snapshot(worker: &WorkerShared) -> Snapshot {
         requests: worker.requests.load(Ordering::Relaxed),
         under_way: match state {
             WorkerState::Starting => 0,
-            // A retired worker in this state was assigned to a request that is about to begin.
+            // The pool ends a worker that is idle when it is retired. So this worker is not in the
+            // pool any more, but was assigned to a request that is about to begin.
             WorkerState::Idle => usize::from(is_retired),
             WorkerState::Busy | WorkerState::Ending => 1,
         },

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Waits until a worker has cleaned up after a request, and returns the worker to the pool. The
-/// time of the cleanup counts as part of the request's time. A worker that sends an unexpected
-/// message is killed.
+/// time limit of the request also covers the cleanup. A worker that sends an unexpected message is
+/// killed.
 pub(super) async fn await_cleanup(app: Arc<AppShared>, mut worker: Worker) {
     loop {
         let Ok(heard) = worker.heard().await else { return };

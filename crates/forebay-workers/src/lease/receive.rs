@@ -26,9 +26,10 @@ pub(super) enum Wake {
     Exit,
 }
 
-/// Waits until there may be something to read, or the worker has ended. If `has_output` is true or
-/// the output socket is not watched, waits for at most a [`PAUSE`]. `closed` is true if the control
-/// socket is at its end.
+/// Waits until there may be something to read, or until the worker has ended. If the caller has
+/// output to forward (`has_output`), waits for at most one [`PAUSE`]. The same limit applies while
+/// the output socket is not watched, so that the caller watches it next. `closed` is true if the
+/// control socket is at its end.
 pub(super) async fn readable(worker: &Worker, closed: bool, has_output: bool) -> io::Result<Wake> {
     let input = || {
         std::future::poll_fn(|context| {

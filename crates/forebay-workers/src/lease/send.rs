@@ -83,7 +83,8 @@ async fn send_all<const N: usize>(worker: &Worker, parts: &[&[u8]; N]) -> Result
     }
 }
 
-/// Waits on a copy of the descriptor, so that the socket itself stays registered for reading only.
+/// Waits until the control socket is writable. Waits on a copy of the descriptor, so that the
+/// socket itself stays registered for reading only.
 async fn wait_writable(
     worker: &Worker,
     waiter: &mut Option<AsyncFd<Arc<OwnedFd>>>,

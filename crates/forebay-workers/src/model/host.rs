@@ -74,7 +74,9 @@ impl Host {
         self.shared.retired.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Returns true if the worker has nothing left to do.
+    /// Returns true if the worker has nothing left to do: it has ended if it has to end, and
+    /// otherwise waits for a request. A worker has to end if it is retired, or if `all_end` is
+    /// true.
     pub(super) fn is_at_rest(&self, all_end: bool) -> bool {
         let ends = self.is_retired() || all_end;
         matches!(self.work, Work::Waiting) && self.ends.is_some() != ends
@@ -114,8 +116,8 @@ impl Host {
         }
     }
 
-    /// Reads the next request from the prefetch queue, or else from the control socket. Before the
-    /// first read of the control socket after a request, sends `Waiting`.
+    /// Reads the next request from the prefetch queue, or else from the control socket. After a
+    /// request, sends `Waiting` once before it reads the control socket.
     fn take_request(&mut self, attempts: &Attempts) {
         let ends = self.ends.as_ref().unwrap();
         let mut message = vec![0; control::LARGEST];
@@ -158,8 +160,8 @@ impl Host {
         self.work = Work::Replying(left, then);
     }
 
-    /// Writes a random piece of the reply and of the end marker. After the last piece, does what
-    /// the marker announces.
+    /// Writes a random piece of the reply and of the end marker. After the last piece, waits, ends
+    /// or cleans up, as the marker announces.
     fn reply(&mut self) {
         let (Some(ends), Work::Replying(left, then)) = (&self.ends, &mut self.work) else { return };
         let piece = fastrand::usize(1..=left.len().min(self.longest_piece));

@@ -69,7 +69,7 @@ impl Busy {
     }
 
     /// Returns true if the process runs or waits for a processor, but has used less than `LONG` of
-    /// CPU time since the first call of this function.
+    /// CPU time. The CPU time counts from the first call of this function for the current request.
     pub(super) fn is_starved(&mut self, activity: Activity) -> bool {
         let first = *self.cpu_at_first_look.get_or_insert(activity.cpu);
         activity.is_runnable && activity.cpu.saturating_sub(first) < LONG

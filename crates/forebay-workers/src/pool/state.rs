@@ -47,7 +47,8 @@ pub(super) struct PoolState {
 
 impl PoolState {
     /// Returns true if a request on `thread` should wait for a busy worker although another worker
-    /// is idle. With pinned threads, this requires a running worker on that thread.
+    /// is idle. This is so if requests only compute, and each processor has a running worker. With
+    /// pinned threads, one running worker of `thread` is enough.
     pub(super) fn holds(&self, thread: ThreadId, now: Instant) -> bool {
         if !self.is_pinned {
             return self.pace.holds(&self.all, now);
@@ -62,8 +63,9 @@ impl PoolState {
         })
     }
 
-    /// Returns true if `first` precedes the requests of the worker's thread: `first` has waited
-    /// long, and no worker of its own thread runs.
+    /// Returns true if the first request of the queue goes to the next free worker of any thread.
+    /// This is so if `first` has waited for more than [`PATIENCE`], and no worker of its own thread
+    /// runs.
     fn is_urgent(&self, first: &Waiting, now: Instant) -> bool {
         now.saturating_duration_since(first.since) > PATIENCE
             && !self.has_at_work(first.thread, now)
@@ -120,7 +122,8 @@ impl PoolState {
             return self.waiters.requests.remove(at);
         }
         let mut found = None;
-        // Take back all requests, because the socket cannot return one from among others.
+        // Take back all unread requests, because the socket returns them only in order. The other
+        // requests get back into the pool's queue.
         for request in self.holder(mark)?.take_back() {
             if request.mark == mark {
                 found = Some(request);
@@ -145,8 +148,9 @@ impl PoolState {
         self.replace_busy();
     }
 
-    /// Assigns an idle worker to the first request in the queue, unless this request should wait.
-    /// Called when fewer workers may be running than before.
+    /// Assigns an idle worker to the first request in the queue, if this request
+    /// [needs](Self::is_needed) another worker. Callers call this when fewer workers may be running
+    /// than before.
     pub(super) fn replace_busy(&mut self) {
         if let Some(first) = self.waiters.requests.front()
             && self.is_needed(first, Instant::now())
@@ -173,11 +177,12 @@ impl PoolState {
     }
 
     /// Assigns a worker to a request, and fills the worker's prefetch queue. `queued` are the
-    /// requests that are already there. `has_request` is true if the worker has received the
-    /// request.
+    /// requests that this prefetch queue already contains. `has_request` is true if `request` was
+    /// put into the prefetch queue, too.
     ///
-    /// If the request is not wanted any more, returns a worker that has not received it, and kills
-    /// a worker that has received it.
+    /// If the request is not wanted any more and `has_request` is true, kills the worker. If the
+    /// request is not wanted any more and `has_request` is false, returns the worker. In all other
+    /// cases, returns `None`.
     pub(super) fn assign(
         &mut self,
         worker: Worker,
@@ -214,9 +219,10 @@ impl PoolState {
         let Some(busy) = busy else { return };
         let fits =
             |busy: &Busy, request: &Waiting| busy.may_take(request, now) && request.is_open();
-        // A request that has waited long may not fit into a prefetch queue. Then no other request
-        // is put there, so that the waiting request gets the worker next. This applies to the first
-        // request of this thread, and to the first of all threads if that is urgent.
+        // A request that has waited long may not fit into this prefetch queue. Then put no other
+        // request into this queue, so that the waiting request gets the worker next. Check two
+        // requests: the first one of this thread, and `front`, the first one of all threads, if
+        // `front` is urgent.
         let waits_long = |request: &Waiting| {
             now.saturating_duration_since(request.since) > PATIENCE && !fits(busy, request)
         };
@@ -238,9 +244,9 @@ impl PoolState {
         }
     }
 
-    /// Puts the unread requests of an ended worker back into the queue. If the worker's last lease
-    /// `gives_up`, the requests that the worker has read are lost. Otherwise this lease passes the
-    /// worker on to these requests.
+    /// Puts the unread requests of an ended worker back into the queue. If `gives_up` is true, the
+    /// requests that the worker has read are lost. Otherwise they stay with the worker: its lease
+    /// reads the remaining output, and then gives the worker to the next of these requests.
     pub(super) fn rescue(&mut self, id: u64, gives_up: bool) {
         let Some(at) = self.busy.iter().position(|busy| busy.shared.id == id) else { return };
         let Busy { shared, thread, queued, .. } = self.busy.swap_remove(at);
@@ -260,9 +266,9 @@ impl PoolState {
         self.replace_busy();
     }
 
-    /// Ends the current request of a worker, and returns the requests in its prefetch queue. If the
-    /// worker `ends`, returns only the requests that it has read, and puts the others back into the
-    /// pool's queue.
+    /// Ends the current request of a worker, and returns the requests in its prefetch queue. If
+    /// `ends` is true, the worker serves only the requests that it has already read. Then returns
+    /// only these, and puts the others back into the pool's queue.
     pub(super) fn end_request(&mut self, shared: &WorkerShared, ends: bool) -> VecDeque<Waiting> {
         let Some(at) = self.busy.iter().position(|busy| busy.shared.id == shared.id) else {
             return VecDeque::new();
@@ -278,8 +284,9 @@ impl PoolState {
     }
 
     /// Returns the most recently used idle worker. Prefers workers that are registered with
-    /// `thread`'s runtime. If threads are pinned and requests only compute, the worker may have to
-    /// run on the thread's processor. Returns `None` if no worker is idle.
+    /// `thread`'s runtime. If threads are pinned and requests only compute, pins the worker to the
+    /// thread's processor, unless this thread has a busy worker. Returns `None` if no worker is
+    /// idle.
     pub(super) fn take_idle(&mut self, thread: ThreadId) -> Option<Worker> {
         let worker = self.pop_idle(thread)?;
         let shared = worker.shared.clone();
@@ -290,7 +297,8 @@ impl PoolState {
     fn pop_idle(&mut self, thread: ThreadId) -> Option<Worker> {
         let here = self.idle.iter().rposition(|worker| worker.is_at_home(thread));
         let mut worker = here.map(|at| self.idle.remove(at)).or_else(|| self.idle.pop())?;
-        // A second worker of this thread runs on any processor.
+        // Do not pin a second worker of this thread, so that the kernel can run it on a free
+        // processor.
         let is_first = !self.busy.iter().any(|busy| busy.thread == thread);
         worker.is_pinned = self.is_pinned && is_first && self.pace.computes();
         Some(worker)
@@ -315,9 +323,10 @@ impl PoolState {
         nearby.position(|request| worker.is_at_home(request.thread))
     }
 
-    /// Returns true if a free worker should run this request. If requests only compute and all
-    /// processors are busy, the worker should stay idle. With one more running worker, all workers
-    /// would have cold caches for as long as requests wait.
+    /// Returns true if a free worker should run this request. Returns false if requests only
+    /// compute and all processors are busy: one more running worker would evict the data of the
+    /// others from the CPU caches. Exception: with pinned threads, returns true if no worker of the
+    /// request's thread runs.
     fn is_needed(&self, request: &Waiting, now: Instant) -> bool {
         let at_work = self.busy.iter().map(|busy| &busy.shared);
         !self.pace.holds(at_work, now) || self.is_pinned && !self.has_at_work(request.thread, now)

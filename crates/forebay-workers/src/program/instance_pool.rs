@@ -94,7 +94,8 @@ impl InstancePool {
 
     /// Returns a permit of the process `wanted`, or else of the process with the fewest requests.
     /// If no permit is free, returns a place in the queue, which holds at most `limit` requests.
-    /// Fails if the pool is closed, if the queue is full, or if no process serves in a crash loop.
+    /// Fails if no permit is free and the queue is full. During a crash loop, fails if no permit is
+    /// free. Always fails after the pool has been closed.
     pub(super) fn take(
         self: &Arc<Self>,
         limit: usize,
@@ -157,7 +158,7 @@ impl InstancePool {
             let Some(permit) = self.permit(&mut inner, None) else { return };
             let next = inner.next_waiting();
             drop(inner);
-            // If the request no longer waits, the permit is dropped, which returns it.
+            // If the request no longer waits, the permit is dropped, and returns to the pool.
             if let Some(next) = next {
                 let _ = next.sender.send(Ok(permit));
             }
@@ -304,9 +305,9 @@ impl Waiter for WaitingRequest {
 }
 
 impl Inner {
-    /// Removes and returns the request that gets the next permit. This is a request of this thread
-    /// near the front, if there is one and the first request has not waited long. Otherwise it is
-    /// the first request. Returns `None` if no request waits.
+    /// Removes and returns the request that gets the next permit. If the first request has waited
+    /// for [`LONG`], returns the first request. Otherwise prefers a request of this thread among
+    /// the first [`NEARBY`] requests. Returns `None` if no request waits.
     fn next_waiting(&mut self) -> Option<WaitingRequest> {
         let requests = &mut self.waiters.requests;
         let here = thread::current().id();

@@ -162,8 +162,7 @@ impl ProcessKind for InstanceKind {
         process.instance.life.ended(InstanceEnd::of(exit, was_stopped));
     }
 
-    /// Returns false: if the supervisor has not stopped the program, the end of the program's
-    /// guardian is a crash.
+    /// Returns false, because every end that the supervisor has not requested is a crash.
     fn may_end(&self, _: &Process, _: Exit) -> bool {
         false
     }

@@ -13,8 +13,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// A process with an inherited socket counts as ready after this time.
 const LIVED: Duration = Duration::from_secs(1);
 
-/// Waits until the process listens. Never returns if the process does not listen. If this user may
-/// not connect to the socket, calls `share`, which makes the guardian allow it.
+/// Waits until the process listens, without a time limit. If this user may not connect to the
+/// socket, calls `share`, which asks the guardian to let this user connect.
 pub(super) async fn listens(place: &ProcessAddress, share: impl Fn()) {
     let mut pause = FIRST_PAUSE;
     while let Err(error) = connect(place).await {

@@ -83,9 +83,10 @@ pub(super) async fn await_end(
             _ => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     };
-    // The guardian's end of the socket is closed now, unless the helper was killed or another
-    // process holds that end. If the guardian still lives, it ends its program when the task closes
-    // this process's end.
+    // `reports` usually ends now, because the guardian has closed its end of the socket. The end
+    // may still be open if another process holds it, or if the guardian lives after the helper was
+    // killed. Aborting `reports` closes the gateway's end, and a living guardian then ends its
+    // program.
     let task = reports.abort_handle();
     let _ = tokio::time::timeout(LAST_REPORTS, reports).await;
     task.abort();

@@ -64,7 +64,8 @@ pub(crate) trait ProcessKind: 'static {
     /// Records that the program has ended, while its guardian still runs.
     fn program_ended(&self, process: &mut Self::Process, exit: Exit, was_stopped: bool);
 
-    /// Returns true if a process may end in this way although it was not asked to end.
+    /// Returns true if an end that the supervisor has not requested is no crash. `reaped` is the
+    /// end of the process.
     fn may_end(&self, process: &Self::Process, reaped: Exit) -> bool;
 
     /// Describes the end of a process that has crashed, for the log.

@@ -254,7 +254,8 @@ fn run(seed: u64) {
             let world = world.borrow();
             let of =
                 |stage| world.processes.values().filter(move |p| p.seen.stage == stage).count();
-            // One process may be about to replace another for its age.
+            // If a process has reached its maximum age, this process and its replacement may both
+            // serve.
             let serving = of(Stage::Serving);
             assert!((min..=min + 1).contains(&serving), "{serving} of {min}");
         }

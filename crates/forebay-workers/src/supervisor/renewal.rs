@@ -110,7 +110,7 @@ impl<K: ProcessKind> Supervisor<K> {
             match self.entries.get(&id).filter(|entry| entry.stays()) {
                 None => drop(self.outdated.pop_front()),
                 Some(entry) if entry.is_being_replaced => return,
-                // Wait until a starting process is ready. It may have read the old files.
+                // This process may have read the old files. Replace the process after it is ready.
                 Some(entry) if entry.seen.stage == Stage::Starting => return,
                 Some(_) => return self.replace(id),
             }

@@ -75,8 +75,9 @@ fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
     strings.iter().map(|text| text.as_ptr().cast_mut()).chain([ptr::null_mut()]).collect()
 }
 
-/// Returns the descriptors with numbers of at least [`DESCRIPTORS`]. Copies descriptors with lower
-/// numbers, so that the descriptors of the new process do not replace them.
+/// Returns the descriptors with numbers of at least [`DESCRIPTORS`]. Copies each descriptor with a
+/// lower number. Otherwise the new process could overwrite such a descriptor before it has
+/// duplicated the descriptor.
 fn beyond(descriptors: [OwnedFd; DESCRIPTORS]) -> io::Result<Vec<OwnedFd>> {
     let places = DESCRIPTORS as i32;
     let moved = descriptors.into_iter().map(|descriptor| {
@@ -110,7 +111,8 @@ impl Actions {
         check(unsafe { libc::posix_spawn_file_actions_addchdir_np(&mut self.0, dir.as_ptr()) })
     }
 
-    /// Makes `descriptor` available to the program as `place`: the copy stays open on exec.
+    /// Lets the new process duplicate `descriptor` as number `place`. The program inherits the
+    /// duplicate, which stays open on exec.
     fn place(&mut self, descriptor: &OwnedFd, place: i32) -> io::Result<()> {
         let descriptor = descriptor.as_raw_fd();
         // SAFETY: self is valid.
