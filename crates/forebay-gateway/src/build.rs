@@ -274,7 +274,7 @@ impl Origins {
         self.exchange();
     }
 
-    /// Returns the certificates, so that they can be reloaded.
+    /// Returns the certificates of all sites, which the caller can reload.
     pub fn tls(&self) -> &SiteTls {
         &self.tls
     }

@@ -27,7 +27,7 @@ const FIXED: [&str; 9] = [
 ];
 
 impl Difference {
-    /// Compares the configuration that runs with another one.
+    /// Returns the changes from the running configuration `now` to the configuration `next`.
     pub fn of(now: &[Setting], next: &[Setting]) -> Self {
         let mut difference = Self::default();
         let (before, after) = (parts(now), parts(next));
@@ -58,7 +58,8 @@ impl Difference {
         difference
     }
 
-    /// Compares a part that both configurations have.
+    /// Adds the changes of `part`, such as `server` or `app shop`. Both configurations have this
+    /// part.
     fn compare(&mut self, part: &str, now: &[Setting], next: &[Setting]) {
         let of = |all: &[Setting]| {
             all.iter().filter(|setting| setting.part == part).cloned().collect::<Vec<_>>()

@@ -332,7 +332,7 @@ fn rules(
     Ok(false)
 }
 
-/// Appends the access rules of the route. Fails if they refuse the client.
+/// Appends the access rules of the route. Fails if these rules refuse the client.
 fn gate(route: &Route, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     if route.access.internal && !request.is_internal {
         return Err(only_internal());
@@ -409,8 +409,8 @@ fn logins(route: &Route, request: &Request, text: &mut Explanation) {
     }
 }
 
-/// Returns the first route from number `from` on that takes the request. Returns `None` if no route
-/// takes it, and a fault if the path is ambiguous.
+/// Returns the first route that takes the request, beginning at route number `from`. Returns `None`
+/// if there is no such route, and a fault if the path is ambiguous.
 fn next_route<'s>(
     site: &'s Site,
     request: &mut Request,

@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Entry with the keys of tickets.
 const TICKETS: &str = "tls/tickets";
 
-/// The exchange with other machines. Dropping it ends its threads.
+/// The exchange with other machines. Dropping this value ends the threads of the exchange.
 pub struct Fleet {
     settings: SharedStore,
     shared: Arc<FleetState>,
@@ -44,7 +44,7 @@ pub struct Fleet {
     waiting: Mutex<Option<Receiver<Purge>>>,
 }
 
-/// State of the exchange. A reload replaces the limits and the cache in it.
+/// State of the exchange. A reload replaces `limits` and `cache`.
 struct FleetState {
     store: Store,
     tickets: TicketKeys,
@@ -103,8 +103,8 @@ impl Fleet {
         SharedKeys::new(&secret.unwrap_or_default())
     }
 
-    /// Exchanges `limits` and the purges of `cache` from now on, instead of the limits and the
-    /// cache of the former configuration. Starts the threads first, if they do not run.
+    /// Exchanges `limits` and the purges of `cache` from now on. These replace the limits and the
+    /// cache of the previous configuration. Starts the threads of the exchange, if they do not run.
     pub fn serve(&self, limits: Vec<SharedLimit>, cache: Option<Arc<cache::Store>>) {
         *lock(&self.shared.limits) = limits;
         *lock(&self.shared.cache) = cache;

@@ -235,8 +235,8 @@ fn unknown_backend(plan: &Plan, (upstream, address): &BackendKey) -> Refused {
     Refused::new(404, format!("there is no backend {address}{of}; there are: {known}"))
 }
 
-/// Changes a backend in all groups of a plan that `key` names. Fails if this leaves a group without
-/// an active backend that is not a backup.
+/// Changes a backend in all groups of a plan that `key` names. Fails if the change leaves a group
+/// with no active backends except backups.
 fn apply_to_backend(
     plan: &mut Plan,
     key: &BackendKey,

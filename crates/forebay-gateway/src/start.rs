@@ -19,11 +19,11 @@ const OTHERS: Duration = Duration::from_secs(10);
 /// with equal definitions.
 ///
 /// If `must_succeed` is true, all applications must start. The function then waits for the first
-/// process of each application. Afterwards, it waits for the other processes, for at most
-/// [`OTHERS`] in total, so that no request has to wait.
+/// process of each application. Afterwards, the function waits for the other processes, for at most
+/// [`OTHERS`] in total. The first requests then need not wait for a process.
 ///
-/// If `must_succeed` is false, an application that fails, or takes longer than [`PATIENCE`], is
-/// logged, and its supervisor keeps trying.
+/// If `must_succeed` is false, the function logs each application that fails to start, or takes
+/// longer than [`PATIENCE`]. The supervisor of such an application tries further starts.
 pub fn start_all(
     plan: &Plan,
     errors: &ErrorLog,

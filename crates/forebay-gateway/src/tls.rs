@@ -114,7 +114,7 @@ impl SiteTls {
 }
 
 /// Returns the certificate of a site with ACME. Sites of a plan that need the same certificate
-/// share it.
+/// share one value.
 fn wanted(all: &mut Vec<Wanted>, by: &Acme, previous: Option<&SiteTls>) -> Arc<SiteCertificate> {
     if let Some(same) = all.iter().find(|wanted| wanted.acme.is_same_certificate(by)) {
         return same.certificate.clone();
@@ -274,12 +274,12 @@ fn of_backends(plan: &Plan) -> impl Iterator<Item = (Vec<String>, &BackendTls)> 
     of_upstreams.chain(of_questions)
 }
 
-/// Returns the place of stream number `relay` in the configuration.
+/// Returns the path of the table of stream number `relay` in the configuration.
 fn place(relay: usize) -> Vec<String> {
     vec!["stream".into(), relay.to_string()]
 }
 
-/// Returns a finding about a key of the table `tls` at this place.
+/// Returns a finding about a key of the table `tls` in the table `place`.
 fn finding_at(mut place: Vec<String>, error: TlsError) -> Finding {
     place.push("tls".to_owned());
     finding_in(place, error)

@@ -30,7 +30,7 @@ pub fn take_over(experiment: &mut Experiment, earlier: Experiment) -> Result<(),
 }
 
 /// Returns the reason why saved results cannot be compared with results of `plan` on this machine.
-/// Returns `None` if they can be compared.
+/// Returns `None` if the results can be compared.
 pub fn incomparable(saved: &Experiment, plan: &Plan) -> Option<String> {
     let loads = [&saved.plan, plan].map(|plan| {
         serde_json::json!({ "load": plan.load, "check": plan.check, "services": plan.services })

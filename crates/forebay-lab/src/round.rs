@@ -63,8 +63,8 @@ enum ServerStart<'a> {
 
 impl Runner {
     /// Starts a server. If the server cannot start, its trial is void and the experiment continues.
-    /// If the server has never started before, Forebay does not try to start it again in later
-    /// rounds.
+    /// If the server has not started in an earlier round either, later rounds do not try to start
+    /// the server.
     fn start_member<'a>(&mut self, member: Member<'a>) -> Result<ServerStart<'a>, Halt> {
         let name = &member.configuration.name;
         if let Some(failure) = self.unstartable.get(name) {
@@ -87,7 +87,7 @@ impl Runner {
     }
 }
 
-/// Started server with its load. Dropping it ends the server.
+/// Started server with its load. Dropping this value ends the server.
 pub(crate) struct Standing<'a> {
     member: Member<'a>,
     check: TrialCheck,
@@ -211,8 +211,8 @@ impl<'a> Standing<'a> {
         Ok(driver)
     }
 
-    /// Loads the server until its rate is steady, at most for `ceiling`. If the rate is not steady
-    /// by then, adds a note.
+    /// Loads the server until its rate is steady, for at most `ceiling`. Adds a note if the rate is
+    /// not steady after this time.
     fn until_steady(
         &mut self,
         runner: &Runner,

@@ -41,8 +41,8 @@ const FIRST_LOOK: u32 = 3;
 /// Runs `plan` on this machine. `program` is the path of the running `forebay`.
 ///
 /// # Errors
-/// Fails before it starts anything if the experiment or this machine differs from the ones in
-/// `Options::earlier`. The error describes the difference.
+/// Fails if the experiment or this machine differs from the experiment and machine in
+/// `Options::earlier`. The error describes the difference. Nothing has been started then.
 pub fn run(
     plan: Plan,
     options: Options,
@@ -213,8 +213,8 @@ fn prepare(plan: &Plan) -> Result<Vec<usize>, Halt> {
     };
     service::check(plan)?;
     client::check(plan)?;
-    // If a keeper process is killed, its children become children of this process, which then ends
-    // them.
+    // If a keeper process is killed, its children become children of this process. This process
+    // then ends them.
     set_child_subreaper(Some(getpid())).map_err(|error| halt("cannot adopt orphans", error))?;
     if plan.load.cpus.is_empty() {
         return Ok(Vec::new());

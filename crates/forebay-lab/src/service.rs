@@ -8,7 +8,8 @@ use crate::listening::is_listening;
 use crate::trial::Halt;
 use crate::trial::{READY_INTERVAL, Runner, broken};
 
-/// Running services of a trial. Dropping them ends each service, the last one first.
+/// Running services of a trial. Dropping this value ends the services, in the reverse order of
+/// their starts.
 #[derive(Default)]
 pub struct Services {
     keepers: Vec<Keeper>,

@@ -21,8 +21,8 @@ use crate::watch::{Evidence, Series};
 /// Interval between attempts to reach a server that is not ready yet.
 pub(crate) const READY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Position of a trial in the experiment. Both numbers start at 1. In a trial outside the rounds,
-/// both are 0.
+/// Position of a trial in the experiment. `round` and `order` start at 1. For a trial outside the
+/// rounds, `round` and `order` are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrialId {
     /// Number of the round.
@@ -438,7 +438,7 @@ impl Runner {
     }
 
     /// Checks the server with one request of the load, or with one connection. `patience` limits
-    /// the time of the check. The error describes the wrong reply, or says that there was none.
+    /// the time of the check. The error describes the wrong reply, or says that no reply came.
     pub(crate) fn probe(
         &self,
         check: &TrialCheck,

@@ -27,7 +27,7 @@ pub struct CgroupLimits {
     pub processes: Option<u64>,
 }
 
-/// A group with limits. Dropping this value removes the group if it has no process any more.
+/// A group with limits. Dropping this value removes the group if no process is in the group.
 #[derive(Debug)]
 pub struct LimitedCgroup(Cgroup);
 

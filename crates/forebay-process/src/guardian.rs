@@ -64,7 +64,7 @@ impl<O: Send + 'static> Guardian<O> {
     /// return when `pass` returns false, or when the parent has closed the connection.
     pub fn new(read: impl FnOnce(&dyn Fn(O) -> bool) + Send + 'static) -> io::Result<Self> {
         // Ignore an error: `setsid` fails only if this process leads a process group. A terminal
-        // signals only its foreground group, so it does not signal this process.
+        // sends signals only to its foreground group, not to the group of this process.
         let _ = setsid();
         set_child_subreaper(Some(getpid()))?;
         let (sender, wakes) = mpsc::channel();

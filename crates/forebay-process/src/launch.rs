@@ -122,7 +122,7 @@ impl Launch {
     }
 
     /// Returns true if the program gets limits, a control group or another user. Forebay then
-    /// starts the program through `forebay __launch`, which sets them.
+    /// starts the program through `forebay __launch`, which applies these settings.
     pub fn is_needed(&self) -> bool {
         !self.limits.is_empty() || self.cgroup.is_some() || self.group.is_some()
     }
@@ -345,7 +345,8 @@ pub fn launch(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(CANNOT_RUN)
 }
 
-/// Returns the set of the given cores, without those that exceed the kernel interface.
+/// Returns the set of the given cores. Leaves out cores with numbers that are too large for the
+/// kernel's interface.
 pub fn cpu_set(cpus: &[usize]) -> CpuSet {
     let mut set = CpuSet::new();
     cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));
@@ -364,7 +365,8 @@ fn limit(resource: Resource, most: u64) -> Result<(), rustix::io::Errno> {
     setrlimit(resource, Rlimit { current: most, maximum: most })
 }
 
-/// Moves descriptor 0 to 3, and announces it by the conventions of systemd and Server::Starter.
+/// Moves the listening socket from descriptor 0 to 3. Announces the socket with the environment
+/// variables of systemd and Server::Starter.
 fn inherit_socket(command: &mut Command, name: &OsStr) -> std::io::Result<()> {
     let stdin = std::io::stdin();
     let socket = fcntl_dupfd_cloexec(stdin.as_fd(), FIRST_INHERITED)?;

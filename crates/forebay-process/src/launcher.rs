@@ -78,7 +78,7 @@ impl Launcher {
         self.limits.open_files.is_some()
     }
 
-    /// Gives a pipe to the user, so that a script can open /dev/stdout and /dev/stderr.
+    /// Makes the user the owner of a pipe, so that a script can open /dev/stdout and /dev/stderr.
     pub fn hand_over(&self, pipe: impl AsFd) -> io::Result<()> {
         match &self.identity {
             // The helper gives pipes to the user itself.

@@ -33,7 +33,8 @@ impl Host {
         }
     }
 
-    /// Returns a host whose `command` reads `source` from its standard input, and runs it.
+    /// Returns a host whose `command` reads the program `source` from its standard input, and runs
+    /// this program.
     pub(crate) fn new(command: Command, source: &str) -> Host {
         let mut first_message = Vec::with_capacity(4 + source.len());
         first_message.extend_from_slice(&(source.len() as u32).to_be_bytes());

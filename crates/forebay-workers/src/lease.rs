@@ -167,7 +167,8 @@ impl Lease {
                 Ok(Wake::Output)
             };
             let wake = wake.map_err(no_watch)?;
-            // Read output first, because it precedes the messages on the control socket.
+            // Read output first, because the worker writes output before it sends messages on the
+            // control socket.
             let before = buf.len();
             self.is_waiting = false;
             let ended = self.take_output(buf)?;
@@ -304,9 +305,9 @@ impl Lease {
     /// Takes back the requests that follow in the prefetch queue, because the current request takes
     /// long or its client is slow.
     ///
-    /// If the worker has already read a following request, it has finished the current request. The
-    /// rest of the current request's output is then in the socket. This function reads all of it,
-    /// and returns the worker to the pool.
+    /// If the worker has already read a following request, the worker has finished the current
+    /// request. The remaining output of the current request is then in the socket. This function
+    /// reads this output, and returns the worker to the pool.
     fn go_on(&mut self, buf: &mut Vec<u8>) -> Result<(), WorkerFault> {
         let Some(worker) = &self.worker else { return Ok(()) };
         let shared = worker.shared.clone();
@@ -418,8 +419,8 @@ impl Drop for Lease {
             self.app.give_back(self.worker.take().expect("it is there"));
             return;
         }
-        // If the worker has already read the next request, it has finished this one. `go_on` then
-        // reads the rest of this request's output, and the worker continues.
+        // If the worker has already read the next request, the worker has finished this request.
+        // `go_on` then reads the remaining output of this request, and the worker continues.
         if self.go_on(&mut Vec::new()).is_err() || self.worker.is_some() {
             shared.kill(Killed::LeaseDropped);
             self.app.pool.rescue(&shared);

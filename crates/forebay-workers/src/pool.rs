@@ -176,9 +176,9 @@ impl Pool {
         Hurried::Waits
     }
 
-    /// Returns true if this request should stay in its prefetch queue. This is so if the worker has
-    /// begun to read the queue, or if other processes use the worker's processor. Reading two files
-    /// in /proc takes about 15 us, so it happens without the lock.
+    /// Returns true if this request should stay in its prefetch queue: the worker has begun to read
+    /// the queue, or other processes use the worker's processor. Reads two files in /proc without
+    /// the lock, because reading these files takes about 15 us.
     fn keeps_queue(&self, mark: Mark) -> bool {
         let Some((worker, next, put)) = self.lock().queue_of(mark) else { return false };
         if put.elapsed() >= LONGEST_PREFETCHED {
@@ -229,8 +229,8 @@ impl Pool {
     }
 
     /// Takes back a worker that has finished a request. Assigns the worker to the next request in
-    /// its prefetch queue, or else to the next waiting request. If there is none, makes the worker
-    /// idle. Ends a retired worker.
+    /// its prefetch queue, or else to the next waiting request. If no request waits, makes the
+    /// worker idle. Ends a retired worker.
     pub(crate) fn give(&self, worker: Worker) {
         let mut state = self.lock();
         let ends = state.waiters.is_closed() || worker.shared.retired.load(Ordering::Relaxed);

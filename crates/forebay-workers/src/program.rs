@@ -267,7 +267,7 @@ impl Drop for Shared {
 
 impl ProgramSpec {
     /// Returns the specification of a program with the defaults: one process with 100 connections,
-    /// which is not replaced by age or use. Up to 1,024 requests wait for up to 10 s. The process
+    /// without a limit of age or of requests. Up to 1,024 requests wait for up to 10 s. The process
     /// has 30 s to start and 10 s to stop. The idle timeout is 60 s.
     pub fn new(name: impl Into<String>, run: Vec<String>, listen: Listening) -> ProgramSpec {
         ProgramSpec {

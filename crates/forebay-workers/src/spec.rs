@@ -54,9 +54,9 @@ pub struct AppSpec {
 }
 
 impl AppSpec {
-    /// Returns the specification of an application with the defaults: 4 workers, which are not
-    /// replaced by age or use, and 60 s per request. Up to 1,000 requests wait for up to 30 s. The
-    /// idle timeout is 60 s.
+    /// Returns the specification of an application with the defaults: 4 workers without a limit of
+    /// age or of requests, and 60 s per request. Up to 1,000 requests wait for up to 30 s. The idle
+    /// timeout is 60 s.
     pub fn new(name: impl Into<String>, kind: Kind) -> AppSpec {
         AppSpec {
             name: name.into(),

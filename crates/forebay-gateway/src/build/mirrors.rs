@@ -13,7 +13,7 @@ use super::shared::Shared;
 use super::tables::Pools;
 
 impl Origins {
-    /// Returns the numbers of copies of each route with `mirror`.
+    /// Returns the counts of copied requests for each route with `mirror`.
     pub(super) fn mirrors(&self) -> Vec<MirrorRow> {
         let sites = self.plan.sites.iter().zip(&self.shared).enumerate();
         let rows = sites.flat_map(|(site, (plan, shared))| {
@@ -26,8 +26,9 @@ impl Origins {
         rows.collect()
     }
 
-    /// Returns `origin`. If the route has `mirror`, wraps it in an origin that copies requests. A
-    /// route that only rewrites copies nothing, because another route answers its requests.
+    /// Returns `origin`. If the route has `mirror`, wraps `origin` in an origin that copies
+    /// requests. A route that only rewrites copies nothing, because another route answers its
+    /// requests.
     pub(super) fn mirrored(
         &self,
         route: &Route,

@@ -82,7 +82,7 @@ impl SharedUpstream {
     }
 }
 
-/// Groups of a new configuration, and those of the previous one.
+/// Groups of a new configuration, and groups of the previous configuration.
 #[derive(Default)]
 struct Upstreams<'a> {
     named: BTreeMap<String, SharedUpstream>,
@@ -238,8 +238,7 @@ pub(super) fn permits(
     plan.max_connections().into_iter().map(permits).collect()
 }
 
-/// Returns the resolver of backends' names. It is the resolver of `previous`, unless the DNS
-/// servers changed.
+/// Returns the resolver of backends' names. If the DNS servers are unchanged, returns `previous`.
 pub(super) fn names(plan: &Plan, errors: &ErrorLog, previous: Option<&Arc<Names>>) -> Arc<Names> {
     let servers = &plan.server.dns_servers;
     match previous.filter(|names| names.uses(servers)) {

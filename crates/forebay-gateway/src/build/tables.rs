@@ -277,7 +277,7 @@ impl Origins {
         HopLimit::around(origin, endpoints, &pools.listeners)
     }
 
-    /// Returns the origin of a route on one thread: the part that answers its requests.
+    /// Returns the origin that answers the requests of a route on one thread.
     fn origin(
         &self,
         (site, at): (&forebay_conf::Site, usize),
@@ -351,9 +351,9 @@ impl Origins {
         }
     }
 
-    /// Returns `origin`. If the route has `cache`, wraps `origin` in one that stores replies. If
-    /// only other routes of the site have `cache`, and this route reaches an application, wraps
-    /// `origin` in one that removes outdated replies.
+    /// Returns `origin`. If the route has `cache`, wraps `origin` in an origin that stores replies.
+    /// Some routes without `cache` reach an application on a site where other routes have `cache`.
+    /// For such a route, wraps `origin` in an origin that removes outdated replies.
     fn cached(
         &self,
         (site, route): (&forebay_conf::Site, &forebay_conf::Route),

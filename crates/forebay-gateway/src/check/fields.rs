@@ -5,8 +5,8 @@ use forebay_conf::{
 };
 use forebay_wire::http1::has_mark;
 
-/// Returns warnings about routes that use a request field that their site removes, because its name
-/// contains a mark such as `_`.
+/// Returns warnings about routes that use a request field that their site removes. A site removes
+/// fields whose names contain a mark such as `_`.
 pub fn doubts(plan: &Plan) -> Vec<Finding> {
     let mut found = Vec::new();
     let sites = plan.sites.iter().enumerate().filter(|(_, site)| !site.underscores_in_headers);

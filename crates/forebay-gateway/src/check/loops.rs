@@ -40,7 +40,7 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
 }
 
 /// Returns the key of the route's action, and the listener from which the route's requests come
-/// back to the route. Returns `None` if they do not come back.
+/// back to the route. Returns `None` if the requests do not come back.
 fn own_listener<'s>(
     plan: &Plan,
     site: &'s Site,

@@ -152,8 +152,8 @@ fn kept(plan: &Plan, site: &Site, route: &Route, request: &Request, fault: Fault
     }
 }
 
-/// Returns the route that runs the file at the path, or at a beginning of the path, as for
-/// `/x.php/a`. Returns `None` if no route runs such a file.
+/// Returns the route that runs the file that the path names. In `/x.php/a`, this file is `x.php`.
+/// Returns `None` if no route runs the file.
 fn script_route(settings: &Files, scripts: &ScriptRoutes, request: &Request) -> Option<RouteId> {
     let rest = request.rest();
     let itself = || {

@@ -99,9 +99,9 @@ impl<'a> Url<'a> {
     }
 }
 
-/// Returns the listener that would take the connection. The second value is true if no listener
-/// fits the URL, so that the listener is a guess. Port 0 matches every port, because the system
-/// chooses one.
+/// Returns the listener that would take the connection. If no listener fits, returns the first
+/// listener of the first site. The second value is true if no listener fits a URL with a host. A
+/// listener with port 0 fits every port, because the system chooses the port.
 pub(super) fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
     let all = || plan.sites.iter().flat_map(|site| &site.listen);
     let fits = |listen: &&Listen, exact: bool| match listen.socket() {

@@ -78,8 +78,8 @@ fn parse(address: &str) -> Option<(&str, u16)> {
     (!host.is_empty() && host.chars().all(is_host)).then_some((host, port))
 }
 
-/// Returns the stream listener on this port, if possible with this address. Returns `None` if no
-/// stream listens on this port.
+/// Returns the stream listener on this port. Prefers a listener with this IP address. Returns
+/// `None` if no stream listens on this port.
 fn listener(plan: &Plan, ip: Option<IpAddr>, port: u16, is_udp: bool) -> Option<&Listen> {
     let fits = |listen: &&Listen, exact: bool| match listen.socket() {
         Listen::Tcp(at) | Listen::Udp(at) if listen.is_udp() == is_udp => {

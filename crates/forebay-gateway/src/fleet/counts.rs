@@ -24,7 +24,7 @@ pub struct CountExchange {
     unconfirmed: VecDeque<CountBatch>,
 }
 
-/// Requests that this machine has admitted for keys of one limit.
+/// Numbers of requests that this machine has admitted, for keys of one limit.
 struct CountBatch {
     limit: SharedLimit,
     number: u64,

@@ -132,8 +132,9 @@ impl Reader<'_> {
         Ok(Check { status, body_contains: check.body_contains, max_failed })
     }
 
-    /// Checks all `[[configuration]]` tables together: there must be at least one, with different
-    /// names. If no configuration is marked as the baseline, the first one becomes the baseline.
+    /// Checks all `[[configuration]]` tables together: there must be at least one table, and all
+    /// names must be different. If no configuration is marked as the baseline, the first one
+    /// becomes the baseline.
     fn configurations(
         &self,
         typed: Vec<Spanned<file::Configuration>>,

@@ -63,8 +63,8 @@ impl Drop for Room {
 }
 
 /// Ends processes of servers that earlier keepers have left, and removes their directories. If a
-/// keeper and its `forebay compare` were both killed, the kernel ended the server, but not
-/// processes that the server had put into the background. Only the control group still lists these
+/// keeper is killed, the kernel ends the server, but not processes that the server has put into the
+/// background. If `forebay compare` was killed, too, only the control group still lists these
 /// processes.
 fn sweep() {
     for (name, cgroup) in Cgroup::siblings() {

@@ -70,8 +70,8 @@ fn thread(line: &str) -> String {
     let line = line.trim();
     let name = line.rsplit_once(char::is_whitespace).map_or(line, |(name, _)| name.trim_end());
     if name.starts_with(':') {
-        // If perf does not know the name, for example of a process that is ending, it prints `:-1`
-        // or `:4711`.
+        // perf prints `:-1` or `:4711` for an unknown name, for example of a process that is
+        // ending.
         return UNKNOWN.to_owned();
     }
     let pool = name.trim_end_matches(|c: char| c.is_ascii_digit());

@@ -132,7 +132,8 @@ fn figures(outcome: &Outcome) -> Vec<(String, String)> {
     figures
 }
 
-/// Returns one row for each scenario, which counts its iterations, and one row for each named step.
+/// Returns one row for each scenario, with the number of its iterations, and one row for each named
+/// step.
 fn steps(outcome: &Outcome) -> Vec<[String; 5]> {
     let row = |name: &str, counts: [u64; 2], latency: Option<&Latency>| {
         let percentile = |percent: f64| {

@@ -120,7 +120,7 @@ struct EndLabel<'a> {
     colour: String,
 }
 
-/// Draws the names next to the ends of their lines, moved apart so that they do not overlap. On a
+/// Draws the names next to the ends of their lines. Moves names apart that would overlap. On a
 /// narrow screen, the names are listed below the axis.
 fn end_labels(svg: &mut Svg, screen: Screen, area: Area, mut labels: Vec<EndLabel<'_>>) {
     const LINE: f64 = 17.0;

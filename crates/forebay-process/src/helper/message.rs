@@ -176,7 +176,7 @@ impl GroupRequest {
 }
 
 impl Request {
-    /// Parses a message. Returns `None` if it is not exactly one complete request.
+    /// Parses a message. Returns `None` if `bytes` is not exactly one complete request.
     pub(super) fn parse(bytes: &[u8]) -> Option<Request> {
         let (kind, rest) = bytes.split_first()?;
         let mut texts = rest.strip_suffix(b"\0")?.split(|&byte| byte == 0);

@@ -97,8 +97,8 @@ impl PoolState {
     }
 
     /// Finds the worker whose prefetch queue holds this request. Returns that worker, the mark of
-    /// the first request in its queue, and the time when this request was put there. Returns `None`
-    /// if no prefetch queue holds the request.
+    /// the first request in its queue, and the time when this request was put into the queue.
+    /// Returns `None` if no prefetch queue holds the request.
     pub(super) fn queue_of(&mut self, mark: Mark) -> Option<(Arc<WorkerShared>, Mark, Instant)> {
         let busy = self.holder(mark)?;
         let request = busy.queued.iter().find(|request| request.mark == mark)?;

@@ -70,8 +70,8 @@ impl Life {
 
     /// Returns true if the process, which has just closed a connection, has crashed. The connection
     /// closes before the guardian reports the end, so this function waits for the report. The
-    /// function waits at most 1 s if the process is exiting, else 50 ms. Without a report, it
-    /// returns false.
+    /// function waits at most 1 s if the process is exiting, else 50 ms. Without a report, the
+    /// function returns false.
     pub async fn has_crashed(&self) -> bool {
         let mut end = self.end.subscribe();
         let limit = if is_exiting(self.pid()) { REPORT_OF_END } else { REPORT_OF_NONE };

@@ -68,8 +68,8 @@ pub(super) enum Taken {
     Wait(oneshot::Receiver<Result<Permit, Unavailable>>),
 }
 
-/// The right to send one request to a process. When it is dropped, the next waiting request gets
-/// it.
+/// The right to send one request to a process. When the permit is dropped, the next waiting request
+/// gets a permit.
 #[derive(Debug)]
 pub struct Permit {
     pool: Arc<InstancePool>,
@@ -362,8 +362,8 @@ impl Permit {
     }
 
     /// Reports that the request got no answer within `limit`. If the process gave no sign of life
-    /// on any connection in this time, it counts as hung and is replaced. Time before the start of
-    /// this request does not count as silence.
+    /// on any connection in this time, the process counts as hung, and is replaced. Time before the
+    /// start of this request does not count as silence.
     pub fn was_silent(&self, limit: Duration) {
         let then = Instant::now().checked_sub(limit);
         let since = then.map_or(self.began, |then| then.max(self.began));

@@ -223,9 +223,9 @@ fn give(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
     }
 }
 
-/// Returns the address of the process, and the socket that the process inherits, if it inherits
-/// one. Opens a Unix socket only if `is_own` is true. In the `room` of another user, the helper
-/// opens the socket.
+/// Returns the address of the process, and the listening socket for the process to inherit. The
+/// socket is `None` if the process opens the socket itself, or if the helper opens a Unix socket in
+/// the `room` of another user (`is_own` is false).
 fn place(
     listen: Listening,
     room: &Path,

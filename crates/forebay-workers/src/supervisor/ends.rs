@@ -32,15 +32,15 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// Returns the time at which a process that is retired now is asked to end even if it still has
-    /// requests. Returns `None` if there is no such limit.
+    /// Returns the time at which a process that is retired now has to end, even with active
+    /// requests. Returns `None` if such a process may finish its requests without a limit.
     fn drain_end(&self) -> Option<Instant> {
         self.kind.rules().drain_timeout.map(|limit| Instant::now() + limit)
     }
 
-    /// Replaces a process that does not answer. If the process has other requests, it gets time to
-    /// finish them, because it may be slow only with the request that timed out. Otherwise it is
-    /// killed at once.
+    /// Replaces a process that does not answer. A process with other requests gets time to finish
+    /// them, because only the request that timed out may be slow. A process without other requests
+    /// is killed at once.
     pub(super) fn end_hung(&mut self, id: u64, has_others: bool) {
         let limit = self.drain_end();
         let Some(entry) = self.entries.get_mut(&id) else { return };

@@ -36,7 +36,8 @@ pub(crate) trait ProcessKind: 'static {
     /// Returns the process id, for the log.
     fn pid(&self, process: &Self::Process) -> u32;
 
-    /// Returns the memory and CPU time of the process. Both are zero if they cannot be read.
+    /// Returns the memory and CPU time of the process. Memory and CPU time are zero if they cannot
+    /// be read.
     fn usage(&self, process: &Self::Process) -> Usage;
 
     /// Returns the state of all processes of the pool.

@@ -24,11 +24,11 @@ pub struct Chart {
     pub axis: &'static str,
 }
 
-/// Points of one trial's line: seconds since the start of the load, and the value.
+/// Points of one trial's line: seconds since the start of the load, and the charted value.
 type Line = Vec<(f64, f64)>;
 
-/// Function that returns the figure at the end of a configuration's lines: its position and its
-/// text.
+/// Function that returns the figure at the end of a configuration's lines. The result is the
+/// vertical position and the text of the figure.
 type FinalFigure<'a> = &'a dyn Fn(&[Line]) -> Option<(f64, String)>;
 
 /// Content of a chart with lines.

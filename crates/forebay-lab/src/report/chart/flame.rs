@@ -149,8 +149,8 @@ impl<'a> Graph<'a> {
         [0, 1].map(|side| self.totals[index][side] as f64 * self.unit.worth[side])
     }
 
-    /// Returns the CSS class of a box, which depends on its change as a share of the reference's
-    /// total time. The class is `same` if the change may be chance.
+    /// Returns the CSS class of a box. The class depends on the change of the box's time, as a
+    /// share of the reference's total time. The class is `same` if the change may be chance.
     fn change(&self, index: usize) -> &'static str {
         let [ours, theirs] = self.worth(index);
         let variance =

@@ -14,7 +14,7 @@ pub fn latency(rows: &[Row]) -> Option<String> {
     both(|screen| chart(rows, screen))
 }
 
-/// Draws one line for each configuration through its percentiles, for one width of screen.
+/// Draws the chart for one type of screen. Each configuration has a line through its percentiles.
 /// Returns `None` if no configuration has a percentile.
 fn chart(rows: &[Row], screen: Screen) -> Option<String> {
     let area = screen.area(BOTTOM);

@@ -54,7 +54,8 @@ impl Scale {
     }
 }
 
-/// Returns the smallest of 1, 2, 2.5 and 5 times a power of ten that is at least `step`.
+/// Returns the smallest number of the series 1, 2, 2.5, 5, 10, 20, 25 and so on that is at least
+/// `step`. The series also continues below 1: 0.5, 0.25, 0.2, 0.1.
 fn round_step(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
     let rounded = [1.0, 2.0, 2.5, 5.0, 10.0].iter().find(|&&factor| factor * power >= step * 0.999);
