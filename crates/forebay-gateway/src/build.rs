@@ -195,8 +195,8 @@ impl Origins {
             |previous| previous.password_checks.clone(),
         );
         // Keep the pending connections over a reload. Idle connections of the previous
-        // configuration stay open while its requests are active. A backend may serve a new
-        // connection only after one of these idle connections has closed.
+        // configuration stay open while its requests are active. Forebay may have to close one of
+        // these connections, so that the backend serves a new one.
         let pending_connections = |name: &String| {
             let before = previous.and_then(|previous| previous.pending_connections.get(name));
             (name.clone(), before.cloned().unwrap_or_default())

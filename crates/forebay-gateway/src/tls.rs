@@ -198,7 +198,7 @@ impl AcmeService {
         let on_demand: Vec<_> =
             tls.on_demand.iter().map(|demanded| demanded.settings.clone()).collect();
         let is_same = |previous: &&Self| {
-            // After a change of the store's password or key, the store is not the same.
+            // A store with another password or key counts as another store.
             let is_same_store = match (&previous.store, store) {
                 (Some(before), Some(store)) => before.is_same(store),
                 (before, store) => before.is_none() && store.is_none(),

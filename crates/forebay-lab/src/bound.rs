@@ -48,8 +48,8 @@ pub(crate) fn think_bound(load: &Load, outcome: &Outcome) -> Option<String> {
 }
 
 /// Returns the number of cores that a server could use, at most one per thread of the server.
-/// Without `cpus`, the client's threads have one core each, and the server has the remaining ones
-/// (at least one).
+/// Without `cpus`, each thread of the client takes one core. The server has the remaining cores,
+/// but at least one.
 pub(crate) fn usable_cores(
     cores: usize,
     configuration: &Configuration,

@@ -98,8 +98,8 @@ impl<'a> Judged<'a> {
         round.into_iter().flat_map(|round| &round.slices).map(|(_, found)| *found).collect()
     }
 
-    /// Returns the ratio of this configuration's `figure` to the `figure` of `baseline`, its
-    /// reference. Returns `None` if no round has values of both configurations.
+    /// Returns the ratio of this configuration's `figure` to the `figure` of the reference
+    /// `baseline`. Returns `None` if no round has values of both configurations.
     pub fn ratio(&self, baseline: &Judged<'_>, figure: &Figure) -> Option<Ratio> {
         let is_apart = self.is_isolated || baseline.is_isolated;
         let rounds: Vec<Vec<(f64, f64)>> = self

@@ -205,8 +205,9 @@ fn look_up(configuration: &Configuration) -> Results {
 }
 
 /// Checks the requirements of services and client. If `[load]` sets `cpus`, limits this process to
-/// these cores, and returns all cores that it could use before. Servers without `cpus` run on the
-/// returned cores. Otherwise returns an empty list: this process and its servers keep all cores.
+/// these cores, and returns all cores that this process could use before. Servers without `cpus`
+/// run on the returned cores. Otherwise returns an empty list: this process and its servers keep
+/// all cores.
 fn prepare(plan: &Plan) -> Result<Vec<usize>, Halt> {
     let halt = |what: &str, error: rustix::io::Errno| {
         Halt::Broken(format!("{what}: {}", io::Error::from(error)))

@@ -184,8 +184,8 @@ impl Rounds {
 }
 
 /// Returns the groups of a round in their random order. The configurations of one matrix cell form
-/// a group. The group runs when its first configuration comes in the random order. An isolated
-/// configuration forms a group of its own.
+/// a group. Each configuration has a random position, and a group has the first position of its
+/// configurations. An isolated configuration forms a group of its own.
 fn groups<'a>(
     plan: &'a Plan,
     available: &[bool],

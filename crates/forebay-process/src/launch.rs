@@ -256,7 +256,8 @@ impl Launch {
             Identity { user: user.clone(), group: *group, alone: *alone, env: Vec::new() };
         identity.assume().map_err(|error| format!("cannot become its user: {}", error.desc()))?;
         let Some(parent) = self.parent else { return Ok(()) };
-        // Set the signal after the change of user, because that change resets it.
+        // Set the parent-death signal after the change of user, because this change resets the
+        // signal.
         set_parent_process_death_signal(Some(Signal::KILL))
             .map_err(|error| format!("cannot tie the program to Forebay: {error}"))?;
         if getppid().map(rustix::process::Pid::as_raw_pid) != Some(parent) {

@@ -42,8 +42,8 @@ pub fn mono(name: &str, mono: &Mono) -> ProgramSpec {
     // The application's `AppDomain` finds the host's assembly through MONO_PATH. Each process
     // compiles pages in its own directory, because mono empties a shared directory. A request
     // leaves some 15 KB of garbage. With a young generation (nursery) of 16 MB instead of 4 MB, a
-    // small request needs 17 % less CPU time. With 32 MB it needs another 2 % less, but the process
-    // needs 50 MB more memory.
+    // small request needs 17 % less CPU time. With 32 MB, the request needs another 2 % less, but
+    // the process needs 50 MB more memory.
     let own =
         [("MONO_PATH", "{host}"), ("TMPDIR", "{room}"), ("MONO_GC_PARAMS", "nursery-size=16m")];
     spec.env = own.map(|(name, value)| (name.to_owned(), value.to_owned())).into();

@@ -99,7 +99,7 @@ impl Starts {
         self.not_before
     }
 
-    /// Ends the pause if `now` is at or after its end. Returns the state of the pause.
+    /// Ends the pause if its time is over at `now`. Returns the state of the pause.
     pub(crate) fn resume(&mut self, now: Instant) -> Pause {
         match self.not_before {
             None => Pause::None,

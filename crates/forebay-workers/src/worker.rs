@@ -304,7 +304,7 @@ impl WorkerShared {
     }
 
     /// Returns the activity since the last call. `sleeps` is the number of times that the process
-    /// has slept since its start.
+    /// has slept since its start. Stores `sleeps` for the next call.
     pub(crate) fn window(&self, sleeps: u64) -> Window {
         let before = self.sleeps.swap(sleeps, Ordering::Relaxed);
         let prefetched = self.prefetched.load(Ordering::Relaxed);

@@ -8,8 +8,8 @@ use forebay_origin::access::{KeyError, TokenKeys};
 use super::Origins;
 
 /// Reads the keys of all routes with `jwt`, by site and route. A route without `jwt` has `None`.
-/// Routes with equal settings share their keys. After a reload, a route with an unchanged URL keeps
-/// the keys that were read from this URL. Fails if keys cannot be read.
+/// Routes with equal settings share their keys. After a reload, a route with an unchanged `jwt`
+/// keeps the keys that were read from its URL. Fails if keys cannot be read.
 pub(super) fn token_keys(
     plan: &Plan,
     previous: Option<&Origins>,

@@ -42,8 +42,8 @@ pub fn limiters(
 }
 
 /// Returns all rate limits with their names in the store. A name is a hash of the site's name, the
-/// route's name and the rules of the limit. The order of sites and routes does not matter. If two
-/// limits have the same names and rules, their numbers in the configuration distinguish them.
+/// route's name and the rules of the limit. The order of sites and routes does not matter. If
+/// several limits have the same names and rules, a number in the hash distinguishes these limits.
 pub fn shared_limits(
     plan: &Plan,
     limiters: &[Vec<Vec<Arc<RateLimiter>>>],

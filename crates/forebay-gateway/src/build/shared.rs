@@ -51,7 +51,7 @@ pub(super) struct SharedUpstream {
 
 impl SharedUpstream {
     /// Creates the state for `plan`. A backend with the same address in `before` keeps its record
-    /// of failures.
+    /// of failures and active requests.
     fn new(plan: &Arc<forebay_conf::Upstream>, before: Option<&Self>) -> Self {
         let Some(before) = before else {
             let (group, tallies) = (Group::new(&(&**plan).into()), Tallies::new(plan.to.len()));

@@ -76,7 +76,7 @@ impl Rooms {
     ) -> io::Result<(PathBuf, Option<OwnedFd>)> {
         self.make()?;
         let room = self.path.join(&request.name);
-        // This step fails if the room exists, because it is then another program's room.
+        // `mkdir` fails if the room exists. An existing room belongs to another program.
         mkdir(&room, Mode::RWXU)?;
         match self.fill(&room, request, owner) {
             Ok(listener) => Ok((room, listener)),

@@ -286,8 +286,8 @@ impl HelperServer {
         }
     }
 
-    /// Checks a request. Returns the program to launch, and the user to launch it as. Fails if the
-    /// request is not permitted, or if too many processes run.
+    /// Checks a request. Returns the program to launch, and its user. Fails if the request is not
+    /// permitted, or if too many processes run.
     fn launch_of(
         &self,
         request: &LaunchRequest,

@@ -180,9 +180,9 @@ fn most(screen: Screen) -> usize {
     }
 }
 
-/// Returns the widths of all nodes. A node's own part is the time in its function without the
-/// called functions, in the profile with the longer time. The width is this part plus the widths of
-/// all called functions.
+/// Returns the widths of all nodes. A node's own time is the time in its function, without the
+/// functions that it calls. If two profiles are merged, the longer own time counts. The width of a
+/// node is its own time plus the widths of all called functions.
 fn widths(stacks: &Stacks, unit: Unit) -> Vec<f64> {
     let nodes = stacks.nodes();
     let own = |side: usize, index: usize| nodes[index].own[side] as f64 * unit.worth[side];
