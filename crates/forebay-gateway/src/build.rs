@@ -133,7 +133,7 @@ pub struct Origins {
     names: Arc<Names>,
     apps: BTreeMap<String, RunningApp>,
     /// Maximum number of connections, and their permits, by backend. All routes to a backend share
-    /// its limit.
+    /// the backend's limit.
     permits: BTreeMap<String, (usize, Arc<Permits>)>,
     /// New connections that have not received a reply yet, by backend.
     pending_connections: BTreeMap<String, Arc<PendingConnections>>,

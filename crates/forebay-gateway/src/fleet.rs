@@ -40,7 +40,7 @@ const TICKETS: &str = "tls/tickets";
 pub struct Fleet {
     settings: SharedStore,
     shared: Arc<FleetState>,
-    /// Queue of purges to publish, until the thread that publishes them takes it.
+    /// Queue of purges to publish. `None` after the publishing thread has taken the queue.
     waiting: Mutex<Option<Receiver<Purge>>>,
 }
 
@@ -51,9 +51,9 @@ struct FleetState {
     errors: ErrorLog,
     limits: Mutex<Vec<SharedLimit>>,
     cache: Mutex<Option<Arc<cache::Store>>>,
-    /// Purges of this machine that others do not know yet.
+    /// Sender of this machine's purges to the publishing thread.
     purges: SyncSender<Purge>,
-    /// True if the store can be reached again, so that the keys are read at once.
+    /// True if the store has become reachable again. The keys are then read at once.
     has_returned: AtomicBool,
     /// True after another configuration has replaced this store.
     has_ended: Mutex<bool>,

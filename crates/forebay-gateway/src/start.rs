@@ -11,8 +11,8 @@ use forebay_workers::{FirstStart, StartError};
 
 /// Maximum time that `serve` waits for applications at its start.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Maximum wait of a new configuration or a new gateway process, before it takes over, for the
-/// second and later processes of each application. Until then, the old processes serve.
+/// Maximum time that a new configuration or gateway process waits, before the takeover, for the
+/// second and later processes of all applications. Until the takeover, the old processes serve.
 const OTHERS: Duration = Duration::from_secs(10);
 
 /// Starts the applications of `plan`, except those that the previous configuration already runs

@@ -1,5 +1,5 @@
-//! Runs the commands `before` and `after` of the experiment and of its configurations. Each runs to
-//! its end, under a keeper process of its own.
+//! Runs the commands `before` and `after` of the experiment and of its configurations. Each command
+//! runs to its end, under a keeper process of its own.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

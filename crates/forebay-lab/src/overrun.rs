@@ -1,9 +1,10 @@
 //! Detection of slices that last longer than planned because replies to a few connections arrive
 //! late.
 //!
-//! Some servers dedicate a process to each kept-alive connection. If they have fewer processes than
-//! connections, the other connections wait until the server closes an idle one, seconds later.
-//! Every slice ends only when the replies on the waiting connections have arrived.
+//! Some servers dedicate a process to each kept-alive connection. If such a server has fewer
+//! processes than connections, some connections have no process. These wait until the server closes
+//! an idle connection, seconds later. Every slice ends only when the replies on the waiting
+//! connections have arrived.
 
 use std::time::Duration;
 

@@ -23,8 +23,9 @@ const TIME: Duration = Duration::from_secs(3);
 const MOST_FREQUENT: u32 = 499;
 const LEAST_FREQUENT: u32 = 19;
 
-/// Smallest share of the measured CPU time that samples should cover. If they cover less, the
-/// profile gets a note. But it gets no note if fewer than `FEWEST_EXPECTED` samples are expected.
+/// Smallest share of the measured CPU time that samples should cover. If the samples cover less,
+/// the profile gets a note. With fewer than `FEWEST_EXPECTED` expected samples, the profile gets no
+/// note.
 const LEAST_SHARE: f64 = 0.7;
 const FEWEST_EXPECTED: f64 = 50.0;
 

@@ -27,8 +27,8 @@ use crate::watch::{Cpu, Sampler, Tree, Witness, listeners};
 /// Interval at which a running load checks for an interruption and for the end of the server.
 const LOAD_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Share of one core that a server may use while other servers are loaded. Above it, the trial gets
-/// a note.
+/// Share of one core that a server may use while other servers are loaded. Above this share, the
+/// trial gets a note.
 const RESTLESS: f64 = 0.05;
 
 /// Number of output lines that a note about a crashed server quotes.

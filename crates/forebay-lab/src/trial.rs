@@ -164,7 +164,8 @@ pub struct Runner {
     pub(crate) unstartable: BTreeMap<String, StartFailure>,
     /// Configurations that have started at least once.
     pub(crate) started: BTreeSet<String>,
-    /// Seed of the experiment. The order of trials and the seeds of clients are derived from it.
+    /// Seed of the experiment. The order of trials and the seeds of clients are derived from this
+    /// seed.
     pub(crate) seed: u64,
 }
 

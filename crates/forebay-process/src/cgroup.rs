@@ -19,7 +19,7 @@ pub struct Cgroup {
 /// Limits of all processes of an application together. `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CgroupLimits {
-    /// Memory in bytes. The kernel kills processes of a group that exceeds it.
+    /// Memory in bytes. The kernel kills processes of a group that exceeds this limit.
     pub memory: Option<u64>,
     /// CPU time in percent of one core.
     pub cpu_percent: Option<u64>,

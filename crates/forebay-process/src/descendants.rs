@@ -10,9 +10,9 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stat {
     pub pid: i32,
-    /// Id of the parent: the process that started it, or that adopted it since.
+    /// Id of the parent: the process that started this process, or that adopted it later.
     pub parent: i32,
-    /// Name of its program. The kernel cuts it to 15 bytes.
+    /// Name of the program. The kernel cuts this name to 15 bytes.
     pub name: String,
     pub cpu: Cpu,
     /// CPU time of children that the process has waited for.
@@ -53,7 +53,8 @@ pub fn descendants(root: i32) -> Vec<Stat> {
 pub struct Usage {
     /// Resident memory in bytes. Shared pages count for each process.
     pub rss: u64,
-    /// CPU time since their start, including that of children that were waited for.
+    /// CPU time since the start of the processes. Includes the CPU time of children that were
+    /// waited for.
     pub cpu: Duration,
 }
 

@@ -50,7 +50,8 @@ pub struct Launch {
     pub inherit: Option<OsString>,
     /// True if descriptor 0 is a listening socket and stays descriptor 0.
     pub stdin: bool,
-    /// The user to become, and its name for the lookup of its groups.
+    /// The id of the user to become, and the user's name, with which the user's groups are looked
+    /// up.
     pub user: Option<(u32, String)>,
     /// The group to become.
     pub group: Option<u32>,

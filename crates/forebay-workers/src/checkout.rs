@@ -99,8 +99,8 @@ impl QueuePlace<'_> {
 }
 
 /// Ends the wait of a request that is not wanted any more. If a worker was assigned to the request
-/// in the meantime, that worker goes to the next request. But if that worker has read this request,
-/// or is about to read it, this request still runs.
+/// in the meantime, that worker goes to the next request. Exception: if that worker has read this
+/// request, or is about to read it, this request still runs.
 impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         let Some(mut turn) = self.turn.take() else { return };

@@ -40,7 +40,7 @@ pub enum Body<'a> {
     Empty,
     /// The body is in memory.
     Bytes(&'a [u8]),
-    /// The body is the first bytes of a file. The number is their count. The read position of the
+    /// The body is the beginning of a file, with this number of bytes. The read position of the
     /// file does not matter.
     File(&'a File, u64),
 }

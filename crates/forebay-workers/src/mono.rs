@@ -4,9 +4,9 @@ use crate::compiled_host::{ASSEMBLY, CompiledHost};
 use crate::program::{Listening, ProgramSpec};
 use std::path::PathBuf;
 
-/// Files of an application, in all spellings that ASP.NET accepts. If one changes, Forebay starts a
-/// new process. ASP.NET itself would end the application at once, together with its current
-/// requests.
+/// Files of an application, in all spellings that ASP.NET accepts. If one of these files changes,
+/// Forebay starts a new process. ASP.NET itself would end the application at once, together with
+/// its current requests.
 const WATCHED: [&str; 10] = [
     "bin",
     "web.config",

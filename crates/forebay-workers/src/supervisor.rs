@@ -110,12 +110,12 @@ struct ProcessEntry<P> {
 #[derive(Debug, Clone, Copy)]
 enum Ending {
     No,
-    /// The process gets no further request. It may finish its requests, but only until this time if
-    /// that is set.
+    /// The process gets no further request, but may finish its requests. If a time is set, the
+    /// process has to finish before this time.
     Draining(Option<Instant>),
-    /// The process was asked to end. If it still runs at this time, it is killed.
+    /// The process was asked to end. If the process still runs at this time, it is killed.
     Stopping(Instant),
-    /// The process was killed. If it still runs at this time, it is killed again.
+    /// The process was killed. If the process still runs at this time, it is killed again.
     Forced(Instant),
 }
 

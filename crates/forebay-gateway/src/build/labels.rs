@@ -1,5 +1,5 @@
-//! Names of sites and routes in metrics. They come from the configuration, and do not change if
-//! other routes or the line numbers change.
+//! Names of sites and routes in metrics. These names come from the configuration. A change of other
+//! routes or of line numbers does not change them.
 
 use forebay_conf::{HostPattern, PathPattern, Route, Site};
 use forebay_net::counters::RouteLabels;

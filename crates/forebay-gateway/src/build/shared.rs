@@ -28,7 +28,7 @@ pub(super) struct Shared {
     pub(super) mirror: Option<SharedUpstream>,
     /// Limits and counters of `mirror`, if any.
     pub(super) mirror_state: Option<Arc<MirrorState>>,
-    /// Servers of the keys of `jwt`, if they have a URL.
+    /// Servers of the keys of `jwt`, if the keys come from a URL.
     pub(super) keys: Option<SharedUpstream>,
 }
 
@@ -87,7 +87,7 @@ impl SharedUpstream {
 struct Upstreams<'a> {
     named: BTreeMap<String, SharedUpstream>,
     named_before: BTreeMap<&'a str, &'a SharedUpstream>,
-    /// Previous groups of single routes. Each is used for one new group at most.
+    /// Previous groups of single routes. Each previous group is used for at most one new group.
     anonymous_before: Vec<&'a SharedUpstream>,
 }
 

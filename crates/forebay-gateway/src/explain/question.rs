@@ -19,7 +19,7 @@ pub struct Question<'a> {
     pub method: &'a str,
     /// Header fields, each as `name: value`.
     pub fields: &'a [String],
-    /// The body. Missing fields for its length and type are added.
+    /// The body. If the fields lack the length or the type of the body, Forebay adds these fields.
     pub body: Option<&'a [u8]>,
 }
 

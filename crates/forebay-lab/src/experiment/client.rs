@@ -48,8 +48,8 @@ pub enum Better {
 pub enum Find {
     /// Regular expression whose first group is the number. The last match counts.
     Pattern(String),
-    /// JSON pointer (RFC 6901) into the whole output if it is a JSON object, otherwise into the
-    /// last line that is one.
+    /// JSON pointer (RFC 6901). If the whole output is a JSON object, the pointer applies to this
+    /// object. Otherwise it applies to the last line that is a JSON object.
     Json(String),
 }
 

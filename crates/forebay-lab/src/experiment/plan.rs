@@ -170,8 +170,9 @@ pub struct Configuration {
     pub name: String,
     /// True if the other configurations are compared with this one.
     pub baseline: bool,
-    /// Command that starts the server. May contain placeholders. If empty, the server runs already.
-    /// Its resource usage is then known only if it listens on this machine.
+    /// Command that starts the server. May contain placeholders. If the command is empty, the
+    /// server runs already. The server's resource usage is then known only if the server listens on
+    /// this machine.
     pub start: Vec<String>,
     /// Command that runs to its end before each start of the server. May contain placeholders.
     pub before: Vec<String>,
@@ -181,8 +182,8 @@ pub struct Configuration {
     pub url: String,
     /// Path to request instead of the load's path; empty if `url` is complete.
     pub path: Option<String>,
-    /// Programs, Debian packages or Perl modules that the server requires. If one is missing, the
-    /// configuration is not measured.
+    /// Programs, Debian packages or Perl modules that the server requires. If one of these is
+    /// missing, the configuration is not measured.
     pub requires: Vec<String>,
     /// Additional environment variables of the server. Values may contain placeholders.
     pub env: Vec<(String, String)>,
@@ -207,7 +208,7 @@ pub struct Configuration {
     /// Value of `{dir}`: the directory of the experiment, or of an older revision.
     pub dir: PathBuf,
     /// Name of the configuration to compare with instead of the baseline: an earlier form of this
-    /// one, or the baseline of the same matrix cell.
+    /// configuration, or the baseline of the same matrix cell.
     pub reference: Option<String>,
     /// Combination of matrix values for this configuration, if there is a matrix.
     pub cell: Option<Cell>,

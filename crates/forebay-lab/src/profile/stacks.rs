@@ -14,7 +14,7 @@ pub const KERNEL: &str = "_[k]";
 /// Maximum number of nodes, which take about 10 MB. In a full tree, a new stack counts for its
 /// longest known prefix.
 const MOST_NODES: usize = 100_000;
-/// Maximum number of frames of a stack. Inner frames beyond it are dropped.
+/// Maximum number of frames of a stack. Further inner frames are dropped.
 pub const DEEPEST: usize = 160;
 /// Maximum number of characters of a name.
 const LONGEST_NAME: usize = 200;

@@ -22,8 +22,8 @@ pub const BYTES_OF_SAMPLE: u64 = 17 * 1024;
 /// Size limit of the text file, in blocks of 512 bytes (1,024 bytes in some shells).
 const MOST_BLOCKS: &str = "1048576";
 
-/// Time limits until perf takes samples, and until it has written the last one. perf needs time for
-/// each process.
+/// Time limits until perf takes samples, and until perf has written the last sample. perf needs
+/// time for each process.
 const ATTACH_PATIENCE: Duration = Duration::from_secs(20);
 const END_PATIENCE: Duration = Duration::from_secs(30);
 /// Time limit for unwinding stacks and looking up symbols: 1,500 samples take half a second.

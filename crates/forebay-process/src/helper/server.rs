@@ -28,7 +28,7 @@ use std::process::{Command, ExitCode, Stdio};
 /// The first argument of the process.
 pub const VERB: &str = "__helper";
 /// Maximum numbers of processes and control groups at the same time. Only an error or an attack
-/// exceeds them.
+/// exceeds these numbers.
 const MOST_CHILDREN: usize = 10_000;
 const MOST_GROUPS: usize = 1000;
 /// The descriptor numbers of a program's fourth descriptor, and of the environment for `__launch`.
@@ -69,8 +69,8 @@ struct HelperServer {
     /// Soft limit on open files that the helper had at its start. Programs get this limit.
     files: Option<u64>,
     null: OwnedFd,
-    /// Descriptors 3 and 4, which are usually /dev/null. During a start, the program's fourth
-    /// descriptor and its environment replace them.
+    /// Descriptors 3 and 4, which are usually /dev/null. During the start of a program, these
+    /// descriptors are the program's fourth descriptor and environment.
     fourth: OwnedFd,
     environment: OwnedFd,
 }

@@ -18,8 +18,8 @@ const PIPEFS: u64 = 0x5049_5045;
 pub(super) struct Started {
     pub(super) child: Child,
     pub(super) pidfd: OwnedFd,
-    /// Socket for reports to the gateway and for its orders. `None` after the gateway has closed
-    /// it.
+    /// Socket for reports to the gateway and for orders of the gateway. `None` after the gateway
+    /// has closed this socket.
     pub(super) status: Option<OwnedFd>,
     /// True after the helper has reported the end of the process.
     pub(super) is_reported: bool,

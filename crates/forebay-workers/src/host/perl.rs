@@ -4,7 +4,7 @@ use super::Host;
 use crate::spec::PerlMode;
 use std::process::Command;
 
-/// The source of the host. A worker first reads it from its control socket.
+/// The source of the host. A worker first reads this source from the control socket.
 const HOST: &str = concat!(
     include_str!("../../../../hosts/perl-cgi.pl"),
     "\n",
@@ -22,12 +22,12 @@ const HOST: &str = concat!(
 );
 /// The additional part for the modes that run one process per request.
 const PROCESSES: &str = include_str!("../../../../hosts/perl-processes.pl");
-/// In these modes, the code that loads modules before a script starts.
+/// For these modes, the code that loads modules before a script starts.
 const ZYGOTE: &str = include_str!("../../../../hosts/perl-zygote.pl");
 
-/// Perl code that reads the host from the control socket, which is standard input, and runs it. The
-/// code reads exactly 4 bytes with a length, and the source. It uses no lexical variables, because
-/// scripts would see them.
+/// Perl code that reads the source of the host from the control socket (standard input), and runs
+/// the host. The code reads exactly 4 bytes with a length, and the source. The code uses no lexical
+/// variables, because scripts would see them.
 pub(super) const BOOTSTRAP: &str = "sysread(STDIN,$_,4)==4 or exit 1;$Forebay::Host::size=unpack'N',$_;$_='';\
     while(length()<$Forebay::Host::size){\
     sysread STDIN,$_,$Forebay::Host::size-length(),length() or exit 1}\

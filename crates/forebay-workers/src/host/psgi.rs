@@ -5,7 +5,7 @@ use super::perl::BOOTSTRAP;
 use std::path::Path;
 use std::process::Command;
 
-/// The source of the host. A worker first reads it from its control socket.
+/// The source of the host. A worker first reads this source from the control socket.
 const HOST: &str = include_str!("../../../../hosts/psgi.pl");
 
 /// Returns the host that runs the application in `file`.

@@ -5,7 +5,8 @@ use crate::spec::PythonMode;
 use std::path::Path;
 use std::process::Command;
 
-/// The source of the host for CGI scripts. A worker first reads it from its control socket.
+/// The source of the host for CGI scripts. A worker first reads this source from the control
+/// socket.
 const CGI_HOST: &str = concat!(
     include_str!("../../../../hosts/python-cgi.py"),
     "\n\n",

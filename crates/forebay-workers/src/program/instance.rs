@@ -102,8 +102,8 @@ impl Life {
 pub(super) struct Instance {
     /// Number of this process in its program. Unlike a process id, it is never reused.
     pub(super) id: u64,
-    /// The name that clients see. It is random, so that clients cannot guess the names of other
-    /// processes.
+    /// The name that clients see. The name is random, so that clients cannot guess the names of
+    /// other processes.
     pub(super) name: String,
     pub(super) place: ProcessAddress,
     pub(super) started: Instant,

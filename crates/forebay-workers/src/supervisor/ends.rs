@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 /// A process that ends within this time and has had no request counts as a failed start.
 const EARLY: Duration = Duration::from_secs(1);
-/// Time between two attempts to kill a process. It is longer than the 10 s that a guardian may need
-/// to end its processes.
+/// Time between two attempts to kill a process. This time is longer than the 10 s that a guardian
+/// may need to end its processes.
 const FORCE: Duration = Duration::from_secs(12);
 
 /// The next step to end a process.

@@ -91,8 +91,8 @@ pub(crate) trait ProcessKind: 'static {
 pub(crate) struct Rules {
     pub(crate) name: String,
     pub(crate) workers: Workers,
-    /// True if one process starts before all others, even if no process is needed yet. So an error,
-    /// for example of compilation, is reported at once, and only once.
+    /// True if one process starts before all others, even if no process is needed yet. An error,
+    /// such as a failed compilation, is then reported at once and only once.
     pub(crate) first_alone: bool,
     pub(crate) max_requests: Option<u64>,
     pub(crate) max_age: Option<Duration>,
@@ -127,11 +127,12 @@ pub(crate) struct New<R> {
 
 pub(crate) struct Started<K: ProcessKind> {
     pub(crate) process: K::Process,
-    /// The reading end of its standard error, non-blocking.
+    /// The non-blocking reading end of the process's standard error.
     pub(crate) stderr: OwnedFd,
-    /// The process id in the prefix of its log lines.
+    /// The process id in the prefix of the process's log lines.
     pub(crate) stderr_name: u32,
-    /// Resolves when the process is ready. Resolves with `None` if it will never become ready.
+    /// Resolves when the process is ready. Resolves with `None` if the process will never become
+    /// ready.
     pub(crate) ready: Pin<Box<dyn Future<Output = Option<K::Ready>>>>,
     /// Resolves after the process has ended and was reaped.
     pub(crate) reaped: Pin<Box<dyn Future<Output = Exit>>>,

@@ -6,8 +6,8 @@ use crate::watch::CpuMethod;
 use crate::{Experiment, Measured, Results, Row, Slice, trial};
 
 const BOTTOM: f64 = 280.0;
-/// Maximum ratio between the durations of trials that share a time axis. Above it, the axis shows
-/// shares of the load, and all lines have the same length.
+/// Maximum ratio between the durations of trials that share a time axis. Above this ratio, the axis
+/// shows shares of the load, and all lines have the same length.
 const COMPARABLE: f64 = 4.0;
 
 /// Quantity on the horizontal axis.
