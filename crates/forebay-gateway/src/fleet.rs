@@ -148,8 +148,8 @@ impl FleetState {
     }
 
     /// Uses the ticket keys in `text`. If it is time for a further key, returns the new content of
-    /// the store's entry. Does nothing after another configuration has replaced this store. Fails
-    /// if `text` is malformed.
+    /// the store's entry, otherwise `None`. Does nothing after another configuration has replaced
+    /// this store. Fails if `text` is malformed.
     fn share(&self, text: &str) -> Result<Option<String>, String> {
         let has_ended = lock(&self.has_ended);
         if *has_ended { Ok(None) } else { self.tickets.share(text) }

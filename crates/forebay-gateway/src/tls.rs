@@ -33,7 +33,8 @@ pub struct SiteTls {
 }
 
 impl SiteTls {
-    /// Reads the certificates and keys of `plan`. Clients may resume TLS sessions of `previous`.
+    /// Reads the certificates and keys of `plan`. Fails with an error for each certificate or key
+    /// that cannot be used. Clients may resume TLS sessions of `previous`.
     pub fn load(plan: &Plan, previous: Option<&Self>) -> Result<Self, ConfError> {
         let tickets = previous.map(|previous| previous.tickets.clone()).or_else(TicketKeys::new);
         let tickets = tickets.ok_or_else(|| {

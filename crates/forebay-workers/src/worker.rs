@@ -47,7 +47,8 @@ impl Worker {
     }
 
     /// Registers the sockets with the runtime of the calling thread. Also returns the kind of input
-    /// that arrived while the worker was idle, or `None` if no input arrived.
+    /// that arrived while the worker was idle, or `None` if no input arrived. Fails if the sockets
+    /// cannot be registered.
     pub(crate) fn settle(mut self) -> io::Result<(Worker, Option<Noise>)> {
         let moved = !self.is_at_home(std::thread::current().id());
         if moved {

@@ -164,7 +164,8 @@ fn script_route(settings: &Files, scripts: &ScriptRoutes, request: &Request) -> 
 }
 
 /// Appends the file that would be sent. If a directory has a script as index, returns the script's
-/// path. The caller then selects a route for that path.
+/// path, otherwise `None`. The caller then selects a route for that path. Returns a fault if no
+/// file would be sent.
 fn files(
     settings: &Files,
     scripts: &ScriptRoutes,
