@@ -302,8 +302,8 @@ fn unmatched_prefixes(plan: &Plan) -> Vec<Finding> {
 }
 
 /// Returns the prefix that the route's origin removes from paths, or the origin's mount point. The
-/// result is the key of the origin, the key of the prefix, and the prefix, such as `("proxy",
-/// "strip_prefix", "/shop")`. Returns `None` if the route has neither.
+/// result is the key of the origin, the key of the prefix, and the prefix: `proxy`, `strip_prefix`
+/// and `/shop`, for example. Returns `None` if the route has neither.
 fn start_of_paths<'p>(
     plan: &'p Plan,
     route: &'p Route,

@@ -66,8 +66,8 @@ pub fn start_all(
     Ok(apps)
 }
 
-/// Waits until all processes of the applications have started. An application whose first process
-/// fails is an error.
+/// Waits for the first process of each application. Then waits for the other processes, for at most
+/// [`OTHERS`] in total. Fails only if the first process of an application fails.
 fn wait_for_all(starts: Vec<FirstStart>) -> Result<(), StartError> {
     starts.iter().try_for_each(FirstStart::wait_for_end)?;
     let until = Instant::now() + OTHERS;

@@ -78,8 +78,8 @@ pub fn growth(bytes: f64) -> String {
 }
 
 /// Formats a ratio with its interval: `12.3x [11.8, 12.9]`. If the difference is not significant,
-/// `~` replaces the ratio: `~ [0.98, 1.03]`. A ratio from a single round has no interval: `12.3x
-/// (one round)`.
+/// `~` replaces the ratio: `~ [0.98, 1.03]`. A ratio from a single round has no interval and is
+/// formatted as `12.3x (one round)`.
 pub fn ratio(ratio: &Ratio) -> String {
     if !ratio.has_interval() {
         return format!("{}x (one round)", factor(ratio.mean));

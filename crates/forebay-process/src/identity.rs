@@ -8,7 +8,7 @@ use std::ffi::{CString, OsString};
 /// A user and a group, with their ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// The id of the user, and the user's name, with which the user's groups are looked up.
+    /// The id and the name of the user. The name is for the lookup of the user's groups.
     pub user: Option<(u32, String)>,
     /// The primary group. The user's other groups apply, too, unless `alone` is true.
     pub group: Option<u32>,

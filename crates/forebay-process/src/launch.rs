@@ -50,8 +50,7 @@ pub struct Launch {
     pub inherit: Option<OsString>,
     /// True if descriptor 0 is a listening socket and stays descriptor 0.
     pub stdin: bool,
-    /// The id of the user to become, and the user's name, with which the user's groups are looked
-    /// up.
+    /// The id and the name of the user to become. The name is for the lookup of the user's groups.
     pub user: Option<(u32, String)>,
     /// The group to become.
     pub group: Option<u32>,

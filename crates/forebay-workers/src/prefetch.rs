@@ -79,8 +79,8 @@ impl PrefetchQueue {
         self.receive(RecvFlags::PEEK)
     }
 
-    /// Returns true if a worker that has ended had not read the request with this mark. Returns
-    /// true only once for each request.
+    /// Returns true if a worker has ended without reading the request with this mark. Returns true
+    /// only once for each request.
     pub(crate) fn had_not_read(&self, mark: Mark) -> bool {
         let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
         unread.extend(std::iter::from_fn(|| self.receive(RecvFlags::empty())));

@@ -75,7 +75,8 @@ impl Starts {
     pub(crate) fn failed(&mut self, text: &str, last_lines: &str) -> Failed {
         let separator = if last_lines.is_empty() { "" } else { "; it wrote: " };
         let text = format!("{text}{separator}{last_lines}");
-        // One line: a program must not write lines that look like those of Forebay.
+        // Log a single line. Otherwise a program could write log lines that look like Forebay's
+        // lines.
         self.log(&text.replace('\n', " | "));
         let delay = self.backoff.failed();
         self.not_before = Some(Instant::now() + delay);
@@ -125,8 +126,8 @@ pub(crate) fn a_little_less(most: u64) -> u64 {
     (most - fastrand::u64(0..=most / 10)).max(1)
 }
 
-/// Returns the time at which a process that starts now is too old. Its age is then `max_age`,
-/// reduced by [`shortened`]. Returns `None` without a limit.
+/// Returns the time at which a process that starts now reaches its age limit. The limit is
+/// `max_age`, reduced by [`shortened`]. Returns `None` without `max_age`.
 pub(crate) fn end_of(max_age: Option<Duration>) -> Option<Instant> {
     shortened(max_age).map(|age| Instant::now() + age)
 }

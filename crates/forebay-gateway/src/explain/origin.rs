@@ -163,9 +163,10 @@ fn script_route(settings: &Files, scripts: &ScriptRoutes, request: &Request) -> 
     script_before(settings, scripts, rest).or_else(itself)
 }
 
-/// Appends the file that would be sent. If a directory has a script as index, returns the script's
-/// path, otherwise `None`. The caller then selects a route for that path. Returns a fault if no
-/// file would be sent.
+/// Appends the answer of a files route: a file, a redirect or a listing. If a directory has a
+/// script as index, returns the script's path, otherwise `None`. The caller then selects a route
+/// for that path. Returns a fault if the files route would answer with an error, or would leave the
+/// request to a later route.
 fn files(
     settings: &Files,
     scripts: &ScriptRoutes,

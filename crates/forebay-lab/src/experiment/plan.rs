@@ -57,7 +57,7 @@ pub struct Load {
     pub isolated: bool,
     /// Uses HTTP/2: with prior knowledge for `http://` servers, with ALPN for `https://` servers.
     pub http2: bool,
-    /// Uses HTTP/3 for `https://` servers. It takes precedence over `http2`.
+    /// Uses HTTP/3 for `https://` servers. HTTP/3 takes precedence over `http2`.
     pub http3: bool,
     /// Concurrent HTTP/2 or HTTP/3 requests per connection.
     pub streams: u32,
@@ -133,8 +133,8 @@ pub struct Check {
 }
 
 /// Process that every configuration needs in addition to its own server, such as a database or a
-/// backend. A new process is started for each trial, before the server. Its resource usage is not
-/// measured.
+/// backend. A new process is started for each trial, before the server. The resource usage of
+/// services is not measured.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Service {
     /// Name, used in `{NAME.port}` and `{NAME.tmp}`.

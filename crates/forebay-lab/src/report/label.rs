@@ -29,8 +29,8 @@ pub fn short(name: &str, longest: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Returns true if `other` equals `label`, or has a number after the beginning of `label`: `abc
-/// (2)` or `ab… (2)` for `abc`.
+/// Returns true if `other` equals `label`, or has a number after `label` or its beginning. For
+/// `abc`, such labels are `abc (2)` and `ab… (2)`.
 fn is_numbered(other: &str, label: &str) -> bool {
     let Some((bare, end)) = other.rsplit_once(" (") else { return other == label };
     let has_number = end.strip_suffix(')').is_some_and(|number| number.parse::<u32>().is_ok());

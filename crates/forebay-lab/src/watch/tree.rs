@@ -81,8 +81,8 @@ impl Tree {
             return cpu;
         }
         let taken = |stat: &Stat| stat.cpu + stat.cpu_of_children;
-        // The keeper is read first. The CPU time of a child that ends during the loop is then
-        // missing once, but never counted twice.
+        // Read the keeper first. If a child ends during the loop, the sum lacks the CPU time of
+        // this child. In the other order, the sum could contain this CPU time twice.
         let ended = match &self.top {
             Top::Keeper(keeper) => Stat::of(*keeper).map(|keeper| keeper.cpu_of_children),
             Top::Server(_) => None,

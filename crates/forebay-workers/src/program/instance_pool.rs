@@ -19,8 +19,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-/// A free permit goes to a request of the thread that frees it, unless the first request has waited
-/// this long. Waking another thread takes more CPU time than the gateway needs for a small request.
+/// If the first request has waited this long, it gets the next free permit. Otherwise a permit goes
+/// to a request of the thread that frees the permit. Waking another thread takes more CPU time than
+/// the gateway needs for a small request.
 const LONG: Duration = Duration::from_millis(2);
 /// Number of waiting requests that are searched for a request of this thread.
 const NEARBY: usize = 16;

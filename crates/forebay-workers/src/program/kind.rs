@@ -184,7 +184,7 @@ impl ProcessKind for InstanceKind {
 
     fn remove(&mut self, process: Process, reaped: Exit, crashed: bool) {
         // The guardian may have been killed together with its program, for example because their
-        // control group has no memory left. It has then reported no end.
+        // control group has no memory left. The guardian has then reported no end of the program.
         process.instance.life.ended(InstanceEnd::of(reaped, !crashed));
         self.pool.remove(process.instance.id, crashed);
     }
