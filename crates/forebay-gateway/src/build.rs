@@ -385,8 +385,9 @@ impl Origins {
         self.apps.get(app).map(RunningApp::restart).is_some()
     }
 
-    /// Removes stored replies on this machine, and on other machines with the same store. Returns
-    /// the number of replies removed here, or `None` if no route of this machine stores replies.
+    /// Removes the stored replies that `purge` includes, or ends their lifetime. Does so on this
+    /// machine, and on other machines with the same store. Returns the number of these replies on
+    /// this machine, or `None` if no route of this machine stores replies.
     pub fn purge(&self, purge: &Purge) -> Option<usize> {
         // Even if no route here has `cache`, other machines may have one.
         if let Some(fleet) = &self.fleet {

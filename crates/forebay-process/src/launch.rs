@@ -367,7 +367,7 @@ fn limit(resource: Resource, most: u64) -> Result<(), rustix::io::Errno> {
 }
 
 /// Moves the listening socket from descriptor 0 to 3. Announces the socket with the environment
-/// variables of systemd and Server::Starter.
+/// variables of systemd and Server::Starter. Fails if descriptor 3 is in use.
 fn inherit_socket(command: &mut Command, name: &OsStr) -> std::io::Result<()> {
     let stdin = std::io::stdin();
     let socket = fcntl_dupfd_cloexec(stdin.as_fd(), FIRST_INHERITED)?;

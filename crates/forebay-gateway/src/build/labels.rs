@@ -12,7 +12,8 @@ pub fn labels_of(site: &Site, route: &Route) -> RouteLabels {
     RouteLabels { site: name_of_site(site), route: name_of_route(route) }
 }
 
-/// Returns the first host name of a site. If the site has no host name, returns its first listener.
+/// Returns the first host name of a site. If the first host is `*`, or the site has no hosts,
+/// returns the site's first listener.
 pub fn name_of_site(site: &Site) -> String {
     match site.hosts.first() {
         Some(HostPattern::Exact(name)) => name.clone(),
