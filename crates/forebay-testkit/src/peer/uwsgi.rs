@@ -56,6 +56,8 @@ fn start(folder: &Folder, speaks: UwsgiSocket, address: &str, app: UwsgiApp<'_>)
     command.arg(option).arg(file).arg("--pidfile2").arg(folder.path().join("pid"));
     command.args(["--processes", "2", "--need-app", "--die-on-term", "--disable-logging"]);
     command.args(["--buffer-size", "65535"]);
+    // Without a UTF-8 locale, Python inside uWSGI fails for a path that is not ASCII.
+    command.env("LC_ALL", "C.UTF-8");
     Process::start(command)
 }
 
