@@ -84,8 +84,9 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads the files that source number `number` includes. `way` has the real paths of this
-    /// source and of the files that led to it, to detect loops.
+    /// Reads the files that source number `number` includes. `way` begins with the configuration
+    /// file and ends with this source. Each file in `way` includes the next one. A file that
+    /// includes a file of `way` is an error.
     fn includes_of(&mut self, number: usize, way: &mut Vec<PathBuf>) -> Result<(), Problem> {
         for (span, pattern) in self.patterns(number)? {
             let base = &self.sources.files()[number].base;

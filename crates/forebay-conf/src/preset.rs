@@ -56,8 +56,8 @@ pub(crate) fn expand(tree: &mut Tree<'_>) -> Result<(), Vec<Problem>> {
     Ok(())
 }
 
-/// Adds the routes of a PHP site after the site's own routes. If the file names no application for
-/// the site, returns a new one with its name. Returns `None` for all other sites.
+/// Adds the routes of a PHP site after the site's own routes. If the site has neither `app` nor
+/// `fastcgi`, returns the name and the table of a new application. Otherwise returns `None`.
 fn php<'s>(site: &mut Tree<'s>, number: usize) -> Result<Option<(String, Node<'s>)>, Problem> {
     let Some(kind) = site.get("kind") else {
         let stray = OF_KIND.iter().find_map(|key| site.get_key_value(*key));
@@ -117,8 +117,8 @@ fn scalar<'s>(span: &Range<usize>, digits: &'static str) -> Node<'s> {
     Spanned::new(span.clone(), number.into_inner())
 }
 
-/// Returns the value of `fastcgi` for a route. The user gives only the address, or a table, in
-/// which `root` may be missing.
+/// Returns the table `fastcgi` of a route. `to` is the site's value of `fastcgi`: an address, or a
+/// table. The `root` of the site applies if the table has no `root`.
 fn fastcgi<'s>(span: &Range<usize>, to: &Node<'s>, root: &Node<'s>) -> Node<'s> {
     let mut table = match to.get_ref() {
         DeValue::Table(table) => table.clone(),
@@ -152,9 +152,8 @@ fn app_name(site: &Tree<'_>, number: usize) -> String {
     }
 }
 
-/// Returns the site that redirects the names that are not in `hosts`: from www.example.org to
-/// example.org, or the other way round if `hosts` has www.example.org. Returns `None` without
-/// `www`.
+/// Returns the site that redirects www.example.org to example.org. If `hosts` has www.example.org,
+/// it redirects example.org instead. Returns `None` if the site does not have `www = "redirect"`.
 fn www<'s>(site: &Tree<'s>) -> Result<Option<Node<'s>>, Problem> {
     let Some(www) = site.get("www") else { return Ok(None) };
     let at = www.span();

@@ -62,9 +62,9 @@ use peer::{backend, listen};
 /// A resolved value, or the problem with the value that the user typed.
 pub(crate) type Resolution<T> = Result<T, Problem>;
 
-/// The input that every step needs.
+/// The input that the functions for all tables need.
 pub(crate) struct Context<'a> {
-    /// The texts of the configuration, for positions and relative paths.
+    /// The files of the configuration, for positions and relative paths.
     sources: &'a Sources,
     /// The keys that were added from defaults and sets.
     filled: &'a AllFilled,

@@ -107,7 +107,8 @@ impl List {
         }
     }
 
-    /// Returns a name that no other part has.
+    /// Returns a unique name for the part of the configuration `name`: `example.org`, and
+    /// `example.org (2)` for the second part with this name.
     fn part(&mut self, name: String) -> String {
         let numbered = (2..).map(|number| format!("{name} ({number})"));
         let names = std::iter::once(name.clone()).chain(numbered);
@@ -192,7 +193,8 @@ fn append_named(
     }
 }
 
-/// Returns true if the lower-case `text` announces a secret.
+/// Returns true if the lower-case `text` contains a word such as `password`, so that its value may
+/// be secret.
 fn announces(text: &str) -> bool {
     SECRET_WORDS.iter().any(|word| text.contains(word))
 }

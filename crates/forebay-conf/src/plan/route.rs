@@ -15,7 +15,7 @@ use super::{
 
 /// A route: conditions on requests, and the action that answers matching requests.
 #[derive(Clone, Debug)]
-// More than 20 fields: the resolved form has one for each key, or group of keys, of the table.
+// The struct has more than 20 fields, one for each key or group of keys of the table.
 pub struct Route {
     /// The name of the route; unique in its site.
     pub name: Option<String>,
@@ -111,8 +111,8 @@ impl Route {
     }
 }
 
-/// The treatment of path parameters (`;x` in a segment) by rules. A rule is an earlier route that
-/// restricts access or answers itself.
+/// The treatment of path parameters (`;x` in a segment) by rules. A rule is a route above this one
+/// that restricts access, or that answers with `respond` or `redirect`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathParameters {
     /// A rule applies if it matches the path with parameters or without them.
@@ -202,16 +202,15 @@ impl Access {
         self.jwt.is_some() || self.forward_auth.is_some()
     }
 
-    /// Returns true if the rules about addresses admit this client. `None` is a client of a Unix
-    /// socket, which has no address. If `deny` has any rule, such a client is refused unless
-    /// `allow` names clients of Unix sockets.
+    /// Returns true if `allow` and `deny` admit this client. `None` is a client of a Unix socket,
+    /// which has no address. If `deny` is not empty, such a client is admitted only by `unix` in
+    /// `allow`.
     pub fn admits(&self, client: Option<IpAddr>) -> bool {
         let is_in = |rule: &[Clients]| rule.iter().any(|clients| clients.contains(client));
         if is_in(&self.deny) {
             return false;
         }
-        // A client without an address could have any address, including an address that `deny`
-        // names.
+        // The address of such a client is unknown. It could be an address that `deny` names.
         let may_be_denied = client.is_none() && !self.deny.is_empty();
         if may_be_denied {
             self.allow.contains(&Clients::Unix)
@@ -220,8 +219,8 @@ impl Access {
         }
     }
 
-    /// Returns true if the rules about addresses name only networks and so refuse all clients of
-    /// Unix sockets.
+    /// Returns true if `allow` and `deny` refuse all clients of Unix sockets although neither list
+    /// names these clients. The lists contain only networks.
     pub fn refuses_unix(&self) -> bool {
         !self.admits(None) && ![&self.allow, &self.deny].into_iter().flatten().any(Self::is_bare)
     }
@@ -334,7 +333,8 @@ pub struct Files {
     pub scripts: ScriptsBelow,
 }
 
-/// Selection of the later script routes whose scripts run even if a files route matches first.
+/// Selects script routes after a files route. A selected route runs its scripts although the files
+/// route matches first. The scripts of the others get 404.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScriptsBelow {
     /// Only script routes whose requests all match the files route. They would otherwise never run.
@@ -346,7 +346,7 @@ pub enum ScriptsBelow {
     Nothing,
 }
 
-/// The symbolic links below a root that are followed.
+/// The symbolic links that Forebay follows below the directory `root`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Symlinks {
     /// All links.

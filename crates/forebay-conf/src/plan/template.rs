@@ -197,7 +197,7 @@ impl Template {
     }
 }
 
-/// A table [map.NAME]: values by a text of the request.
+/// A table [map.NAME]. It assigns a value to each text of `from`, like nginx's `map`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueMap {
     /// The text that is looked up. It contains no map.
@@ -234,7 +234,7 @@ impl ValueMap {
         found.map_or(&self.default, |(_, value)| value)
     }
 
-    /// Returns all templates of the table.
+    /// Returns `from` and all values of the table.
     pub fn templates(&self) -> impl Iterator<Item = &Template> {
         std::iter::once(&self.from).chain(self.values())
     }
