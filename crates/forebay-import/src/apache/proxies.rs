@@ -15,7 +15,7 @@ pub struct ProxySections<'a> {
     pub partial: Option<&'a Directive>,
 }
 
-/// The part of a backend's requests that has the rules of a section.
+/// The requests of a backend that a `Proxy` section applies to: all, some or none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ProxyShare {
     All,

@@ -50,8 +50,9 @@ pub fn guarded(mut route: DraftRoute, gate: &Gate) -> DraftRoute {
     route
 }
 
-/// Returns the conditions for a file name, which may begin with `*`. Returns `None` if the name has
-/// other wildcards or a slash, or if it has only letters and digits.
+/// Returns the matcher with the suffix `.bak` for the file name `*.bak`. Returns `None` if the name
+/// has other wildcards or a slash. Also returns `None` for a name of letters and digits only, such
+/// as `core`.
 pub fn of_name(text: &str) -> Option<Matcher> {
     let end = text.strip_prefix('*').unwrap_or(text);
     let is_suffix =

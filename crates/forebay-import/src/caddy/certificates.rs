@@ -127,7 +127,8 @@ fn client_certificates(cx: &mut Cx<'_>, tls: &Directive, mut table: Table) -> Op
         Some(file) => {
             auth.settle();
             pools[0].settle_all();
-            // In other modes, clients without a valid certificate may connect. Forebay refuses them.
+            // With a mode other than `require_and_verify`, clients without a valid certificate may
+            // connect to Caddy. Forebay refuses these clients, so the line gets a note later.
             let mode = auth.inside().iter().find(|line| line.name == "mode");
             mode.iter().filter(|mode| mode.arg(0) == "require_and_verify").for_each(|m| m.settle());
             table.set("client_ca", file);

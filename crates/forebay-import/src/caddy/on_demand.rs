@@ -40,8 +40,9 @@ pub fn only(tls: &Directive) -> Option<&Directive> {
     }
 }
 
-/// Returns the table `on_demand`. Without an application that permits names, each client could
-/// order certificates, so the function then adds a note and returns `None`.
+/// Returns the table `on_demand` with the application that permits names. Without this application,
+/// each client could order certificates. Adds a note and returns `None` if `ask` is `None`, or if
+/// this version has no key `on_demand`.
 pub fn table(cx: &mut Cx<'_>, line: &Directive, ask: Option<&str>) -> Option<Table> {
     if !cx.keys.has("Acme", "on_demand") || ask.is_none() {
         cx.note(line, "name the application that permits names in `ask` of `on_demand`");

@@ -72,7 +72,7 @@ pub fn to(cx: &mut Cx<'_>, address: &str, protocol: BackendProtocol) -> Result<S
 }
 
 /// Returns `@NAME`, the value of the key `to` for an upstream. Adds the group to the draft on its
-/// first use. An error is the next step for the user.
+/// first use. The text of an error says what the user must do.
 fn group(
     cx: &mut Cx<'_>,
     upstream: &Directive,
@@ -96,7 +96,7 @@ fn group(
 }
 
 /// Returns the servers of an upstream. Sets the limits on failures and on connections if all
-/// servers have the same limits. An error is the next step for the user.
+/// servers have the same limits. The text of an error says what the user must do.
 fn servers(
     cx: &mut Cx<'_>,
     upstream: &Directive,
