@@ -26,7 +26,8 @@ const MOST_FILES: usize = 10_000;
 /// The largest number of includes in a chain that starts at the configuration file.
 const DEEPEST: usize = 10;
 
-/// Reads a configuration file, without the files that it includes.
+/// Reads a configuration file, without the files that it includes. Returns an error for a file that
+/// cannot be read, is larger than 4 MiB, or is not UTF-8.
 pub(crate) fn main_file(path: &Path) -> Result<Sources, ConfError> {
     let name = path.display().to_string();
     let refuse = |why: String| {
@@ -59,7 +60,8 @@ fn is_of_descriptor(path: &Path) -> bool {
     places.iter().any(|place| path.as_os_str().as_bytes().starts_with(place.as_bytes()))
 }
 
-/// Adds the files that the configuration file includes, directly or through other files.
+/// Adds the files that the configuration file includes, directly or through other files. Returns an
+/// error for a file that cannot be read, or that is included twice.
 pub(crate) fn follow(sources: &mut Sources) -> Result<(), ConfError> {
     let canonical = |source: &crate::source::Source| {
         let path = Path::new(&source.name);
@@ -146,7 +148,8 @@ impl Reader<'_> {
     }
 
     /// Returns the files that a value of `include` names. The matches of a pattern are in
-    /// alphabetical order. A path without a wildcard is returned even if the file does not exist.
+    /// alphabetical order. A path without a wildcard is returned even if the file does not exist. A
+    /// pattern with `**` is an error.
     fn matches(
         &self,
         number: usize,
@@ -195,7 +198,8 @@ impl Reader<'_> {
         Ok(paths)
     }
 
-    /// Reads an included file, and returns its number.
+    /// Reads an included file, and returns its number. Returns an error if the file cannot be read,
+    /// or if the configuration becomes too large.
     fn read(&mut self, number: usize, span: &Range<usize>, path: &Path) -> Result<usize, Problem> {
         let including = &self.sources.files()[number];
         let name = match path.strip_prefix(&including.base) {

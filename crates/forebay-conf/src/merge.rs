@@ -92,7 +92,8 @@ pub(crate) fn fill_sites(tree: &mut Tree<'_>) -> AllFilled {
     all
 }
 
-/// Adds the keys of defaults and sets to all routes, and lists the added keys in `all`.
+/// Adds the keys of defaults and sets to all routes, and lists the added keys in `all`. Unknown
+/// sets, and keys that cannot be defaults, are errors.
 pub(crate) fn fill_routes(tree: &mut Tree<'_>, all: &mut AllFilled) -> Result<(), Vec<Problem>> {
     let defaults = tree::table_at(tree, "defaults").cloned().unwrap_or_default();
     let sets = Sets(tree::table_at(tree, "set").cloned().unwrap_or_default());

@@ -35,7 +35,8 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
-    /// Replaces the placeholders of a tree.
+    /// Replaces the placeholders in all texts of a tree. Returns one problem for each text with a
+    /// placeholder that has no value.
     pub fn fill<'s>(&mut self, sources: &Sources, tree: &mut Tree<'s>) -> Result<(), Vec<Problem>> {
         let mut problems = Vec::new();
         tree::each_text(tree, &mut |span, text| {

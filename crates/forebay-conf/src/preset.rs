@@ -24,8 +24,8 @@ pub(crate) const UPLOADS: [&str; 7] = [
 /// Keys of a site that are allowed only together with `kind`.
 const OF_KIND: [&str; 4] = ["root", "app", "fastcgi", "uploads"];
 
-/// Expands the short forms of all sites. Wrong types of values are reported later, when the typed
-/// tables are read.
+/// Expands the keys `kind` and `www` of all sites to routes and further sites. Does not report
+/// values of a wrong type, because the reader of the typed tables reports them later.
 pub(crate) fn expand(tree: &mut Tree<'_>) -> Result<(), Vec<Problem>> {
     let (mut apps, mut redirecting, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for (number, (_, site)) in tree::tables_at(tree, "site").enumerate() {

@@ -103,7 +103,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Resolves a whole file. Returns the plan, or at least one problem.
+/// Resolves a whole file to a plan. An error contains at least one problem.
 pub(crate) fn resolve(
     file: &File,
     sources: &Sources,

@@ -57,7 +57,8 @@ impl SourceFile {
     }
 }
 
-/// Returns the tree of all sources with defaults and sets, and with placeholders as typed.
+/// Returns the tree of all sources. Defaults and sets are applied, but placeholders are not
+/// replaced.
 fn typed(sources: &Sources) -> Result<Tree<'_>, Vec<crate::error::Problem>> {
     let mut tree = tree::parse(sources)?;
     let mut filled = merge::fill_sites(&mut tree);
@@ -148,8 +149,8 @@ fn name_of(table: &Tree<'_>) -> String {
     texts.map_or_else(|| "*".to_owned(), |texts| texts.join(" "))
 }
 
-/// Appends a value as in TOML. `replace` gets each text with the name of its key, and returns the
-/// text to show instead, if any.
+/// Appends a value in TOML. Calls `replace` with each text and the name of its key. If the result
+/// is not `None`, appends the result in place of the text.
 fn append(
     out: &mut String,
     node: &Node<'_>,

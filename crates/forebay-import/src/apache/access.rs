@@ -418,7 +418,8 @@ fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &m
     }
 }
 
-/// Returns a directive of a section that restricts access and that Forebay cannot translate.
+/// Returns a directive of a section that restricts access and has no translation, such as
+/// `SSLRequire`. Returns `None` if there is none.
 pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
     let restricts = |directive: &&Directive| {
         let name = directive.name.to_ascii_lowercase();
@@ -443,8 +444,8 @@ pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
     block.iter().find(restricts)
 }
 
-/// Returns a directive of a section, or of a section inside it, that may refuse or redirect
-/// requests.
+/// Returns a directive that may refuse or redirect requests. Searches a section and the sections
+/// inside it. Returns `None` if there is no such directive.
 pub fn restriction(block: &[Directive]) -> Option<&Directive> {
     let grants = |d: &Directive| d.args.len() == 2 && d.arg(1).eq_ignore_ascii_case("granted");
     let decides = |d: &&Directive| {

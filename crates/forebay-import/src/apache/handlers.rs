@@ -106,7 +106,8 @@ fn disabled(
     out
 }
 
-/// Returns the last directive that turns scripts off, if no later directive turns scripts on.
+/// Returns the last directive that turns scripts off, such as `RemoveHandler .php`. Returns `None`
+/// if there is none, or if a later directive turns scripts on.
 fn turned_off<'a>(layers: &[&'a [Directive]]) -> Option<&'a Directive> {
     let mut found = None;
     for directive in layers.iter().copied().flatten() {

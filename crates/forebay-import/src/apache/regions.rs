@@ -36,7 +36,8 @@ pub fn regions<'a>(sections: &Sections<'a>, base: &Base<'_>) -> Vec<(String, Opt
     found
 }
 
-/// Returns the matcher of a region within a base.
+/// Returns the matcher for the requests of a base at `url` and below it. Returns `None` if there
+/// are no such requests, or if one route cannot have the conditions.
 pub fn region_matcher(base: &Base<'_>, url: &str) -> Option<Matcher> {
     base.matcher.and(&below(url))
 }

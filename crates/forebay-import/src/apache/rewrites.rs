@@ -213,7 +213,8 @@ fn refusal(directive: &Directive) -> Option<u64> {
     }
 }
 
-/// Returns a rule of a block that refuses or redirects requests.
+/// Returns the first rule of a block that refuses or redirects requests. Returns `None` if there is
+/// none.
 pub fn decision(block: &[Directive]) -> Option<&Directive> {
     let mut rules = block.iter().filter(|directive| is(directive, "RewriteRule"));
     rules.find(|rule| refusal(rule).is_some() || flag(rule, "R").is_some())

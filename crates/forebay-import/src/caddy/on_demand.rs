@@ -32,7 +32,8 @@ fn is_usable(url: &str) -> bool {
     }) && url.bytes().all(is_plain)
 }
 
-/// Returns the line `on_demand` of a `tls` block that has no other lines.
+/// Returns the line `on_demand` of a `tls` block. Returns `None` if the block has no such line, or
+/// has other lines.
 pub fn only(tls: &Directive) -> Option<&Directive> {
     match tls.inside() {
         [line] if line.name == "on_demand" => Some(line),

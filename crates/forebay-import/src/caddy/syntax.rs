@@ -133,7 +133,8 @@ impl Parser {
         }
     }
 
-    /// Replaces each import by the lines that it names, and collects snippets.
+    /// Replaces each `import` by the lines of its snippet or files. Removes the definitions of
+    /// snippets, and stores them.
     fn expand(
         &mut self,
         lines: Vec<Directive>,
@@ -159,7 +160,8 @@ impl Parser {
         Ok(found)
     }
 
-    /// Appends the lines that an `import` names: a snippet, or the files that match a pattern.
+    /// Appends the lines that an `import` names: a snippet, or the files that match a pattern. An
+    /// import of a missing file stays a line. An import that leads to itself is an error.
     fn import(
         &mut self,
         line: &Directive,

@@ -60,7 +60,7 @@ pub fn routes<'a>(
 
 /// Returns the route for paths with a line feed at their end, if the location restricts access and
 /// has an expression with `$`. nginx's `$` also matches before this line feed, but `$` in a
-/// condition of a route does not.
+/// condition of a route does not. Returns `None` for other locations.
 fn line_feed<'a>(
     server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
@@ -84,7 +84,8 @@ fn line_feed<'a>(
 }
 
 /// Returns the route for paths such as `/a.php.bak`, which `location ~ \.php` sends to an
-/// application, too. The route answers 404, so that no other route sends these files.
+/// application, too. The route answers 404, so that no other route sends these files. Returns
+/// `None` for other locations.
 fn near_scripts<'a>(
     cx: &Cx<'a>,
     server: &TranslatedServer<'a>,

@@ -421,8 +421,8 @@ pub fn fastcgi(
     Ok(())
 }
 
-/// Returns the prefix of the path that becomes SCRIPT_NAME, if the application has no script files.
-/// Adds a comment if nginx finds PATH_INFO in another way than Forebay.
+/// Returns the prefix of the path that becomes SCRIPT_NAME. Returns `None` for an application with
+/// script files. Then adds a comment if nginx finds PATH_INFO in another way than Forebay.
 fn fastcgi_mount(
     cx: &mut Cx<'_>,
     here: &Here<'_, '_>,
