@@ -14,8 +14,7 @@ use miette::{GraphicalReportHandler, GraphicalTheme, Severity};
 use crate::source::Sources;
 use show::{Excerpt, Shown, fill, on_one_line, visible};
 
-/// Errors in a configuration, or warnings about a configuration. A value has at least one error or
-/// warning.
+/// A list of errors in a configuration, or a list of warnings. The list is never empty.
 ///
 /// `Display` writes the whole diagnostic, with file, line, caret and help, and ends in a line
 /// break. It uses colour only if standard error is a terminal and `NO_COLOR` is not set.
@@ -189,8 +188,8 @@ impl Problem {
         self
     }
 
-    /// Makes the problem one of the file `name` with the content `text`. This file is not in
-    /// `Sources`.
+    /// Sets the problem's file: its name and its text. The position must be a position in this
+    /// text. Use this for a file that is not in `Sources`.
     pub fn in_other(mut self, name: &str, text: &str) -> Self {
         self.0.span = on_one_line(text, &self.0.span);
         self.0.source = Some(Arc::new(Excerpt::new(text, name)));

@@ -450,9 +450,9 @@ pub struct Site {
     /// X-Forwarded-Proto and Forwarded. Use "unix" for proxies that connect to a unix: socket.
     /// Default: none.
     pub trusted_proxies: Option<At<OneOrMany<String>>>,
-    /// The fields that trusted proxies write. Forebay ignores the other fields of this kind,
-    /// because the client may have sent them. Default: "either", which refuses a request whose
-    /// fields contradict each other.
+    /// The fields that trusted proxies write. Forebay ignores the others of X-Forwarded-For,
+    /// X-Forwarded-Proto and Forwarded, because the client may have sent them. Default: "either",
+    /// which refuses a request whose fields contradict each other.
     pub forwarded: Option<At<ForwardedFields>>,
     /// Expects a PROXY header (version 1 or 2) at the start of each connection, and closes
     /// connections without one. If `trusted_proxies` is set, only those proxies may connect.

@@ -17,7 +17,7 @@ pub(crate) fn advice(typed: &str) -> Option<String> {
     Some(match ours {
         Ours::Key(key) => match places(key).first() {
             Some(place) => format!("Forebay calls `{typed}` `{key}`, a key of {place}"),
-            // This version of Forebay does not have the key `key`.
+            // No table of this version has the key.
             None => return None,
         },
         Ours::Form(form) => format!("Forebay writes `{typed}` as {form}"),

@@ -62,7 +62,7 @@ use peer::{backend, listen};
 /// A resolved value, or the problem with the value that the user typed.
 pub(crate) type Resolution<T> = Result<T, Problem>;
 
-/// The input that the functions for all tables need.
+/// The sources, groups and maps that all functions of this module need.
 pub(crate) struct Context<'a> {
     /// The files of the configuration, for positions and relative paths.
     sources: &'a Sources,

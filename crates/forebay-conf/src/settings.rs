@@ -108,8 +108,8 @@ impl List {
         }
     }
 
-    /// Returns a unique name for the part of the configuration `name`: `example.org`, and
-    /// `example.org (2)` for the second part with this name.
+    /// Returns a unique name for a part of the configuration: `example.org`, or `example.org (2)`
+    /// for the second part with this name.
     fn part(&mut self, name: String) -> String {
         let numbered = (2..).map(|number| format!("{name} ({number})"));
         let names = std::iter::once(name.clone()).chain(numbered);

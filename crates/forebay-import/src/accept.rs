@@ -15,8 +15,8 @@ use crate::value::Table;
 /// Maximum number of routes that are checked one by one.
 const MOST_TRIED: usize = 300;
 
-/// Makes Forebay accept the draft. Of the routes that Forebay refuses, closes some, so that they
-/// answer 403, and removes the others. Also removes refused streams and settings. Adds a note or a
+/// Changes the draft so that Forebay accepts it. Closes the routes that Forebay refuses (they then
+/// answer 403), or removes them. Also removes refused streams and settings. Adds a note or a
 /// comment for each change.
 pub fn accept(draft: &mut Draft, keys: &Keys) {
     if problem(draft, keys).is_none() {

@@ -22,8 +22,7 @@ pub struct ForwardAuth {
     pub to: Option<At<String>>,
     /// The fields of the server's answer that the application gets as request headers: a list of
     /// names. A table renames them: { "Remote-User" = "X-User" } sets `Remote-User` to the answer's
-    /// `X-User`. Forebay always removes the client's own headers of the names that the application
-    /// gets. Default: none.
+    /// `X-User`. A header `Remote-User` of the client itself is always removed. Default: none.
     pub copy: Option<At<Copied>>,
     /// The field of the server's answer that names the user, for REMOTE_USER, {user} and the log.
     /// Default: none.

@@ -327,8 +327,8 @@ pub struct Files {
     /// "application/octet-stream".
     pub default_type: Option<At<String>>,
     /// Allows later routes to run the scripts in this directory. "below" allows all later script
-    /// routes. "refuse" allows none: scripts get 404. Default: allows a later script route only if
-    /// this route matches all of its requests, because it would otherwise never run.
+    /// routes. "refuse" allows none: scripts get 404. Default: allows a later route only if this
+    /// route matches all requests of the later route, which would otherwise never run.
     pub scripts: Option<ScriptsBelow>,
     /// The largest number of ranges in one request, at most 1000. A request for more ranges gets
     /// the whole file. 0: ranges are ignored. Default: 16.

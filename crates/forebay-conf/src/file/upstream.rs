@@ -164,8 +164,8 @@ pub struct StatusRetry {
     /// The largest number of servers that get a request, from 2 to 64. The client gets the last
     /// server's reply. Default: 3.
     pub attempts: Option<At<u32>>,
-    /// The largest number of these retries in 10 seconds, over all threads, as a share of the
-    /// group's requests in the same 10 seconds. 10 retries are always allowed. Default: "10%".
+    /// The largest number of these retries in 10 seconds, as a share of the group's requests in the
+    /// same time, over all threads. 10 retries are always allowed. Default: "10%".
     pub budget: Option<At<String>>,
 }
 

@@ -334,7 +334,7 @@ pub struct Files {
 }
 
 /// Selects script routes after a files route. A selected route runs its scripts although the files
-/// route matches first. The scripts of the others get 404.
+/// route matches first. The scripts of all other script routes get 404.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScriptsBelow {
     /// Only script routes whose requests all match the files route. They would otherwise never run.

@@ -2,7 +2,8 @@
 
 use super::{Clients, Regex};
 
-/// Conditions on a request. The request must meet all of them. In `not`, it must fail at least one.
+/// Conditions on a request. The request must meet all of them, and must fail at least one condition
+/// of `not`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct When {
     /// The method must be one of these. If empty, any method is accepted. `GET` includes `HEAD`.

@@ -164,8 +164,8 @@ fn types(typed: &Option<At<file::OneOrMany<String>>>) -> Resolution<Vec<(String,
 }
 
 /// Returns the escapes for the values of placeholders. Returns `None` if no value needs escapes.
-/// Returns an error if a client could put code into the page: a value in a script, or in a media
-/// type other than HTML, XML and JSON.
+/// Returns an error if a client could put code into the page: with a value in a script, or in
+/// another media type than HTML, XML and JSON.
 fn escape(
     table: &file::Replace,
     types: &[(String, MediaPattern)],

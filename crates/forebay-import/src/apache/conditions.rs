@@ -237,9 +237,9 @@ fn has_flag(condition: &Directive, names: [&str; 2]) -> bool {
 /// Returns the meaning of a test for a file, or `None` for a test of another kind. `is_server` is
 /// true for a rule outside of directories. There, Apache evaluates `REQUEST_FILENAME` before it
 /// maps the path to a file, so the variable is the path of the URL:
-/// <https://httpd.apache.org/docs/2.4/mod/mod_rewrite.html>. The translation assumes that only `/`
-/// exists in the file system, as a directory. But `!-d` also holds for `/`, because Apache then
-/// repeats the request with the path of the index file.
+/// <https://httpd.apache.org/docs/2.4/mod/mod_rewrite.html>. The translation assumes that none of
+/// these paths is a file, and that only `/` is a directory. But `!-d` also holds for `/`, because
+/// Apache then repeats the request with the path of the index file.
 fn file_test(text: &str, test: &str, is_server: bool) -> Option<Meaning> {
     let (is_not, kind) = test.strip_prefix('!').map_or((false, test), |kind| (true, kind));
     let file = FileKind::of(kind)?;

@@ -11,7 +11,7 @@ use crate::value::{Table, Value};
 const LIMITS: [&str; 4] = ["alpn", "ciphers", "curves", "protocols"];
 
 /// Returns the TLS keys of a site: a certificate from a file, or one that Forebay obtains with
-/// ACME. Adds a note and returns `None` if the site can have no certificate.
+/// ACME. Adds a note and returns `None` if Forebay cannot get a certificate for the site.
 pub fn certificate(
     cx: &mut Cx<'_>,
     global: &Global,

@@ -58,9 +58,9 @@ pub fn routes<'a>(
     out
 }
 
-/// Returns the route for paths with a line feed at their end, if the location restricts access and
-/// has an expression with `$`. nginx's `$` also matches before this line feed, but `$` in a
-/// condition of a route does not. Returns `None` for other locations.
+/// Returns a route that refuses paths with a line feed at their end. The location must restrict
+/// access and have an expression with `$`. nginx's `$` also matches before this line feed, but `$`
+/// in a condition of a route does not. Returns `None` for other locations.
 fn line_feed<'a>(
     server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
@@ -244,8 +244,8 @@ pub fn of_here<'a>(
     } else {
         last = content(cx, server, here, &mut phase);
     }
-    // If a location with `internal` has the scripts for missing files, the routes of these scripts
-    // stay open, and `content` has already closed the others. Otherwise hide all routes.
+    // If a location with `internal` runs the scripts for missing files, the routes of these scripts
+    // stay open. `content` has already closed the other routes. Otherwise hide all routes.
     if internal::entry(server, here).is_none() {
         internal::hide(here.location, &mut last);
     }

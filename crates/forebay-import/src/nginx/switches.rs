@@ -9,7 +9,7 @@ use crate::value::{Table, Value};
 /// Maximum number of conditions for one variable.
 const MOST: usize = 32;
 
-/// The requests for which a variable has a wanted value.
+/// The requests that give a variable a wanted value.
 pub enum Switch {
     /// One of these matchers takes the request.
     OneOf(Vec<Matcher>),
@@ -20,7 +20,7 @@ pub enum Switch {
 /// Returns the matcher for a comparison: a variable, an operator and a text.
 type Compare<'c> = &'c dyn Fn((&str, &str, &str)) -> Option<Matcher>;
 
-/// Returns the requests for which `is_true` accepts the value of the variable. Returns `None` if no
+/// Returns the requests that give the variable a value that `is_true` accepts. Returns `None` if no
 /// `map` or `geo` sets the variable, if another directive may also set it, or if routes cannot have
 /// this condition.
 pub fn requests(
