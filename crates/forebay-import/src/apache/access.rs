@@ -150,8 +150,8 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     gate
 }
 
-/// Returns true if the access rules of a part of a site admit all clients. Adds no notes, and
-/// settles no lines.
+/// Returns true if the access rules of a part of a site admit all clients. Adds no notes, and marks
+/// no lines as read.
 pub fn is_open_to_all(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> bool {
     let is_read =
         |directive: &&Directive| RULES.iter().chain(&LOGIN).any(|name| is(directive, name));

@@ -145,7 +145,7 @@ pub fn all<'a>(layers: &[&'a [Directive]], name: &str) -> Vec<&'a Directive> {
     layers.iter().copied().flatten().filter(|directive| is(directive, name)).collect()
 }
 
-/// Marks the directives with these names, and all lines in their blocks, as settled.
+/// Marks the directives with these names, and all lines in their blocks, as read.
 pub fn settle(layers: &[&[Directive]], names: &[&str]) {
     let is_named = |directive: &&Directive| names.iter().any(|name| is(directive, name));
     layers.iter().copied().flatten().filter(is_named).for_each(Directive::settle_all);

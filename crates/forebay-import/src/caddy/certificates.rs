@@ -83,7 +83,7 @@ fn is_public(host: &str) -> bool {
 }
 
 /// Adds the oldest version of TLS from the line `protocols`. Other versions have no translation.
-/// Their line is not settled, so it gets a note later.
+/// Their line is not marked as read, so it gets a note later.
 fn versions(tls: &Directive, table: &mut Table) {
     let Some(line) = tls.inside().iter().find(|line| line.name == "protocols") else { return };
     if line.args.get(1).is_some_and(|newest| newest != "tls1.3") {

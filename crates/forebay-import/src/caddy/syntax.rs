@@ -226,7 +226,7 @@ fn size(lines: &[Directive]) -> usize {
 }
 
 /// Returns lines with the arguments of an import in place of `{args[0]}`, `{args[1]}` and so on.
-/// Each copy is settled separately, because the translation may use a line in one site and not in
+/// Each copy has its own mark "read", because the translation may use a line in one site and not in
 /// another.
 fn copied(lines: &[Directive], args: &[String]) -> Vec<Directive> {
     let fill = |text: &String| {

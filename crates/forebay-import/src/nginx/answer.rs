@@ -106,7 +106,7 @@ type Condition = (Matcher, Option<PatternConditions>);
 type NoCondition = (String, Option<Box<Matcher>>);
 
 /// Returns the conditions of a location; `None` if no request meets them. An error contains the
-/// reason, and a matcher for at least the same requests.
+/// reason. It may also contain a matcher that takes all requests of the location, and perhaps more.
 fn matcher(cx: &Cx<'_>, slot: Slot<'_, '_>) -> Result<Option<Condition>, NoCondition> {
     match slot.location.kind {
         LocationKind::Exact(path) | LocationKind::Prefix { path, .. } => {

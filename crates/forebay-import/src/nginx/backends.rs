@@ -250,7 +250,7 @@ fn reply_timeout(
 }
 
 /// Adds the time limit for connecting to a group of applications. Forebay has this key only for
-/// groups. Without a group, does not settle the line, so that it gets a note later.
+/// groups. Without a group, does not mark the line as read, so that it gets a note later.
 fn connect_timeout(cx: &mut Cx<'_>, scope: &Scope<'_>, name: &str, servers: &str) {
     let Some(group) = servers.strip_prefix('@') else { return };
     let time = scope.value(name).and_then(duration).filter(|time| time != "0s");

@@ -29,8 +29,8 @@ pub fn report(cx: &mut Cx<'_>, around: &[&[Directive]], block: &[Directive]) -> 
     unread::add(&mut cx.draft.notes, found)
 }
 
-/// Settles the lines of a location that have no effect, because `return` or `rewrite` first answers
-/// all requests of the location.
+/// Marks the lines of a location that have no effect as read. `return` or `rewrite` answers all
+/// requests of the location before nginx uses these lines.
 pub fn settle_unreached(block: &[Directive]) {
     let is_of_content = |directive: &&Directive| {
         let name = directive.name.as_str();
@@ -42,8 +42,8 @@ pub fn settle_unreached(block: &[Directive]) {
     block.iter().filter(is_of_content).for_each(Directive::settle_all);
 }
 
-/// Settles the directives of nginx's rewrite module in `block`. They have no effect, because an
-/// earlier directive ends the processing of this module.
+/// Marks the directives of nginx's rewrite module in `block` as read. They have no effect, because
+/// an earlier directive ends the processing of this module.
 pub fn settle_rewrites(block: &[Directive]) {
     let is_rewrite =
         |inner: &&Directive| matches!(&*inner.name, "return" | "rewrite" | "if" | "break" | "set");
