@@ -73,7 +73,8 @@ fn streams(draft: &mut Draft, keys: &Keys) {
 fn problem(draft: &Draft, keys: &Keys) -> Option<String> {
     let error = forebay_conf::parse(&render(draft, keys), "site.toml", Path::new("/")).err()?;
     let text = error.to_string();
-    // The first line of an error is `× MESSAGE`. The next lines show the position.
+    // The first line of an error has a mark such as `x`, a space and the message. The next lines
+    // show the position.
     let line = text.lines().find_map(|line| line.trim_start().split_once(' '));
     Some(line.map_or_else(String::new, |(_, message)| message.trim().to_owned()))
 }
