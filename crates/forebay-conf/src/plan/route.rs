@@ -62,10 +62,10 @@ pub struct Route {
     /// [`Action::Ajp`], and applications that speak HTTP/2 or ASGI. False if the value makes no
     /// difference.
     pub request_buffering: bool,
-    /// The treatment of path parameters by earlier routes that restrict access or answer
-    /// themselves. Default [`PathParameters::Match`] for servers that may remove parameters:
-    /// [`Action::Ajp`], [`Action::Proxy`], and programs that speak HTTP or AJP. Else
-    /// [`PathParameters::Ignore`].
+    /// The treatment of path parameters by rules: routes above this one that restrict access, or
+    /// that answer with `respond` or `redirect`. Default [`PathParameters::Match`] for servers that
+    /// may remove parameters: [`Action::Ajp`], [`Action::Proxy`], and programs that speak HTTP or
+    /// AJP. Else [`PathParameters::Ignore`].
     pub path_parameters: PathParameters,
     /// The directory of files that a reply may name in `X-Accel-Redirect` or `X-Sendfile`. Forebay
     /// then sends the file. The path is absolute and was a directory when the configuration was
@@ -149,7 +149,8 @@ pub struct Access {
     pub signed_url: Option<SignedUrl>,
     /// Methods that the route permits. If empty (the default), all methods.
     pub allow_methods: Vec<String>,
-    /// Methods that the rules about clients and users exempt. Default: none.
+    /// Methods that need no permission: the rules about clients and users do not apply to them.
+    /// Default: none.
     pub open_methods: Vec<String>,
     /// True if only internal redirects may lead to the route.
     pub internal: bool,
@@ -189,15 +190,15 @@ impl Access {
         by_token.chain(by_server).map(String::as_str)
     }
 
-    /// Returns true if a request may have a user, with whom `{user}` is not empty.
+    /// Returns true if a request may have an authenticated user. Otherwise `{user}` is always
+    /// empty.
     pub fn names_users(&self) -> bool {
         let of_jwt = self.jwt.as_ref().is_some_and(|jwt| jwt.user.is_some());
         let of_server = self.forward_auth.as_ref().is_some_and(|server| server.user.is_some());
         self.basic_auth.is_some() || self.digest_auth.is_some() || of_jwt || of_server
     }
 
-    /// Returns true if a request may name its user in another way than by a password in the field
-    /// `Authorization`.
+    /// Returns true if a token or the server of `forward_auth` may name the user of a request.
     pub fn names_users_otherwise(&self) -> bool {
         self.jwt.is_some() || self.forward_auth.is_some()
     }
@@ -329,7 +330,7 @@ pub struct Files {
     /// The largest number of ranges in one request, at most 1000. Default 16. 0: ranges are
     /// ignored.
     pub max_ranges: usize,
-    /// The later script routes whose scripts run even if this files route matches first.
+    /// Selects the later script routes whose scripts run although this route matches first.
     pub scripts: ScriptsBelow,
 }
 

@@ -37,8 +37,8 @@ pub struct Slot<'l, 'a> {
     pub location: &'l Location<'a>,
     /// If set, the location applies only to paths with this beginning.
     pub region: Option<&'a str>,
-    /// True if the slot is the redirect that adds a slash to the path of a location. For locations
-    /// that pass requests on, nginx sends this redirect.
+    /// True if the slot is for the redirect from `/x` to `/x/`. nginx sends this redirect if the
+    /// location `/x/` passes requests to a backend.
     pub adds_slash: bool,
 }
 
