@@ -30,7 +30,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 const DAY: u64 = 24 * 60 * 60;
 const NANOS: u128 = 1_000_000_000;
 
-/// Parses one number with its unit. Returns the number of nanoseconds, and the rest of the text.
+/// Parses one number with its unit. Returns the number of nanoseconds, and the text after the unit.
+/// Returns an error without a number or a known unit.
 fn one(text: &str) -> Result<(u128, &str), String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     if digits == 0 {

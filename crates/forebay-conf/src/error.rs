@@ -14,7 +14,7 @@ use miette::{GraphicalReportHandler, GraphicalTheme, Severity};
 use crate::source::Sources;
 use show::{Excerpt, Shown, fill, on_one_line, visible};
 
-/// Errors that refuse a configuration, or warnings about it. There is at least one.
+/// A list of errors in a configuration, or a list of warnings. The list is never empty.
 ///
 /// `Display` writes the whole diagnostic, with file, line, caret and help, and ends in a line
 /// break. It uses colour only if standard error is a terminal and `NO_COLOR` is not set.
@@ -25,8 +25,9 @@ pub struct ConfError {
 }
 
 impl ConfError {
-    /// Returns an error for problems in the configuration's texts, sorted by position. There must
-    /// be at least one problem. A problem with a key that several routes share is shown only once.
+    /// Returns an error for problems in the files of the configuration, sorted by position.
+    /// `problems` must not be empty. A problem with a key that several routes share is shown only
+    /// once.
     pub(crate) fn in_sources(sources: &Sources, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.0.span.start);
         problems.dedup_by(|a, b| a.0.span == b.0.span && a.0.message == b.0.message);
@@ -63,7 +64,7 @@ impl ConfError {
         Self { problems, severity: Severity::Error }
     }
 
-    /// Returns an error for a problem that has no position in the configuration's texts.
+    /// Returns an error for a problem that has no position in the files of the configuration.
     pub(crate) fn elsewhere(problem: Problem) -> Self {
         Self { problems: vec![problem], severity: Severity::Error }
     }
@@ -180,13 +181,15 @@ impl Problem {
         self
     }
 
-    /// Converts a position in one text to a position in all texts. `by` is the start of the text.
+    /// Adds `by` to the position. The problem had a position in one file, which starts at `by` in
+    /// [`Sources`].
     pub fn moved(mut self, by: usize) -> Self {
         self.0.span = self.0.span.start + by..self.0.span.end + by;
         self
     }
 
-    /// Moves the position to `text`, a text with the name `name` that is not in `Sources`.
+    /// Sets the problem's file: its name and its text. The position must be a position in this
+    /// text. Use this for a file that is not in `Sources`.
     pub fn in_other(mut self, name: &str, text: &str) -> Self {
         self.0.span = on_one_line(text, &self.0.span);
         self.0.source = Some(Arc::new(Excerpt::new(text, name)));
@@ -206,7 +209,8 @@ impl Details {
         };
         self.message = hide(&self.message);
         self.label = hide(&self.label);
-        // `fill` may have put a line break into a value, so the text is joined first.
+        // `fill` may have put a line break into a value, which `hide` would not find. So remove the
+        // line breaks first.
         self.help = self.help.take().map(|help| fill(&hide(&help.replace('\n', " "))));
     }
 }

@@ -140,8 +140,8 @@ pub struct File {
     /// Traces of requests, sent to an OpenTelemetry collector.
     pub traces: Table<Traces>,
     /// Keys that routes and sites get if they do not have these keys themselves. Tables are merged
-    /// key by key. A route leaves a key out by setting it to `false`. A table such as `files` only
-    /// adds options to routes that have `files` themselves. Keys of sites, such as `listen` and
+    /// key by key. A route leaves a key out by setting it to `false`. A table of an answer, such as
+    /// `files`, adds its keys only to routes with this answer. Keys of sites, such as `listen` and
     /// `tls`, are possible, too.
     pub defaults: Table<Defaults>,
     /// Sets of route keys. You choose the name of each. A route gets the keys of a set if its `use`
@@ -167,14 +167,15 @@ pub struct File {
 /// Settings of the whole process.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-// More than 20 fields: one for each key of the table `[server]`. The schema is generated from them.
+// The struct has more than 20 fields, one for each key of the table `[server]`, because the schema
+// is generated from the fields.
 pub struct Server {
     /// The number of threads that serve requests. Default: one for each processor that Forebay may
     /// use, given its CPU affinity and the CPU quota of its control group.
     pub threads: Option<At<usize>>,
-    /// Binds each thread to one processor. A worker process whose requests only use CPU time,
-    /// without waiting, runs on the processor of the thread that uses it. Works only if there are
-    /// several processors, and exactly one thread for each. Default: true.
+    /// Binds each thread to one processor. If the requests of a worker process never wait, the
+    /// worker runs on the processor of the thread that sends these requests. Works only if there
+    /// are several processors, and exactly one thread for each. Default: true.
     pub affinity: Option<At<bool>>,
     /// The address and port, or "unix:PATH", of the administrator's listener: /status, /metrics,
     /// /healthz, /readyz, and changes by `forebay ctl`. Everyone who may open the Unix socket may
@@ -187,8 +188,8 @@ pub struct Server {
     /// has when it starts.
     pub admin_group: Option<At<String>>,
     /// Host names that clients of `admin` may use, besides IP addresses and "localhost". Requests
-    /// with another host name get 421, so that a web page cannot read `admin` through a host name
-    /// of its own (DNS rebinding). Default: none.
+    /// with another host name get 421. A web page therefore cannot read `admin` through its own
+    /// host name (DNS rebinding). Default: none.
     pub admin_hosts: Option<At<OneOrMany<String>>>,
     /// The secret that a client sends to change anything through `admin`, at least 16 characters. A
     /// client of a Unix socket needs no secret. Default: clients cannot change anything over TCP.
@@ -221,11 +222,11 @@ pub struct Server {
     pub store: Option<At<String>>,
     /// The secret that encrypts what Forebay writes to `store`, such as
     /// "{file./etc/forebay/store.key}". This secret has at least 32 characters, and is the same on
-    /// all machines. Required for Redis, because the store contains private keys. Default: a
-    /// directory is not encrypted.
+    /// all machines. Required for Redis, because the store contains private keys. Default: Forebay
+    /// writes to a directory without encryption.
     pub store_key: Option<At<String>>,
     /// A PEM file with the certificates of the authorities that issue the certificate of a
-    /// rediss:// server. Default: those that this machine trusts.
+    /// rediss:// server. Default: the authorities that this machine trusts.
     pub store_ca: Option<At<String>>,
     /// The time that open requests get to finish after a signal to stop. Default: "30s".
     pub grace: Option<Time>,
@@ -279,9 +280,8 @@ pub struct Limits {
     pub target: Option<Size>,
     /// The largest request body, or "unlimited". A site or route may set its own. Default: "16MiB".
     pub max_body: Option<Size>,
-    /// The lowest average rate of a request body, in bytes per second. Forebay waits for a body as
-    /// long as it takes at this rate, plus `body_idle` of [server.timeouts]. 0: no limit. Default:
-    /// 0.
+    /// The lowest average rate of a request body, in bytes per second. With 1000, a body of 60000
+    /// bytes may take 60 seconds plus `body_idle` of [server.timeouts]. 0: no limit. Default: 0.
     pub body_rate: Option<Size>,
     /// The largest number of open client connections. 0: as many as the limit on open files allows.
     /// Default: 0.
@@ -319,8 +319,8 @@ pub struct Log {
     /// The format of the access log: "common", "combined", "json", or a pattern of Apache's %
     /// directives. Needs `access`. Default: "combined".
     pub format: Option<At<String>>,
-    /// Rotation of the file. Default: none; after another program has renamed the file, SIGUSR1
-    /// makes Forebay open a new one.
+    /// Rotation of the file. If another program renames the file instead, that program must then
+    /// send SIGUSR1, so that Forebay opens a new file. Default: none.
     pub rotate: Option<At<Table<Rotate>>>,
     /// The destination of the error log: "stderr", "syslog", "journald", or another form of
     /// "syslog" as in `access`. Default: "stderr".
@@ -405,8 +405,9 @@ pub enum Www {
 /// A site: its listeners, its host names, and the routes that answer its requests.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-// More than 20 fields: one for each key of the table. The schema is generated from them, and serde
-// reports the position of an error only for keys that it does not flatten.
+// The struct has more than 20 fields, one for each key of the table, because the schema is
+// generated from the fields. Inner structs with `serde(flatten)` would lose the positions of
+// errors.
 pub struct Site {
     /// The addresses that the site listens on: "address:port", ":port" or a bare port for all
     /// addresses, "unix:path" or "fd:name". "fd:name" names sockets that a service manager passes
@@ -449,9 +450,9 @@ pub struct Site {
     /// X-Forwarded-Proto and Forwarded. Use "unix" for proxies that connect to a unix: socket.
     /// Default: none.
     pub trusted_proxies: Option<At<OneOrMany<String>>>,
-    /// The fields that trusted proxies write. Forebay ignores other fields about the client,
-    /// because the client may have sent them. Default: "either", which refuses a request whose
-    /// fields contradict each other.
+    /// The fields that trusted proxies write. Forebay ignores the others of X-Forwarded-For,
+    /// X-Forwarded-Proto and Forwarded, because the client may have sent them. Default: "either",
+    /// which refuses a request whose fields contradict each other.
     pub forwarded: Option<At<ForwardedFields>>,
     /// Expects a PROXY header (version 1 or 2) at the start of each connection, and closes
     /// connections without one. If `trusted_proxies` is set, only those proxies may connect.
@@ -477,13 +478,13 @@ pub struct Site {
     /// slash. "refuse" answers 404. "pass" passes such a path on, but answers 404 if another route
     /// would match it with real slashes. Default: "refuse".
     pub encoded_slashes: Option<EncodedSlashes>,
-    /// Merges repeated slashes in paths. With false, backends get repeated slashes, as in paths
-    /// that contain a URL. A path then gets 404 if another route would match it with merged
+    /// Merges repeated slashes in paths. With false, backends get repeated slashes, as in
+    /// "/go/https://example.org". A path then gets 404 if another route would match it with merged
     /// slashes. Default: true.
     pub merge_slashes: Option<bool>,
     /// Passes request headers whose names contain an underscore, a dot or another mark than a
     /// hyphen. With false, Forebay removes them, because many applications read "X_User" as
-    /// "X-User". With true, such requests bypass caches. Default: false.
+    /// "X-User". With true, requests with such a header bypass `cache`. Default: false.
     pub underscores_in_headers: Option<bool>,
     /// The largest request body, or "unlimited". Default: that of [server.limits].
     pub max_body: Option<Size>,

@@ -29,7 +29,8 @@ impl Plan {
         !self.file.0.files().is_empty()
     }
 
-    /// Returns an error with these findings, which refuses the plan. `findings` must not be empty.
+    /// Returns an error that lists the findings. `findings` must not be empty. If the plan has no
+    /// file, the error has only the first finding.
     pub fn refuse(&self, findings: &[Finding]) -> ConfError {
         let sources = &*self.file.0;
         // Assemble the tree again: the plan does not keep it, because findings are rare.
@@ -46,14 +47,15 @@ impl Plan {
         }
     }
 
-    /// Returns a warning with these findings. `findings` must not be empty.
+    /// Returns a warning that lists the findings. `findings` must not be empty.
     pub fn warn(&self, findings: &[Finding]) -> ConfError {
         self.refuse(findings).warning()
     }
 }
 
-/// Returns the position of the value at the path `key`. If only a part of the path exists, returns
-/// the position of the last existing part, or `0..0` if there is none.
+/// Returns the position of the value at the path `key`. If the table has only the first items of
+/// `key`, returns the position of the last item that exists. Returns `0..0` if the table does not
+/// have the first item.
 fn find(table: &DeTable<'_>, key: &[String]) -> Range<usize> {
     let Some((first, rest)) = key.split_first() else { return 0..0 };
     let Some(mut value) = table.get(first.as_str()) else { return 0..0 };

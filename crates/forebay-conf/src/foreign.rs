@@ -2,7 +2,8 @@
 
 use crate::file::places;
 
-/// Returns true if there is advice for the key. The key is then not a misspelt key of Forebay.
+/// Returns true if another server has a key with this name, and [`advice`] explains it. The message
+/// then does not suggest a similar key of Forebay.
 pub(crate) fn is_known(typed: &str) -> bool {
     advice(typed).is_some()
 }
@@ -16,7 +17,7 @@ pub(crate) fn advice(typed: &str) -> Option<String> {
     Some(match ours {
         Ours::Key(key) => match places(key).first() {
             Some(place) => format!("Forebay calls `{typed}` `{key}`, a key of {place}"),
-            // This version does not have the key.
+            // No table of this version has the key.
             None => return None,
         },
         Ours::Form(form) => format!("Forebay writes `{typed}` as {form}"),

@@ -26,7 +26,8 @@ const MOST_FILES: usize = 10_000;
 /// The largest number of includes in a chain that starts at the configuration file.
 const DEEPEST: usize = 10;
 
-/// Reads a configuration file, without the files that it includes.
+/// Reads a configuration file, without the files that it includes. Returns an error for a file that
+/// cannot be read, is larger than 4 MiB, or is not UTF-8.
 pub(crate) fn main_file(path: &Path) -> Result<Sources, ConfError> {
     let name = path.display().to_string();
     let refuse = |why: String| {
@@ -59,7 +60,8 @@ fn is_of_descriptor(path: &Path) -> bool {
     places.iter().any(|place| path.as_os_str().as_bytes().starts_with(place.as_bytes()))
 }
 
-/// Adds the files that the configuration file includes, directly or through other files.
+/// Adds the files that the configuration file includes, directly or through other files. Returns an
+/// error for a file that cannot be read, or that is included twice.
 pub(crate) fn follow(sources: &mut Sources) -> Result<(), ConfError> {
     let canonical = |source: &crate::source::Source| {
         let path = Path::new(&source.name);
@@ -84,8 +86,9 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads the files that source number `number` includes. `way` has the real paths of this
-    /// source and of the files that led to it, to detect loops.
+    /// Reads the files that source number `number` includes. `way` begins with the configuration
+    /// file and ends with this source. Each file in `way` includes the next one. A file that
+    /// includes a file of `way` is an error.
     fn includes_of(&mut self, number: usize, way: &mut Vec<PathBuf>) -> Result<(), Problem> {
         for (span, pattern) in self.patterns(number)? {
             let base = &self.sources.files()[number].base;
@@ -145,7 +148,8 @@ impl Reader<'_> {
     }
 
     /// Returns the files that a value of `include` names. The matches of a pattern are in
-    /// alphabetical order. A path without a wildcard is returned even if the file does not exist.
+    /// alphabetical order. A path without a wildcard is returned even if the file does not exist. A
+    /// pattern with `**` is an error.
     fn matches(
         &self,
         number: usize,
@@ -194,7 +198,8 @@ impl Reader<'_> {
         Ok(paths)
     }
 
-    /// Reads an included file, and returns its number.
+    /// Reads an included file, and returns its number. Returns an error if the file cannot be read,
+    /// or if the configuration becomes too large.
     fn read(&mut self, number: usize, span: &Range<usize>, path: &Path) -> Result<usize, Problem> {
         let including = &self.sources.files()[number];
         let name = match path.strip_prefix(&including.base) {

@@ -92,7 +92,8 @@ pub(crate) fn fill_sites(tree: &mut Tree<'_>) -> AllFilled {
     all
 }
 
-/// Adds the keys of defaults and sets to all routes, and lists the added keys in `all`.
+/// Adds the keys of defaults and sets to all routes, and lists the added keys in `all`. Unknown
+/// sets, and keys that cannot be defaults, are errors.
 pub(crate) fn fill_routes(tree: &mut Tree<'_>, all: &mut AllFilled) -> Result<(), Vec<Problem>> {
     let defaults = tree::table_at(tree, "defaults").cloned().unwrap_or_default();
     let sets = Sets(tree::table_at(tree, "set").cloned().unwrap_or_default());
@@ -165,15 +166,16 @@ impl<'a, 's> Filling<'a, 's> {
         }
     }
 
-    /// Adds the keys of the table `from`, but not the keys of the sets that it uses. `path` has the
-    /// names of the tables that contain `into`. A key is left out if `into` has a key that excludes
-    /// it, or if a default may not set it.
+    /// Adds the keys of the table `from`, but not the keys of the sets that `from` uses. `path` has
+    /// the names of the tables that contain `into`. Skips a key if `into` has a key that excludes
+    /// it. From a table of defaults, also skips answers and the keys in [`OWN`].
     fn keys(&mut self, into: &mut Tree<'s>, from: &Tree<'s>, label: &str, path: &mut Vec<String>) {
         for (key, value) in from {
             let name = tree::name(key);
             let is_answer = ANSWERS.iter().any(|(answer, _)| *answer == name);
             let is_present = into.contains_key(name);
-            // Defaults may add options to an answer, but never an answer or a condition.
+            // Defaults may add options to the table of an answer, such as `files.listing`. They may
+            // not add the answer `files` itself, or a condition such as `path`.
             let is_skipped = self.is_default && (is_answer && !is_present || OWN.contains(&name));
             if path.is_empty() && (name == "use" || is_skipped) || has_rival(into, name, path) {
                 continue;
@@ -242,8 +244,8 @@ impl<'a, 's> Filling<'a, 's> {
         self.filled.push(Filled { key, table, span: value.span() });
     }
 
-    /// Removes the keys in `left_out`. Returns the added keys, and the start of each value that
-    /// comes from defaults.
+    /// Removes the keys that the route or site sets to `false`. Returns the added keys, and the
+    /// start position of each value that comes from defaults.
     fn finish(self, table: &mut Tree<'s>) -> (Vec<Filled>, Vec<usize>) {
         for path in &self.left_out {
             remove(table, path);
@@ -329,9 +331,9 @@ impl Sets<'_> {
         problems
     }
 
-    /// Returns the first fault of a set and of the sets that it uses. Returns `None` if all are
-    /// correct. `way` has the sets that led to this set. `done` has the sets that were checked and
-    /// are correct.
+    /// Returns the first fault in the set `name`, or in a set that it uses. Returns `None` if there
+    /// is no fault. In `way`, each set uses the next set, and the last one uses `name`. `done`
+    /// lists the sets that have no fault.
     fn fault_of(
         &self,
         name: &str,

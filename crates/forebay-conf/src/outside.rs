@@ -20,7 +20,7 @@ const LARGEST: u64 = 64 * 1024;
 /// The largest size of all values together, in bytes.
 const LARGEST_TOTAL: usize = 16 * 1024 * 1024;
 
-/// The values of the placeholders.
+/// The values of the placeholders `{env.NAME}` and `{file.PATH}`.
 #[derive(Default)]
 pub(crate) struct Outside {
     /// The value of each placeholder. The key also has the directory that a relative file path
@@ -35,7 +35,8 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
-    /// Replaces the placeholders of a tree.
+    /// Replaces the placeholders in all texts of a tree. Returns one problem for each text with a
+    /// placeholder that has no value.
     pub fn fill<'s>(&mut self, sources: &Sources, tree: &mut Tree<'s>) -> Result<(), Vec<Problem>> {
         let mut problems = Vec::new();
         tree::each_text(tree, &mut |span, text| {
@@ -69,7 +70,7 @@ impl Outside {
         secrets
     }
 
-    /// Returns `text` with the values of all `{env.NAME}` and `{file.PATH}`.
+    /// Returns `text` after replacing each `{env.NAME}` and `{file.PATH}` by its value.
     fn replaced(
         &mut self,
         sources: &Sources,

@@ -150,8 +150,8 @@ pub struct Server {
     /// The number of threads that serve requests, at least 1. `None`: one for each processor that
     /// Forebay may use.
     pub threads: Option<usize>,
-    /// Binds each thread to a processor. A worker whose requests only compute then runs on the
-    /// processor of the thread that uses it. Default true.
+    /// Binds each thread to a processor. If the requests of a worker never wait, the worker runs on
+    /// the processor of the thread that sends these requests. Default true.
     pub affinity: bool,
     /// The administrator's listener, [`Listen::Tcp`] or [`Listen::Unix`]. `None`: there is none.
     pub admin: Option<Listen>,
@@ -269,7 +269,7 @@ pub struct Limits {
     /// allows.
     pub connections: usize,
     /// The largest number of open client connections from one address. 0: no limit. `None`: an
-    /// eighth of `connections`, within bounds.
+    /// eighth of `connections`, but at least 512 and at most 8192.
     pub connections_per_address: Option<usize>,
     /// Accepts GET and HEAD requests with a body. Default false.
     pub get_body: bool,

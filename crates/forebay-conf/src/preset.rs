@@ -24,8 +24,8 @@ pub(crate) const UPLOADS: [&str; 7] = [
 /// Keys of a site that are allowed only together with `kind`.
 const OF_KIND: [&str; 4] = ["root", "app", "fastcgi", "uploads"];
 
-/// Expands the short forms of all sites. Wrong types of values are reported later, when the typed
-/// tables are read.
+/// Expands the keys `kind` and `www` of all sites to routes and further sites. Does not report
+/// values of a wrong type, because the reader of the typed tables reports them later.
 pub(crate) fn expand(tree: &mut Tree<'_>) -> Result<(), Vec<Problem>> {
     let (mut apps, mut redirecting, mut problems) = (Vec::new(), Vec::new(), Vec::new());
     for (number, (_, site)) in tree::tables_at(tree, "site").enumerate() {
@@ -56,8 +56,8 @@ pub(crate) fn expand(tree: &mut Tree<'_>) -> Result<(), Vec<Problem>> {
     Ok(())
 }
 
-/// Adds the routes of a PHP site after the site's own routes. If the file names no application for
-/// the site, returns a new one with its name. Returns `None` for all other sites.
+/// Adds the routes of a PHP site after the site's own routes. If the site has neither `app` nor
+/// `fastcgi`, returns the name and the table of a new application. Otherwise returns `None`.
 fn php<'s>(site: &mut Tree<'s>, number: usize) -> Result<Option<(String, Node<'s>)>, Problem> {
     let Some(kind) = site.get("kind") else {
         let stray = OF_KIND.iter().find_map(|key| site.get_key_value(*key));
@@ -117,8 +117,8 @@ fn scalar<'s>(span: &Range<usize>, digits: &'static str) -> Node<'s> {
     Spanned::new(span.clone(), number.into_inner())
 }
 
-/// Returns the value of `fastcgi` for a route. The user gives only the address, or a table, in
-/// which `root` may be missing.
+/// Returns the table `fastcgi` of a route. `to` is the site's value of `fastcgi`: an address, or a
+/// table. The `root` of the site applies if the table has no `root`.
 fn fastcgi<'s>(span: &Range<usize>, to: &Node<'s>, root: &Node<'s>) -> Node<'s> {
     let mut table = match to.get_ref() {
         DeValue::Table(table) => table.clone(),
@@ -152,9 +152,8 @@ fn app_name(site: &Tree<'_>, number: usize) -> String {
     }
 }
 
-/// Returns the site that redirects the names that are not in `hosts`: from www.example.org to
-/// example.org, or the other way round if `hosts` has www.example.org. Returns `None` without
-/// `www`.
+/// Returns the site that redirects www.example.org to example.org. If `hosts` has www.example.org,
+/// it redirects example.org instead. Returns `None` if the site does not have `www = "redirect"`.
 fn www<'s>(site: &Tree<'s>) -> Result<Option<Node<'s>>, Problem> {
     let Some(www) = site.get("www") else { return Ok(None) };
     let at = www.span();

@@ -62,9 +62,9 @@ use peer::{backend, listen};
 /// A resolved value, or the problem with the value that the user typed.
 pub(crate) type Resolution<T> = Result<T, Problem>;
 
-/// The input that every step needs.
+/// The sources, groups and maps that all functions of this module need.
 pub(crate) struct Context<'a> {
-    /// The texts of the configuration, for positions and relative paths.
+    /// The files of the configuration, for positions and relative paths.
     sources: &'a Sources,
     /// The keys that were added from defaults and sets.
     filled: &'a AllFilled,
@@ -103,7 +103,7 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Resolves a whole file. Returns the plan, or at least one problem.
+/// Resolves a whole file to a plan. An error contains at least one problem.
 pub(crate) fn resolve(
     file: &File,
     sources: &Sources,

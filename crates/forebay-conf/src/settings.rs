@@ -57,7 +57,8 @@ impl SourceFile {
     }
 }
 
-/// Returns the tree of all sources with defaults and sets, and with placeholders as typed.
+/// Returns the tree of all sources. Defaults and sets are applied, but placeholders are not
+/// replaced.
 fn typed(sources: &Sources) -> Result<Tree<'_>, Vec<crate::error::Problem>> {
     let mut tree = tree::parse(sources)?;
     let mut filled = merge::fill_sites(&mut tree);
@@ -107,7 +108,8 @@ impl List {
         }
     }
 
-    /// Returns a name that no other part has.
+    /// Returns a unique name for a part of the configuration: `example.org`, or `example.org (2)`
+    /// for the second part with this name.
     fn part(&mut self, name: String) -> String {
         let numbered = (2..).map(|number| format!("{name} ({number})"));
         let names = std::iter::once(name.clone()).chain(numbered);
@@ -147,8 +149,8 @@ fn name_of(table: &Tree<'_>) -> String {
     texts.map_or_else(|| "*".to_owned(), |texts| texts.join(" "))
 }
 
-/// Appends a value as in TOML. `replace` gets each text with the name of its key, and returns the
-/// text to show instead, if any.
+/// Appends a value in TOML. Calls `replace` with each text and the name of its key. If the result
+/// is not `None`, appends the result in place of the text.
 fn append(
     out: &mut String,
     node: &Node<'_>,
@@ -192,7 +194,8 @@ fn append_named(
     }
 }
 
-/// Returns true if the lower-case `text` announces a secret.
+/// Returns true if the lower-case `text` contains a word such as `password`, so that its value may
+/// be secret.
 fn announces(text: &str) -> bool {
     SECRET_WORDS.iter().any(|word| text.contains(word))
 }

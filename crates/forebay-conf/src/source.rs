@@ -32,8 +32,8 @@ impl fmt::Debug for SourceFile {
     }
 }
 
-/// Texts that share one range of positions, and the values that came from the environment and from
-/// other files.
+/// The texts of the configuration files, and the values of `{env.NAME}` and `{file.PATH}`. A
+/// position is a byte offset in all texts, one after the other.
 #[derive(Default)]
 pub(crate) struct Sources {
     files: Vec<Source>,
@@ -162,8 +162,9 @@ impl Sources {
         shown
     }
 
-    /// Returns the length of the longest beginning of the text that is part of a hidden value.
-    /// Returns 0 if that beginning is shorter than `SHORTEST_SECRET`.
+    /// Returns the number of bytes at the start of the text that also occur in a hidden value: 5
+    /// for `token-b` if the value is `my-token`. Returns 0 if there are fewer than
+    /// `SHORTEST_SECRET`.
     fn shared(&self, text: &str) -> usize {
         let ends: Vec<_> = text.char_indices().map(|(at, c)| at + c.len_utf8()).collect();
         let longest = |secret: &Secret| {

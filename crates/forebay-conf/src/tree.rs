@@ -20,7 +20,7 @@ pub(crate) type Key<'s> = Spanned<Cow<'s, str>>;
 pub(crate) type Node<'s> = Spanned<DeValue<'s>>;
 
 /// Reads all sources into one tree. The sites of the configuration file precede the sites of
-/// included files. Other tables with equal names are joined.
+/// included files. Tables with equal names are joined. A key that two files set is a problem.
 pub(crate) fn parse(sources: &Sources) -> Result<Tree<'_>, Vec<Problem>> {
     let mut whole = Tree::new();
     let mut problems = Vec::new();

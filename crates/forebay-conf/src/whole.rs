@@ -22,15 +22,15 @@ pub(crate) fn read(
     sources: &Sources,
     outside: &mut Outside,
 ) -> Result<(File, AllFilled), Vec<Problem>> {
-    // The values of texts that consist of one placeholder. They may be numbers or booleans. The
-    // tree borrows these texts.
+    // The values of the placeholders that are a whole text, as in `threads = "{env.N}"`. Such a
+    // value may be a number or a boolean. The tree borrows the values.
     let numbers = OnceCell::new();
     let (mut tree, filled) = assemble(sources, outside)?;
     let numbers: &Vec<String> =
         numbers.get_or_init(|| outside.alone.values().cloned().collect::<Vec<_>>());
     loop {
-        // The reader consumes the tree. A copy is needed only if the reader then finds a text that
-        // should be a number or a boolean.
+        // `deserialize` consumes the tree. If it finds a text that should be a number or a boolean,
+        // the next attempt needs the copy.
         let spare = (!outside.alone.is_empty()).then(|| tree.clone());
         let whole = Spanned::new(0..0, tree);
         let error = match File::deserialize(toml::Deserializer::from(whole)) {
@@ -81,7 +81,8 @@ fn scalar(text: &str) -> Option<DeValue<'_>> {
     Some(value.into_inner())
 }
 
-/// Replaces every copy of the value that was typed at a position.
+/// Replaces each value with this position. A value from `[defaults]` occurs in several routes,
+/// always with the same position.
 fn replace<'s>(tree: &mut Tree<'s>, span: &Range<usize>, by: &DeValue<'s>) {
     tree.iter_mut().for_each(|(_, node)| replace_in(node, span, by));
 }

@@ -15,8 +15,9 @@ use crate::value::Table;
 /// Maximum number of routes that are checked one by one.
 const MOST_TRIED: usize = 300;
 
-/// Closes or removes the routes that Forebay refuses. Also removes the streams and the settings
-/// that Forebay refuses. Adds a note or a comment for each change.
+/// Changes the draft so that Forebay accepts it. Closes the routes that Forebay refuses (they then
+/// answer 403), or removes them. Also removes refused streams and settings. Adds a note or a
+/// comment for each change.
 pub fn accept(draft: &mut Draft, keys: &Keys) {
     if problem(draft, keys).is_none() {
         return;
@@ -72,7 +73,8 @@ fn streams(draft: &mut Draft, keys: &Keys) {
 fn problem(draft: &Draft, keys: &Keys) -> Option<String> {
     let error = forebay_conf::parse(&render(draft, keys), "site.toml", Path::new("/")).err()?;
     let text = error.to_string();
-    // The first line of an error contains a mark, a space and the message. The position follows.
+    // The first line of an error has a mark such as `x`, a space and the message. The next lines
+    // show the position.
     let line = text.lines().find_map(|line| line.trim_start().split_once(' '));
     Some(line.map_or_else(String::new, |(_, message)| message.trim().to_owned()))
 }

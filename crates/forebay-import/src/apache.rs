@@ -51,8 +51,8 @@ struct Cx<'a> {
 }
 
 impl Cx<'_> {
-    /// Adds a note about a directive without a full translation, and marks the directive as
-    /// settled. Returns the note as a comment for the draft.
+    /// Adds a note about a directive without a full translation. Marks the directive as read, so
+    /// that the import adds no second note. Returns the note as a comment for the draft.
     fn note(&mut self, directive: &Directive, next: impl Into<String>) -> String {
         directive.settle();
         self.draft.notes.add(&directive.place, &line(directive), next)
@@ -78,8 +78,8 @@ impl Cx<'_> {
     }
 }
 
-/// Returns true for a section such as `<Directory /srv>`, without `~` and without the characters
-/// `*`, `?` and `[`. Directives in other sections get their notes when the section is translated.
+/// Returns true for a section with a plain path, such as `<Directory /srv>`. Returns false for a
+/// path with `~`, `*`, `?` or `[`: the module `expressions` adds the notes for such sections.
 fn is_plain_section(directive: &Directive) -> bool {
     ["Directory", "Location", "Files", "FilesMatch", "Proxy"]
         .iter()

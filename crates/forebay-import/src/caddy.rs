@@ -44,14 +44,15 @@ struct Cx<'a> {
 }
 
 impl Cx<'_> {
-    /// Adds a note about a line without a full translation, and marks the line and its block as
-    /// settled. Returns the note as a comment for the draft.
+    /// Adds a note about a line without a full translation. Marks the line and its block as read,
+    /// so that the import adds no further notes on them. Returns the note as a comment for the
+    /// draft.
     fn note(&mut self, directive: &Directive, next: impl Into<String>) -> String {
         directive.settle_all();
         self.note_site(directive, next)
     }
 
-    /// Adds a note on the address of a site. Does not mark the lines of the site as settled.
+    /// Adds a note on the address of a site. Does not mark the lines of the site as read.
     fn note_site(&mut self, directive: &Directive, next: impl Into<String>) -> String {
         self.draft.notes.add(&directive.place, &line(directive), next)
     }

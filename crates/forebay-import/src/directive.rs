@@ -15,8 +15,8 @@ pub struct Directive {
     settled: Settled,
 }
 
-/// A mark of a directive that a translator has read, so that the directive is not lost. Copies of
-/// a directive share the mark.
+/// The mark "read" of a directive. The import reports each directive without this mark, so that no
+/// line is lost. Copies of a directive share the mark.
 #[derive(Clone, Debug, Default)]
 struct Settled(Rc<Cell<bool>>);
 
@@ -31,13 +31,13 @@ impl Directive {
         Self { name: name.into(), args, block, place, settled: Settled::default() }
     }
 
-    /// Marks the directive as translated, or as one without an effect. At the end, the import
-    /// reports each directive without this mark.
+    /// Marks the directive as read: it is translated, has a note, or has no effect. At the end, the
+    /// import reports each directive without this mark.
     pub fn settle(&self) {
         self.settled.0.set(true);
     }
 
-    /// Marks the directive and all directives within its block.
+    /// Marks the directive and all directives within its block as read.
     pub fn settle_all(&self) {
         self.settle();
         self.inside().iter().for_each(Self::settle_all);

@@ -147,7 +147,7 @@ impl Matcher {
         let suffix = self.suffixes.first().map_or("", String::as_str);
         match path.strip_suffix('*') {
             Some(start) if start == "/" && suffix.is_empty() => Some("/".into()),
-            // A suffix without a dot may be a whole file name.
+            // A suffix without a dot, such as `Makefile`, may be the whole file name.
             Some(start) if !suffix.is_empty() && !suffix.starts_with('.') => {
                 Some(format!("{start}{suffix}"))
             }

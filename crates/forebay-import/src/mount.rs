@@ -13,8 +13,8 @@ pub enum Mount {
     Rewrite(String),
 }
 
-/// Returns the change that replaces `prefix` by `target` at the beginning of a path. An error is
-/// the next step for the user.
+/// Returns the change that replaces `prefix` by `target` at the beginning of a path. The text of an
+/// error says what the user must do.
 pub fn mount(prefix: &str, target: &str, is_exact: bool, keys: &Keys) -> Result<Mount, String> {
     let bare = |path: &str| path.trim_end_matches('/').to_owned();
     if prefix == target || (!is_exact && bare(prefix) == bare(target)) {

@@ -71,8 +71,8 @@ struct Cx<'a> {
 }
 
 impl Cx<'_> {
-    /// Adds a note about a directive without a full translation, and marks the directive as
-    /// settled. Returns the note as a comment for the draft.
+    /// Adds a note about a directive without a full translation. Marks the directive as read, so
+    /// that the import adds no second note. Returns the note as a comment for the draft.
     fn note(&mut self, directive: &Directive, next: impl Into<String>) -> String {
         match directive.name.as_str() {
             // The note is about the whole block.

@@ -34,7 +34,7 @@ pub struct Unknown {
     pub superset: Option<Box<Matcher>>,
 }
 
-/// The use of an expression.
+/// The purpose of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// The conditions must match exactly the paths of the expression.
@@ -322,9 +322,9 @@ fn paths(texts: &[String], ends: &[&str]) -> Option<Vec<String>> {
     Some(found)
 }
 
-/// Returns the possible beginnings of a match, in lower case. The flag of a text is true if the
-/// expression has no further condition on the rest: `^/x`, `^/x.*`, `^/x.+`. Returns `None` if
-/// matches may begin with other texts.
+/// Returns the texts that a match may begin with, in lower case: `/x` and `/y` for `^/(x|y)`. The
+/// flag of a text is true if any other text may follow it, as for `^/x`, `^/x.*` and `^/x.+`.
+/// Returns `None` if matches may begin with other texts.
 pub fn literal_starts(text: &str) -> Option<Vec<(String, bool)>> {
     let mut all = Vec::new();
     for branch in parts(text, false).ok()? {
@@ -335,8 +335,9 @@ pub fn literal_starts(text: &str) -> Option<Vec<(String, bool)>> {
     Some(all)
 }
 
-/// Returns the texts that an expression matches if it matches only fixed texts. Otherwise returns
-/// `None`. The flag of a text is true if the text must be at the start.
+/// Returns the texts that an expression matches: `/x` and `/y` for `/(x|y)`. The flag of a text is
+/// true if the expression has a `^` before it. Returns `None` if the expression also matches other
+/// texts.
 pub fn literals(text: &str) -> Option<Vec<(String, bool)>> {
     let mut all = Vec::new();
     for branch in parts(text, false).ok()? {

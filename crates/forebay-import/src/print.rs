@@ -187,7 +187,7 @@ fn drop_unreachable(site: &mut DraftSite) {
     let mut kept: Vec<DraftRoute> = Vec::new();
     for route in std::mem::take(&mut site.routes) {
         let takes_all = |above: &&DraftRoute| {
-            // A request that a route has rewritten passes this route.
+            // A route that only rewrites answers no requests, so routes below it get them.
             let has_answer = ANSWERS.iter().any(|answer| above.keys.get(answer).is_some());
             let only_rewrites = above.keys.get("rewrite").is_some() && !has_answer;
             !above.passes_on() && !only_rewrites && above.matcher.covers(&route.matcher)

@@ -67,7 +67,8 @@ pub fn bytes(text: &str) -> Option<u64> {
     number.checked_mul(unit)
 }
 
-/// Returns the bytes of a size such as `10MB` of Caddy, where MB is a power of ten.
+/// Returns the bytes of a size such as `10MB` of Caddy, where MB is a power of ten. Returns `None`
+/// for other texts, and from 1 TiB.
 pub fn decimal_bytes(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().ok()?;

@@ -94,7 +94,7 @@ impl Excerpt {
 
 impl SourceCode for Excerpt {
     /// Returns the lines around `span`. If one of these lines is very long, returns only a part of
-    /// the line of `span`.
+    /// the line of `span`. Returns an error if the text does not contain `span`.
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,

@@ -15,8 +15,9 @@ use super::shape::{At, OneOrMany, Size, Table, Time};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["kind"], "oneOf" = by_form()))]
-// More than 20 fields: one for each key of the table. The schema is generated from them, and serde
-// reports the position of an error only for keys that it does not flatten.
+// The struct has more than 20 fields, one for each key of the table, because the schema is
+// generated from the fields. Inner structs with `serde(flatten)` would lose the positions of
+// errors.
 pub struct App {
     /// The kind of application.
     pub kind: Option<At<Kind>>,
@@ -53,8 +54,8 @@ pub struct App {
     /// from PATH.
     pub python: Option<At<String>>,
     /// php: the directory of the scripts. command that speaks fastcgi, scgi or uwsgi: the directory
-    /// that SCRIPT_FILENAME and DOCUMENT_ROOT begin with. Without `root`, the whole path is
-    /// PATH_INFO.
+    /// in SCRIPT_FILENAME and DOCUMENT_ROOT. For a command without `root`, PATH_INFO is the whole
+    /// path.
     pub root: Option<At<String>>,
     /// php, and command that speaks fastcgi: endings of the files that may be run, such as [".php",
     /// ".phtml"]. For a command, "*" allows any file below `root`. Default: [".php"], but "*" for a
@@ -75,10 +76,11 @@ pub struct App {
     /// own Host; "backend" is 127.0.0.1 with the program's port, or localhost for a Unix socket.
     /// Default: "client".
     pub host: Option<At<HostField>>,
-    /// The prefix of URL paths that the program does not see, such as "/phpmyadmin". For php, and
-    /// command that speaks fastcgi and has a `root`: removed before the script is looked up, but
-    /// kept in SCRIPT_NAME; other paths get 404. For command that speaks http or h2c: removed from
-    /// paths, and added again to redirects and cookie paths. Default: none.
+    /// The prefix of URL paths that the program does not see, such as "/phpmyadmin". php, and
+    /// command that speaks fastcgi and has a `root`: Forebay looks up the script without the
+    /// prefix, but SCRIPT_NAME contains it; other paths get 404. command that speaks http or h2c:
+    /// Forebay removes the prefix from paths, and adds it to redirects and cookie paths. Default:
+    /// none.
     pub strip_prefix: Option<At<String>>,
     /// psgi, wsgi, asgi, rack, and command that speaks fastcgi (without `root`), scgi or uwsgi: the
     /// prefix of the path that becomes SCRIPT_NAME, such as "/shop". The rest is PATH_INFO. With
@@ -117,8 +119,8 @@ pub struct App {
     pub workers: Option<At<Workers>>,
     /// The number of requests after which a worker is replaced. Default: no limit.
     pub max_requests: Option<At<u64>>,
-    /// The age at which a worker is replaced. For each worker, a random part of up to a tenth is
-    /// subtracted. Default: no limit.
+    /// The age at which a worker is replaced. Forebay replaces each worker up to a tenth of this
+    /// time earlier, at random. Default: no limit.
     pub max_age: Option<Time>,
     /// Files and directories, relative to `dir`. If one changes, the workers are replaced one by
     /// one. Forebay checks once a second. In a directory, Forebay ignores data that applications
@@ -156,8 +158,8 @@ pub struct App {
     /// The resident memory above which a worker is replaced. Default: no limit.
     pub max_memory: Option<Size>,
     /// The CPU time after which a worker is replaced. The CPU time of processes that the worker has
-    /// started counts, too. For each worker, a random part of up to a tenth is subtracted. Default:
-    /// no limit.
+    /// started counts, too. Forebay replaces each worker up to a tenth of this time earlier, at
+    /// random. Default: no limit.
     pub max_cpu: Option<Time>,
     /// The largest size of one reply, including its head. A longer reply is cut off, and the worker
     /// that sent it is ended. Not for rack, asgi and a command that speaks http or ajp. Default: no

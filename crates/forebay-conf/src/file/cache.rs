@@ -10,8 +10,8 @@ use super::shape::{At, OneOrMany, Size, Time};
 #[serde(default, deny_unknown_fields)]
 pub struct Cache {
     /// The lifetime of replies with the status 200, 301 or 302 that state no lifetime themselves.
-    /// Default: a tenth of the time since Last-Modified, at most a day; without that field, they
-    /// are not stored.
+    /// Default: a tenth of the time since Last-Modified, at most a day. Replies without
+    /// Last-Modified are then not stored.
     pub valid: Option<Time>,
     /// For this time after its lifetime, a reply is still sent while Forebay fetches a new one. The
     /// reply's own stale-while-revalidate has precedence. Default: "0s".
@@ -23,8 +23,8 @@ pub struct Cache {
     /// same values of the headers that the reply names in Vary. Default: "{scheme}{host}{uri}".
     pub key: Option<At<String>>,
     /// The largest reply body that is stored. A body larger than a sixteenth of `cache_memory` is
-    /// stored only in `cache_dir`, and only if it is at most an eighth of `cache_disk`. Default:
-    /// "1MiB".
+    /// stored only in `cache_dir`. A body larger than an eighth of `cache_disk` is never stored in
+    /// `cache_dir`. Default: "1MiB".
     pub max_size: Option<Size>,
     /// The names of cookies that make a request personal; a `*` at the end matches any text. A
     /// personal request gets a stored reply only if the reply itself states its lifetime. Default:

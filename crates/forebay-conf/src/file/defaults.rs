@@ -46,8 +46,8 @@ pub(crate) const SITE_KEYS: [&str; 12] = [
 #[derive(Debug, Default)]
 pub struct RouteKeys;
 
-/// Keys of a route, and keys of a site that all sites may share. Before this type is read, `merge`
-/// has moved the keys of a site to the sites.
+/// The table `[defaults]`: the keys of a route, and the keys in `SITE_KEYS`. `merge` has already
+/// moved the keys in `SITE_KEYS` to the sites, so this type only checks the keys of a route.
 #[derive(Debug, Default)]
 pub struct Defaults;
 

@@ -19,8 +19,8 @@ pub type ReplyFields = BTreeMap<String, At<TextOr<ReplyField>>>;
 #[schemars(extend("required" = ["value"]))]
 pub struct RequestField {
     /// The value, with placeholders. An empty value removes the client's field. With `add`, the
-    /// text must not be empty. If it is empty after the placeholders are replaced, nothing is
-    /// added.
+    /// typed value must not be empty. If replacing the placeholders gives an empty value, Forebay
+    /// adds nothing.
     pub value: Option<At<String>>,
     /// Adds the field to the client's fields of this name. With false, the field replaces them.
     /// Default: false.

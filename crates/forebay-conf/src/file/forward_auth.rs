@@ -21,9 +21,8 @@ pub struct ForwardAuth {
     /// "http://127.0.0.1:4180/oauth2/auth", or "@NAME/verify" for the group [upstream.NAME].
     pub to: Option<At<String>>,
     /// The fields of the server's answer that the application gets as request headers: a list of
-    /// names. Or a table with other names: { "Remote-User" = "X-User" } sets `Remote-User` to the
-    /// answer's `X-User`. The client's own headers with these names are always removed. Default:
-    /// none.
+    /// names. A table renames them: { "Remote-User" = "X-User" } sets `Remote-User` to the answer's
+    /// `X-User`. A header `Remote-User` of the client itself is always removed. Default: none.
     pub copy: Option<At<Copied>>,
     /// The field of the server's answer that names the user, for REMOTE_USER, {user} and the log.
     /// Default: none.
@@ -39,12 +38,12 @@ pub struct ForwardAuth {
     pub host: Option<HostField>,
 }
 
-/// Fields to copy: names, or new names with the names in the answer.
+/// The value of `copy`: the fields of the answer that become request fields.
 #[derive(Clone, Debug)]
 pub enum Copied {
-    /// Fields that keep their names.
+    /// Each request field has the name of the answer's field.
     Named(OneOrMany<String>),
-    /// The names of request fields, each with the name of the answer's field.
+    /// The keys are names of request fields. The values are names of the answer's fields.
     Renamed(BTreeMap<String, At<String>>),
 }
 

@@ -24,9 +24,9 @@ pub struct Jwt {
     pub secret: Option<At<String>>,
     /// The public keys of the issuer (JWK Set, RFC 7517): a file, which Forebay reads at the start
     /// and at a reload. Or a URL: `https://login.example.org/keys`, or `@NAME/keys` for the group
-    /// [upstream.NAME]. Forebay reads a URL at the start, then after each `refresh`, and when a
-    /// token has an unknown key (`kid`), at most every 30 seconds. If the server does not answer,
-    /// the old keys stay. http:// is for servers of this machine only.
+    /// [upstream.NAME]. Forebay reads a URL at the start and after each `refresh`. A token with an
+    /// unknown key (`kid`) also makes Forebay read the URL, at most every 30 seconds. If the server
+    /// does not answer, the old keys stay. http:// is for servers of this machine only.
     pub jwks: Option<At<String>>,
     /// The time after which Forebay reads the URL in `jwks` again. Default: "1h".
     pub refresh: Option<Time>,

@@ -40,8 +40,8 @@ pub struct Traces {
     /// The collector: "http://HOST:PORT" of OTLP over HTTP, such as "http://127.0.0.1:4318". Without
     /// a path, Forebay adds /v1/traces. Default: no traces.
     pub to: Option<At<String>>,
-    /// The share of new traces that are recorded, from 0 to 1. A request that belongs to an
-    /// accepted trace is recorded if its sender records it. Default: 1.
+    /// The share of new traces that are recorded, from 0 to 1. If the `traceparent` of a request is
+    /// accepted, its sender decides instead. Default: 1.
     pub sample: Option<At<f64>>,
     /// The clients whose `traceparent` is accepted: "trusted" for `trusted_proxies` of the site,
     /// "all" or "none". From other clients, the field is removed. Default: "trusted".

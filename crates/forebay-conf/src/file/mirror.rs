@@ -7,7 +7,7 @@ use super::proxy::HostField;
 use super::shape::{At, OneOrMany, Size, TextOr, Time};
 use super::upstream::Backend;
 
-/// A server that gets a copy of each request. Forebay drops its replies.
+/// A server that gets a copy of each request. Forebay drops the replies of this server.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]

@@ -5,7 +5,8 @@ use serde::Deserialize;
 
 use super::shape::{At, Time};
 
-/// Obtains a certificate when a client first names a host, for hosts that are not known in advance.
+/// Obtains the certificate of a host when a client first names the host. The configuration need not
+/// list the hosts.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["ask"]))]

@@ -38,7 +38,8 @@ pub struct Maintenance {
     pub while_exists: Option<At<String>>,
 }
 
-/// Web pages of other origins that may use a route (the CORS protocol).
+/// The origins whose web pages may use a route, although the route has another origin (the CORS
+/// protocol).
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["origins"]))]

@@ -19,8 +19,8 @@ struct Walk<'s> {
 
 impl<'s> Walk<'s> {
     /// Searches a table and the tables in it. `path` is the path of the table in the file, and
-    /// `name` is the table as a user would write it. The search does not enter `not` of `when`,
-    /// whose schema contains `not` again.
+    /// `name` is the table as a user would write it. The search skips the table `not` of `when`:
+    /// its schema contains `not`, so the search would never end.
     fn table(&mut self, table: &Value, path: &str, name: &str) {
         if path.ends_with(".not") {
             return;

@@ -11,8 +11,9 @@ use super::upstream::{Backend, Balance, Health, HttpVersion, ProxyHeader, Status
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
-// More than 20 fields: one for each key of the table. The schema is generated from them, and serde
-// reports the position of an error only for keys that it does not flatten.
+// The struct has more than 20 fields, one for each key of the table, because the schema is
+// generated from the fields. Inner structs with `serde(flatten)` would lose the positions of
+// errors.
 pub struct Proxy {
     /// The addresses of the servers, at most 64: "http://host:port", "https://host:port",
     /// "h2c://host:port" (HTTP/2 without TLS), "unix:path", or tables with `url`. Or "@NAME" for

@@ -64,7 +64,8 @@ pub struct Relay {
     /// have the same value. Default: false.
     pub proxy_protocol: Option<At<bool>>,
     /// Addresses or networks of the proxies that may send a PROXY header. Needs `proxy_protocol`.
-    /// The streams of a listener must have the same value. Default: all peers may.
+    /// The streams of a listener must have the same value. Default: every client may send a PROXY
+    /// header.
     pub trusted_proxies: Option<At<OneOrMany<String>>>,
     /// Addresses or networks of clients that may use the stream. "unix" allows clients of a unix:
     /// socket, which have no address. "all" allows every client. Default: all.

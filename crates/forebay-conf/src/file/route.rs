@@ -51,13 +51,14 @@ use super::when::When;
         { "required": ["redirect"] },
     ] } },
 ]))]
-// More than 20 fields: one for each key of the table. The schema is generated from them, and serde
-// reports the position of an error only for keys that it does not flatten.
+// The struct has more than 20 fields, one for each key of the table, because the schema is
+// generated from the fields. Inner structs with `serde(flatten)` would lose the positions of
+// errors.
 pub struct Route {
     /// A name of the route, for `expect` and `explain`. Default: none.
     pub name: Option<At<String>>,
     /// The names of sets ([set.NAME]). The route takes the keys of these sets that it does not have
-    /// itself. If several sets have a key, the last of them in this list counts. Default: none.
+    /// itself. If several sets have a key, the last such set in the list counts. Default: none.
     pub r#use: Option<At<OneOrMany<String>>>,
     /// A path such as "/favicon.ico", or "/x/*" for all paths that begin with "/x/" ("/x" itself
     /// does not match).
@@ -175,9 +176,9 @@ pub struct Route {
     /// client's own header of that name is removed, even if it has underscores instead of hyphens.
     /// With a table of `value` and `add = true`, the client's headers stay and the value is added.
     pub request_headers: RequestFields,
-    /// The charset of texts, such as "utf-8". Forebay adds it to a Content-Type without a charset:
-    /// text/*, JavaScript and XML, also from applications and servers. Default: no charset is
-    /// added.
+    /// The charset of texts, such as "utf-8". Forebay adds it to the Content-Type of text/*,
+    /// JavaScript and XML if the type has no charset, also in replies of applications and servers.
+    /// Default: no charset is added.
     pub charset: Option<At<String>>,
     /// Reply headers to set, with placeholders. Each replaces the header of the same name from
     /// the application or server. Replies with a status of 400 or more stay as they are, unless
@@ -236,8 +237,8 @@ pub struct Route {
     pub cache: Option<At<BoolOr<Cache>>>,
     /// Receives the whole request body before Forebay sends the request to a server. For `proxy`,
     /// `ajp`, and `app` of kind asgi or of kind command that speaks http, h2c or ajp. All other
-    /// routes always do this. Default: true for `app`, false for `proxy`, `ajp`, and an `app` of
-    /// kind asgi or that speaks h2c.
+    /// routes that read bodies always do this. Default: true for an `app` that speaks http or ajp,
+    /// else false.
     pub request_buffering: Option<At<bool>>,
     /// The treatment of path parameters (`;x` in a segment) by access rules. Java servers remove
     /// such parameters from paths. "match": a rule applies if it matches the path with parameters
@@ -254,8 +255,8 @@ pub struct Route {
     pub internal_redirects: Option<At<bool>>,
 }
 
-/// The treatment of path parameters by rules. A rule is an earlier route that restricts access or
-/// answers itself.
+/// The treatment of path parameters (`;x` in a segment) by rules. A rule is a route above this one
+/// that restricts access, or that answers with `respond` or `redirect`.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PathParameters {
@@ -308,7 +309,7 @@ pub struct Files {
     /// Sends files and directories whose names begin with a dot. Otherwise Forebay treats them as
     /// missing, except `.well-known`. Default: false.
     pub hidden: Option<bool>,
-    /// The symbolic links that are followed. Default: "owner".
+    /// The symbolic links that Forebay follows. Default: "owner".
     pub follow_symlinks: Option<Symlinks>,
     /// Sends FILE.br, FILE.zst or FILE.gz instead of FILE to clients that accept the coding: true,
     /// or a list of endings such as ["br", "gz"]. The preferred ending comes first. Default: false.
@@ -318,15 +319,16 @@ pub struct Files {
     /// (`Accept-Language`). The first language is the default. Default: none.
     pub languages: Option<At<OneOrMany<String>>>,
     /// Media types by the end of a file's name, without regard to case, such as { ".apk" =
-    /// "application/vnd.android.package-archive" }. The longest end that fits counts. These types
-    /// precede the built-in types. Default: only the built-in types.
+    /// "application/vnd.android.package-archive" }. The longest end of the name counts: ".tar.gz"
+    /// before ".gz". These types have precedence over the built-in types. Default: only the
+    /// built-in types.
     pub types: BTreeMap<String, At<String>>,
     /// The media type of files whose type is unknown. With "", they have no Content-Type. Default:
     /// "application/octet-stream".
     pub default_type: Option<At<String>>,
     /// Allows later routes to run the scripts in this directory. "below" allows all later script
-    /// routes. "refuse" allows none: scripts get 404. Default: only script routes that would
-    /// otherwise never run, because this route matches all their requests first.
+    /// routes. "refuse" allows none: scripts get 404. Default: allows a later route only if this
+    /// route matches all requests of the later route, which would otherwise never run.
     pub scripts: Option<ScriptsBelow>,
     /// The largest number of ranges in one request, at most 1000. A request for more ranges gets
     /// the whole file. 0: ranges are ignored. Default: 16.
@@ -344,13 +346,13 @@ pub struct Listing {
     pub template: Option<At<String>>,
 }
 
-/// The script routes after a `files` route that may run scripts in its directory.
+/// Selects the later script routes that may run scripts in the directory of a `files` route.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ScriptsBelow {
-    /// All of them.
+    /// All later script routes.
     Below,
-    /// None of them.
+    /// No script route.
     Refuse,
 }
 
@@ -366,7 +368,7 @@ pub enum Precompressed {
     Gz,
 }
 
-/// The symbolic links that are followed.
+/// The symbolic links that Forebay follows.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Symlinks {

@@ -44,8 +44,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
     }
 }
 
-/// A value that is read only from a table. A derived `Deserialize` would also accept a list of the
-/// values of the fields.
+/// A value that must be a table in the file. A derived `Deserialize` would also accept a list of
+/// the values, such as `["10/s", 5]` for `{ rate = "10/s", burst = 5 }`.
 #[derive(Clone, Debug, Default)]
 pub struct Table<T>(pub T);
 
@@ -98,7 +98,7 @@ impl<T> At<OneOrMany<T>> {
     }
 }
 
-/// All possible values, no value, or the values of a list.
+/// `true` for all possible values, `false` for none, or a list of values.
 #[derive(Clone, Debug)]
 pub enum AllOrList<T> {
     /// `true` for all, `false` for none.

@@ -23,11 +23,11 @@ pub struct Tls {
     /// A PEM file with the certificates of the authorities that issue client certificates. Default:
     /// clients are not asked for a certificate.
     pub client_ca: Option<At<String>>,
-    /// Requires a client certificate ("require"), or only refuses a client with an invalid one
-    /// ("request"). Default: "require".
+    /// "require" refuses clients without a valid certificate. "request" refuses only clients with
+    /// an invalid certificate, and serves clients without a certificate. Default: "require".
     pub client_auth: Option<At<ClientAuth>>,
-    /// The request field that gives HTTP backends the subject of the client's certificate.
-    /// Forebay removes that field from the client's own request. Default: none.
+    /// The name of a request field. HTTP backends get the subject of the client's certificate in
+    /// this field. Forebay removes that field from the client's own request. Default: none.
     pub client_subject_field: Option<At<String>>,
     /// The oldest version of TLS that clients may use. Default: "1.2".
     pub min_version: Option<At<TlsVersion>>,
@@ -111,8 +111,8 @@ pub struct Acme {
     pub email: Option<At<String>>,
     /// The URL of the authority's directory. Default: that of Let's Encrypt.
     pub directory: Option<At<String>>,
-    /// A PEM file with the certificates that verify the authority's own server. Default: those that
-    /// this machine trusts.
+    /// A PEM file with the certificates that verify the authority's own server. Default: the
+    /// authorities that this machine trusts.
     pub ca: Option<At<String>>,
     /// The directory for accounts, certificates and keys. Forebay creates it if it does not exist.
     /// Default: "/var/lib/forebay/acme".
@@ -134,7 +134,7 @@ pub struct Acme {
     pub on_demand: Option<At<Table<OnDemand>>>,
 }
 
-/// A customer account at an authority. The authority gives both values.
+/// A customer account at an authority. The authority issues `key_id` and `mac_key`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["key_id", "mac_key"]))]
@@ -174,7 +174,7 @@ pub enum ClientAuth {
 #[serde(default, deny_unknown_fields)]
 pub struct BackendTls {
     /// A PEM file with the certificates of the authorities that issue the servers' certificates.
-    /// Default: those that this machine trusts.
+    /// Default: the authorities that this machine trusts.
     pub ca: Option<At<String>>,
     /// The host name in the servers' certificates. Default: the host of their URL.
     pub server_name: Option<At<String>>,

@@ -129,8 +129,8 @@ pub enum Balance {
     RoundRobin,
     /// The server with the fewest open requests relative to its weight.
     LeastConnections,
-    /// Always the same server for the same `hash_key`, by weight. If a server is added or removed,
-    /// only its own keys change their server.
+    /// All requests with the same `hash_key` go to the same server. A server of weight 2 gets twice
+    /// as many keys. Adding or removing a server moves only the keys of this server.
     Hash,
     /// Of two random servers, the one with fewer open requests relative to its weight.
     RandomTwo,
@@ -164,8 +164,8 @@ pub struct StatusRetry {
     /// The largest number of servers that get a request, from 2 to 64. The client gets the last
     /// server's reply. Default: 3.
     pub attempts: Option<At<u32>>,
-    /// The largest number of these retries in 10 seconds, as a share of the group's requests in
-    /// this time, over all threads. 10 retries are always allowed. Default: "10%".
+    /// The largest number of these retries in 10 seconds, as a share of the group's requests in the
+    /// same time, over all threads. 10 retries are always allowed. Default: "10%".
     pub budget: Option<At<String>>,
 }
 

@@ -40,7 +40,7 @@ impl<'de> Deserialize<'de> for ValueMap {
                         _ => table.values.push((key, value)),
                     }
                 }
-                // In the order of the file, because the first regular expression that matches
+                // Restore the order of the file, because the first regular expression that matches
                 // counts.
                 table.values.sort_by_key(|(_, at)| at.span.start);
                 Ok(table)

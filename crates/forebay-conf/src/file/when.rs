@@ -34,8 +34,8 @@ pub struct When {
     pub client_certificate: Option<At<Values>>,
     /// Values that are computed as nginx computes its variables of these names: "request_uri",
     /// "args", "arg_NAME", "cookie_NAME" and "http_NAME", with values as in `header`. Nothing is
-    /// decoded, the first parameter or cookie counts, headers are joined with ", ", and a missing
-    /// value is empty. For configurations that were imported from nginx.
+    /// decoded. The first of several parameters or cookies counts. Several headers are joined with
+    /// ", ". A missing value is empty. For configurations that were imported from nginx.
     pub variable: BTreeMap<String, At<Values>>,
     /// Further conditions. The route matches only if the request fails at least one of them.
     pub not: Option<Box<At<Table<When>>>>,

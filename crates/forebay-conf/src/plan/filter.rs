@@ -57,8 +57,8 @@ pub enum ReplaceEscape {
 }
 
 impl Replace {
-    /// Returns true if a replacement depends on more than the URL, such as on the user. The changed
-    /// reply may then be meant for only one visitor.
+    /// Returns true if a replacement uses a value that is not a part of the URL, such as `{user}`.
+    /// The changed reply may then be meant for only one visitor.
     pub fn is_private(&self) -> bool {
         let of_url = |value: &Placeholder| {
             matches!(

@@ -14,7 +14,7 @@ pub struct ForwardAuth {
     pub copy: Vec<(String, String)>,
     /// The field of the server's answer that names the user. Default: none.
     pub user: Option<String>,
-    /// Changes to the fields of the question to the server.
+    /// Changes to the fields of the request to this server.
     pub request_headers: Vec<RequestField>,
 }
 

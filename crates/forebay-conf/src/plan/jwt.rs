@@ -24,7 +24,8 @@ pub struct Jwt {
     pub issuer: Vec<String>,
     /// The audiences of valid tokens. If empty (the default), any audience.
     pub audience: Vec<String>,
-    /// The largest difference between two clocks. Default 60 s.
+    /// The largest difference between the issuer's clock and the clock of this machine. Default 60
+    /// s.
     pub leeway: Duration,
     /// The part of the request that has the token. Default: the field `Authorization`.
     pub source: TokenSource,

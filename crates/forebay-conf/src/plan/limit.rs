@@ -32,8 +32,8 @@ impl RateLimit {
         self.key.depends_on(&|value| *value == Placeholder::User)
     }
 
-    /// Returns the longest time between the arrival of a burst's request and the time at which the
-    /// rate would admit this request.
+    /// Returns how early a request of a burst may arrive, compared with the rate: half a second for
+    /// `10/s` with a burst of 5.
     pub fn ahead(&self) -> Duration {
         self.interval().saturating_mul(self.burst)
     }

@@ -196,8 +196,8 @@ impl Log {
         paths
     }
 
-    /// Returns true if the lines of both logs go to the same places, without regard to formats and
-    /// levels.
+    /// Returns true if `other` has equal access logs, rotations and destinations of the error log.
+    /// Formats and levels may differ.
     pub fn has_destinations_of(&self, other: &Self) -> bool {
         let files =
             |log: &Self| log.files().map(|file| (file.access, file.rotate)).collect::<Vec<_>>();

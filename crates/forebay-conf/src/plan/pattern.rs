@@ -99,8 +99,8 @@ pub struct Match<'p> {
 }
 
 impl Matcher {
-    /// Returns the match. Returns `None` if the request does not meet the conditions on method and
-    /// path.
+    /// Returns the part of the path that a pattern matched. Returns `None` if the request does not
+    /// meet the conditions on method and path. Does not check `when`.
     ///
     /// `path` is decoded and normalized, and has no query. It need not be UTF-8.
     pub fn matches<'p>(&self, method: &[u8], path: &'p [u8]) -> Option<Match<'p>> {
@@ -126,9 +126,9 @@ impl Matcher {
         is_exact.then(|| self.rest(path).map_or(whole, below))
     }
 
-    /// Returns the rest of the path after the first pattern with a `*` that fits. The pattern
-    /// "/x/*" also fits the path "/x", with an empty rest, although it does not match that path.
-    /// Returns `None` if no pattern fits.
+    /// Returns the text that matches the `*` of a pattern: `c` for the pattern `/x/*` and the path
+    /// `/x/c`. For this pattern and the path `/x`, returns an empty text, although
+    /// [`Self::matches`] does not accept the path. Returns `None` for other paths.
     pub fn rest<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         self.paths.iter().find_map(|pattern| match pattern {
             PathPattern::Prefix(typed) => {
@@ -226,15 +226,15 @@ impl Matcher {
         self.methods.is_empty() || self.methods.iter().any(takes)
     }
 
-    /// Returns true if a suffix matched within the path and not at its end. The route then answers
-    /// only if the path names an existing script. Otherwise the request goes on to the routes
-    /// below.
+    /// Returns true if no suffix ends the path, so that path info must follow the suffix, as in
+    /// `/a.php/b`. The caller knows that the path matches. The route then answers only if the
+    /// script exists. Otherwise a later route answers.
     pub fn is_by_segment(&self, path: &[u8]) -> bool {
         !self.suffixes.is_empty() && !self.ends(path)
     }
 
-    /// Returns true if the path, or the part before path info, ends in one of the suffixes. Also
-    /// returns true if the route has no suffixes.
+    /// Returns true if the path ends in one of the suffixes, or if there are no suffixes. With
+    /// `allows_path_info`, a suffix at the end of any segment is enough.
     fn takes_suffix(&self, path: &[u8]) -> bool {
         self.suffixes.is_empty() || self.ends(path) || self.allows_path_info && self.has(path)
     }

@@ -40,8 +40,9 @@ impl Listen {
         matches!(self, Self::Http3(_))
     }
 
-    /// Returns the HTTP/3 listener that belongs to this listener. Only a listener that uses TLS on
-    /// an address and port has one. Returns `None` for other listeners.
+    /// Returns an HTTP/3 listener on the address and port of this `https://` listener. Returns
+    /// `None` for an `https://` listener without an address, such as a Unix socket, and for other
+    /// protocols.
     pub fn beside_for_http3(&self) -> Option<Self> {
         match self {
             Self::Https(socket) => match **socket {
@@ -62,7 +63,8 @@ impl Listen {
         matches!(self.socket(), Self::Udp(_))
     }
 
-    /// Returns the listener's socket, without the protocol: TLS, AJP or the protocol of a stream.
+    /// Returns the listener inside [`Self::Https`], [`Self::Ajp`] or [`Self::Stream`]. Returns any
+    /// other listener unchanged.
     pub fn socket(&self) -> &Self {
         match self {
             Self::Https(socket) | Self::Ajp(socket) | Self::Stream(socket) => socket,
@@ -70,8 +72,8 @@ impl Listen {
         }
     }
 
-    /// Returns `socket` with the protocol of this listener: TLS, AJP or the protocol of a stream.
-    /// For other listeners, also those for HTTP/3, returns `socket` unchanged.
+    /// Returns `socket` inside the variant of this listener: [`Self::Https`], [`Self::Ajp`] or
+    /// [`Self::Stream`]. If this listener is of another variant, returns `socket` unchanged.
     pub fn same_over(&self, socket: Self) -> Self {
         match self {
             Self::Https(_) => Self::Https(Box::new(socket)),
@@ -134,7 +136,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Returns the key of routes to servers that speak this protocol.
+    /// Returns the key of the configuration for servers with this protocol, such as `proxy`.
     pub fn key(self) -> &'static str {
         match self {
             Self::Http => "proxy",

@@ -132,7 +132,8 @@ fn compile(pattern: &str, ignores_case: bool) -> Result<Compiled, String> {
     let syntax = syntax::Config::new()
         .utf8(false)
         .unicode(false)
-        // Otherwise, a rule such as `^/admin/.*$` would leave out `/admin/x%0A`.
+        // Without this, `.` would not match a line feed, so the rule `^/admin/.*$` would not
+        // protect `/admin/x%0A`.
         .dot_matches_new_line(true)
         .case_insensitive(ignores_case)
         .nest_limit(50);
@@ -141,7 +142,8 @@ fn compile(pattern: &str, ignores_case: bool) -> Result<Compiled, String> {
         match (error.size_limit(), error.syntax_error()) {
             (Some(_), _) => "it is too large: leave out repetitions such as {1000}".to_owned(),
             (None, Some(syntax)) => {
-                // The message shows the pattern on several lines. Its last line is the reason.
+                // The error shows the pattern on several lines. The last line of the error is the
+                // reason.
                 let text = syntax.to_string();
                 let last = text.lines().next_back().unwrap_or_default();
                 last.trim().trim_start_matches("error: ").to_owned()

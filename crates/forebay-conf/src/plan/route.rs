@@ -15,7 +15,7 @@ use super::{
 
 /// A route: conditions on requests, and the action that answers matching requests.
 #[derive(Clone, Debug)]
-// More than 20 fields: the resolved form has one for each key, or group of keys, of the table.
+// The struct has more than 20 fields, one for each key or group of keys of the table.
 pub struct Route {
     /// The name of the route; unique in its site.
     pub name: Option<String>,
@@ -62,10 +62,10 @@ pub struct Route {
     /// [`Action::Ajp`], and applications that speak HTTP/2 or ASGI. False if the value makes no
     /// difference.
     pub request_buffering: bool,
-    /// The treatment of path parameters by earlier routes that restrict access or answer
-    /// themselves. Default [`PathParameters::Match`] for servers that may remove parameters:
-    /// [`Action::Ajp`], [`Action::Proxy`], and programs that speak HTTP or AJP. Else
-    /// [`PathParameters::Ignore`].
+    /// The treatment of path parameters by rules: routes above this one that restrict access, or
+    /// that answer with `respond` or `redirect`. Default [`PathParameters::Match`] for servers that
+    /// may remove parameters: [`Action::Ajp`], [`Action::Proxy`], and programs that speak HTTP or
+    /// AJP. Else [`PathParameters::Ignore`].
     pub path_parameters: PathParameters,
     /// The directory of files that a reply may name in `X-Accel-Redirect` or `X-Sendfile`. Forebay
     /// then sends the file. The path is absolute and was a directory when the configuration was
@@ -111,8 +111,8 @@ impl Route {
     }
 }
 
-/// The treatment of path parameters (`;x` in a segment) by rules. A rule is an earlier route that
-/// restricts access or answers itself.
+/// The treatment of path parameters (`;x` in a segment) by rules. A rule is a route above this one
+/// that restricts access, or that answers with `respond` or `redirect`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathParameters {
     /// A rule applies if it matches the path with parameters or without them.
@@ -149,7 +149,8 @@ pub struct Access {
     pub signed_url: Option<SignedUrl>,
     /// Methods that the route permits. If empty (the default), all methods.
     pub allow_methods: Vec<String>,
-    /// Methods that the rules about clients and users exempt. Default: none.
+    /// Methods that need no permission: the rules about clients and users do not apply to them.
+    /// Default: none.
     pub open_methods: Vec<String>,
     /// True if only internal redirects may lead to the route.
     pub internal: bool,
@@ -189,29 +190,28 @@ impl Access {
         by_token.chain(by_server).map(String::as_str)
     }
 
-    /// Returns true if a request may have a user, with whom `{user}` is not empty.
+    /// Returns true if a request may have an authenticated user. Otherwise `{user}` is always
+    /// empty.
     pub fn names_users(&self) -> bool {
         let of_jwt = self.jwt.as_ref().is_some_and(|jwt| jwt.user.is_some());
         let of_server = self.forward_auth.as_ref().is_some_and(|server| server.user.is_some());
         self.basic_auth.is_some() || self.digest_auth.is_some() || of_jwt || of_server
     }
 
-    /// Returns true if a request may name its user in another way than by a password in the field
-    /// `Authorization`.
+    /// Returns true if a token or the server of `forward_auth` may name the user of a request.
     pub fn names_users_otherwise(&self) -> bool {
         self.jwt.is_some() || self.forward_auth.is_some()
     }
 
-    /// Returns true if the rules about addresses admit this client. `None` is a client of a Unix
-    /// socket, which has no address. If `deny` has any rule, such a client is refused unless
-    /// `allow` names clients of Unix sockets.
+    /// Returns true if `allow` and `deny` admit this client. `None` is a client of a Unix socket,
+    /// which has no address. If `deny` is not empty, such a client is admitted only by `unix` in
+    /// `allow`.
     pub fn admits(&self, client: Option<IpAddr>) -> bool {
         let is_in = |rule: &[Clients]| rule.iter().any(|clients| clients.contains(client));
         if is_in(&self.deny) {
             return false;
         }
-        // A client without an address could have any address, including an address that `deny`
-        // names.
+        // The address of such a client is unknown. It could be an address that `deny` names.
         let may_be_denied = client.is_none() && !self.deny.is_empty();
         if may_be_denied {
             self.allow.contains(&Clients::Unix)
@@ -220,8 +220,8 @@ impl Access {
         }
     }
 
-    /// Returns true if the rules about addresses name only networks and so refuse all clients of
-    /// Unix sockets.
+    /// Returns true if `allow` and `deny` refuse all clients of Unix sockets although neither list
+    /// names these clients. The lists contain only networks.
     pub fn refuses_unix(&self) -> bool {
         !self.admits(None) && ![&self.allow, &self.deny].into_iter().flatten().any(Self::is_bare)
     }
@@ -330,11 +330,12 @@ pub struct Files {
     /// The largest number of ranges in one request, at most 1000. Default 16. 0: ranges are
     /// ignored.
     pub max_ranges: usize,
-    /// The later script routes whose scripts run even if this files route matches first.
+    /// Selects the later script routes whose scripts run although this route matches first.
     pub scripts: ScriptsBelow,
 }
 
-/// Selection of the later script routes whose scripts run even if a files route matches first.
+/// Selects script routes after a files route. A selected route runs its scripts although the files
+/// route matches first. The scripts of all other script routes get 404.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScriptsBelow {
     /// Only script routes whose requests all match the files route. They would otherwise never run.
@@ -346,7 +347,7 @@ pub enum ScriptsBelow {
     Nothing,
 }
 
-/// The symbolic links below a root that are followed.
+/// The symbolic links that Forebay follows below the directory `root`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Symlinks {
     /// All links.

@@ -22,9 +22,10 @@ impl Plan {
         all
     }
 
-    /// Divides the shared connections among `threads` threads. If a thread would get no connection
-    /// for a route, `auto` becomes `off`, and `on` is an error. The returned lines report each
-    /// route that became `off`.
+    /// Divides the connections of routes with `multiplex` among `threads` threads. If a thread
+    /// would get no connection for a route with `multiplex = "auto"`, turns `multiplex` off for
+    /// this route. The returned messages report these routes. With `multiplex = "on"`, returns an
+    /// error.
     pub fn share_connections(&mut self, threads: usize) -> Result<Vec<String>, String> {
         let (limits, whole) = (self.max_connections(), self.file.clone());
         let mut sharing: BTreeMap<String, usize> = BTreeMap::new();
@@ -65,7 +66,8 @@ impl Plan {
     }
 }
 
-/// Returns the routes whose requests may share connections, with their files and lines.
+/// Returns the FastCGI settings of each route with `multiplex`, with the file and the line of the
+/// route.
 fn sharing_routes(plan: &mut Plan) -> impl Iterator<Item = (&Option<String>, usize, &mut Fastcgi)> {
     let routes = plan
         .sites

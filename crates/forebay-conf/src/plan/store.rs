@@ -15,7 +15,7 @@ pub struct SharedStore {
     pub key: Option<Secret>,
 }
 
-/// The place of a store.
+/// The location of a store: a directory or a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorePlace {
     /// A directory, usually of a file system that the machines share.

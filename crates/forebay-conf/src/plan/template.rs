@@ -129,7 +129,8 @@ impl Template {
         Self { parts }
     }
 
-    /// Parses a template.
+    /// Parses a template. `{{` before a name is one brace. An unknown placeholder is an error, but
+    /// stays text in a page.
     pub fn parse(typed: &str, scope: Scope<'_>) -> Result<Self, UnknownPlaceholder> {
         let (mut parts, mut text, mut rest) = (Vec::new(), String::new(), typed);
         while let Some((before, after)) = rest.split_once('{') {
@@ -197,7 +198,7 @@ impl Template {
     }
 }
 
-/// A table [map.NAME]: values by a text of the request.
+/// A table [map.NAME]. It assigns a value to each text of `from`, like nginx's `map`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueMap {
     /// The text that is looked up. It contains no map.
@@ -234,7 +235,7 @@ impl ValueMap {
         found.map_or(&self.default, |(_, value)| value)
     }
 
-    /// Returns all templates of the table.
+    /// Returns `from` and all values of the table.
     pub fn templates(&self) -> impl Iterator<Item = &Template> {
         std::iter::once(&self.from).chain(self.values())
     }

@@ -106,7 +106,8 @@ pub struct Acme {
     /// The program that creates and removes DNS records, an existing file, and its first arguments.
     /// Empty without [`AcmeChallenge::Dns01`].
     pub dns_hook: Vec<String>,
-    /// The time from the creation of records until the authority is asked to look. Default 10 s.
+    /// The time that Forebay waits after it has created DNS records, before the authority looks for
+    /// them. Default 10 s.
     pub dns_wait: Duration,
     /// The existing customer account at the authority.
     pub external_account: Option<ExternalAccount>,
@@ -207,6 +208,6 @@ pub struct ClientAuth {
     pub ca: PathBuf,
     /// Refuses a client without a certificate. Default true.
     pub is_required: bool,
-    /// The request field that gives HTTP backends the subject of the certificate.
+    /// The name of the request field with the certificate's subject, for HTTP backends.
     pub subject_field: Option<String>,
 }

@@ -2,7 +2,7 @@
 
 use super::{Clients, Regex};
 
-/// Conditions on a request. The request must meet all of them, but must fail at least one condition
+/// Conditions on a request. The request must meet all of them, and must fail at least one condition
 /// of `not`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct When {
@@ -32,7 +32,7 @@ pub struct When {
     pub refuses: bool,
 }
 
-/// A value that is computed as for nginx's variable. A missing value is empty.
+/// A variable of nginx. Forebay computes the value as nginx does, so a missing value is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variable {
     /// `request_uri`: the client's own target, not decoded.
@@ -48,8 +48,8 @@ pub enum Variable {
 }
 
 impl Variable {
-    /// Returns the value of a variable with this name in a configuration of nginx. `name` has no
-    /// `$`. Returns `None` for other variables, and for a text of several variables.
+    /// Returns nginx's variable with this name, such as `request_uri`. `name` has no `$`. Returns
+    /// `None` for variables that Forebay does not compute, and for a text of several variables.
     pub fn of(name: &str) -> Option<Self> {
         let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
         if !name.bytes().all(is_of_name) {
@@ -88,7 +88,7 @@ pub enum ValuePattern {
 }
 
 impl ValueTest {
-    /// Returns true if these values meet the condition.
+    /// Returns true if the values of one field, cookie or parameter meet the condition.
     pub fn holds<V: AsRef<[u8]>>(&self, values: impl IntoIterator<Item = V>) -> bool {
         let mut values = values.into_iter();
         match self {

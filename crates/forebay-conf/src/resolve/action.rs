@@ -69,7 +69,7 @@ pub(super) fn action(
 const ACTIONS: [&str; 10] =
     ["files", "cgi", "fastcgi", "scgi", "uwsgi", "ajp", "proxy", "app", "respond", "redirect"];
 
-/// Checks that the route has exactly one action, or only `rewrite`.
+/// Checks that the route has exactly one action. A route with `rewrite` may have none.
 fn exactly_one(route: &At<Table<file::Route>>) -> Resolution<()> {
     fn span<T>(typed: &Option<At<T>>) -> Option<&Range<usize>> {
         typed.as_ref().map(|at| &at.span)
@@ -230,7 +230,8 @@ fn cgi(context: &Context<'_>, typed: &At<TextOr<file::Cgi>>) -> Resolution<Cgi> 
     })
 }
 
-/// Returns the directory of the scripts, or one program and its directory.
+/// Returns the directory of the scripts and `None`. If the user typed `program`, returns the
+/// directory of the program, and its path.
 fn scripts(
     context: &Context<'_>,
     typed: &At<TextOr<file::Cgi>>,
@@ -267,7 +268,7 @@ fn app(file: &File, typed: &At<String>) -> Resolution<String> {
     })
 }
 
-/// Checks `respond`. A status that forbids a body must have none.
+/// Checks `respond`. With status 204, 205 or 304, a body is an error.
 fn respond(typed: &At<TextOr<file::Respond>>) -> Resolution<Respond> {
     let default = Respond::new(200, String::new());
     let table = match &typed.value {

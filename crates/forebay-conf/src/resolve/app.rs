@@ -262,8 +262,9 @@ const PERL_MODES: [(&str, PerlMode); 5] = [
     ("cgi", PerlMode::Cgi),
 ];
 
-/// Returns the Perl files, as absolute paths, and the modules that workers load first. Refuses
-/// `preload` in the modes that run each script in a separate process.
+/// Returns the items of `preload`: absolute paths of Perl files, and names of modules such as
+/// `CGI`. In the modes `fork` and `cgi`, the key `preload` is an error, because each script has its
+/// own process.
 fn preload(
     context: &Context<'_>,
     typed: &file::App,

@@ -241,8 +241,8 @@ fn whole_segments(typed: &At<String>, what: &str) -> Resolution<String> {
     Ok(text.trim_end_matches('/').to_owned())
 }
 
-/// Returns the buffer size in bytes. A buffer of less than `LEAST` bytes would also be too small
-/// for fast clients.
+/// Returns the buffer size in bytes. Less than `LEAST` bytes are an error, because they would be
+/// too few even for fast clients.
 fn max_buffered(typed: &Option<Size>) -> Resolution<usize> {
     const LEAST: u64 = 64 * 1024;
     match (typed, size(typed)?) {

@@ -14,9 +14,9 @@ const KEY: &str = "{scheme}{host}{uri}";
 /// Default of `max_size`, in bytes.
 const MAX_SIZE: u64 = 1024 * 1024;
 
-/// Resolves `cache`. Returns `None` if the route stores no replies. Refuses `cache` for files and
-/// fixed replies, because sending them costs less than a lookup. But if the value is a default, it
-/// is ignored there.
+/// Resolves `cache`. Returns `None` if the route stores no replies. With files and fixed replies,
+/// `cache` is an error, because sending them costs less than a lookup. If the value comes from
+/// `[defaults]`, these routes ignore it.
 pub(super) fn cache(
     typed: &Option<At<BoolOr<file::Cache>>>,
     action: &Action,

@@ -132,7 +132,8 @@ pub(super) fn only_its_own(typed: &file::App, kind: Kind) -> Resolution<()> {
     Ok(())
 }
 
-/// Checks that no key of an application disables another of its keys.
+/// Checks that each key of the application has an effect beside the other keys. For example,
+/// `idle_timeout` has no effect with a fixed number of workers.
 pub(super) fn all_have_effect(typed: &file::App, kind: Kind) -> Resolution<()> {
     let is_server = |at: &file::At<AppProtocol>| {
         matches!(at.value, AppProtocol::Http | AppProtocol::H2c | AppProtocol::Ajp)

@@ -7,8 +7,8 @@ use crate::error::Problem;
 use crate::file::{self, At, TextOr};
 use crate::plan::{ReplyField, RequestChange, RequestField};
 
-/// Returns the changes to the fields of requests. Only names that every protocol to an origin can
-/// carry are accepted.
+/// Returns the changes to the fields of requests. A name that FastCGI or CGI cannot carry is an
+/// error.
 pub(super) fn request_headers(
     typed: &file::RequestFields,
     known: Known<'_>,
@@ -72,7 +72,8 @@ pub(super) fn reply_headers(typed: &file::Route, known: Known<'_>) -> Resolution
             };
             for (number, value) in values.into_iter().enumerate() {
                 let value = template(no_control(value.value, &value)?.trim(), &value, known)?;
-                // The first value replaces the origin's fields. The other values are added to it.
+                // The first value replaces the origin's fields. Each further value becomes a
+                // further field.
                 let is_added = is_added || number > 0;
                 fields.push(ReplyField { name: name.clone(), value, is_added, always });
             }
@@ -106,8 +107,8 @@ fn header_name<'t>(typed: &At<&'t String>) -> Resolution<&'t str> {
     Ok(name)
 }
 
-/// Checks the name of a request field. CGI and its successors do not distinguish a hyphen from
-/// other marks, so no other marks are allowed.
+/// Checks the name of a request field. Letters, digits and hyphens are allowed. CGI and FastCGI
+/// make `HTTP_A_B` of both `A-B` and `A_B`, so `_` and other marks are an error.
 fn request_name<T>(name: &String, at: &At<T>) -> Resolution<()> {
     header_name(&at.with(name))?;
     let problem = |why: &str| Problem::new(&at.span, format!("{name} {why}"));

@@ -22,8 +22,8 @@ const PAGE: u64 = 4 * 1024 * 1024;
 /// The largest `max_size`, because pages are in memory.
 const LARGEST_PAGE: u64 = 64 * 1024 * 1024;
 
-/// Resolves the changes of a route to the bodies of replies. Adds the changes to request fields
-/// that these changes need, such as the removal of `Accept-Encoding`.
+/// Resolves `replace` and `ssi`, which change the bodies of replies. Adds to `fields` the removal
+/// of request fields such as `Accept-Encoding`, so that the body can be changed.
 pub(super) fn filters(
     context: &Context<'_>,
     typed: &file::Route,
@@ -69,8 +69,9 @@ pub(super) fn filters(
     Ok(filters)
 }
 
-/// Returns true if replies of the action may have text to change. For other actions, the key is an
-/// error. But if its value is a default, returns false.
+/// Returns true if replies of the action may have text to change. With `redirect` and `rewrite`,
+/// they have none, and the key is an error. If the value comes from `[defaults]`, returns false
+/// instead.
 fn has_pages<T>(context: &Context<'_>, key: &str, at: &At<T>, action: &Action) -> Resolution<bool> {
     let name = match action {
         Action::Redirect(_) | Action::Moved(_) => "redirect",
@@ -163,7 +164,8 @@ fn types(typed: &Option<At<file::OneOrMany<String>>>) -> Resolution<Vec<(String,
 }
 
 /// Returns the escapes for the values of placeholders. Returns `None` if no value needs escapes.
-/// Refuses a media type if no escape makes a value of the client safe in it.
+/// Returns an error if a client could put code into the page: with a value in a script, or in
+/// another media type than HTML, XML and JSON.
 fn escape(
     table: &file::Replace,
     types: &[(String, MediaPattern)],

@@ -95,7 +95,8 @@ pub(super) fn divide(url: &str) -> (&str, &str) {
     }
 }
 
-/// Returns the name of a request field that an answer or a claim may set.
+/// Checks the name of a request field in `copy`, which gets its value from an answer or from a
+/// claim of a token.
 pub(super) fn field_name(at: &At<&String>) -> Resolution<String> {
     let name = text(at)?;
     // These fields frame the message, or belong to the connection.

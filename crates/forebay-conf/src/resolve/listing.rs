@@ -80,7 +80,8 @@ fn read(path: &PathBuf) -> Result<String, Mistake> {
     String::from_utf8(bytes).map_err(|_| Mistake::new("it is not UTF-8", "save it as UTF-8"))
 }
 
-/// Parses a template. An error has the position of the mistake, if it has one.
+/// Parses a template. An error contains the mistake, and its byte offset in the template. The
+/// offset is `None` if the template has no {entries}.
 fn parse(typed: &str, file: PathBuf) -> Result<ListingTemplate, (Option<usize>, Mistake)> {
     let mut parser = ListingParser::default();
     let mut at = 0;
@@ -176,13 +177,14 @@ impl ListingParser {
         }
         self.end_text();
         self.parts.push(ListingPart::Value(*value));
-        // For the position in the HTML, any value counts as a letter, because values contain no
-        // markup.
+        // Continue the search for the position in the HTML as if the value were a letter. Values
+        // contain no markup.
         self.position.push(b'x');
         Ok(true)
     }
 
-    /// Notes the begin or the end of the part for an entry.
+    /// Records {entries} or {/entries} at the offset `at`. The template repeats the part between
+    /// both for each entry.
     fn mark(&mut self, is_begin: bool, at: usize) -> Result<(), Mistake> {
         self.end_text();
         match (is_begin, &self.begin, &self.entry) {

@@ -113,8 +113,8 @@ fn sender(typed: &file::Log) -> Resolution<LogSender> {
     }
     if let Some(at) = &typed.syslog_tag {
         let tag = text(at)?;
-        // RFC 5424 limits APP-NAME to 48 printable characters. A colon or bracket would end the
-        // tag of the local form.
+        // RFC 5424 limits APP-NAME to 48 printable characters. In messages to /dev/log, a colon or
+        // a bracket would end the tag.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
         if tag.len() > 48 || !tag.bytes().all(is_plain) {
             let problem = Problem::new(&at.span, format!("\"{tag}\" is no name for syslog"));
@@ -338,7 +338,7 @@ fn format(typed: &At<String>) -> Resolution<Format> {
         "combined" => Ok(Format::Combined),
         "json" => Ok(Format::Json),
         pattern if pattern.contains('%') => {
-            // Tabs may separate columns, because Forebay escapes those in values.
+            // Tabs may separate columns, because Forebay escapes the tabs in values.
             no_control(&pattern.replace('\t', ""), typed)?;
             match unknown_directive(pattern) {
                 None => Ok(Format::Pattern(pattern.to_owned())),

@@ -7,7 +7,8 @@ use super::value::{is_token, text};
 use crate::error::Problem;
 use crate::file::At;
 
-/// Returns the media types by the end of a name, in lower case. Longer ends come first.
+/// Returns pairs of a name's end in lower case, such as `.tar.gz`, and a media type. Longer ends
+/// come first.
 pub(super) fn types(typed: &BTreeMap<String, At<String>>) -> Resolution<Vec<(String, String)>> {
     let mut types: Vec<(String, String)> = Vec::new();
     for (end, at) in typed {

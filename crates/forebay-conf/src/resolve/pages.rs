@@ -32,8 +32,8 @@ pub(super) fn error_pages(
     let is_own = |statuses: &Statuses| pages.iter().any(|(own, _)| own == statuses);
     let inherited_pages: Vec<_> =
         inherited.pages.iter().filter(|(statuses, _)| !is_own(statuses)).cloned().collect();
-    // A route's page for a class precedes the site's page for one status, because a route's own
-    // keys have precedence.
+    // Sort only the own pages: the route's page for "4xx" precedes the site's page for "404",
+    // because a route's own keys have precedence.
     pages.sort_by_key(|(statuses, _)| *statuses);
     pages.extend(inherited_pages);
     let intercept_here = intercept.as_ref().map_or(inherited.intercept, |at| at.value);

@@ -14,10 +14,10 @@ pub(super) fn path(context: &Context<'_>, typed: &At<impl AsRef<str>>) -> Resolu
     Ok(without_parents(context.base(&typed.span).join(text(typed)?).components().collect()))
 }
 
-/// Resolves the part of `path` up to its last `..`. After a symbolic link, `..` leads to the parent
-/// of the link's target. Other code compares paths part by part, so it needs paths without `..`.
-/// The rest is unchanged, because it may contain a link that an administrator replaces at each
-/// release.
+/// Returns a path to the same file without `..`, because other code compares paths part by part.
+/// Resolves the symbolic links before the last `..`. Keeps the links after it, because an
+/// administrator may replace such a link at each release. Returns `path` unchanged if the part up
+/// to the last `..` does not exist.
 fn without_parents(path: PathBuf) -> PathBuf {
     let parts: Vec<_> = path.components().collect();
     let Some(last) = parts.iter().rposition(|part| *part == Component::ParentDir) else {

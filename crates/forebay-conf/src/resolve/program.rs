@@ -139,8 +139,9 @@ fn host(typed: &file::App, speaks: AppProtocol) -> Resolution<HostField> {
     }
 }
 
-/// Returns the process that opens the socket, from the key `listen` or from a placeholder in `run`
-/// or `env`. Without both, the program would not know its address.
+/// Returns the process that opens the socket. The key `listen` names it. Without this key, {socket}
+/// or {port} in `run` or `env` means that the program opens the socket. It is an error if the
+/// program would not know its address.
 fn listening(typed: &file::App, run: &[String], span: &Range<usize>) -> Resolution<Listening> {
     let env = typed.env.values().map(|at| &at.value);
     let says = |word: &str| run.iter().chain(env.clone()).any(|text| text.contains(word));

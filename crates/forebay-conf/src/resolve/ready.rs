@@ -16,7 +16,8 @@ use crate::source::{SourceFile, Sources};
 
 impl Plan {
     /// Returns a plan that serves the files of a directory. A request for a directory gets its
-    /// `index.html`, or else a listing. Scripts are sent as plain files.
+    /// `index.html`, or else a listing. Scripts are sent as plain files. Returns an error if the
+    /// directory does not exist, or if its path is not UTF-8.
     pub fn for_directory(dir: &Path, listen: Listen) -> Result<Self, ConfError> {
         let Some(text) = dir.to_str() else {
             let message = format!("the path {} is not UTF-8", dir.display());
@@ -28,7 +29,8 @@ impl Plan {
         Ok(Self::of_one_route(Action::Files(files), listen))
     }
 
-    /// Returns a plan that passes every request to an HTTP server.
+    /// Returns a plan that passes every request to an HTTP server. Returns an error if `url` is not
+    /// the URL of a server.
     pub fn for_proxy(url: &str, listen: Listen) -> Result<Self, ConfError> {
         let backend = typed(url, super::backend)?;
         Ok(Self::of_one_route(Action::Proxy(Proxy::new(vec![backend])), listen))

@@ -313,7 +313,8 @@ fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -
         )))
 }
 
-/// Returns true if the unread part of a reply is stored for a slow client.
+/// Returns the value of `buffer`, or its default. If true, Forebay stores the part of a reply that
+/// a slow client has not read.
 fn buffer(
     context: &Context<'_>,
     file: &File,
@@ -337,7 +338,8 @@ fn buffer(
         .help("a slow client does not delay its replies: leave it out"))
 }
 
-/// Returns true if the whole request body is received before the request is sent to a server.
+/// Returns the value of `request_buffering`, or its default. If true, Forebay receives the whole
+/// request body before it sends the request to a server.
 fn request_buffering(
     context: &Context<'_>,
     file: &File,
@@ -364,8 +366,8 @@ fn request_buffering(
     Ok(typed.request_buffering.as_ref().map_or(default, |at| at.value))
 }
 
-/// Returns the treatment of path parameters. The key is allowed only if the servers of the action
-/// may remove parameters.
+/// Returns the treatment of path parameters. The key is an error on a route without `proxy`, `ajp`,
+/// or a program that speaks HTTP or AJP.
 fn path_parameters(
     context: &Context<'_>,
     file: &File,
@@ -420,7 +422,8 @@ fn spoken_by(file: &File, app: &str) -> Option<AppProtocol> {
     Some(speaks.value)
 }
 
-/// Returns true if each path names a script, which PATH_INFO may follow.
+/// Returns true if the action looks for a script in each path: `/a.php/b` names the script `/a.php`
+/// with the PATH_INFO `/b`.
 fn runs_scripts(file: &File, action: &Action) -> bool {
     match action {
         Action::Cgi(_) => true,

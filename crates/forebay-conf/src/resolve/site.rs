@@ -53,7 +53,7 @@ pub(super) fn sites(context: &Context<'_>, file: &File, problems: &mut Vec<Probl
     sites
 }
 
-/// The position in the file of the site that has each pair of listener and host.
+/// For each listener and host, the position of the site that answers for them.
 type TakenListeners = HashMap<(Listen, HostKey), Range<usize>>;
 
 /// A host pattern as typed, in lower case.

@@ -139,8 +139,8 @@ pub(super) fn rewrite_target(typed: &At<&String>, known: Known<'_>) -> Resolutio
     Ok(Rewrite { to, has_query, keep_query })
 }
 
-/// Removes a final question mark. The boolean is true if there was one. The client's query is then
-/// dropped, as in nginx.
+/// Removes a final question mark, which drops the client's query, as in nginx. The boolean is true
+/// if the target ended with a question mark. Returns the target `?` unchanged.
 fn without_question_mark(target: &str) -> (&str, bool) {
     match target.strip_suffix('?') {
         Some(rest) if !rest.is_empty() => (rest, true),
@@ -152,8 +152,8 @@ fn has_query_of_client(to: &Template) -> bool {
     to.uses(|value| matches!(value, Placeholder::Query | Placeholder::Uri))
 }
 
-/// Returns the rest of a text from the first `{`, which may begin a placeholder that is not closed.
-/// Returns `None` if no text has a `{`.
+/// Returns the text from the first `{` that begins no placeholder, such as `{host` for `/a/{host`.
+/// Returns `None` if there is no such `{`.
 fn unclosed_brace(to: &Template) -> Option<String> {
     to.parts().iter().find_map(|part| match part {
         TemplatePart::Text(text) => text.find('{').map(|at| text[at..].to_owned()),
@@ -189,8 +189,9 @@ fn merged(parts: Vec<TemplatePart>) -> Vec<TemplatePart> {
     merged
 }
 
-/// Returns what follows `https://`, `http://` or `{scheme}://`: the rest of that text, and the
-/// other parts. Returns `None` if the target begins otherwise.
+/// Splits a target such as `https://{host}/x` after `//`. Returns the text up to the first
+/// placeholder, and the parts after this text. Returns `None` if the target does not begin with
+/// `https://`, `http://` or `{scheme}://`.
 fn after_scheme(to: &Template) -> Option<(&str, &[TemplatePart])> {
     match to.parts() {
         [TemplatePart::Text(text), rest @ ..] => {

@@ -105,8 +105,8 @@ pub(super) fn stream_tls(
     })
 }
 
-/// Returns the cipher suites. Checks that a permitted version of TLS can use one of them, and that
-/// HTTP/3 can, if enabled.
+/// Returns the cipher suites. It is an error if no permitted version of TLS has one of them. With
+/// `http3`, it is also an error if TLS_AES_128_GCM_SHA256 is missing.
 fn ciphers(typed: &file::Tls, has_http3: bool) -> Resolution<Vec<Cipher>> {
     let Some(at) = &typed.ciphers else { return Ok(Vec::new()) };
     let ciphers: Vec<_> = at.items().iter().map(|item| cipher(*item.value)).collect();

@@ -103,8 +103,8 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     let (old_is_open, new_is_open) = (is_open(cx, layer, is_old), is_open(cx, layer, is_new));
     let is_any = satisfies_any(layers);
     for directive in *layer {
-        // The rules of mod_access_compat and mod_authz_core both apply. So open rules of one of
-        // them change nothing.
+        // A client must meet the rules of mod_access_compat and the rules of mod_authz_core. If the
+        // rules of one module admit all clients, skip them.
         let is_needless = !is_any
             && (old_is_open && is_old(directive) && !new_is_open
                 || new_is_open && is_new(directive) && !old_is_open);
@@ -136,8 +136,8 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     }
     finish(cx, layers, rules, &mut gate);
     if let Some(outer) = other_rules(&layers[..at], layer) {
-        // Rules of the other module in an outer section apply, too. The translation reads only one
-        // section, so it closes the route.
+        // An outer section has rules of the module that this section does not use. Apache applies
+        // both. The translation reads only one section, so it closes the route.
         close(cx, outer, &mut gate);
     }
     if let Some(merging) = last(layers, "AuthMerging")
@@ -150,8 +150,8 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     gate
 }
 
-/// Returns true if the access rules of a part of a site admit all clients. Adds no notes, and
-/// settles no lines.
+/// Returns true if the access rules of a part of a site admit all clients. Adds no notes, and marks
+/// no lines as read.
 pub fn is_open_to_all(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> bool {
     let is_read =
         |directive: &&Directive| RULES.iter().chain(&LOGIN).any(|name| is(directive, name));
@@ -192,9 +192,9 @@ fn is_open(cx: &mut Cx<'_>, layer: &[Directive], is_own: fn(&Directive) -> bool)
     rules.grants_all && !restricts && gate.closed.is_none()
 }
 
-/// Returns a group of `Require` lines that names users, if further rules of the same block may
-/// admit other clients. Also searches the groups in the block. Forebay has one list of users and
-/// one list of addresses, so it cannot bind users to addresses.
+/// Returns a group of `Require` lines that names users, if its block has further rules. Also
+/// searches the groups in the block. Forebay has one list of users and one list of addresses, so it
+/// cannot require an address only for some users.
 fn mixes_users(block: &[Directive]) -> Option<&Directive> {
     let rules = || block.iter().filter(|directive| is_new(directive));
     let group = rules().find(|rule| is_container(rule) && names_users(rule.inside()));
@@ -230,9 +230,9 @@ fn denies_everybody(directive: &Directive) -> bool {
     is(directive, "Deny") && directive.args.iter().any(|who| who.eq_ignore_ascii_case("all"))
 }
 
-/// Returns a directive that restricts access in an outer section, and that `inner` does not
-/// override. Sections override only directives of the same module. `Require` belongs to
-/// mod_authz_core, and `Order`, `Allow` and `Deny` belong to mod_access_compat.
+/// Returns a directive of an outer section that restricts access and still applies in `inner`. A
+/// section overrides only directives of the same module: `Require` belongs to mod_authz_core.
+/// `Order`, `Allow` and `Deny` belong to mod_access_compat.
 fn other_rules<'a>(outer: &[&'a [Directive]], inner: &[Directive]) -> Option<&'a Directive> {
     let grants = |directive: &Directive| directive.args.iter().any(|word| word == "granted");
     let has_old = inner.iter().any(is_old);
@@ -267,7 +267,7 @@ fn read(
             };
             inside.iter().filter(is_one).count()
         };
-        // Likewise, a user cannot be two of the users.
+        // A request has one user, so it never meets two different `Require user` lines.
         if count(&["ip", "local"]) > 1 || count(&["user"]) > 1 || inside.iter().any(is_container) {
             close(cx, directive, gate);
         }
@@ -418,7 +418,8 @@ fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &m
     }
 }
 
-/// Returns a directive of a section that restricts access and that Forebay cannot translate.
+/// Returns a directive of a section that restricts access and has no translation, such as
+/// `SSLRequire`. Returns `None` if there is none.
 pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
     let restricts = |directive: &&Directive| {
         let name = directive.name.to_ascii_lowercase();
@@ -443,8 +444,8 @@ pub fn access_without_translation(block: &[Directive]) -> Option<&Directive> {
     block.iter().find(restricts)
 }
 
-/// Returns a directive of a section, or of a section inside it, that may refuse or redirect
-/// requests.
+/// Returns a directive that may refuse or redirect requests. Searches a section and the sections
+/// inside it. Returns `None` if there is no such directive.
 pub fn restriction(block: &[Directive]) -> Option<&Directive> {
     let grants = |d: &Directive| d.args.len() == 2 && d.arg(1).eq_ignore_ascii_case("granted");
     let decides = |d: &&Directive| {

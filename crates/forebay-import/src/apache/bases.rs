@@ -95,8 +95,9 @@ fn alias<'a>(cx: &Cx<'_>, directive: &'a Directive) -> Base<'a> {
     Base { directive, matcher: below(&url), url, dir, content }
 }
 
-/// Returns the base of `ProxyPass PATH URL`. For the URL `!` (not proxied), returns the base of the
-/// path's directory, or else a base with status 404.
+/// Returns the base of `ProxyPass PATH URL`. With the URL `!`, Apache does not pass the path to a
+/// backend. Then returns a base with the files of an alias or of the document root. If none of them
+/// contains the path, returns a base with status 404.
 fn proxy<'a>(
     directive: &'a Directive,
     path: &str,
@@ -137,8 +138,9 @@ fn closed<'a>(cx: &mut Cx<'_>, directive: &'a Directive, matcher: Matcher, next:
     }
 }
 
-/// Returns the conditions of an expression. If the expression has no translation, the error is a
-/// matcher for at least the same paths. The caller uses this matcher in a closed route.
+/// Returns the conditions of an expression. If the expression has no translation, or if it lacks a
+/// group that `target` uses, returns an error. The error is a matcher for a closed route: it takes
+/// all paths of the expression, and may take more.
 fn found(cx: &Cx<'_>, text: &str, target: &str, of: Use) -> Result<PatternConditions, Matcher> {
     let found = classify(text, false, cx.keys, of).map_err(|unknown| {
         unknown.superset.map_or_else(|| Matcher::path("/*"), |matcher| *matcher)
@@ -159,7 +161,8 @@ fn proxy_match<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
         Ok(found) => found,
         Err(matcher) => return vec![closed(cx, directive, matcher, next)],
     };
-    // Targets such as `fcgi://host/dir/$1` and `http://host/$1` keep the path of the request.
+    // In targets such as `fcgi://host/dir/$1` and `http://host/$1`, `$1` is the path of the
+    // request. So only the text before it is needed.
     let target = target.split('$').next().unwrap_or_default();
     let base = target.strip_suffix('/').unwrap_or(target);
     let keeps = is_fastcgi || Base::has_no_path(base);
@@ -281,8 +284,8 @@ pub fn redirects_within(
     out
 }
 
-/// Returns the URL paths of a directory, one for each base that includes the directory or is below
-/// it.
+/// Returns the URL paths at which the bases serve files of `dir`. If the directory of a base is
+/// below `dir`, the URL path is that of the whole base.
 pub fn urls_of(dir: &str, bases: &[Base<'_>]) -> Vec<String> {
     let mut found = Vec::new();
     for base in bases {

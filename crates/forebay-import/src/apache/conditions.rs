@@ -104,7 +104,7 @@ pub fn read<'d>(cx: &Cx<'_>, list: &[&'d Directive], around: Around<'_>) -> Cond
             found.unknown.get_or_insert(condition);
         }
     }
-    // `!-d` alone holds for existing files, too.
+    // Without a second test such as `!-f`, the test `!-d` also holds for existing files.
     if !found.is_missing {
         found.unknown = found.unknown.or(other);
     }
@@ -189,9 +189,9 @@ fn add(found: &mut Conditions<'_>, meaning: Meaning) -> bool {
     true
 }
 
-/// Returns the matcher of requests that meet both matchers. If both exclude a value of one field,
-/// joins these values to a list. Returns `None` if no request meets both matchers, or if one
-/// matcher cannot express them.
+/// Returns the matcher of requests that meet both matchers. If both matchers have a value of the
+/// same field in `not`, the result has a list of both values. Returns `None` if no request meets
+/// both matchers, or if one matcher cannot have all conditions.
 fn both(own: &Matcher, other: &Matcher) -> Option<Matcher> {
     let nots = (own.when.get("not").cloned(), other.when.get("not").cloned());
     let (Some(Value::Table(ours)), Some(Value::Table(theirs))) = nots else {
@@ -234,11 +234,12 @@ fn has_flag(condition: &Directive, names: [&str; 2]) -> bool {
     flags.split(',').any(|flag| names.iter().any(|name| flag.trim().eq_ignore_ascii_case(name)))
 }
 
-/// Returns the meaning of a test for a file, or `None` for a test of another kind. In a virtual
-/// host, Apache evaluates `REQUEST_FILENAME` before it maps the path to a file, so the variable has
-/// the path of the URL: <https://httpd.apache.org/docs/2.4/mod/mod_rewrite.html>. The root of the
-/// file system has no file at this path. Apache asks for `/` again as the path of its index file,
-/// so `!-d` is true for `/`, too.
+/// Returns the meaning of a test for a file, or `None` for a test of another kind. `is_server` is
+/// true for a rule outside of directories. There, Apache evaluates `REQUEST_FILENAME` before it
+/// maps the path to a file, so the variable is the path of the URL:
+/// <https://httpd.apache.org/docs/2.4/mod/mod_rewrite.html>. The translation assumes that none of
+/// these paths is a file, and that only `/` is a directory. But `!-d` also holds for `/`, because
+/// Apache then repeats the request with the path of the index file.
 fn file_test(text: &str, test: &str, is_server: bool) -> Option<Meaning> {
     let (is_not, kind) = test.strip_prefix('!').map_or((false, test), |kind| (true, kind));
     let file = FileKind::of(kind)?;
@@ -419,9 +420,9 @@ fn field_value(field: &str, text: &str, ignores_case: bool) -> Meaning {
         (".*" | "^" | "^.*$", false) => return Meaning::Always,
         _ => {}
     }
-    // A client may send such a field twice. Apache compares both values together, and Forebay each
-    // of them, so that `not` holds for fewer requests. Of the three fields below, backends read
-    // only one value.
+    // A client may send a field twice. Apache compares both values as one text. Forebay compares
+    // each value, so `not` would hold for fewer requests. This does not matter for the three fields
+    // below, because backends read only one value of them.
     if is_not && !["User-Agent", "Referer", "Host"].contains(&field) {
         return Meaning::Unknown;
     }

@@ -111,8 +111,8 @@ fn directories(cx: &Cx<'_>, text: &str, bases: &[Base<'_>]) -> Result<Vec<Matche
                 found.extend(base.matcher.and(&Matcher::prefix(&url)));
             }
             if !is_anchored {
-                // Directories below the base may have this name. If the base's directory ends with
-                // the beginning of the name, they may have the rest.
+                // The text `/b/c` may match the directory `b/c` below the base. If the base's
+                // directory is `/a/b`, the text also matches the directory `c` below the base.
                 let ends = start.match_indices('/').map(|(at, _)| &start[at..]);
                 let ends = ends.filter(|end| {
                     *end == start
@@ -132,7 +132,7 @@ fn directories(cx: &Cx<'_>, text: &str, bases: &[Base<'_>]) -> Result<Vec<Matche
 }
 
 /// Returns the matcher of an expression that begins with the directory of a base. Returns `None`
-/// for other expressions, and if one route cannot have the conditions.
+/// for other expressions, and if one route cannot have all of the conditions.
 fn below_base(cx: &Cx<'_>, text: &str, dir: &str, base: &Base<'_>) -> Option<Matcher> {
     let dir = dir.trim_end_matches('/');
     let plain = text.strip_prefix('^')?;

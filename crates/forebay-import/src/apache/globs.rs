@@ -13,7 +13,7 @@ pub fn of_glob(text: &str) -> String {
             '\\' => out.push_str(&escaped(chars.next().unwrap_or('\\'))),
             '[' => {
                 let rest = chars.as_str();
-                // A bracket directly at the start belongs to the class.
+                // In `[]a]`, the first `]` belongs to the class.
                 let from = rest.char_indices().skip(1).find(|(_, c)| *c == ']');
                 let Some((end, _)) = from else {
                     out.push_str("\\[");
@@ -39,9 +39,10 @@ fn escaped(c: char) -> String {
     regex_syntax::escape(c.encode_utf8(&mut [0; 4]))
 }
 
-/// Converts an expression on a part of the path to an expression on the whole path. `start` is an
-/// expression for the text before the part. `any` is an expression for text in the part before the
-/// match. Returns `None` if no such expression is known.
+/// Converts an expression on the path after a prefix to an expression on the whole path. `start` is
+/// the expression of the prefix: with `^/x/`, `^a` becomes `^/x/a`. `any` is the expression for
+/// text between the prefix and the match: `a` becomes `^/x/.*?a`. Returns `None` if a `^` within
+/// the expression has no translation.
 pub fn after(pattern: &str, start: &str, any: &str) -> Option<String> {
     if let Some(pattern) = pattern.strip_prefix("(?i)") {
         return after(pattern, start, any).map(|whole| format!("(?i){whole}"));
@@ -75,8 +76,8 @@ pub fn after(pattern: &str, start: &str, any: &str) -> Option<String> {
     Some(format!("{start}{open}|{any}(?:{other})){rest}"))
 }
 
-/// Changes an expression on names so that it also matches before a slash, because path info may
-/// follow a name.
+/// Replaces each `$` by `(?:/|$)`, because path info may follow a file name. Then `\.php$` also
+/// matches `/a.php/b`.
 pub fn with_path_info(pattern: &str) -> String {
     let mut out = String::new();
     let mut from = 0;

@@ -106,7 +106,8 @@ fn disabled(
     out
 }
 
-/// Returns the last directive that turns scripts off, if no later directive turns scripts on.
+/// Returns the last directive that turns scripts off, such as `RemoveHandler .php`. Returns `None`
+/// if there is none, or if a later directive turns scripts on.
 fn turned_off<'a>(layers: &[&'a [Directive]]) -> Option<&'a Directive> {
     let mut found = None;
     for directive in layers.iter().copied().flatten() {
@@ -176,9 +177,10 @@ fn next_step(target: &Target) -> &'static str {
     }
 }
 
-/// Returns the only route for a region whose `SetHandler` names no backend: the scripts of
-/// `cgi-script`, or a closed route. With other routes, Forebay would send the scripts as files.
-/// Returns `None` for other regions, and if the handler is PHP or the default handler.
+/// Returns the only route for a directory with `SetHandler`. For `cgi-script` with `ExecCGI`, the
+/// route runs the scripts. For other handlers, the route is closed, because Forebay would otherwise
+/// send scripts as files. Returns `None` without `SetHandler`, and for a backend, PHP or the
+/// default handler.
 pub fn whole_handler(
     cx: &mut Cx<'_>,
     layers: &[&[Directive]],
@@ -236,8 +238,8 @@ fn unknown_suffix_handlers(
 }
 
 /// Returns the route for `AddHandler cgi-script`. The route answers 403 if `Options` has no
-/// `ExecCGI`, or if `dir` does not exist. Returns `None` if there is no such handler, or if it has
-/// no extension.
+/// `ExecCGI`, or if `dir` does not exist. Returns `None` if there is no such directive, if it names
+/// no extension, or if no path of `route` ends with `*`.
 fn cgi_handler(layers: &[&[Directive]], dir: &str, route: &DraftRoute) -> Option<DraftRoute> {
     let handlers = all(layers, "AddHandler");
     let handler =

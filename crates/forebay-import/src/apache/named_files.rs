@@ -45,8 +45,8 @@ pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) ->
     out
 }
 
-/// Returns true if no server runs files with these endings as scripts. Path info then never follows
-/// their names.
+/// Returns true if the matcher has only suffixes, and none of them is the suffix of a script. Then
+/// no path info follows the names of these files.
 fn are_static(matcher: &Matcher) -> bool {
     let scripts = [".php", ".phtml", ".phar", ".cgi", ".fcgi", ".pl", ".py", ".rb", ".sh", ".lua"];
     let is_script = |suffix: &String| {

@@ -10,9 +10,9 @@ use crate::value::Table;
 
 const NAME: &str = "ErrorDocument";
 
-/// Returns the error pages of `layers`, the blocks of a site or a route. `routes` are the routes of
-/// the site, or the one route. `outer` are the blocks of the site if the pages are for a route. For
-/// a site, `outer` is empty.
+/// Returns the error pages of a site or a route. For a site, `layers` are the blocks of the site,
+/// `routes` are all its routes, and `outer` is empty. For a route, `layers` are the blocks of the
+/// route, `routes` has only this route, and `outer` are the blocks of the site.
 fn pages(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,

@@ -22,8 +22,9 @@ use crate::matcher::Matcher;
 use crate::pattern::as_regex;
 use crate::value::{Table, Value};
 
-/// Returns the routes of a base. The routes of its regions precede the routes of the whole base. If
-/// no region differs from the base, returns only the routes of the whole base.
+/// Returns the routes of a base. A region is a part of the base that has its own sections. The
+/// routes of the regions precede the routes of the whole base. If no region differs from the base,
+/// returns only the routes of the whole base.
 pub fn routes(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,
@@ -40,8 +41,8 @@ pub fn routes(
         differs |= !is_same(&routes, &own);
         out.extend(routes);
     }
-    // If a region differs from the base, keep all regions: a region inside of it may be like the
-    // base.
+    // If one region differs from the base, keep all regions. A region that equals the base may be
+    // inside of the region that differs.
     if !differs {
         out.clear();
     }
@@ -207,7 +208,8 @@ fn directory(
             of_rules = all;
         }
     };
-    // The rules of a virtual host apply to files before those of directories.
+    // For the files of DocumentRoot, the rules of the virtual host precede the rules of
+    // directories.
     let root = last(&sections.levels, "DocumentRoot").map(|root| cx.path(root.arg(0)));
     if root.is_some() && whole_root(url, dir) == root {
         for rules in rewrites::of_host(cx, sections, scheme) {
@@ -262,9 +264,9 @@ fn directory(
     out
 }
 
-/// Returns a matcher for the same requests, with an expression in place of paths such as `/x/*`.
-/// Forebay removes such a path before it looks up a file. With an expression, Forebay looks up the
-/// whole path below the root. Returns `None` if one route cannot have these conditions.
+/// Returns a matcher for the same requests, with an expression in place of paths such as `/x/*`. In
+/// a route with the path `/x/*`, Forebay looks up `/x/a` as the file `a` below the root. With an
+/// expression, Forebay looks up `x/a`. Returns `None` if one route cannot have these conditions.
 fn whole_paths(cx: &Cx<'_>, matcher: &Matcher) -> Option<Matcher> {
     if !matcher.paths.iter().any(|path| path.ends_with('*') && path != "/*") {
         return Some(matcher.clone());
@@ -309,7 +311,8 @@ fn slash_redirect((url, dir): (&str, &str), route: &DraftRoute) -> Option<DraftR
     Some(DraftRoute { matcher, ..route.clone() }.redirect(&format!("{path}/"), 301))
 }
 
-/// Splits the paths of a region into parts, and returns the directory of each part.
+/// Returns a matcher for each path of a region, with the directory for its files. Leaves out a path
+/// without `*` if no directory contains a file with the whole path.
 fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<(Matcher, String)> {
     let prefix = format!("{}/*", url.trim_end_matches('/'));
     let mut found = Vec::new();
@@ -321,8 +324,8 @@ fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<
                 found.push((part, root));
                 continue;
             }
-            // The path of the region is no directory, so the whole path is looked up below the root
-            // of the site.
+            // The directory `root` does not exist, so Forebay must look up the whole path below the
+            // root of the site.
             let whole = whole_root(url, dir);
             let regex = format!("^{}", regex_syntax::escape(path.trim_end_matches('*')));
             match (whole, as_regex(&regex, false, cx.keys)) {
@@ -331,7 +334,7 @@ fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<
                 _ => found.push((part, root)),
             }
         } else if !path.ends_with('*') {
-            // A single path is looked up as a whole below the root of the site.
+            // For a path without `*`, Forebay looks up the whole path below the root of the site.
             if let Some(whole) = whole_root(url, dir) {
                 found.push((part, whole));
             }

@@ -15,7 +15,7 @@ pub struct ProxySections<'a> {
     pub partial: Option<&'a Directive>,
 }
 
-/// The part of a backend's requests that has the rules of a section.
+/// The requests of a backend that a `Proxy` section applies to: all, some or none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ProxyShare {
     All,
@@ -58,7 +58,7 @@ pub fn sections_of<'a>(
     found
 }
 
-/// Marks the `Proxy` sections that apply to none of the backends as settled.
+/// Marks the `Proxy` sections that apply to no backend as read, because they have no effect.
 pub fn settle_unused(cx: &Cx<'_>) {
     let unused = cx.proxies.iter().filter(|(_, is_used)| !is_used);
     unused.for_each(|(section, _)| section.settle_all());

@@ -36,7 +36,8 @@ pub fn regions<'a>(sections: &Sections<'a>, base: &Base<'_>) -> Vec<(String, Opt
     found
 }
 
-/// Returns the matcher of a region within a base.
+/// Returns the matcher for the requests of a base at `url` and below it. Returns `None` if there
+/// are no such requests, or if one route cannot have the conditions.
 pub fn region_matcher(base: &Base<'_>, url: &str) -> Option<Matcher> {
     base.matcher.and(&below(url))
 }
@@ -50,8 +51,9 @@ pub fn guarded(mut route: DraftRoute, gate: &Gate) -> DraftRoute {
     route
 }
 
-/// Returns the conditions for a file name, which may begin with `*`. Returns `None` if the name has
-/// other wildcards or a slash, or if it has only letters and digits.
+/// Returns the matcher with the suffix `.bak` for the file name `*.bak`. Returns `None` if the name
+/// has other wildcards or a slash. Also returns `None` for a name of letters and digits only, such
+/// as `core`.
 pub fn of_name(text: &str) -> Option<Matcher> {
     let end = text.strip_prefix('*').unwrap_or(text);
     let is_suffix =

@@ -105,15 +105,16 @@ fn flag<'d>(directive: &'d Directive, name: &str) -> Option<&'d str> {
     })
 }
 
-/// Returns true for a rule with a flag L, END or S that changes and refuses no request. Such a rule
-/// only ends the processing of rules, or skips some rules.
+/// Returns true for a rule such as `RewriteRule ^x - [L]` that refuses no requests. With the flags
+/// L and END, such a rule only ends the processing of rules. With S, it skips some rules.
 fn stops(directive: &Directive) -> bool {
     let ends = ["L", "END", "S"].iter().any(|name| flag(directive, name).is_some());
     directive.arg(1) == "-" && refusal(directive).is_none() && ends
 }
 
-/// Returns true if a rule that ends the processing applies to exactly the existing files. The rules
-/// below this rule then apply to the missing files.
+/// Returns true if a rule without `S` applies to all existing files, and to no other requests. The
+/// caller checks that the rule ends the processing. The rules below it then apply only to missing
+/// files.
 fn is_for_files(directive: &Directive, conditions: &Conditions<'_>, around: Around<'_>) -> bool {
     conditions.is_present
         && conditions.unknown.is_none()
@@ -212,7 +213,8 @@ fn refusal(directive: &Directive) -> Option<u64> {
     }
 }
 
-/// Returns a rule of a block that refuses or redirects requests.
+/// Returns the first rule of a block that refuses or redirects requests. Returns `None` if there is
+/// none.
 pub fn decision(block: &[Directive]) -> Option<&Directive> {
     let mut rules = block.iter().filter(|directive| is(directive, "RewriteRule"));
     rules.find(|rule| refusal(rule).is_some() || flag(rule, "R").is_some())
@@ -287,7 +289,8 @@ fn rule(
             continue;
         };
         if narrow.keys.get("respond").is_some() {
-            // The route is closed, because a route cannot have both conditions.
+            // `narrowed` has closed the route, because one route cannot have both conditions. Close
+            // all paths of the rule.
             found.routes.push(DraftRoute { matcher: conditional.matcher.clone(), ..narrow });
             return;
         }
@@ -333,7 +336,8 @@ fn fallback(
                 // The first rule that applies to a request counts.
                 found.fallback.get_or_insert(target.clone());
             }
-            // `{rest}` is not the text of the group if the route has other paths.
+            // In a route with further conditions, `{rest}` may differ from the text of the group
+            // `$1`.
             Some(_) if target.contains("{rest}") => {
                 cx.note(directive, "name the script for these missing files in `fallback_to`");
             }
@@ -387,8 +391,8 @@ fn below(target: &str, url: Option<&str>, base: Option<&str>) -> String {
 }
 
 /// Returns the conditions of a pattern. In a directory, a pattern matches the path below the
-/// directory. If the pattern has no translation, the error is a matcher for at least the same
-/// paths.
+/// directory. If the pattern has no translation, the error is a matcher that takes all paths of the
+/// pattern, and may take more.
 fn pattern_of(
     cx: &Cx<'_>,
     pattern: &str,

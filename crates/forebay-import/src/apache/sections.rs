@@ -56,8 +56,8 @@ impl<'a> Sections<'a> {
         sections
     }
 
-    /// Adds a section to the list of its kind. `around` is the directory of the `Directory` section
-    /// that contains the section.
+    /// Adds a section to `directories`, `locations`, `files` or `expressions`. `around` is the
+    /// directory of the `Directory` section that contains this section. Ignores other directives.
     fn add(&mut self, cx: &Cx<'_>, directive: &'a Directive, around: Option<&str>) {
         let is_regex = directive.arg(0) == "~";
         let block = directive.inside();
@@ -85,8 +85,8 @@ impl<'a> Sections<'a> {
         }
     }
 
-    /// Adds the access files as sections for their directories. Also adds the `Files` sections and
-    /// the conditions inside them.
+    /// Adds each access file as a section for its directory. Also adds the sections within the
+    /// file: `Files`, `FilesMatch`, `If`, `ElseIf` and `Else`.
     pub fn add_htaccess(&mut self, files: &'a [(String, Directive)]) {
         for (path, directive) in files {
             for inner in directive.inside() {
@@ -145,7 +145,7 @@ pub fn all<'a>(layers: &[&'a [Directive]], name: &str) -> Vec<&'a Directive> {
     layers.iter().copied().flatten().filter(|directive| is(directive, name)).collect()
 }
 
-/// Marks the directives with these names, and all lines in their blocks, as settled.
+/// Marks the directives with these names, and all lines in their blocks, as read.
 pub fn settle(layers: &[&[Directive]], names: &[&str]) {
     let is_named = |directive: &&Directive| names.iter().any(|name| is(directive, name));
     layers.iter().copied().flatten().filter(is_named).for_each(Directive::settle_all);
@@ -169,7 +169,8 @@ pub fn find_access_files(dir: &str, names: &[&str]) -> AccessFiles {
         found.extend(files.into_iter().find(|file| file.is_file()));
     };
     top.ancestors().skip(1).for_each(&mut add);
-    // Each directory with the real directories above it, because a link may lead back to them.
+    // Keep each directory together with the real directories above it. A symbolic link to one of
+    // them would lead back.
     let real = top.canonicalize().unwrap_or_else(|_| top.clone());
     let mut open = vec![(top, vec![real])];
     while let Some((dir, reals)) = open.pop() {

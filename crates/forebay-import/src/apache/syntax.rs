@@ -266,8 +266,8 @@ impl Parser {
         self.block(&mut lines.into_iter(), None, depth + 1, found)
     }
 
-    /// Carries out directives that change the parser, such as `Define` and `Include`. Adds all
-    /// others to `found`.
+    /// Applies directives that change the parser, such as `Define` and `Include`. Adds all other
+    /// directives to `found`. An `Include` of a missing file stays a directive.
     fn directive(
         &mut self,
         name: String,

@@ -19,8 +19,8 @@ pub struct Target {
 
 impl Target {
     /// Parses a URL of `ProxyPass` or `SetHandler`, which may name a socket:
-    /// `unix:PATH|SCHEME://HOST/PATH`. Returns `None` if the URL has no scheme, or an address that
-    /// Forebay does not accept.
+    /// `unix:PATH|SCHEME://HOST/PATH`. Returns `None` if the URL has no scheme, or if Forebay does
+    /// not accept its address.
     pub fn parse(url: &str) -> Option<Self> {
         let url = url.strip_prefix("proxy:").unwrap_or(url);
         let (socket, url) = match url.strip_prefix("unix:").and_then(|rest| rest.split_once('|')) {
@@ -82,7 +82,7 @@ impl Target {
 }
 
 /// Sets the key of a route that passes requests to a backend. The path of the URL replaces
-/// `prefix`. An error is the next step for the user.
+/// `prefix`. The text of an error says what the user must do.
 pub fn pass(
     cx: &mut Cx<'_>,
     layers: &[&[Directive]],

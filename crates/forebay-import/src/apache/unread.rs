@@ -10,8 +10,8 @@ use super::syntax::{Directive, is};
 /// The next step for a directive that is translated in other sections.
 const NEXT: &str = "this line has no translation here: write it as keys of the routes";
 
-/// Adds a note on each directive that is not settled, needs a key in Forebay, and has no note.
-/// Returns the notes as comments.
+/// Adds a note on each directive that is not marked as read, needs a key in Forebay, and has no
+/// note. Returns the notes as comments.
 pub fn report(cx: &mut Cx<'_>, htaccess: &[(String, Directive)]) -> Vec<String> {
     let main = cx.main;
     let mut comments = Vec::new();

@@ -28,7 +28,7 @@ pub struct Around<'a> {
     pub is_alone: bool,
     /// The lines of the block.
     pub lines: &'a [Directive],
-    /// The new path of all requests in the block, of `rewrite`.
+    /// The new path from `rewrite`, for all requests in the block.
     pub rewrite: Option<String>,
 }
 

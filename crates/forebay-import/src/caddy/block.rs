@@ -11,7 +11,7 @@ use crate::template::{is_redirect_target, is_rewrite_target, literal, redirect_t
 use crate::value::{Table, Value};
 
 /// Returns the position of a directive in Caddy's order, if it answers requests or changes their
-/// path. Returns `None` for other directives, which become layers of keys on routes.
+/// path. Returns `None` for other directives, which only add keys to routes.
 fn rank(name: &str) -> Option<usize> {
     let order: [&[&str]; 9] = [
         &["redir"],
@@ -41,7 +41,8 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
             answers.push((directive, of));
         } else {
             let of = of.and_then(|of| with_prefix(&here, of));
-            // Caddy removes the prefix before it reads these rules.
+            // If the block has `uri strip_prefix`, Caddy removes the prefix before it reads access
+            // rules such as `basic_auth`.
             let is_late = block.iter().any(strips) && is_late(&directive.name);
             let of = of.and_then(|of| {
                 if is_late && of.has_path() { Err(STRIPPED.to_owned()) } else { Ok(of) }
@@ -67,14 +68,15 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
         exclude(cx, &of);
         let routes = answer(cx, directive, of, &mut here);
         out.extend(routes);
-        // A later `rewrite` of a `route` block must not lead to these lines.
+        // In a `route` block, a later `rewrite` must not lead to the lines above it.
         here.is_whole &= !here.is_route || directive.name == "rewrite";
     }
     let tries = block.iter().find(|directive| directive.name == "try_files");
     if let Some(tries) = tries.filter(|_| !sends_files(block)) {
         cx.note(tries, "no files are sent here: write `rewrite` in the routes");
     } else if let Some(tries) = tries.filter(|tries| {
-        // In a `route` block, the lines before `try_files` get the old path in Caddy, too.
+        // In a `route` block, Caddy reads the lines before `try_files` with the old path, as
+        // Forebay does. So skip these lines.
         let before = block.iter().take_while(|line| here.is_route && line.place != tries.place);
         block.iter().skip(before.count()).any(rewrites::ignores_tries)
     }) {
@@ -85,7 +87,7 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
     out
 }
 
-/// Keeps the expressions for the paths that a condition excludes.
+/// Adds the condition's expressions for excluded paths to `cx.excluded`.
 fn exclude(cx: &mut Cx<'_>, of: &Result<Condition, String>) {
     if let Ok(of) = of {
         cx.excluded.extend(of.excluded.iter().cloned());
@@ -105,8 +107,10 @@ fn is_late(name: &str) -> bool {
 /// The reason for a condition on a path that has lost its prefix.
 const STRIPPED: &str = "this condition is about the path without the removed prefix";
 
-/// Returns a condition on the path without the removed prefix as a condition on the whole path.
-/// Routes test the whole path.
+/// Adds the prefix that the block removes to the paths of a condition: with `/api`, the path `/x`
+/// becomes `/api/x`. Caddy tests the path without the prefix, but Forebay's routes test the whole
+/// path. Returns an error for a condition with an expression, and if some requests of the block
+/// lack the prefix.
 fn with_prefix(here: &Around<'_>, mut of: Condition) -> Result<Condition, String> {
     let Some(prefix) = here.strip.as_deref().filter(|prefix| !prefix.is_empty()) else {
         return Ok(of);
@@ -280,7 +284,8 @@ fn inner<'a>(
 const MOST_PARTS: usize = 64;
 
 /// Applies layers to a route. If a layer applies to only a part of the requests, this part gets its
-/// own route. A part is closed if an access rule may hold for some of its requests only.
+/// own route. Closes a part if one route cannot have its conditions together with those of an
+/// access rule.
 fn layered(
     cx: &mut Cx<'_>,
     directive: &Directive,
@@ -332,8 +337,8 @@ fn layered(
     out
 }
 
-/// Returns the parts of a route's requests to which different layers apply. The first part that
-/// takes a request has all access rules that apply to this request.
+/// Splits the requests of a route into parts, because layers may apply to only some requests. Sorts
+/// the parts: the first part that takes a request has all access rules for this request.
 fn parts(whole: &Matcher, layers: &[Layer], restricts: impl Fn(&&Layer) -> bool) -> Vec<Matcher> {
     let mut parts = vec![whole.clone()];
     let add = |parts: &mut Vec<Matcher>, layer: &Layer, of: usize, most: usize| {
@@ -348,7 +353,7 @@ fn parts(whole: &Matcher, layers: &[Layer], restricts: impl Fn(&&Layer) -> bool)
         }
     };
     layers.iter().for_each(|layer| add(&mut parts, layer, 1, usize::MAX));
-    // Access rules also apply to the parts of other layers.
+    // Also split the parts of other layers by each access rule.
     for layer in layers.iter().filter(&restricts) {
         let of = parts.len();
         add(&mut parts, layer, of, MOST_PARTS);
@@ -447,7 +452,8 @@ fn redirect(
     };
     let to = args.first().and_then(|to| fill(cx, to, Some(of)));
     let to = to.map(|to| redirect_target(&to, false, cx.keys));
-    // Only a whole host of the client may be in a target, so write the host of the site.
+    // A target may contain `{host}` only as the whole host, as in `https://{host}/x`. In other
+    // targets, write the host of the site.
     let to = to.map(|to| match &cx.host {
         Some(host) if !is_redirect_target(&to) => to.replace("{host}", host),
         _ => to,
@@ -461,8 +467,8 @@ fn redirect(
     }
 }
 
-/// Returns the path for missing files. Returns `None` if a route cannot have `to` as this path, for
-/// example if it has no slash at the beginning.
+/// Returns `to` as the path for missing files. Returns `None` if Forebay does not accept this path,
+/// for example without a slash at the beginning.
 fn fallback(cx: &Cx<'_>, to: &str) -> Option<String> {
     if !to.starts_with('/') {
         return None;

@@ -11,7 +11,7 @@ use crate::value::{Table, Value};
 const LIMITS: [&str; 4] = ["alpn", "ciphers", "curves", "protocols"];
 
 /// Returns the TLS keys of a site: a certificate from a file, or one that Forebay obtains with
-/// ACME.
+/// ACME. Adds a note and returns `None` if Forebay cannot get a certificate for the site.
 pub fn certificate(
     cx: &mut Cx<'_>,
     global: &Global,
@@ -83,7 +83,7 @@ fn is_public(host: &str) -> bool {
 }
 
 /// Adds the oldest version of TLS from the line `protocols`. Other versions have no translation.
-/// Their line is not settled, so it gets a note later.
+/// Their line is not marked as read, so it gets a note later.
 fn versions(tls: &Directive, table: &mut Table) {
     let Some(line) = tls.inside().iter().find(|line| line.name == "protocols") else { return };
     if line.args.get(1).is_some_and(|newest| newest != "tls1.3") {
@@ -127,7 +127,8 @@ fn client_certificates(cx: &mut Cx<'_>, tls: &Directive, mut table: Table) -> Op
         Some(file) => {
             auth.settle();
             pools[0].settle_all();
-            // In other modes, clients without a valid certificate may connect. Forebay refuses them.
+            // With a mode other than `require_and_verify`, clients without a valid certificate may
+            // connect to Caddy. Forebay refuses these clients, so the line gets a note later.
             let mode = auth.inside().iter().find(|line| line.name == "mode");
             mode.iter().filter(|mode| mode.arg(0) == "require_and_verify").for_each(|m| m.settle());
             table.set("client_ca", file);

@@ -68,7 +68,8 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
             cx.note(directive, "Forebay has no such directive: let the application do it");
         }
         "method" | "invoke" => {
-            // The server would get another request, or a route that `invoke` protects.
+            // Without `method`, the server would get another method. Without `invoke`, access rules
+            // in the invoked route would be lost.
             layer.closed = Some(cx.note(directive, "write routes for these requests"));
         }
         name => {

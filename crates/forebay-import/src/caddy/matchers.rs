@@ -128,15 +128,16 @@ fn in_all_spellings(patterns: &[String]) -> String {
     format!("~*{}", patterns.iter().map(one).collect::<Vec<_>>().join("|"))
 }
 
-/// Returns true if a matcher has paths or ends of paths with letters, and also an expression. Then
-/// no single expression can express both in upper and lower case.
+/// Returns true if a matcher has an expression, and also paths or suffixes with letters. One
+/// expression cannot express all of these conditions without regard to case.
 pub fn depends_on_case(matcher: &Matcher) -> bool {
     let has_letters = |text: &String| text.chars().any(char::is_alphabetic);
     matcher.regex.is_some() && matcher.paths.iter().chain(&matcher.suffixes).any(has_letters)
 }
 
-/// Returns the lines of a named matcher, after joining the lines that have the same name. Of the
-/// values of a joined line, one must match, as in Caddy.
+/// Returns the lines of a named matcher. Joins lines of the same name, such as two `path` lines,
+/// into one line with the values of both. As in Caddy, a request must match only one of these
+/// values.
 fn joined(line: &Directive) -> Vec<Directive> {
     let all = match line.args.split_first() {
         // The block of `@name not { ... }` belongs to `not`.
@@ -243,9 +244,11 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
             };
             when.table("query").set(name, value);
         }
-        // With trusted proxies, `client` is the address that they send, and not the proxy's own.
+        // With trusted proxies, Forebay's `client` is the address in X-Forwarded-For, but
+        // `remote_ip` is the address of the proxy.
         "remote_ip" if cx.trusts_proxies => return None,
-        // `client` is the address of the proxy, which may be in a network that the line admits.
+        // Forebay cannot find the client's address as this Caddyfile does. `client` would be the
+        // address of the proxy, which the line may admit.
         "client_ip" if cx.has_other_clients => return None,
         "remote_ip" | "client_ip" => when.set("client", networks(&line.args)?),
         "protocol" if matches!(line.arg(0), "http" | "https") => when.set("scheme", line.arg(0)),
@@ -319,7 +322,8 @@ fn when_of_method(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
     }
 }
 
-/// Returns the condition that one of these paths matches. An error says why a route cannot have it.
+/// Returns the condition that the path matches one of these patterns. An error says why a route
+/// cannot have this condition.
 fn paths(cx: &Cx<'_>, list: &[String]) -> Result<Condition, String> {
     let of = |matcher: Matcher| Ok(Condition { matcher, ..Condition::default() });
     if list.iter().all(|path| is_plain(path)) {

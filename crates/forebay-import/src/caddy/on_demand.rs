@@ -32,7 +32,8 @@ fn is_usable(url: &str) -> bool {
     }) && url.bytes().all(is_plain)
 }
 
-/// Returns the line `on_demand` of a `tls` block that has no other lines.
+/// Returns the line `on_demand` of a `tls` block. Returns `None` if the block has no such line, or
+/// has other lines.
 pub fn only(tls: &Directive) -> Option<&Directive> {
     match tls.inside() {
         [line] if line.name == "on_demand" => Some(line),
@@ -40,8 +41,9 @@ pub fn only(tls: &Directive) -> Option<&Directive> {
     }
 }
 
-/// Returns the table `on_demand`. Without an application that permits names, each client could
-/// order certificates, so the function then adds a note and returns `None`.
+/// Returns the table `on_demand` with the application that permits names. Without this application,
+/// each client could order certificates. Adds a note and returns `None` if `ask` is `None`, or if
+/// this version has no key `on_demand`.
 pub fn table(cx: &mut Cx<'_>, line: &Directive, ask: Option<&str>) -> Option<Table> {
     if !cx.keys.has("Acme", "on_demand") || ask.is_none() {
         cx.note(line, "name the application that permits names in `ask` of `on_demand`");

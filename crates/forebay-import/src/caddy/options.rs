@@ -76,7 +76,8 @@ pub fn read(cx: &mut Cx<'_>, lines: &[Directive]) -> Global {
         }
     }
     if global.has_other_clients {
-        // Otherwise, a client could choose its address in X-Forwarded-For.
+        // Trust no proxies, because Caddy finds the client's address in another way. With trusted
+        // proxies, a client could choose its own address in X-Forwarded-For.
         global.trusted.clear();
     }
     cx.has_other_clients = global.has_other_clients;
@@ -103,7 +104,7 @@ fn server(cx: &mut Cx<'_>, line: &Directive, global: &mut Global) {
             global.has_other_clients = true;
             add_note(cx, line);
         }
-        // Forebay is as strict by itself, and reads this field.
+        // Forebay always behaves as with these two lines.
         "trusted_proxies_strict" => {}
         "client_ip_headers" if line.args == ["X-Forwarded-For"] => {}
         "client_ip_headers" => {

@@ -10,7 +10,8 @@ use crate::draft::DraftRoute;
 use crate::template::{is_rewrite_target, without_query};
 use crate::value::Value;
 
-/// Returns the route of `rewrite` in a block with all routes of the site.
+/// Returns the route of `rewrite` in a block that has all routes of the site. Forebay then selects
+/// one of these routes by the new path. Closes the route if the target has no translation.
 pub fn rewrite(
     cx: &mut Cx<'_>,
     directive: &Directive,
@@ -31,8 +32,8 @@ pub fn rewrite(
 
 fn target(cx: &Cx<'_>, to: &str) -> Option<String> {
     let (mut target, keeps_query) = without_query(&fill(cx, to, None)?);
-    // A query in the target replaces the client's query. Forebay appends the client's query, unless
-    // the target ends with a question mark.
+    // In Caddy, a query in the target replaces the client's query. Forebay would append the
+    // client's query, so add a question mark to the end.
     let has_client = keeps_query || target.contains("{query}") || target.contains("{uri}");
     if target.contains('?') && !target.ends_with('?') && !has_client {
         target.push('?');
@@ -40,8 +41,9 @@ fn target(cx: &Cx<'_>, to: &str) -> Option<String> {
     (is_rewrite_target(&target) && cx.keys.route("rewrite")).then_some(target)
 }
 
-/// Keeps the new path for the answers of a block that is one of several. Returns a closed route if
-/// other lines of the block may read the new path, because Forebay's routes test the old path.
+/// Translates `rewrite` in a block that has only some routes of the site. Stores the new path in
+/// `here` for these routes, and returns `None`. If other lines of the block may depend on the new
+/// path, returns a closed route, because Forebay's routes test the old path.
 pub fn within(
     cx: &mut Cx<'_>,
     directive: &Directive,
@@ -55,7 +57,7 @@ pub fn within(
     if let Some(to) = target.filter(|to| !is_read(to)) {
         here.rewrite = Some(to);
         here.strip = None;
-        // A block around this one looks for missing files with the old path.
+        // `try_files` of an outer block depends on the old path.
         here.fallback = None;
         return None;
     }
@@ -64,7 +66,9 @@ pub fn within(
     Some(route.closed(comment))
 }
 
-/// Returns the target with `{rest}` in place of the path without the removed prefix.
+/// Replaces `{path}` by `/{rest}` if the block removes a prefix, because Caddy's `{path}` is then
+/// the path after the prefix. Returns `None` if `{rest}` would not be this path, and for a target
+/// with `{uri}`.
 fn unprefixed(here: &Around<'_>, to: String) -> Option<String> {
     let Some(prefix) = here.strip.as_deref().filter(|prefix| !prefix.is_empty()) else {
         return Some(to);
@@ -117,7 +121,8 @@ pub fn rewritten(
     let has = |key: &str| route.keys.get(key).is_some();
     let sends_files = match directive.name.as_str() {
         "php_fastcgi" => true,
-        // A route of files looks below a directory that fits the old path.
+        // The directory of a files route depends on the old path. The new path does not fit this
+        // directory.
         "file_server" => !has("files") || !route.matcher.paths.is_empty(),
         _ => false,
     };
@@ -133,8 +138,9 @@ pub fn rewritten(
     route
 }
 
-/// Returns true if a line answers requests that Caddy's `try_files` before it would send to another
-/// path. Routes for files do the same as `try_files`, and a refusal is no more open.
+/// Returns true if a line answers requests by the old path, although `try_files` would first change
+/// the path in Caddy. Returns false for `file_server`, whose route looks for files as `try_files`
+/// does. Also returns false for refusals.
 pub fn ignores_tries(line: &Directive) -> bool {
     match line.name.as_str() {
         "handle" | "handle_path" | "route" => {

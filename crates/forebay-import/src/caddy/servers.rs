@@ -125,7 +125,7 @@ fn option(
     match inner.name.as_str() {
         "to" => servers.extend(inner.args.iter().cloned()),
         "lb_policy" => match inner.arg(0) {
-            // `weighted` reads the last two.
+            // The function `weighted` reads `first` and `weighted_round_robin`.
             "round_robin" | "random" | "first" | "weighted_round_robin" => {}
             "least_conn" => table.set("balance", "least-connections"),
             "random_choose" if ["", "2"].contains(&inner.arg(1)) => {

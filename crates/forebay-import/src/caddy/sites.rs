@@ -254,10 +254,10 @@ fn one_site(
     }
 }
 
-/// Returns routes that refuse the excluded paths with letters beyond ASCII, such as U+0130. Caddy
-/// takes such a letter for an ASCII letter, so its matcher excludes these paths. The expression for
-/// all other paths does not know these letters, and would take these paths. `excluded` are the
-/// expressions for the excluded paths.
+/// Returns routes that refuse excluded paths with the letters U+0130 or U+212A. Caddy takes these
+/// letters for i and k, so `not path /admin` also excludes a path with U+0130 in place of i.
+/// Forebay's expression for all other paths would accept that path. `excluded` are the expressions
+/// for the excluded paths.
 fn other_spellings(directive: &Directive, mut excluded: Vec<String>) -> Vec<DraftRoute> {
     excluded.sort();
     excluded.dedup();

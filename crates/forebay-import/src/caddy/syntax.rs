@@ -133,7 +133,8 @@ impl Parser {
         }
     }
 
-    /// Replaces each import by the lines that it names, and collects snippets.
+    /// Replaces each `import` by the lines of its snippet or files. Removes the definitions of
+    /// snippets, and stores them.
     fn expand(
         &mut self,
         lines: Vec<Directive>,
@@ -159,7 +160,8 @@ impl Parser {
         Ok(found)
     }
 
-    /// Appends the lines that an `import` names: a snippet, or the files that match a pattern.
+    /// Appends the lines that an `import` names: a snippet, or the files that match a pattern. An
+    /// import of a missing file stays a line. An import that leads to itself is an error.
     fn import(
         &mut self,
         line: &Directive,
@@ -224,7 +226,8 @@ fn size(lines: &[Directive]) -> usize {
 }
 
 /// Returns lines with the arguments of an import in place of `{args[0]}`, `{args[1]}` and so on.
-/// Each copy has its own mark, because one site may lose a line that another site has.
+/// Each copy has its own mark "read", because the translation may use a line in one site and not in
+/// another.
 fn copied(lines: &[Directive], args: &[String]) -> Vec<Directive> {
     let fill = |text: &String| {
         let mut text = text.clone();

@@ -18,7 +18,8 @@ use crate::pattern::{self, PatternConditions, Use, classify, classify_with_excep
 use crate::template;
 use crate::value::{Table, Value};
 
-/// Returns the routes of a slot: one position in the order of routes.
+/// Returns the routes for the location of a slot. Returns no routes for a named location, and if no
+/// request meets the conditions of the location.
 pub fn routes<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -57,9 +58,9 @@ pub fn routes<'a>(
     out
 }
 
-/// Returns the route for paths with a line feed at their end, if the location restricts access and
-/// has an expression with `$`. nginx's `$` also matches before this line feed, but `$` in a
-/// condition of a route does not.
+/// Returns a route that refuses paths with a line feed at their end. The location must restrict
+/// access and have an expression with `$`. nginx's `$` also matches before this line feed, but `$`
+/// in a condition of a route does not. Returns `None` for other locations.
 fn line_feed<'a>(
     server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
@@ -83,7 +84,8 @@ fn line_feed<'a>(
 }
 
 /// Returns the route for paths such as `/a.php.bak`, which `location ~ \.php` sends to an
-/// application, too. The route answers 404, so that no other route sends these files.
+/// application, too. The route answers 404, so that no other route sends these files. Returns
+/// `None` for other locations.
 fn near_scripts<'a>(
     cx: &Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -104,7 +106,7 @@ type Condition = (Matcher, Option<PatternConditions>);
 type NoCondition = (String, Option<Box<Matcher>>);
 
 /// Returns the conditions of a location; `None` if no request meets them. An error contains the
-/// reason, and a matcher for at least the same requests.
+/// reason. It may also contain a matcher that takes all requests of the location, and perhaps more.
 fn matcher(cx: &Cx<'_>, slot: Slot<'_, '_>) -> Result<Option<Condition>, NoCondition> {
     match slot.location.kind {
         LocationKind::Exact(path) | LocationKind::Prefix { path, .. } => {
@@ -131,8 +133,8 @@ fn matcher(cx: &Cx<'_>, slot: Slot<'_, '_>) -> Result<Option<Condition>, NoCondi
     }
 }
 
-/// Returns routes for the paths that `(?!...)` excludes from the location's expression. The routes
-/// have the content of the location that takes these paths in nginx.
+/// Returns routes for the paths that `(?!...)` excludes from the location's expression. In nginx,
+/// another location takes these paths. The routes have the content of that location.
 fn except<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -152,7 +154,8 @@ fn except<'a>(
 }
 
 /// Returns routes for the paths below `start` that the location's expression matches in a later
-/// segment. An expression without `^` that excludes `start` may still match there.
+/// segment. `start` is an excluded path, but an expression without `^` may match at another
+/// position of the path.
 fn found_deeper<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -241,8 +244,8 @@ pub fn of_here<'a>(
     } else {
         last = content(cx, server, here, &mut phase);
     }
-    // Of a location with `internal`, only the routes of scripts for missing files stay open. The
-    // other routes answer 404.
+    // If a location with `internal` runs the scripts for missing files, the routes of these scripts
+    // stay open. `content` has already closed the other routes. Otherwise hide all routes.
     if internal::entry(server, here).is_none() {
         internal::hide(here.location, &mut last);
     }
@@ -374,7 +377,7 @@ fn content<'a>(
         internal::redirects(cx, server, scope, route);
         guard(route, &rules);
     }
-    // The rules also hold for the routes of a named location.
+    // `named` adds these rules to the routes of a named location.
     let is_named = routes.is_empty() && phase.named.is_some();
     let is_covered = is_named || routes.iter().any(|route| route.matcher.covers(&here.matcher));
     if !rules.is_open() && !is_covered {
@@ -403,9 +406,9 @@ fn content<'a>(
     routes
 }
 
-/// Applies `limit_except` to the routes of `return` and `rewrite`. For methods that `limit_except`
-/// does not name, nginx skips `return` and `rewrite`, applies the rules of `limit_except`, and
-/// sends the content of the location.
+/// Limits the routes of `return` and `rewrite` to the methods in `limit_except`. For other methods,
+/// nginx skips `return` and `rewrite`. Instead, nginx applies the rules of `limit_except` and sends
+/// the content of the location.
 fn limit_answers<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -423,8 +426,8 @@ fn limit_answers<'a>(
         phase.otherwise = None;
     }
     if phase.is_done {
-        // The routes above answer only the methods that the limit names, so add the content for the
-        // others.
+        // The routes above answer only the methods in `limit_except`. Add the content for other
+        // methods.
         out.extend(content(cx, server, here, &mut Phase::default()));
     }
 }
@@ -519,7 +522,8 @@ fn without_files(
         base.keys.set("rewrite", target);
         return vec![base];
     }
-    // The rules of this location and those of the target would both have to hold.
+    // With `rewrite`, a request would have to meet the rules of this location and the rules of the
+    // target.
     let Some(directive) = scope.peek_own("try_files").or(here.location.directive) else {
         return vec![base.respond(404)];
     };

@@ -3,7 +3,7 @@
 use super::fixed_fields;
 use super::scope::Scope;
 
-/// A field of the answer that a backend gets.
+/// A field of the answer to `auth_request` that a backend gets as a request field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthCopy {
     /// The name of the request field.
@@ -37,8 +37,8 @@ pub fn auth_copies(scope: &Scope<'_>) -> Vec<AuthCopy> {
     copies
 }
 
-/// Returns true if `copy` of `forward_auth` sends the answer's field that `variable` contains in
-/// the request field `name`.
+/// Returns true if `copy` of `forward_auth` sets the request field `name` to the value of
+/// `variable`. Returns false if the variable contains no field of the answer.
 pub fn is_copied(scope: &Scope<'_>, name: &str, variable: &str) -> bool {
     answered(scope, variable).is_some_and(|answer| {
         let mut copies = auth_copies(scope).into_iter();

@@ -23,8 +23,8 @@ const OF_SUBREQUEST: [&str; 8] = [
     "uri",
 ];
 
-/// Returns the table `forward_auth` for the location of `auth_request` with this path. An error is
-/// the next step for the user.
+/// Returns the table `forward_auth` for the location of `auth_request` with this path. The text of
+/// an error says what the user must do.
 pub fn table(cx: &Cx<'_>, scope: &Scope<'_>, path: &str) -> Result<Table, String> {
     const NEXT: &str =
         "let a server decide with `forward_auth = { to = \"URL\" }`, if this version has it";
@@ -60,7 +60,7 @@ pub fn table(cx: &Cx<'_>, scope: &Scope<'_>, path: &str) -> Result<Table, String
     Ok(table)
 }
 
-/// Adds the fields that nginx sends to the server. An error is the next step for the user.
+/// Adds the fields that nginx sends to the server. The text of an error says what the user must do.
 fn fields(cx: &Cx<'_>, scope: &Scope<'_>, table: &mut Table) -> Result<(), String> {
     let name = scope.value("server_name").filter(|name| !name.contains(['*', '_', '~', '$']));
     let variables =

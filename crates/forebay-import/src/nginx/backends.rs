@@ -15,7 +15,7 @@ use crate::template;
 use crate::units::duration;
 use crate::value::{Table, Value};
 
-/// Sets the key `proxy` of a route. An error is the next step for the user.
+/// Sets the key `proxy` of a route. The text of an error says what the user must do.
 pub fn proxy(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
@@ -26,8 +26,8 @@ pub fn proxy(
     proxy_to(cx, variables, here, pass.arg(0), route)
 }
 
-/// Sets the key `proxy` of a route for the URL of a `proxy_pass`. An error is the next step for the
-/// user.
+/// Sets the key `proxy` of a route for the URL of a `proxy_pass`. The text of an error says what
+/// the user must do.
 pub fn proxy_to(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
@@ -41,7 +41,7 @@ pub fn proxy_to(
     let mut table = Table::default().with("to", servers.as_str());
     let is_rewritten = route.keys.get("rewrite").is_some();
     match path {
-        // nginx then replaces the whole path and the query.
+        // With variables in the URL, nginx replaces the whole path and the query.
         Some(path) if super::variables::has_variables(url_text) => {
             replace_all(cx, &path, route)?;
         }
@@ -58,16 +58,17 @@ pub fn proxy_to(
     Ok(())
 }
 
-/// Replaces the variables in an address by their values. Keeps a variable at the beginning if it
-/// has no value, because `split_clients` may set it. An error is the next step for the user, for
-/// example if a client would choose the host.
+/// Replaces the variables in an address by their values. Keeps an address such as `$backend` if the
+/// variable has no value, because a `split_clients` block may set the variable. The text of an
+/// error says what the user must do, for example if a client would choose the host.
 fn fill_address(variables: &Variables<'_, '_>, text: &str) -> Result<String, String> {
     let next = |name: &str| format!("write the address that {name} stands for");
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
     let rest = if super::variables::has_variables(rest) && !rest.starts_with('$') {
         variables.fill(rest).map_err(|name| next(&name))?
     } else if rest.starts_with('$') {
-        // The name of a `split_clients` variable is looked up later.
+        // Keep the name of the variable. A later step looks for a `split_clients` block that sets
+        // it.
         variables.fill(rest).unwrap_or_else(|_| rest.to_owned())
     } else {
         rest.to_owned()
@@ -114,9 +115,10 @@ fn url(text: &str) -> Result<Url, String> {
 }
 
 /// Replaces the path and the query by those of a `proxy_pass` with variables. `target` has
-/// placeholders. An error is the next step for the user.
+/// placeholders. The text of an error says what the user must do.
 fn replace_all(cx: &Cx<'_>, target: &str, route: &mut DraftRoute) -> Result<(), String> {
-    // Variables such as `$1` have the groups of `rewrite` then.
+    // After `rewrite`, variables such as `$1` have the groups of `rewrite`, not those of the
+    // location.
     if route.keys.get("rewrite").is_some() || !cx.keys.route("rewrite") {
         return Err("write the path that the server gets in `rewrite`".into());
     }
@@ -125,7 +127,7 @@ fn replace_all(cx: &Cx<'_>, target: &str, route: &mut DraftRoute) -> Result<(), 
         // A final question mark drops the client's query.
         to.push('?');
     }
-    // A `$` is left of a variable without a placeholder.
+    // A remaining `$` begins a variable that has no placeholder.
     if to.contains('$') || !template::is_rewrite_target(&to) {
         return Err(format!("\"{to}\" is no path: write the server's path in `rewrite`"));
     }
@@ -154,8 +156,8 @@ fn replace_prefix(
     Ok(())
 }
 
-/// Translates the fields that nginx sends to the server. `is_rewritten` is true if `rewrite` of nginx
-/// has changed the path, and with it `$uri`.
+/// Translates the fields that nginx sends to the server. `is_rewritten` is true if nginx's
+/// `rewrite` has changed the path. Then `$uri` is the new path, too.
 fn request_fields(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
@@ -225,8 +227,9 @@ fn request_fields(
     }
 }
 
-/// Returns the value of a field. An error contains its text, if the value has a placeholder of
-/// `lost`: after `rewrite`, these placeholders are parts of the new path.
+/// Returns `value`. Returns an error with `text` if `value` contains a placeholder of `lost`. After
+/// `rewrite`, these placeholders are parts of Forebay's new path, but nginx sends parts of the old
+/// path.
 fn of_client(value: String, text: &str, lost: &[&str]) -> Result<String, String> {
     if lost.iter().any(|placeholder| value.contains(placeholder)) {
         return Err(format!("after `rewrite`, {text}"));
@@ -246,8 +249,8 @@ fn reply_timeout(
     table.set_some("reply_timeout", time.filter(|_| cx.keys.has(table_of, "reply_timeout")));
 }
 
-/// Adds the time limit for connecting to a group of applications. Without a group, Forebay has no
-/// such key. The line is then not settled, so it gets a note later.
+/// Adds the time limit for connecting to a group of applications. Forebay has this key only for
+/// groups. Without a group, does not mark the line as read, so that it gets a note later.
 fn connect_timeout(cx: &mut Cx<'_>, scope: &Scope<'_>, name: &str, servers: &str) {
     let Some(group) = servers.strip_prefix('@') else { return };
     let time = scope.value(name).and_then(duration).filter(|time| time != "0s");
@@ -366,7 +369,7 @@ fn tls(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRoute) -
     tls
 }
 
-/// Sets the key `fastcgi` of a route. An error is the next step for the user.
+/// Sets the key `fastcgi` of a route. The text of an error says what the user must do.
 pub fn fastcgi(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
@@ -418,8 +421,8 @@ pub fn fastcgi(
     Ok(())
 }
 
-/// Returns the prefix of the path that becomes SCRIPT_NAME, if the application has no script files.
-/// Adds a comment if nginx finds PATH_INFO in another way than Forebay.
+/// Returns the prefix of the path that becomes SCRIPT_NAME. Returns `None` for an application with
+/// script files. Then adds a comment if nginx finds PATH_INFO in another way than Forebay.
 fn fastcgi_mount(
     cx: &mut Cx<'_>,
     here: &Here<'_, '_>,
@@ -479,7 +482,8 @@ fn trimmed(dir: &str) -> &str {
     if dir.len() > 1 { dir.trim_end_matches('/') } else { dir }
 }
 
-/// Sends all paths of a route to the script `file`. An error is the next step for the user.
+/// Sends all paths of a route to the script `file`. The text of an error says what the user must
+/// do.
 fn one_script(
     cx: &Cx<'_>,
     file: &str,
@@ -559,8 +563,8 @@ fn parameters(
         let is_standard = STANDARD.contains(&key);
         let is_fixed = !super::variables::has_variables(param.arg(1));
         match (is_fixed, is_standard) {
-            // Forebay sends its own values. Only those in `REPLACEABLE` may have a fixed value
-            // instead.
+            // Forebay sets these parameters itself. Only parameters in `REPLACEABLE` may have a
+            // fixed value.
             (true, true) if !REPLACEABLE.contains(&key) || param.arg(1).is_empty() => {}
             (false, true) if key == "HTTPS" && param.arg(1) != "$https" => {
                 let next = "Forebay sends HTTPS=on for clients with TLS: write a fixed value in \
@@ -584,7 +588,7 @@ fn parameters(
     }
 }
 
-/// Sets the key `scgi` or `uwsgi` of a route. An error is the next step for the user.
+/// Sets the key `scgi` or `uwsgi` of a route. The text of an error says what the user must do.
 pub fn app_server(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,

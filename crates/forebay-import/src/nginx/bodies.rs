@@ -81,8 +81,9 @@ fn text_of(variables: &Variables<'_, '_>, filter: &Directive) -> Result<(String,
     Ok((text.to_owned(), to))
 }
 
-/// Returns the media types of a directive, with HTML, which nginx always changes. Returns `None` if
-/// there is no directive, or if it has no other types.
+/// Returns the media types of a directive such as `sub_filter_types`. Adds `text/html`, because
+/// nginx always changes HTML. Returns `None` if there is no directive, or if it names only
+/// `text/html`.
 fn types(scope: &Scope<'_>, name: &str) -> Option<Vec<String>> {
     let directive = scope.nearest(name)?;
     if directive.args.iter().any(|kind| kind == "*") {

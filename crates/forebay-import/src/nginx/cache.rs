@@ -28,8 +28,8 @@ pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRo
         return;
     }
     let named = |name: &str| format!("{prefix}_{name}");
-    // A route cannot store some replies and not others. `private_cookies` does not prevent that
-    // a reply for one user is stored if the reply states its lifetime.
+    // A route stores all of its replies, or none. With `private_cookies`, Forebay still stores a
+    // reply for one user if the reply states its lifetime.
     if let Some(directive) = scope.all(&named("no_cache")).into_iter().find(|d| is_ever(d)) {
         let next = "this route has no `cache`: write a route with this condition in `when` and \
                     without `cache`, and a route after it with `cache`";

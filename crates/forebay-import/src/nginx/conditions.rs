@@ -75,7 +75,7 @@ pub fn run<'a>(
             }
             _ => {}
         }
-        // An earlier condition has answered all other methods.
+        // A condition above this directive answers all methods except `methods`.
         if let Some(methods) = methods {
             let limit = Matcher::default().with_methods(methods);
             let added = out.split_off(known);
@@ -132,7 +132,8 @@ fn translate<'a>(
         }
         Meaning::OtherMethods(methods) if decides => {
             let inner = block.iter().find(|inner| inner.name == "return");
-            // Two conditions on the method would need two routes for other methods.
+            // Two such conditions would need two routes for other methods. The translation has only
+            // one (`phase.otherwise`).
             let Some(inner) = inner.filter(|_| phase.methods.is_none()) else {
                 phase.closed = Some(cx.note(directive, "limit `methods` of the route"));
                 return;
@@ -230,7 +231,7 @@ fn line_feed<'a>(
             route.comments.push("In nginx, `$` also matches before a line feed at the end.".into());
             out.push(EarlyStep::Route(route));
         }
-        // The location's own expression has such a route.
+        // `answer::line_feed` adds the route, because the location's own expression has a `$`.
         None if matches!(here.location.kind, LocationKind::Regex { text, .. } if pattern::has_end(text)) =>
             {}
         None => {
@@ -275,7 +276,7 @@ fn requests<'a>(
             let next = "a route cannot have both conditions: write routes for them";
             phase.closed.get_or_insert(cx.note(directive, next));
         }
-        // Otherwise, no request meets both conditions.
+        // Without a conflict, no request meets both conditions.
         directive.settle_all();
         return;
     };
@@ -291,7 +292,7 @@ fn requests<'a>(
             && !needless::is_needless(&inner.name)
     };
     let has = |name: &str| block.iter().any(|inner| inner.name == name);
-    // After `return`, other lines change little. They are reported.
+    // In a block with `return`, other lines change little. The import reports these lines.
     if block.iter().any(|inner| answers(&inner)) && !has("return") {
         if has("rewrite") {
             let next = "Forebay has no such block: write a route with this condition in `when`";
@@ -366,8 +367,8 @@ fn missing<'a>(
                 let found = classify(inner.arg(0), false, cx.keys, Use::Exact).ok();
                 let variables = Variables { found: found.as_ref(), ..variables };
                 match rewrites::fallback_target(cx, &variables, inner.arg(1)) {
-                    // The target `/$uri` begins with two slashes, so the location for all paths
-                    // answers.
+                    // The target `/$uri` begins with two slashes. In nginx, only the location `/`
+                    // takes such a path.
                     Ok(target) if target == "/{path}" => phase.is_left = true,
                     Ok(target) => phase.fallback = Some(target),
                     Err(next) => drop(cx.note(inner, next)),
@@ -385,7 +386,7 @@ fn missing<'a>(
     }
 }
 
-/// Returns true if a backend answers some requests of `here` and does not look for files.
+/// Returns true if `here` passes some requests to a backend that does not look for files.
 fn passes_on(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
     let passes = |location: &Location<'_>| location.passes_on_without_files();
     match here.location.directive {
@@ -441,7 +442,7 @@ fn meaning(
                 .unwrap_or_else(|| when(cx.keys, "request_uri", operator, text))
         }
         [variable, operator, text] => compared(cx, server, (variable, operator, text)),
-        // The text was an empty text in quotation marks, which `words` has removed.
+        // In `if ($x = "")`, `words` has removed the empty text.
         [variable, operator] => compared(cx, server, (variable, operator, "")),
         _ => Meaning::Unknown,
     }
@@ -491,7 +492,8 @@ fn compared(
     server: &TranslatedServer<'_>,
     (variable, operator, text): (&str, &str, &str),
 ) -> Meaning {
-    // A `map` may compare a text of several variables, which is no condition of a route.
+    // A `map` may compare a text of several variables, such as `$scheme$host`. A route has no
+    // condition on such a text.
     let is_name =
         |name: &&str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let Some(name) = variable.strip_prefix('$').filter(is_name) else { return Meaning::Unknown };
@@ -514,15 +516,16 @@ fn path(cx: &Cx<'_>, operator: &str, text: &str) -> Meaning {
     }
 }
 
-/// Returns the meaning of a comparison of `$request_uri` with an expression, if a condition on the
-/// path has the same effect or closes more requests. Otherwise returns `None`.
+/// Translates a comparison of `$request_uri` with an expression to a condition on the path. Does
+/// this for a block that refuses all targets with a fixed beginning, or that has groups such as
+/// `$1` and refuses nothing. Otherwise returns `None`, also for an expression on the query.
 fn target(cx: &Cx<'_>, directive: &Directive, operator: &str, text: &str) -> Option<Meaning> {
     if text.contains("\\?") {
         return None;
     }
     let block = directive.inside();
-    // A target with groups such as `$1` needs a condition on the path. Such a condition is safe for
-    // a redirect, which restricts nothing.
+    // A redirect to a target with `$1` needs a condition on the path, because only this condition
+    // has groups. A redirect restricts nothing, so this condition is safe.
     let has_groups = |inner: &Directive| {
         let is_group =
             |at: usize, arg: &str| arg[at + 1..].starts_with(|c: char| c.is_ascii_digit());
@@ -579,8 +582,9 @@ fn methods(operator: &str, text: &str) -> Meaning {
     if !list.iter().all(is_method) {
         return Meaning::Unknown;
     }
-    // Other expressions also match longer methods. If the condition is negated, and the names are
-    // whole methods, the route has fewer methods than the location in nginx.
+    // An expression such as `POST`, without `^` and `$`, also matches longer methods. With `!~`,
+    // the translation refuses these longer methods, too, so the route is never more open than in
+    // nginx. The names must be whole methods for this.
     let is_exact = whole.is_some() && (group.is_some() || !inner.contains('|'));
     let is_narrow =
         operator.starts_with('!') && list.iter().all(|method| METHODS.contains(&method.as_str()));

@@ -220,7 +220,8 @@ fn text_of(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, text: &str) -> Result
 fn expires(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     let Some(directive) = scope.nearest("expires") else { return };
     let text = directive.args.join(" ");
-    // nginx adds the fields to replies with these statuses, and to redirects.
+    // nginx adds the fields only to replies with these statuses, and to redirects. For redirects,
+    // the translation leaves the fields out.
     let is_other = match route.keys.get("respond") {
         Some(Value::Table(reply)) => {
             !matches!(reply.get("status"), Some(Value::Number(200 | 201 | 204 | 206)))

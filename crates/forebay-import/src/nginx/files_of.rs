@@ -106,8 +106,9 @@ pub fn routes(
     routes
 }
 
-/// Returns the routes for the paths of `location /x { alias /dir; }` that are not below `/x/`:
-/// nginx adds a slash to `/x`, and looks for other paths beside the directory.
+/// Returns the routes of `location /x { alias /dir; }` for the paths that are not below `/x/`. A
+/// redirect adds a slash to `/x` if the directory exists. Other paths, such as `/xy`, get 404. For
+/// these, nginx would look for `/diry`.
 fn beside_alias(cx: &Cx<'_>, prefix: &str, dir: &str, base: &DraftRoute) -> Vec<DraftRoute> {
     let rest = missing(base.clone(), "No later route may answer these paths.".into());
     let to = crate::template::literal(&format!("{prefix}/"), cx.keys);
@@ -308,7 +309,8 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
     missing(route, comment)
 }
 
-/// Returns false if `try_files` finds files only, and no directory with its index file.
+/// Returns true if nginx also looks for a directory and its index file. Returns false if
+/// `try_files` checks only `$uri`, which finds only files.
 fn tries_directories(scope: &Scope<'_>) -> bool {
     let Some(directive) = scope.peek_own("try_files") else { return true };
     let checks = &directive.args[..directive.args.len().saturating_sub(1)];

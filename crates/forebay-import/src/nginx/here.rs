@@ -24,7 +24,8 @@ impl<'a> Here<'_, 'a> {
         self.location.path()
     }
 
-    /// Returns the path of the location, or of the prefix location around it.
+    /// Returns the path of a location. For a location with an expression, returns the path of the
+    /// prefix location around it, or `None` if there is none.
     pub fn prefix(&self) -> Option<&'a str> {
         self.location.path().or(self.region)
     }
@@ -55,11 +56,12 @@ impl<'a> Here<'_, 'a> {
 /// The results of the directives that precede the content of a location.
 #[derive(Default)]
 pub struct Phase<'a> {
-    /// True if no request is left for the content.
+    /// True if `return` or `rewrite` answers all requests, so that none gets the content of the
+    /// location.
     pub is_done: bool,
     /// The new path of the requests that reach the content.
     pub rewrite: Option<String>,
-    /// The note on a condition without a translation, which closes the content.
+    /// The note on a condition without a translation. The content of the location is then closed.
     pub closed: Option<String>,
     /// The methods that the content answers. `otherwise` is the route for all other methods.
     pub methods: Option<Vec<String>>,

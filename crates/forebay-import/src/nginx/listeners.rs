@@ -218,7 +218,8 @@ fn hosts(cx: &Cx<'_>, name: &str) -> Vec<String> {
 /// expression has no translation.
 fn of_regex(cx: &Cx<'_>, regex: &str) -> Vec<String> {
     let Some((_, end)) = regex.trim_end_matches('$').split_once(")\\.") else {
-        // Classify the expression as one for paths, to find out if it only matches plain names.
+        // `classify` reads expressions on paths. So put a slash before the name, to find out if the
+        // expression only matches fixed names.
         let text = format!("^/{}", regex.trim_start_matches('^'));
         let found = classify(&text, false, cx.keys, Use::Exact).ok();
         let paths = found.map(|found| found.matcher.paths).unwrap_or_default();
@@ -227,8 +228,9 @@ fn of_regex(cx: &Cx<'_>, regex: &str) -> Vec<String> {
         return if hosts.iter().all(|host| is_host(host)) { hosts } else { Vec::new() };
     };
     let domain = end.replace("\\.", ".");
-    // `*.` takes all texts before the domain, with dots, too. Each narrower expression would leave
-    // hosts to another server in nginx.
+    // The host `*.example.org` takes all names before the domain, even names with dots. A narrower
+    // expression has no translation, because nginx would leave some of these names to another
+    // server.
     if is_host(&domain) && is_any_text(regex) { vec![format!("*.{domain}")] } else { Vec::new() }
 }
 

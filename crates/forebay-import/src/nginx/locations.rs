@@ -37,8 +37,8 @@ pub struct Slot<'l, 'a> {
     pub location: &'l Location<'a>,
     /// If set, the location applies only to paths with this beginning.
     pub region: Option<&'a str>,
-    /// True if the slot is the redirect that adds a slash to the path of a location. For locations
-    /// that pass requests on, nginx sends this redirect.
+    /// True if the slot is for the redirect from `/x` to `/x/`. nginx sends this redirect if the
+    /// location `/x/` passes requests to a backend.
     pub adds_slash: bool,
 }
 
@@ -81,8 +81,8 @@ impl<'a> Location<'a> {
         }
     }
 
-    /// Returns the locations inside of a location with an expression, which have no position in the
-    /// order. Returns no locations if this location has no expression.
+    /// Returns the inner locations of a location with an expression. The function `order` returns
+    /// no slots for these locations. Returns no locations if this location has no expression.
     pub fn within_regex(&self) -> &[Location<'a>] {
         if matches!(self.kind, LocationKind::Regex { .. }) { &self.inner } else { &[] }
     }
@@ -167,8 +167,9 @@ pub fn order<'l, 'a>(locations: &'l [Location<'a>]) -> Vec<Slot<'l, 'a>> {
     let slot = |location, region| Slot { location, region, adds_slash: false };
     let mut slots: Vec<_> = exact.iter().map(|location| slot(*location, None)).collect();
     slots.extend(slashes(&exact, &statics));
-    // Usually, the expressions of the server block precede a prefix location. A location that other
-    // expressions precede comes first, and so do longer prefixes that begin with its prefix.
+    // Most prefix locations come after the expressions of the server block (`global`). A prefix
+    // location with other expressions, or with `^~`, comes before `global`. Longer prefixes that
+    // begin with its prefix precede it.
     let (first, last): (Vec<_>, Vec<_>) =
         statics.into_iter().partition(|found| own.iter().any(|path| found.path.starts_with(path)));
     for found in first {
@@ -200,8 +201,8 @@ fn gather<'l, 'a>(
                 statics.push(Static { location, path, expressions });
                 let (before, of_before) = (exact.len(), statics.len());
                 gather(&location.inner, &after, exact, statics);
-                // nginx compares the locations of one block first. So a longer prefix in the same
-                // block takes paths from the locations inside of this one.
+                // nginx first compares all locations of one block. So a longer prefix in this block
+                // takes paths from the locations inside of `location`.
                 let is_reached = |inner: &str| {
                     !level.iter().any(|other| match other.kind {
                         LocationKind::Prefix { path: longer, .. } => {

@@ -38,7 +38,7 @@ pub fn site(cx: &mut Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
 }
 
 /// Translates the access log of a location, or turns logging off. A line without a translation is
-/// not settled, so it gets a note later.
+/// not marked as read, so it gets a note later.
 pub fn route(cx: &Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     let Some(nearest) = scope.peek(&["access_log"]).first().copied() else { return };
     if nearest.arg(0) == "off" {

@@ -294,12 +294,14 @@ pub fn is_of_files(name: &str) -> bool {
     OF_FILES.contains(&name)
 }
 
-/// A test for directives beside which another directive has an effect.
+/// A test that selects directives. It selects `proxy_pass` for `proxy_buffering`, which has an
+/// effect only together with `proxy_pass`.
 type Beside = fn(&Directive) -> bool;
 
-/// Returns a test, and its name, for a directive that has an effect only together with certain
-/// other directives. The test is true for these other directives. One of them must be in the blocks
-/// around the directive, or below. Returns `None` if the directive needs no other directive.
+/// Returns a test, and its name, for a directive that needs another directive: `proxy_buffering`
+/// needs `proxy_pass`. The test is true for `proxy_pass`. The needed directive must be in a block
+/// around the directive, in the same block, or in a block inside it. Returns `None` if the
+/// directive needs no other directive.
 pub fn needs(name: &str) -> Option<(&'static str, Beside)> {
     const GROUPS: [(&str, Beside); 32] = [
         ("proxy_ssl_", passes_to_tls),
@@ -335,7 +337,7 @@ pub fn needs(name: &str) -> Option<(&'static str, Beside)> {
         ("auth_request_", |other| other.name == "auth_request" && other.arg(0) != "off"),
         ("auth_delay", |other| other.name.starts_with("auth_") && other.name != "auth_delay"),
     ];
-    // A second one in a block has no route.
+    // Report a second `proxy_pass` of a block, because the second one has no route.
     if name.ends_with("_pass") || name == "proxy_protocol" {
         return None;
     }

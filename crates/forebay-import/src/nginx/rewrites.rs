@@ -77,8 +77,8 @@ fn redirected(
     (target, status): (&str, u64),
     route: DraftRoute,
 ) -> DraftRoute {
-    // A `rewrite` to a target with a final question mark drops the client's query. A `return` drops
-    // it unless the target names it.
+    // `rewrite` keeps the client's query, except for a target with a final question mark. `return`
+    // keeps the query only if the target contains a variable such as `$args`.
     let is_rewrite = directive.name == "rewrite";
     let filled = variables.fill(target).map_err(|name| format!("{name} has no placeholder"));
     let checked = filled.and_then(|filled| {
@@ -167,8 +167,8 @@ fn leaves_out<'a>(
     phase: &mut Phase<'a>,
     out: &mut Vec<EarlyStep>,
 ) -> bool {
-    // Paths that a rewrite of the server leaves out get the content of their own locations. The
-    // routes of these rewrites precede those of all locations, so they cannot express this.
+    // In a server block, the excluded paths get the content of their own locations. The routes of
+    // the server's rewrites precede the routes of all locations, so they cannot have this content.
     if here.location.directive.is_none() {
         return false;
     }
@@ -327,7 +327,7 @@ pub fn sends_files(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
 /// Returns the named location that answers all requests of a location with `return CODE` and
 /// `error_page CODE = @NAME`. Returns `None` for other locations.
 pub fn passed_on<'a>(server: &TranslatedServer<'a>, here: &Here<'_, 'a>) -> Option<&'a str> {
-    // These have rules that the named location does not have.
+    // `limit_except` and inner locations have rules that the named location does not have.
     if here.location.scope.peek_own("limit_except").is_some()
         || !here.location.within_regex().is_empty()
     {
@@ -351,8 +351,8 @@ pub fn passed_on<'a>(server: &TranslatedServer<'a>, here: &Here<'_, 'a>) -> Opti
     Some(name)
 }
 
-/// Returns the target for missing files. Versions without placeholders accept a path without a
-/// query. An error says why there is no target.
+/// Returns the target for missing files. If this version of Forebay has no placeholders, returns
+/// only the path of the target. The text of an error says what the user must do.
 pub fn fallback_target(
     cx: &Cx<'_>,
     variables: &Variables<'_, '_>,

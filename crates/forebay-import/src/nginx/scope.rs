@@ -70,15 +70,16 @@ impl<'a> Scope<'a> {
         self.levels.last().map_or(&[], |level| level.block)
     }
 
-    /// Returns the first directive of this name in the innermost block, and marks it as settled.
+    /// Returns the first directive of this name in the innermost block, and marks it as read.
+    /// Returns `None` if there is none.
     pub fn of_own(&self, name: &str) -> Option<&'a Directive> {
         let found = self.peek_own(name)?;
         found.settle();
         Some(found)
     }
 
-    /// Returns the first directive of this name in the innermost block. Does not mark it as
-    /// settled.
+    /// Returns the first directive of this name in the innermost block. Does not mark it as read.
+    /// Returns `None` if there is none.
     pub fn peek_own(&self, name: &str) -> Option<&'a Directive> {
         let level = self.levels.last()?;
         let first = level.by_name.get(name)?.first()?;
@@ -86,21 +87,21 @@ impl<'a> Scope<'a> {
     }
 
     /// Returns the last directive of this name in the nearest block that has one. Marks the
-    /// directives of this name in all blocks as settled.
+    /// directives of this name in all blocks as read. Returns `None` if no block has one.
     pub fn nearest(&self, name: &str) -> Option<&'a Directive> {
         self.all(name).last().copied()
     }
 
     /// Returns the directives of this name in the nearest block that has one. nginx inherits lists,
     /// such as `add_header`, only if a block has no directive of this name. Marks the directives of
-    /// this name in all blocks as settled.
+    /// this name in all blocks as read.
     pub fn all(&self, name: &str) -> Vec<&'a Directive> {
         self.any(&[name])
     }
 
     /// Returns the directives of these names in the nearest block that has one. Marks the
-    /// directives of these names in all blocks as settled, because those in outer blocks have no
-    /// effect here.
+    /// directives of these names in all blocks as read, because the directives in outer blocks have
+    /// no effect here.
     pub fn any(&self, names: &[&str]) -> Vec<&'a Directive> {
         let all = self.levels.iter().flat_map(|level| level.named(names));
         all.for_each(Directive::settle);
@@ -108,18 +109,19 @@ impl<'a> Scope<'a> {
     }
 
     /// Returns the directives of these names in the nearest block that has one. Does not mark them
-    /// as settled.
+    /// as read.
     pub fn peek(&self, names: &[&str]) -> Vec<&'a Directive> {
         let mut levels = self.levels.iter().rev().map(|level| level.named(names));
         levels.find(|found| !found.is_empty()).unwrap_or_default()
     }
 
-    /// Returns the first argument of the nearest directive of this name.
+    /// Returns the first argument of [`Self::nearest`]. Returns `None` if there is no directive of
+    /// this name.
     pub fn value(&self, name: &str) -> Option<&'a str> {
         self.nearest(name).map(|directive| directive.arg(0))
     }
 
-    /// Returns true if the nearest directive of this name says `on`.
+    /// Returns true if the first argument of [`Self::nearest`] is `on`.
     pub fn is_on(&self, name: &str) -> bool {
         self.value(name) == Some("on")
     }
@@ -130,7 +132,7 @@ impl<'a> Scope<'a> {
     }
 
     /// Returns the directives of every block, from the outermost inwards. Does not mark them as
-    /// settled.
+    /// read.
     pub fn all_levels(&self) -> impl Iterator<Item = &'a Directive> + use<'a> {
         self.blocks().into_iter().flatten()
     }
@@ -142,7 +144,7 @@ impl<'a> Scope<'a> {
     }
 
     /// Returns the directives of this name in all blocks, from the innermost outwards. Does not
-    /// mark them as settled.
+    /// mark them as read.
     pub fn every(&self, name: &str) -> impl Iterator<Item = &'a Directive> + use<'a> {
         let levels: Vec<_> = self.levels.iter().rev().map(|level| level.named(&[name])).collect();
         levels.into_iter().flatten()

@@ -113,7 +113,7 @@ fn claim(
     part.hosts = kept;
 }
 
-/// Adds a site with status 503 and a comment that no server could be translated.
+/// Adds a site that answers 503. Its comment says that no server could be translated.
 fn nothing(cx: &mut Cx<'_>, server: &Directive) {
     let route = DraftRoute::new(&server.place, server.line(), Matcher::path("/*")).respond(503);
     let site = DraftSite {
@@ -200,7 +200,7 @@ fn one_site<'a>(
     let hosts = by_host(cx, &server, &part, &site);
     site.hosts = hosts;
     if site.hosts.is_empty() && !part.is_default {
-        // The conditions on the host answer all requests.
+        // `by_host` has added a site for each host of this server.
         directive.settle_all();
         return;
     }
@@ -276,7 +276,7 @@ fn listen(cx: &Cx<'_>, comments: &mut Vec<String>, part: &SitePart, has_tls: boo
             hosts
                 .any(|hosts| hosts.is_empty() || hosts.iter().any(|host| part.hosts.contains(host)))
         };
-        // Two sites with one host may have had listeners with different addresses.
+        // Another site with one of these hosts may already have this loopback address.
         let first = part.listeners.first().map(Listener::on_loopback).unwrap_or_default();
         let others = (2..=250).map(|n| first.replacen("127.0.0.1", &format!("127.0.0.{n}"), 1));
         let mut all = std::iter::once(first.clone()).chain(others);
@@ -421,7 +421,7 @@ fn by_host<'a>(
     let mut hosts = part.hosts.clone();
     for (directive, host) in server.host_conditions() {
         if !hosts.contains(&host) && !part.is_default {
-            // No request of this server has the host.
+            // This server gets no requests for the host.
             directive.settle_all();
             continue;
         }
@@ -468,7 +468,7 @@ fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRo
         return out;
     }
     if let Some(comment) = phase.closed.take() {
-        // The note says that its line closes the whole site.
+        // The note already says that one line closes the whole site.
         server.directive.settle_all();
         out.push(here.route(server).closed(comment));
         return out;

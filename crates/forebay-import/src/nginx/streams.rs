@@ -135,8 +135,8 @@ fn listeners(server: &Directive) -> Result<Listeners, String> {
     Ok(found)
 }
 
-/// Returns the table `tls` with the certificate for clients. An error is the next step for the
-/// user.
+/// Returns the table `tls` with the certificate for clients. The text of an error says what the
+/// user must do.
 fn certificate(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Result<Table, String> {
     if scope.value("ssl_verify_client").is_some_and(|verify| verify != "off") {
         return Err("name the authority for client certificates in `client_ca` of `tls`".into());
@@ -154,7 +154,7 @@ fn certificate(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Result<Table, String> {
     Ok(tls)
 }
 
-/// Sets the keys about the addresses of clients. An error is the next step for the user.
+/// Sets the keys about the addresses of clients. The text of an error says what the user must do.
 fn clients(
     cx: &mut Cx<'_>,
     scope: &Scope<'_>,
@@ -172,8 +172,8 @@ fn clients(
         .map(|from| if from.arg(0) == "unix:" { "unix" } else { from.arg(0) })
         .collect();
     if is_proxied {
-        // Without trusted proxies, nginx applies the rules to the proxies, and Forebay to the
-        // addresses in the headers, which every peer could send.
+        // Without trusted proxies, nginx applies the rules to the address of the proxy. Forebay
+        // would apply them to the address in the PROXY header, which any client could forge.
         if trusted.is_empty() && !gate.keys.is_empty() {
             return Err("name the proxies in `trusted_proxies`, so that no client sends its own \
                         address in a PROXY header"
@@ -189,7 +189,7 @@ fn clients(
 }
 
 /// Returns the servers of a `proxy_pass`, each with the server names (SNI) that its clients send.
-/// An empty list means all other clients. An error is the next step for the user.
+/// An empty list means all other clients. The text of an error says what the user must do.
 fn targets(
     cx: &mut Cx<'_>,
     scope: &Scope<'_>,

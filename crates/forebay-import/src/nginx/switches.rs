@@ -9,7 +9,7 @@ use crate::value::{Table, Value};
 /// Maximum number of conditions for one variable.
 const MOST: usize = 32;
 
-/// The requests with a wanted value of a variable.
+/// The requests that give a variable a wanted value.
 pub enum Switch {
     /// One of these matchers takes the request.
     OneOf(Vec<Matcher>),
@@ -20,8 +20,9 @@ pub enum Switch {
 /// Returns the matcher for a comparison: a variable, an operator and a text.
 type Compare<'c> = &'c dyn Fn((&str, &str, &str)) -> Option<Matcher>;
 
-/// Returns the requests with a value of the variable that `is_true` accepts. Returns `None` if no
-/// `map` or `geo` alone sets the variable, or if routes cannot have this condition.
+/// Returns the requests that give the variable a value that `is_true` accepts. Returns `None` if no
+/// `map` or `geo` sets the variable, if another directive may also set it, or if routes cannot have
+/// this condition.
 pub fn requests(
     cx: &Cx<'_>,
     variable: &str,
@@ -44,7 +45,7 @@ pub fn requests(
     Some(found)
 }
 
-/// A line of a `map` that is no setting.
+/// A line `KEY VALUE;` of a `map`, but not `default` or `volatile`.
 struct Choice<'m> {
     operator: &'static str,
     text: String,
@@ -87,7 +88,7 @@ fn of_map(map: &Directive, is_true: &dyn Fn(&str) -> bool, compare: Compare<'_>)
         return others(variable, &exact, compare);
     }
     let wanted: Vec<Choice<'_>> = exact.into_iter().filter(|choice| choice.is_true).collect();
-    // An earlier line may take the requests of a later one.
+    // An earlier line with another value may take requests of a later line.
     if has_order && !wanted.is_empty() || wanted.len() > 2_000 {
         return None;
     }
@@ -150,8 +151,8 @@ fn joined(all: Vec<Matcher>) -> Vec<Matcher> {
     }
 }
 
-/// Returns the requests to whose client address `geo` gives a value that `is_true` accepts. Returns
-/// `None` if one list of addresses cannot express the condition.
+/// Returns the requests of clients for whose addresses `geo` has a value that `is_true` accepts.
+/// Returns `None` if one list of addresses cannot express the condition.
 fn of_addresses(geo: &Directive, is_true: &dyn Fn(&str) -> bool) -> Option<Matcher> {
     if geo.args.len() == 2 && geo.arg(0) != "$remote_addr" {
         return None;
@@ -164,7 +165,7 @@ fn of_addresses(geo: &Directive, is_true: &dyn Fn(&str) -> bool) -> Option<Match
             name => list.push((network(name)?, value)),
         }
     }
-    // A network within another one may have another value.
+    // A network within another network may have another value. One list cannot express this.
     if list.is_empty() || list.iter().any(|(_, value)| *value == default) {
         return None;
     }

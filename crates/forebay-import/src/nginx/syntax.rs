@@ -108,7 +108,8 @@ impl Parser {
         }
     }
 
-    /// Reads words up to the end of a directive.
+    /// Reads the words of a directive. Returns them with the line of the first word, and the
+    /// character that ends the directive.
     fn statement(
         &mut self,
         tokens: &mut Tokens<'_>,
@@ -143,8 +144,9 @@ impl Parser {
         }
     }
 
-    /// Replaces an include by the directives of its files. An include whose files are missing stays
-    /// a directive.
+    /// Adds the directives of the included files to `found`. Skips files that the translation does
+    /// not need, such as `mime.types`. An include of a missing file stays a directive, except for
+    /// known files of Debian.
     fn include(
         &mut self,
         words: &[String],

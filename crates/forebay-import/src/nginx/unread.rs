@@ -29,8 +29,8 @@ pub fn report(cx: &mut Cx<'_>, around: &[&[Directive]], block: &[Directive]) -> 
     unread::add(&mut cx.draft.notes, found)
 }
 
-/// Marks the lines of a location that have no effect as settled. They have no effect because
-/// `return` or `rewrite` takes all requests of the location before nginx reads them.
+/// Marks the lines of a location that have no effect as read. `return` or `rewrite` answers all
+/// requests of the location before nginx uses these lines.
 pub fn settle_unreached(block: &[Directive]) {
     let is_of_content = |directive: &&Directive| {
         let name = directive.name.as_str();
@@ -42,8 +42,8 @@ pub fn settle_unreached(block: &[Directive]) {
     block.iter().filter(is_of_content).for_each(Directive::settle_all);
 }
 
-/// Marks the directives of nginx's rewrite module in `block` as settled. They have no effect,
-/// because an earlier directive has ended their phase.
+/// Marks the directives of nginx's rewrite module in `block` as read. They have no effect, because
+/// an earlier directive ends the processing of this module.
 pub fn settle_rewrites(block: &[Directive]) {
     let is_rewrite =
         |inner: &&Directive| matches!(&*inner.name, "return" | "rewrite" | "if" | "break" | "set");
@@ -91,7 +91,7 @@ impl Search<'_> {
     fn within(&mut self, around: &[&TestedBlock<'_>], block: &[Directive]) {
         let own = TestedBlock::new(block);
         let around = [around, &[&own]].concat();
-        // The results of the tests on this block and the blocks in it.
+        // Keep the results of the tests, because many directives of the block need the same test.
         let mut known = HashMap::new();
         for directive in block {
             match directive.name.as_str() {
@@ -143,8 +143,9 @@ impl Search<'_> {
     }
 }
 
-/// Returns false for a directive that needs no key, or that has no effect here. `known` has the
-/// results of tests for the innermost of the blocks `around`, and the blocks in it.
+/// Returns false for a directive that needs no key, or that has no effect here. `around` are the
+/// blocks that contain the directive. `known` keeps the results of tests for the innermost of these
+/// blocks.
 fn has_effect(
     around: &[&TestedBlock<'_>],
     directive: &Directive,

@@ -72,7 +72,7 @@ pub fn to(cx: &mut Cx<'_>, address: &str, protocol: BackendProtocol) -> Result<S
 }
 
 /// Returns `@NAME`, the value of the key `to` for an upstream. Adds the group to the draft on its
-/// first use. An error is the next step for the user.
+/// first use. The text of an error says what the user must do.
 fn group(
     cx: &mut Cx<'_>,
     upstream: &Directive,
@@ -96,7 +96,7 @@ fn group(
 }
 
 /// Returns the servers of an upstream. Sets the limits on failures and on connections if all
-/// servers have the same limits. An error is the next step for the user.
+/// servers have the same limits. The text of an error says what the user must do.
 fn servers(
     cx: &mut Cx<'_>,
     upstream: &Directive,
@@ -222,8 +222,9 @@ fn split_of<'a>(cx: &Cx<'a>, address: &str) -> Option<&'a Directive> {
     splits.find(|split| address.starts_with('$') && split.arg(1) == address)
 }
 
-/// Returns the name of a group with the servers of all parts of `split_clients`. The percentage of
-/// a part becomes the weight of its servers.
+/// Returns `@NAME`, the value of the key `to` for the variable of a `split_clients` block. Adds a
+/// group to the draft with the servers of all parts. The percentage of a part becomes the weight of
+/// its servers. Returns an error if a part has no address.
 fn canary(cx: &mut Cx<'_>, split: &Directive, protocol: BackendProtocol) -> Result<String, String> {
     let name = split.arg(1).trim_start_matches('$').to_owned();
     if cx.draft.upstreams.iter().any(|(other, _)| *other == name) {

@@ -37,8 +37,8 @@ pub fn parts(text: &str, ignore_case: bool) -> Result<Vec<Vec<Part>>, String> {
     Ok(branches(&hir).into_iter().map(merged).collect())
 }
 
-/// Returns the parts of each branch. The parser moves a common beginning of all branches to the
-/// front of the expression. This function adds the beginning to each branch again.
+/// Returns the parts of each branch. The parser changes `/a.*|/b` to `/(?:a.*|b)`. For this
+/// expression, returns the parts of `/a.*` and of `/b`.
 fn branches(hir: &Hir) -> Vec<Vec<Part>> {
     match hir.kind() {
         HirKind::Alternation(list) if !is_end_or_slash(hir) && literals(hir).is_none() => {
@@ -75,7 +75,8 @@ fn flat(hir: &Hir, group: Option<usize>) -> Vec<Part> {
     }
 }
 
-/// Joins adjacent texts, and leaves out an end that the part before it includes.
+/// Joins adjacent texts. Removes the end after a part such as `(/.*)?`, because such a part
+/// includes the end.
 fn merged(parts: Vec<Part>) -> Vec<Part> {
     let mut merged: Vec<Part> = Vec::new();
     for part in parts {
@@ -117,8 +118,8 @@ fn leaves_out_only(class: &Class, bytes: &[u8]) -> bool {
     (0..=u8::MAX).all(|byte| bytes.contains(&byte) || has(byte))
 }
 
-/// Returns true for `(?:$|/)`, `(?:$|/.*)`, and `(?:/.*)?`. Does not check that an end follows
-/// `(?:/.*)?`.
+/// Returns true for `(?:$|/)`, `(?:$|/.*)`, and `(?:/.*)?`. For `(?:/.*)?`, does not check that the
+/// expression ends after it.
 fn is_end_or_slash(hir: &Hir) -> bool {
     let hir = inner(hir);
     match hir.kind() {

@@ -51,7 +51,8 @@ const RAW: [&str; 8] =
 const TEXT_ATTRIBUTES: [&str; 6] = ["title", "alt", "value", "download", "label", "placeholder"];
 
 impl HtmlPosition {
-    /// Returns true if an escaped value remains text at this position, whatever it contains.
+    /// Returns true if any escaped value is only text at this position: browsers never run it as
+    /// code.
     pub(super) fn takes_free_text(&self) -> bool {
         match self.state {
             HtmlState::Text | HtmlState::Comment => true,
@@ -65,8 +66,9 @@ impl HtmlPosition {
         }
     }
 
-    /// Returns true if a link remains a link or text at this position. A link may only begin the
-    /// value of an attribute: after `javascript:`, browsers would decode and run it.
+    /// Returns true if the template may have a link at this position: in text, or at the start of
+    /// an attribute's value. After `javascript:` in an attribute, browsers would decode the link
+    /// and run it.
     pub(super) fn takes_link(&self) -> bool {
         let is_code = self.attribute.starts_with("on")
             || CODE_ATTRIBUTES.contains(&&*self.attribute)
@@ -74,7 +76,8 @@ impl HtmlPosition {
         self.takes_free_text() || self.is_value_start && !is_code
     }
 
-    /// Returns true if both positions are in the same kind of place.
+    /// Returns true if both positions have the same state, tag name and attribute name, such as two
+    /// positions in text between tags.
     pub(super) fn is_same_place(&self, other: &Self) -> bool {
         let place =
             |position: &Self| (position.state, position.tag.clone(), position.attribute.clone());

@@ -52,8 +52,8 @@ fn path(typed: &At<Table<file::Health>>) -> Resolution<String> {
     Ok(target.to_owned())
 }
 
-/// Checks that no key is about a request. Returns the empty path, which means a check without a
-/// request.
+/// Checks the keys for the servers of a stream, which Forebay checks without a request. The keys
+/// `path`, `statuses` and `body` are errors. Returns an empty path.
 fn without_request(typed: &At<Table<file::Health>>) -> Resolution<String> {
     let keys = [
         ("path", typed.path.as_ref().map(|at| &at.span)),

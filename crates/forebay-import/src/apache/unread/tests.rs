@@ -127,7 +127,8 @@ fn each_line_changes_the_configuration_or_is_reported() {
     assert!(lost.is_empty(), "lost:\n{}", lost.join("\n"));
 }
 
-/// Returns the lines whose removal from their host changes nothing, and that have no note.
+/// Returns the lines that get no note, although removing them from their host does not change the
+/// result.
 fn lost_lines(dir: &Path, context: &str, all: &[&str]) -> Vec<String> {
     let shared = tree(&dir.join("www"));
     let (mut texts, mut places) = ([HEAD.to_owned(), HEAD.to_owned()], Vec::new());
@@ -136,7 +137,7 @@ fn lost_lines(dir: &Path, context: &str, all: &[&str]) -> Vec<String> {
         let name = format!("h{at}");
         for (text, lines) in texts.iter_mut().zip([before, lines]) {
             let in_file = context.starts_with('#');
-            // Only access files need a directory for each line.
+            // Each `.htaccess` file needs its own directory.
             let root = if in_file { tree(&dir.join(&name)) } else { shared.clone() };
             let fill = |text: &str| text.replace("{}", &root).replace('#', &name);
             let first = text.lines().count() + 1;
@@ -191,7 +192,7 @@ fn has_no_effect(name: &str, context: &str, lines: &str) -> bool {
         "RewriteCond" | "RewriteRule" => context.is_empty(),
         // Only directories have a base.
         "RewriteBase" => !is_section,
-        // The sections are about other paths than the lines.
+        // The sections select other paths than the `ProxyPass` of these lines.
         "ProxyPreserveHost" | "ProxyTimeout" => is_section,
         name if name.starts_with("Redirect") => context.contains("sub"),
         _ => lines.is_empty(),
