@@ -478,8 +478,8 @@ pub struct Site {
     /// slash. "refuse" answers 404. "pass" passes such a path on, but answers 404 if another route
     /// would match it with real slashes. Default: "refuse".
     pub encoded_slashes: Option<EncodedSlashes>,
-    /// Merges repeated slashes in paths. With false, backends get repeated slashes, as in
-    /// "/go/https://example.org". A path then gets 404 if another route would match it with merged
+    /// Merges repeated slashes in paths. With false, backends get repeated slashes, for example a
+    /// path that contains a URL. A path then gets 404 if another route would match it with merged
     /// slashes. Default: true.
     pub merge_slashes: Option<bool>,
     /// Passes request headers whose names contain an underscore, a dot or another mark than a

@@ -32,8 +32,8 @@ pub struct AddressLimit {
 
 impl AddressLimit {
     /// Returns the limit for a configured value. The default is `connections / SHARE`, but at least
-    /// [`LEAST`] and at most [`GREATEST`]. `connections` is the limit on all connections. If
-    /// `connections` is 0 (no limit), the default is [`GREATEST`].
+    /// `LEAST` and at most `GREATEST`. `connections` is the limit on all connections. If
+    /// `connections` is 0 (no limit), the default is `GREATEST`.
     pub fn of(configured: Option<usize>, connections: usize) -> Self {
         let default =
             if connections == 0 { GREATEST } else { (connections / SHARE).clamp(LEAST, GREATEST) };
