@@ -21,11 +21,11 @@ use crate::shared::SharedState;
 use crate::state::{self, Issued};
 
 /// Time limit for obtaining one certificate, from the request for the account to the download, with
-/// all retries.
+/// all retries. `dns_wait` of the configuration extends it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Number of times that an order is retried immediately, if the authority rejects its nonce as too
-/// old.
+/// Number of times that an order is retried immediately, if the authority rejects its nonce
+/// (`badNonce`).
 const STALE: u32 = 3;
 
 /// Time limit for polling the state of an order.

@@ -22,8 +22,8 @@ pub(crate) fn read(
     sources: &Sources,
     outside: &mut Outside,
 ) -> Result<(File, AllFilled), Vec<Problem>> {
-    // The values of the placeholders that are a whole text, as in `threads = "{env.N}"`. Such a
-    // value may be a number or a boolean. The tree borrows the values.
+    // The values of placeholders such as `threads = "{env.N}"`, which have no other text around
+    // them. Such a value may be a number or a boolean. The tree borrows the values.
     let numbers = OnceCell::new();
     let (mut tree, filled) = assemble(sources, outside)?;
     let numbers: &Vec<String> =

@@ -127,8 +127,8 @@ fn host(site: &Site) -> String {
     exact.or(any).unwrap_or_else(|| "localhost".into())
 }
 
-/// Returns the listeners that get a socket in a server for tests, in the order of the sockets'
-/// numbers. Leaves out HTTP/3.
+/// Returns the listeners of a plan, each once and without HTTP/3. In a server for tests, each of
+/// them gets a Unix socket. The position in this list is the number of the socket.
 pub fn listeners(plan: &Plan) -> Vec<Listen> {
     let mut all: Vec<Listen> = Vec::new();
     for listen in plan.sites.iter().flat_map(|site| &site.listen) {

@@ -364,7 +364,8 @@ pub struct Handed {
     pub listener: usize,
 }
 
-/// The number of connections of each thread, and a channel to pass connections to the thread.
+/// The loads of all threads: the number of connections of each thread, and a channel to pass
+/// connections to the thread. Also has the limits on connections.
 ///
 /// The kernel distributes connections by hash. With few long-lived connections, one thread may get
 /// many more of them than another thread, which then has nothing to do.

@@ -11,8 +11,8 @@
 //! The tunnel runs after the origin returns, and does not end when the client closes its sending
 //! side. An idle tunnel holds no buffer. When the server stops, a tunnel ends after three seconds
 //! of silence or at the end of the grace period. The client of a WebSocket gets a close frame with
-//! the code 1001 (`farewell`) as soon as no messages flow. From 2 s after the stop, the close frame
-//! follows the next message.
+//! the code 1001 (`farewell`). In the first 2 s, the tunnel waits until no messages flow. After 2 s,
+//! the close frame follows the next message.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -213,9 +213,9 @@ impl<'a> Bridge<'a> {
         let down = async {
             downwards.carry(to_client).await?;
             if downwards.is_lost.get() {
-                // The client accepts no more bytes. But it may have sent bytes, and the backend may
-                // read them only after its own bytes are accepted. So read and drop the backend's
-                // bytes.
+                // The client accepts no more bytes, but it may have sent bytes for the backend.
+                // The backend may read these bytes only after somebody has accepted its own bytes.
+                // So read and drop the bytes of the backend.
                 tokio::select! {
                     ended = downwards.discard() => ended?,
                     () = is_over.notified() => {}

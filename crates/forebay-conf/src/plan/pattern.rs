@@ -226,9 +226,9 @@ impl Matcher {
         self.methods.is_empty() || self.methods.iter().any(takes)
     }
 
-    /// Returns true if no suffix ends the path, so that path info must follow the suffix, as in
-    /// `/a.php/b`. The caller knows that the path matches. The route then answers only if the
-    /// script exists. Otherwise a later route answers.
+    /// Returns true for a path such as `/a.php/b` and the suffix `.php`: the suffix ends an inner
+    /// segment, and path info follows. The caller knows that the path matches. The route then
+    /// answers only if the script exists. Otherwise a later route answers.
     pub fn is_by_segment(&self, path: &[u8]) -> bool {
         !self.suffixes.is_empty() && !self.ends(path)
     }

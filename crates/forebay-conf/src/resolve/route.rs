@@ -471,7 +471,7 @@ fn internal_redirects(
     }
 }
 
-/// Returns the key of an action whose replies Forebay makes itself. Returns `None` for other
+/// Returns the key of an action that needs no application and no backend. Returns `None` for other
 /// actions.
 fn own_answer(action: &Action) -> Option<&'static str> {
     match action {

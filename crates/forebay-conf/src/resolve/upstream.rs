@@ -369,7 +369,8 @@ fn upstream(
     })
 }
 
-/// Returns the text that selects a server by its hash. Returns `None` without `balance = "hash"`.
+/// Returns the text whose hash selects a server. Returns `None` without `balance = "hash"`, and an
+/// error for `hash_key` without `balance = "hash"`.
 fn hash_key(context: &Context<'_>, keys: &Keys<'_>) -> Resolution<Option<Template>> {
     let known = Known { captures: &[], maps: &context.maps };
     let balance = keys.balance.as_ref().filter(|at| matches!(at.value, file::Balance::Hash));

@@ -138,9 +138,9 @@ fn closed<'a>(cx: &mut Cx<'_>, directive: &'a Directive, matcher: Matcher, next:
     }
 }
 
-/// Returns the conditions of an expression. If the expression has no translation, or if it lacks a
-/// group that `target` uses, returns an error. The error is a matcher for a closed route: it takes
-/// all paths of the expression, and may take more.
+/// Returns the conditions of an expression. If `target` uses a group such as `$1` that simpler
+/// conditions do not provide, the conditions keep the expression. If there is no translation, the
+/// error is a matcher for a closed route: it takes all paths of the expression, and may take more.
 fn found(cx: &Cx<'_>, text: &str, target: &str, of: Use) -> Result<PatternConditions, Matcher> {
     let found = classify(text, false, cx.keys, of).map_err(|unknown| {
         unknown.superset.map_or_else(|| Matcher::path("/*"), |matcher| *matcher)

@@ -79,7 +79,8 @@ impl Watched {
         }
     }
 
-    /// Shuts down the socket after a failed write, so that its reader receives end of file.
+    /// Shuts down the socket after a failed write. The task that reads from this socket then gets
+    /// the end of the input.
     pub fn fail_sending(&self) {
         self.shut_down(Shutdown::Both);
         self.set_sent();

@@ -113,8 +113,9 @@ enum DiskPhase {
 }
 
 /// Removals that wait until the index is loaded. During [`DiskPhase::Waiting`], all removals wait.
-/// During [`DiskPhase::Loading`], only removals of groups are added. If a list becomes too long,
-/// `is_all` becomes true. The load then removes all files that the index does not list yet.
+/// During [`DiskPhase::Loading`], only removals of groups wait, and others are made at once. If a
+/// list becomes too long, `is_all` becomes true. The load then removes all files that the index
+/// does not list yet.
 #[derive(Debug, Default)]
 struct Missed {
     keys: HashSet<KeyHash>,

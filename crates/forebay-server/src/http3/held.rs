@@ -56,7 +56,7 @@ impl HeldHello {
         Arc::new(Self { find, awaited: Mutex::default(), waits, failed })
     }
 
-    /// Returns a TLS configuration for one connection. This value can then stop the connection's
+    /// Returns a TLS configuration for one connection. With this configuration, `self` can stop the
     /// handshake until a certificate exists.
     pub fn configure(self: &Arc<Self>, inner: Arc<dyn ServerConfig>) -> Arc<dyn ServerConfig> {
         Arc::new(HoldingConfig { inner, held: self.clone() })

@@ -164,7 +164,7 @@ fn is_of_visitor(name: &str) -> bool {
 }
 
 /// Returns the name of the request field that a variable names. Returns `None` if the variable
-/// names no field. As in CGI, also returns `None` for a field with credentials.
+/// names no field. As in CGI, also returns `None` for fields with credentials and for `Proxy`.
 fn field_name(variable: &str) -> Option<String> {
     let field = variable.strip_prefix("HTTP_").or_else(|| variable.strip_prefix("http_"))?;
     let field = field.replace('_', "-");

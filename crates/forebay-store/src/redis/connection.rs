@@ -45,8 +45,8 @@ impl Connector {
     }
 
     /// Connects, authenticates and selects the database. Returns only after the server has
-    /// answered. A server that hangs could otherwise run commands later, after Forebay has given up
-    /// their connection.
+    /// answered, so that no command is sent to a server that hangs. Such a server could run the
+    /// command later, after Forebay has closed the connection.
     pub fn connect(&self, deadline: Instant) -> Result<RedisConnection, ConnectionError> {
         let RedisServer { host, port, database, user, password, .. } = &self.server;
         let away = |error: io::Error| ConnectionError::Away(format!("{host}:{port}: {error}"));

@@ -75,8 +75,8 @@ pub fn append_head_for(
     if let Some(activation) = activation {
         attributes.request_attribute(b"JK_LB_ACTIVATION", activation);
     }
-    // If the head does not fit into a packet, the client's fields are too long. Only a
-    // misconfigured `secret` could also be too long.
+    // If the head does not fit into a packet, the client's target or fields are too long. So the
+    // status is 431. A very long `secret` gives this status, too.
     attributes.finish(settings.packet_size).map_err(|error| {
         Fault::client(431, format!("the request does not fit one packet of AJP: {error}"))
     })

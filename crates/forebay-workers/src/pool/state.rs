@@ -17,11 +17,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A request that has waited this long gets the next free worker of any thread, unless its own
-/// thread has a running worker. With 128 clients, all requests wait this long. Without the
-/// condition about the running worker, their workers would change threads with each request.
+/// thread has a running worker. With 128 clients, all requests wait this long. If the
+/// thread's running worker did not matter, each worker would change its thread with each request.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// Time without prefetching after a request had to be taken back, because the request before it
-/// took long or had a long reply. Further requests of the application may be like that one.
+/// After the pool has taken a waiting request back from a worker, it prefetches no request during
+/// this time. The worker's running request took long, and the next ones may take long, too.
 const RESPITE: Duration = Duration::from_millis(100);
 /// Number of requests at the front of the queue that the pool searches for a request of the
 /// worker's own thread.

@@ -65,8 +65,8 @@ pub(crate) trait ProcessKind: 'static {
     /// Records that the program has ended, while its guardian still runs.
     fn program_ended(&self, process: &mut Self::Process, exit: Exit, was_stopped: bool);
 
-    /// Returns true if an end that the supervisor has not requested is no crash. `reaped` is the
-    /// end of the process.
+    /// Returns true if the process may end by itself, so that its end is not a crash. `reaped` is
+    /// the end of the process. The supervisor has not requested this end.
     fn may_end(&self, process: &Self::Process, reaped: Exit) -> bool;
 
     /// Describes the end of a process that has crashed, for the log.

@@ -97,8 +97,8 @@ impl Budget {
     /// Counts a sent or received DATA frame with content. Each such frame prepays one PING, because
     /// gRPC sends a PING for each frame that it reads, to measure its bandwidth.
     ///
-    /// The frame does not change the budget itself. Otherwise, two small frames would pay for the
-    /// reset of their stream.
+    /// A received frame adds only the PING, and nothing to the budget. If it added the price of a
+    /// PING (10), two small frames would pay for a reset (20), so resets would be free.
     pub fn allow_ping(&mut self) {
         self.paid_pings = (self.paid_pings + 1).min(PAID_PINGS);
     }
