@@ -358,8 +358,8 @@ fn request_buffering(
             let Some(at) = context.own(&typed.request_buffering) else { return Ok(false) };
             return Err(Problem::new(&at.span, "`request_buffering` makes no difference here")
                 .help(
-                    "it is for `proxy`, `ajp` and for applications that speak asgi, http or ajp; others take bodies in \
-                 whole, or read none",
+                    "it is for `proxy`, `ajp` and for applications that speak asgi, http, h2c or ajp; \
+                     other routes take whole bodies, or none",
                 ));
         }
     };
