@@ -14,6 +14,8 @@ mod rules;
 mod store;
 mod texts;
 
+use std::path::Path;
+
 use forebay_conf::{
     AccessLog, Action, Address, App, AppKind, AppServer, ConfError, Fastcgi, Files, Finding,
     JwtKeys, PathPattern, Plan, Route, Server,
@@ -336,10 +338,11 @@ fn sources(plan: &Plan) -> Vec<Finding> {
     let routes = plan.sites.iter().enumerate().flat_map(|(site, of)| {
         let scripts = ScriptRoutes::of(of, plan);
         let files = of.routes.iter().enumerate().filter_map(|(at, route)| match &route.action {
-            Action::Files(files) => Some((at, files)),
+            Action::Files(files) => Some((at, route, files)),
             _ => None,
         });
-        let sent = files.filter_map(move |(at, files)| Some((at, source_in(files, &scripts)?)));
+        let sent = files
+            .filter_map(move |(at, route, files)| Some((at, source_in(route, files, &scripts)?)));
         sent.map(move |(at, name)| (site, at, name)).collect::<Vec<_>>()
     });
     let finding = |(site, at, name): (usize, usize, String)| {
@@ -359,17 +362,26 @@ fn sources(plan: &Plan) -> Vec<Finding> {
     if plan.has_file() { routes.map(finding).collect() } else { Vec::new() }
 }
 
-/// Returns an index, or another file of the root, that looks like source but that no route runs.
-/// Checks at most `LOOKED_AT` entries of the root. Returns `None` if none of them is such a file.
-fn source_in(files: &Files, scripts: &ScriptRoutes) -> Option<String> {
+/// Returns an index, or another file of the route's directory, that looks like source but that no
+/// route runs. For `path_regex = "^/a"`, also looks in the directory `a` of the root. Checks at
+/// most `LOOKED_AT` entries of a directory. Returns `None` if none of them is such a file.
+fn source_in(route: &Route, files: &Files, scripts: &ScriptRoutes) -> Option<String> {
+    let start = route.matcher.regex.as_ref().and_then(|regex| regex.literal_start());
+    let below = start.map(|start| files.root.join(start.trim_matches('/')));
+    let directories = std::iter::once(files.root.clone()).chain(below);
+    directories.into_iter().find_map(|dir| source_of(&dir, files, scripts))
+}
+
+/// Returns the first index or file in `dir` that looks like source but that no route runs.
+fn source_of(dir: &Path, files: &Files, scripts: &ScriptRoutes) -> Option<String> {
     let is_source = |name: &String| {
         let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
         end.is_some_and(|end| SOURCES.contains(&end.as_str()))
     };
-    let entries = std::fs::read_dir(&files.root).into_iter().flatten().take(LOOKED_AT);
+    let entries = std::fs::read_dir(dir).into_iter().flatten().take(LOOKED_AT);
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     files.index.iter().cloned().chain(names).filter(is_source).find(|name| {
-        let path = files.root.join(name);
+        let path = dir.join(name);
         path.is_file() && !scripts.run_named(&path)
     })
 }

@@ -275,11 +275,17 @@ impl Files {
     /// Returns the answer for a directory: its first existing index file, else a listing. The
     /// route's own index names come before those of script routes. Fails if there is no index file
     /// and listings are not permitted.
+    ///
+    /// An index whose name has the ending of a script also counts as a script. So a request for the
+    /// directory gets what a request for the path of the index gets, and never the source of a
+    /// script that its own route cannot find.
     fn find_index(&self, request: &Request, directory: &[u8]) -> Result<Index, Fault> {
         for name in self.settings.index.iter().map(String::as_str).chain(self.scripts.indexes()) {
             let mut path = [directory, name.as_bytes()].concat();
             match self.find(request, &mut path) {
-                Ok(PathEntry::File(entry)) if entry.run_by.is_some() => {
+                Ok(PathEntry::File(entry))
+                    if entry.run_by.is_some() || self.scripts.has_ending_of(name) =>
+                {
                     return Ok(Index::Script(name.to_owned()));
                 }
                 Ok(PathEntry::File(entry)) if self.settings.index.iter().any(|own| own == name) => {

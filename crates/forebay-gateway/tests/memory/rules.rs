@@ -357,3 +357,21 @@ fn a_gate_holds_for_an_application_that_is_mounted() {
         assert_statuses(&root, &routes, &cases);
     }
 }
+
+/// The script route looks for scripts in another directory, so it finds none.
+#[test]
+fn an_index_is_not_sent_if_its_own_path_is_not() {
+    let root = site(&["app/index.php", "app/page.html", "docs/index.php"]);
+    let php = "fastcgi = { to = \"BACKEND\", root = \"ROOT/docs\" }";
+    let files = "files = { root = \"ROOT/app\", index = [\"index.php\"] }";
+    let routes = format!(
+        "[[site.route]]\npath = \"/app/*\"\nsuffix = \".php\"\n{php}\n\
+         [[site.route]]\npath = \"/app/*\"\n{files}\n"
+    );
+    let cases =
+        [("/app/index.php", 404), ("/app/", 404), ("HEAD /app/", 404), ("/app/page.html", 200)];
+    assert_statuses(&root, &routes, &cases);
+    let regex = routes.replacen("path = \"/app/*\"\nfiles", "path_regex = \"^/app\"\nfiles", 1);
+    let regex = regex.replace("ROOT/app", "ROOT");
+    assert_statuses(&root, &regex, &cases);
+}

@@ -1,12 +1,13 @@
 //! Translates `proxy_pass` and the other directives that pass requests to servers.
 
 use super::auth_copies::{field_of_parameter, is_copied};
+use super::files_of::Alias;
 use super::fixed_fields::{self, Fixed};
 use super::here::Here;
 use super::scope::Scope;
 use super::syntax::Directive;
 use super::upstreams::{BackendProtocol, to};
-use super::variables::Variables;
+use super::variables::{Variables, has_variables};
 use super::{Cx, files_of, value_maps};
 use crate::draft::DraftRoute;
 use crate::files;
@@ -380,7 +381,12 @@ pub fn fastcgi(
     let address = fill_address(variables, pass.arg(0))?;
     let servers = to(cx, &address, BackendProtocol::Plain)?;
     let scope = variables.scope;
-    let root = files_of::root(cx, scope);
+    let alias = Alias::of(scope);
+    let root = match &alias {
+        // The value of `$document_root`.
+        Some(alias) => trimmed(alias.directive.arg(0)).to_owned(),
+        None => files_of::root(cx, scope),
+    };
     let params = scope.all("fastcgi_param");
     let script = params.iter().find(|param| param.arg(0) == "SCRIPT_FILENAME");
     let script = script.map_or("$document_root$fastcgi_script_name", |param| param.arg(1));
@@ -395,13 +401,20 @@ pub fn fastcgi(
         return Ok(());
     }
     let text = script.replace("$realpath_root", "$document_root");
-    let text = match text.as_str() {
-        "$request_filename" if scope.peek_own("alias").is_none() => {
-            "$document_root$fastcgi_script_name"
-        }
-        text => text,
+    let text = match (text.as_str(), &alias) {
+        ("$request_filename", None) => "$document_root$fastcgi_script_name",
+        (text, _) => text,
     };
-    if let Some(dir) = text.strip_suffix("$fastcgi_script_name") {
+    let exact = here.path().filter(|_| here.is_exact());
+    if let ("$request_filename", Some(alias), Some(path)) = (text, &alias, exact) {
+        one_script(cx, &alias.file(path).unwrap_or_else(|| text.to_owned()), &mut table, route)?;
+    } else if let ("$request_filename", Some(alias)) = (text, &alias) {
+        let of_alias = scripts_of_alias(alias).ok_or(
+            "write the directory of the scripts in `root` of `fastcgi`, and the path of the \
+             location in `strip_prefix`",
+        )?;
+        of_alias.0.into_iter().for_each(|(key, value)| table.set(&key, value));
+    } else if let Some(dir) = text.strip_suffix("$fastcgi_script_name") {
         let dir = dir.replace("$document_root", &root);
         if dir.contains('$') || !dir.starts_with('/') {
             return Err("write the directory of the scripts in `root` of `fastcgi`".into());
@@ -419,6 +432,23 @@ pub fn fastcgi(
     parameters(cx, variables, "fastcgi_param", &mut table, route);
     route.keys.set("fastcgi", table);
     Ok(())
+}
+
+/// Returns the keys of `fastcgi` that find the scripts of an alias. Returns `None` if these keys
+/// cannot map the paths of the location to the files of the alias.
+fn scripts_of_alias(alias: &Alias<'_>) -> Option<Table> {
+    let (prefix, dir) = (alias.prefix?, alias.directive.arg(0));
+    // With `location /a/` and `alias /dir`, nginx joins both to `/dirx.php`.
+    let is_joined = prefix.ends_with('/') && !dir.ends_with('/');
+    if is_joined || has_variables(dir) || !dir.starts_with('/') {
+        return None;
+    }
+    let dir = trimmed(dir);
+    if let Some(root) = files_of::alias_as_root(prefix, dir) {
+        return Some(Table::default().with("root", root));
+    }
+    let prefix = prefix.trim_end_matches('/');
+    Some(Table::default().with("root", dir).with("strip_prefix", prefix))
 }
 
 /// Returns the prefix of the path that becomes SCRIPT_NAME. Returns `None` for an application with

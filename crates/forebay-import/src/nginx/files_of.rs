@@ -1,6 +1,7 @@
 //! Translates the files of a location: `root`, `alias`, `index` and `autoindex`.
 
 use super::here::Here;
+use super::locations::path_of;
 use super::scope::Scope;
 use super::variables::{Variables, has_variables};
 use super::{Cx, syntax::Directive};
@@ -28,10 +29,29 @@ enum Base<'a> {
     Alias { prefix: &'a str, dir: String },
 }
 
-/// Returns the `alias` directive if it is nearer than `root`. Otherwise returns `None`.
-pub fn alias<'a>(scope: &Scope<'a>) -> Option<&'a Directive> {
-    let nearest = scope.any(&["root", "alias"]);
-    nearest.into_iter().find(|directive| directive.name == "alias")
+/// An `alias` directive.
+#[derive(Clone, Copy)]
+pub struct Alias<'a> {
+    pub directive: &'a Directive,
+    /// The path of the location that has the directive. Locations inside of it inherit the alias.
+    /// `None` for a location with an expression.
+    pub prefix: Option<&'a str>,
+}
+
+impl<'a> Alias<'a> {
+    /// Returns the alias of a location, if `alias` is nearer than `root`. Otherwise returns `None`.
+    pub fn of(scope: &Scope<'a>) -> Option<Self> {
+        let nearest = scope.any(&["root", "alias"]);
+        let directive = nearest.into_iter().find(|directive| directive.name == "alias")?;
+        let prefix = scope.owner(directive).and_then(path_of);
+        Some(Self { directive, prefix })
+    }
+
+    /// Returns the file of a path. Returns `None` if the path does not begin with the prefix.
+    pub fn file(&self, path: &str) -> Option<String> {
+        let rest = path.strip_prefix(self.prefix?)?;
+        Some(self.directive.arg(0).to_owned() + rest)
+    }
 }
 
 /// Returns a directory for `root` that has the same effect as an alias of a prefix; `None` if no
@@ -59,27 +79,23 @@ pub fn routes(
         let comment = cx.note(directive, next);
         return vec![missing(base.clone(), comment)];
     }
-    let found = match alias(scope) {
-        Some(alias) if here.is_exact() => return one_file(cx, scope, here, alias, base),
-        Some(alias) if is_file(cx, here, alias) => {
+    let found = match Alias::of(scope) {
+        Some(alias) if here.is_exact() => return one_file(cx, scope, here, &alias, base),
+        Some(alias) if is_file(cx, scope, here, &alias) => {
             let mut file = base.clone();
             file.matcher.paths = vec![here.path().unwrap_or("/").to_owned()];
-            let mut routes = one_file(cx, scope, here, alias, &file);
+            let mut routes = one_file(cx, scope, here, &alias, &file);
             routes.push(missing(base.clone(), "These paths have no file.".into()));
             return routes;
         }
+        Some(Alias { directive, prefix: Some(prefix) }) => {
+            Base::Alias { prefix, dir: directive.arg(0).to_owned() }
+        }
         // In a location with an expression, `alias` is the path of one file.
-        Some(alias) if here.path().is_none() && scope.peek_own("alias").is_some() => {
-            let comment = cx.note(alias, "write the directory of these paths in `files`");
+        Some(Alias { directive, prefix: None }) => {
+            let comment = cx.note(directive, "write the directory of these paths in `files`");
             return vec![missing(base.clone(), comment)];
         }
-        Some(alias) => match here.prefix() {
-            Some(prefix) => Base::Alias { prefix, dir: alias.arg(0).to_owned() },
-            None => {
-                let comment = cx.note(alias, "write the directory of these paths in `files`");
-                return vec![missing(base.clone(), comment)];
-            }
-        },
         None => Base::Root(root(cx, scope)),
     };
     let mut routes: Vec<DraftRoute> = Vec::new();
@@ -219,14 +235,17 @@ fn alias_of_group(
 
 /// Returns true for a prefix location whose alias is one file:
 /// `location /x.ico { alias /dir/y.ico; }`.
-fn is_file(cx: &Cx<'_>, here: &Here<'_, '_>, alias: &Directive) -> bool {
+fn is_file(cx: &Cx<'_>, scope: &Scope<'_>, here: &Here<'_, '_>, alias: &Alias<'_>) -> bool {
+    if scope.peek_own("alias").is_none() {
+        return false;
+    }
     let extension =
         |path: &str| path.rsplit('/').next()?.rsplit_once('.').map(|(_, e)| e.to_owned());
     let Some(path) = here.path().filter(|path| here.matcher.paths[..] == [format!("{path}*")])
     else {
         return false;
     };
-    let file = files::below(&cx.dir, alias.arg(0));
+    let file = files::below(&cx.dir, alias.directive.arg(0));
     let has_extension = extension(path).is_some() && extension(path) == extension(&file);
     (has_extension || std::path::Path::new(&file).is_file()) && !files::is_directory(&file)
 }
@@ -236,12 +255,13 @@ fn one_file(
     cx: &mut Cx<'_>,
     scope: &Scope<'_>,
     here: &Here<'_, '_>,
-    alias: &Directive,
+    alias: &Alias<'_>,
     base: &DraftRoute,
 ) -> Vec<DraftRoute> {
     let mut route = base.clone();
-    let (path, file) = (here.path().unwrap_or("/"), alias.arg(0));
-    if let Some(root) = alias_as_root(path, file) {
+    let path = here.path().unwrap_or("/");
+    let file = alias.file(path).unwrap_or_else(|| alias.directive.arg(0).to_owned());
+    if let Some(root) = alias_as_root(path, &file) {
         route.keys.set("files", Table::default().with("root", root));
         return vec![with_files(cx, scope, route)];
     }
@@ -250,7 +270,7 @@ fn one_file(
             "put the file where its path has the same end: .../{}",
             path.trim_start_matches('/')
         );
-        let comment = cx.note(alias, next);
+        let comment = cx.note(alias.directive, next);
         return vec![missing(route, comment)];
     };
     route.keys.set("rewrite", crate::template::literal(&format!("/{name}"), cx.keys));

@@ -24,12 +24,6 @@ impl<'a> Here<'_, 'a> {
         self.location.path()
     }
 
-    /// Returns the path of a location. For a location with an expression, returns the path of the
-    /// prefix location around it, or `None` if there is none.
-    pub fn prefix(&self) -> Option<&'a str> {
-        self.location.path().or(self.region)
-    }
-
     pub fn is_exact(&self) -> bool {
         matches!(self.location.kind, LocationKind::Exact(_))
     }

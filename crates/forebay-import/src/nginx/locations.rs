@@ -75,10 +75,7 @@ impl<'a> Location<'a> {
     /// Returns the path of an exact location or a prefix location. Returns `None` for other
     /// locations.
     pub fn path(&self) -> Option<&'a str> {
-        match self.kind {
-            LocationKind::Exact(path) | LocationKind::Prefix { path, .. } => Some(path),
-            LocationKind::Regex { .. } | LocationKind::Named(_) => None,
-        }
+        self.kind.path()
     }
 
     /// Returns the inner locations of a location with an expression. The function `order` returns
@@ -111,6 +108,21 @@ impl<'a> Location<'a> {
             kind.is_some_and(|kind| ["proxy", "fastcgi", "grpc", "scgi", "uwsgi"].contains(&kind))
         })
     }
+}
+
+impl<'a> LocationKind<'a> {
+    fn path(&self) -> Option<&'a str> {
+        match *self {
+            Self::Exact(path) | Self::Prefix { path, .. } => Some(path),
+            Self::Regex { .. } | Self::Named(_) => None,
+        }
+    }
+}
+
+/// Returns the path of a `location` directive for an exact path or a prefix. Returns `None` for
+/// other directives.
+pub fn path_of(directive: &Directive) -> Option<&str> {
+    if directive.name == "location" { kind(directive).path() } else { None }
 }
 
 /// Returns the condition of a `location` directive.

@@ -65,6 +65,16 @@ impl<'a> Scope<'a> {
         Self { levels: self.levels[..=at].to_vec() }.inside(directive.inside())
     }
 
+    /// Returns the directive whose block has `directive`. Returns `None` if no block of this scope
+    /// has it, or only the outermost block.
+    pub fn owner(&self, directive: &Directive) -> Option<&'a Directive> {
+        let has_it =
+            |level: &ScopeLevel<'a>| level.block.iter().any(|own| std::ptr::eq(own, directive));
+        let at = self.levels.iter().rposition(has_it)?;
+        let outer = self.levels.get(at.checked_sub(1)?)?;
+        outer.block.iter().find(|owner| std::ptr::eq(owner.inside(), self.levels[at].block))
+    }
+
     /// Returns the directives of the innermost block.
     pub fn own(&self) -> &'a [Directive] {
         self.levels.last().map_or(&[], |level| level.block)

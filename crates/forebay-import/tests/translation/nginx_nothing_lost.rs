@@ -261,3 +261,47 @@ fn files_that_answer_for_all_paths_are_named() {
     let text = "only the path itself is looked for";
     assert!(notes(&found).iter().any(|note| note.contains(text)), "{:?}", found.notes);
 }
+
+#[test]
+fn locations_inside_inherit_an_alias() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    for name in ["share/zab/sub", "other"] {
+        std::fs::create_dir_all(path(name)).unwrap();
+    }
+    std::fs::write(path("share/zab/one.php"), "<?php").unwrap();
+    let php = "fastcgi_pass unix:/run/php.sock; fastcgi_param SCRIPT_FILENAME $request_filename;";
+    let translated = |lines: &str| {
+        let text = lines.replace("PHP", php).replace("{}", &dir.path().display().to_string());
+        server(&text).toml.replace(&dir.path().display().to_string(), "DIR")
+    };
+    for (lines, wanted) in [
+        (
+            "location /zab { alias {}/share/zab; location ~ \\.php$ { PHP } }",
+            "root = \"DIR/share\" }",
+        ),
+        (
+            "location /z/ { alias {}/share/zab/; location ~ \\.php$ { PHP } }",
+            "root = \"DIR/share/zab\", strip_prefix = \"/z\" }",
+        ),
+        ("location /z { alias {}/share/zab; PHP }", "strip_prefix = \"/z\""),
+        (
+            "location = /z.php { alias {}/share/zab/one.php; PHP }",
+            "fastcgi = { to = \"unix:/run/php.sock\", root = \"DIR/share/zab\"",
+        ),
+        (
+            "location /z/ { alias {}/share/zab/; location /z/sub/ { autoindex on; } }",
+            "path = \"/z/sub/*\"\n  files = { root = \"DIR/share/zab/sub\", listing = true",
+        ),
+        (
+            "location /z/ { alias {}/share/zab/; location = /z/one.php { etag on; } }",
+            "path = \"/z/one.php\"\n  rewrite = \"/one.php\"\n  files = \"DIR/share/zab\"",
+        ),
+    ] {
+        let toml = translated(lines);
+        assert!(toml.contains(wanted), "{lines}:\n{toml}");
+    }
+    // nginx looks for the file `DIR/share/zabx.php` here.
+    let toml = translated("location /z/ { alias {}/share/zab; location ~ \\.php$ { PHP } }");
+    assert!(toml.contains("`strip_prefix`") && !toml.contains("fastcgi ="), "{toml}");
+}

@@ -94,6 +94,11 @@ impl ScriptRoutes {
         self.0.iter().any(|route| route.id == id && route.only.is_empty())
     }
 
+    /// Returns true if `name` has an ending of script names of a route, in any directory.
+    pub fn has_ending_of(&self, name: &str) -> bool {
+        self.0.iter().any(|route| route.has_ending(name.as_bytes()))
+    }
+
     /// Returns the names of the routes' index scripts.
     pub fn indexes(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|route| route.index.as_deref())
@@ -142,12 +147,13 @@ impl ScriptRoute {
         if self.own.iter().any(|own| first.eq_ignore_ascii_case(own.as_bytes())) {
             return true;
         }
-        if self.ends.is_empty() {
-            looks_like_script(below, start)
-        } else {
-            self.ends.iter().any(|end| below.ends_with(end.as_bytes()))
-                || self.ignores_case && self.ends.iter().any(|end| ends_in_any_case(below, end))
-        }
+        if self.ends.is_empty() { looks_like_script(below, start) } else { self.has_ending(below) }
+    }
+
+    /// Returns true if the name has one of the configured endings.
+    fn has_ending(&self, name: &[u8]) -> bool {
+        self.ends.iter().any(|end| name.ends_with(end.as_bytes()))
+            || self.ignores_case && self.ends.iter().any(|end| ends_in_any_case(name, end))
     }
 }
 

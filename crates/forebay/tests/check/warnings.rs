@@ -38,6 +38,16 @@ fn source_that_no_route_runs_is_a_warning() {
 
 #[test]
 fn source_of_other_names_that_no_route_runs_is_a_warning_too() {
+    // The directory of an expression is below the root.
+    let parent = tempfile::tempdir().unwrap();
+    std::fs::create_dir(parent.path().join("app")).unwrap();
+    std::fs::write(parent.path().join("app/index.php"), "<?php").unwrap();
+    let files = format!(
+        "[[site]]\nlisten = 8080\n[[site.route]]\npath_regex = '^/app'\nfiles = \"{}\"\n",
+        parent.path().display()
+    );
+    let output = check(&[&typed("sources.toml", &files)]);
+    assert!(but_root(output.stderr).contains("the source of index.php is sent"));
     for name in ["a.phtml", "a.php5", "UP.PHP", "x.cgi", "x.pl", "y.py"] {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(name), "").unwrap();
