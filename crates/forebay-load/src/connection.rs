@@ -111,7 +111,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
     fn ready(&mut self, flags: EventFlags, now: Instant, state: &mut ThreadState) {
         match self.phase {
             Phase::Connecting => self.connected(now, state),
-            // A slow sender writes when its timer fires.
+            // Nothing is left to write, or a timer triggers the writes of a slow sender.
             Phase::Exchanging if self.written_all() || state.slow.send.is_some() => {}
             Phase::Exchanging => self.write(state),
             Phase::Resting | Phase::Done => return self.drop_if_closed(state),
@@ -237,8 +237,9 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         true
     }
 
-    /// Passes the next request to the session: the next step of the virtual user, or without a user
-    /// the next request of the mix. Fails if the request cannot be encoded.
+    /// Passes the next request to the session. If the connection has a virtual user, this is the
+    /// user's next step. Otherwise, it is the next request of the mix. Fails if the request cannot
+    /// be encoded.
     #[inline(never)]
     fn select(&mut self, now: Instant, state: &mut ThreadState) -> Result<(), Error> {
         if let Some(user) = &mut self.user {
@@ -528,7 +529,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
                 } else {
                     self.pending.drain(..consumed);
                 }
-                // An AJP container may have asked for more of the request's body.
+                // An AJP container may have asked for more of the request's body, which is now in
+                // the session's output.
                 if !self.written_all() {
                     self.write(state);
                 }
@@ -559,7 +561,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         state.idle = Some((self.id, now));
     }
 
-    /// Returns true if the connection has reached a limit of its lifetime.
+    /// Returns true if the connection has carried the maximum number of requests, or has reached
+    /// the maximum age.
     #[inline]
     fn is_worn(&self, now: Instant, state: &ThreadState) -> bool {
         let Lifetime { requests, age } = state.lifetime;

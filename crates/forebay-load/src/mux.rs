@@ -154,7 +154,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
             return;
         }
         if self.write_error.is_some() && (self.phase == Phase::Open || self.is_shaking_hands()) {
-            // An event may have been missed: a UDP socket reports an error only once.
+            // A UDP socket reports an error only once. If the failed write got the error, no event
+            // follows. So read now, to handle the end of the connection.
             self.read(true, state);
         }
         let mut failed = false;
@@ -516,7 +517,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
         loop {
             if !self.session.takes_input() && !self.write(now, state) {
-                // Read again when the socket is writable, which an event reports.
+                // The session takes no input while its output is unwritten. An event reports when
+                // the socket is writable, and the read then continues.
                 self.is_blocked = true;
                 break;
             }
@@ -537,8 +539,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                     if let Err(malformed) = self.receive(n, now, state) {
                         return self.broken(&malformed, now, state);
                     }
-                    // The session may have finished with the reply to FCGI_GET_VALUES. Requests
-                    // then use a new connection, because the server may have closed this one.
+                    // A FastCGI connection that has asked FCGI_GET_VALUES carries no requests,
+                    // because many applications close it after their answer. The answer therefore
+                    // finishes the session, and requests use a new connection.
                     let is_answered = self.phase == Phase::Connecting && self.session.is_finished();
                     if emptied || is_answered {
                         break;
@@ -685,8 +688,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     /// - A write failed, the session ended in an orderly way, or the server's kernel refused bytes.
     fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
-        // The session may have noticed the end in the last counted read. Do not count that read,
-        // because it is no sign that the server still handled requests.
+        // If the session has ended, the last counted read may have contained only this end. Such a
+        // read does not prove that the server still handled requests, so do not count it.
         let (reads, is_orderly) = match self.session.end() {
             Some(end) => (self.reads.saturating_sub(1), Some(end.is_orderly)),
             None => (self.reads, None),

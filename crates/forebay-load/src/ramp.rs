@@ -128,9 +128,9 @@ impl Segment {
 
 /// Due times of one thread's requests, in an open loop whose rate changes in stages.
 ///
-/// The plan counts the requests of all threads in the order of their due times. The place of a
-/// request is its number in this order. Equal gaps between places give the rate of the ramp.
-/// Exponential gaps give a Poisson process with this rate.
+/// The integral of the ramp from its start to a time is the number of requests that are due until
+/// then. The place of a request is the value of this integral at its due time. Equal gaps between
+/// places give the rate of the ramp. Exponential gaps give a Poisson process with this rate.
 #[derive(Debug)]
 pub(crate) struct RampPlan {
     segments: Vec<Segment>,
@@ -149,14 +149,14 @@ impl RampPlan {
     /// Creates the plan of a thread for a turn that starts at `start`. `thread` contains the index
     /// of the thread and the number of threads.
     pub fn new(ramp: &Ramp, start: Instant, thread: (usize, usize), shard: Option<&Shard>) -> Self {
-        // The threads of all shards take places in turn. Places are between whole numbers, so that
-        // none is exactly at the end of the last stage.
+        // The threads of all shards have the places 0.5, 1.5 and so on, in turn. The integral of
+        // the whole ramp is often a whole number. So no place is exactly at the end of the ramp.
         let (rank, share) = rank(thread, shard);
         Self { segments: ramp.segments(), start, stage: 0, place: rank + 0.5, share }
     }
 
-    /// Moves the first request to a random place, for a Poisson process. `gap` must be drawn from
-    /// an exponential distribution with the mean 1.
+    /// Moves the thread's first request to a random place, as a Poisson process requires. `gap`
+    /// must be drawn from an exponential distribution with the mean 1.
     pub fn begin_at_random(&mut self, gap: f64) {
         self.place = gap * self.share;
     }
@@ -179,8 +179,8 @@ impl RampPlan {
     }
 }
 
-/// Times at which the connections of a thread have requests, in a closed loop whose number of
-/// connections changes in stages.
+/// Times at which the connections of a thread are active, which means that they send requests. Only
+/// a closed loop whose number of connections changes in stages has such times.
 #[derive(Debug)]
 pub(crate) struct ActiveTimes {
     segments: Vec<Segment>,

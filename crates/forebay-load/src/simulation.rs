@@ -448,7 +448,7 @@ fn latencies_over_http2_are_those_of_the_script() {
 
 #[test]
 fn latencies_over_http3_are_those_of_the_script() {
-    // A datagram to this socket is never read.
+    // The clients connect to this socket, but exchange their datagrams with the simulated servers.
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", socket.local_addr().unwrap());
     let settings = Spec {

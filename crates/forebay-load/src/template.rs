@@ -148,7 +148,7 @@ impl Values {
         self.users.fetch_add(1, Ordering::Relaxed) * self.step + self.first
     }
 
-    /// Returns the values of a step.
+    /// Returns the values for the placeholders of a step's request.
     pub fn draw<'a>(&'a mut self, given: StepValues<'a>) -> Draw<'a> {
         let StepValues { number, row, extracted } = given;
         let row = self.table.as_deref().map_or(&[][..], |table| table.row(row));
@@ -494,7 +494,8 @@ impl<R: Clone> RequestSource<R> {
         self.fixed[0].clone()
     }
 
-    /// Encodes the request with this index with its next values, and passes it to `set`.
+    /// Inserts the next values into the request with the index `index`. Encodes the request, and
+    /// passes it to `set`.
     ///
     /// # Errors
     /// Fails if the request cannot be encoded with its values and cookies.

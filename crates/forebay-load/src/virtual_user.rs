@@ -209,8 +209,8 @@ impl VirtualUser {
         Ok(true)
     }
 
-    /// Checks the reply and extracts values from it. Fails at the first check or value, and returns
-    /// the reason.
+    /// Checks the reply and extracts values from it. Returns the reason of the first check or
+    /// extraction that fails.
     fn judge(
         &mut self,
         status: u16,

@@ -22,8 +22,8 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
 /// hypothesis if and only if Holm's test at level `alpha` rejects it.
 ///
 /// The p-values are tested in ascending order. The i-th of m tests has the level alpha / (m - i +
-/// 1). If a test does not reject, no later test rejects, and all later tests keep the level of this
-/// one. A NaN gets level `alpha`.
+/// 1). After the first test that does not reject, no further test rejects. All further tests keep
+/// the level of that test. A NaN gets the level `alpha`.
 pub fn holm_levels(p: &[f64], alpha: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).filter(|&index| !p[index].is_nan()).collect();
     order.sort_by(|&left, &right| p[left].total_cmp(&p[right]));

@@ -23,7 +23,7 @@ const MASKED: u8 = 0x80;
 const CLOSE: u8 = 8;
 
 impl MessageBounds {
-    /// Processes the next bytes.
+    /// Moves the position past `bytes`, which the server has sent next.
     pub fn pass(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && !self.is_over {
             if self.left > 0 {

@@ -88,8 +88,8 @@ impl Evidence {
         (Self { is_busy, late: late.as_secs_f64() / duration, stolen }, result)
     }
 
-    /// Returns the sign that other work disturbed the step, or `None`. `usual` is the evidence of
-    /// the closed loop.
+    /// Returns the sign that other work disturbed this step, or `None` without such a sign. `usual`
+    /// is the evidence of the closed loop that runs before the first step.
     pub fn disturbance(&self, usual: &Self) -> Option<StepDisturbance> {
         if self.is_busy {
             Some(StepDisturbance::Busy)

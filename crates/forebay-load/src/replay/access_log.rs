@@ -53,8 +53,8 @@ pub(super) fn read(
             Err(why) => reading.skip(why, number),
         }
     }
-    // A log has whole seconds. The requests of a second are spread evenly over it, so that they are
-    // no burst.
+    // The times in a log are whole seconds. Requests with the same time would be a burst, so spread
+    // them evenly over the second.
     entries.sort_by_key(|(_, entry)| entry.second);
     let first = entries.first().map_or(0, |(_, entry)| entry.second);
     for second in entries.chunk_by(|(_, left), (_, right)| left.second == right.second) {

@@ -231,7 +231,8 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
         }
         let mut others = head.fields[at + 1..].iter().filter(is_same).peekable();
         if others.peek().is_none() {
-            // An absolute target overrides `Host` (RFC 9112 section 3.2.2), also for scripts.
+            // The host of an absolute target replaces `Host` (RFC 9112 section 3.2.2), so the
+            // variable contains this host.
             let host = head.authority.filter(|_| field.known == KnownField::Host);
             sink.variable(name, host.unwrap_or(field.value).of(bytes));
             continue;

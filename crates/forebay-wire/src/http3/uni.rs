@@ -74,8 +74,9 @@ impl UniDecoder {
         self.kind
     }
 
-    /// Processes received bytes. Returns the cost of frames and instructions that have no use for
-    /// the peer. The caller subtracts the cost from the peer's budget (`http2::budget`).
+    /// Processes received bytes. Returns the cost of frames and instructions that cause work
+    /// without a use. The caller subtracts the cost from the peer's budget (`http2::budget`).
+    /// Returns an error if the peer breaks a rule.
     pub fn receive(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
         let mut input = input;
         let kind = match self.kind {

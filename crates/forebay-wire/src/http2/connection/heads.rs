@@ -11,7 +11,7 @@ const KEPT: usize = 32;
 // anew, the allocator's heap would be fragmented.
 const LARGEST: usize = 8 * 1024;
 
-/// The heads of a connection.
+/// Unused heads of a connection, and the limit of the heads that its caller holds.
 #[derive(Debug)]
 pub(super) struct Heads {
     #[expect(clippy::vec_box, reason = "events carry them boxed")]
@@ -25,7 +25,7 @@ impl Heads {
         Self { unused: Vec::new(), held }
     }
 
-    /// Returns an empty head.
+    /// Returns an empty head. Reuses the memory of a stored head if there is one.
     #[inline]
     pub fn take(&mut self) -> Box<Head> {
         self.unused.pop().unwrap_or_default()

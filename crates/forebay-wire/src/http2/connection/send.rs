@@ -297,7 +297,7 @@ impl Connection {
         while let Some(id) = self.queue.pop() {
             let Some(stream) = self.streams.get_mut(id) else { continue };
             stream.is_queued = false;
-            // A setting may have closed the window since the stream was queued.
+            // A SETTINGS frame may have reduced the window to zero since the stream was queued.
             if stream.send_window > 0 {
                 self.queue.give_turn(id);
                 return Some(id);

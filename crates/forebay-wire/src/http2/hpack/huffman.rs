@@ -165,7 +165,8 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
     }
 }
 
-/// Decodes the last symbols, when fewer than 30 bits remain.
+/// Decodes the last symbols of a string from its last bits, which are fewer than 30. Returns the
+/// number of symbols of the whole string. Returns an error if the padding is invalid.
 fn finish(
     mut window: u64,
     mut valid: u32,
@@ -175,7 +176,8 @@ fn finish(
     loop {
         // `valid` is less than 30, so the shift cannot overflow.
         let padded = window | u64::MAX >> valid;
-        // No code shorter than eight bits consists only of ones, so these bits are padding.
+        // No code of fewer than eight bits consists only of ones, so the remaining bits are
+        // padding.
         if valid < 8 && padded == u64::MAX {
             return Ok(written);
         }
