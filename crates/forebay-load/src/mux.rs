@@ -265,7 +265,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.requests.select(next.request, &mut state.values, set)
     }
 
-    /// Counts a request that cannot be encoded as failed. The stream becomes idle after
+    /// Handles a request that cannot be encoded: counts it as failed. The stream becomes idle after
     /// `UNSENDABLE_PAUSE`.
     fn unsendable(&mut self, stream: usize, why: &Error, now: Instant, state: &mut ThreadState) {
         self.count_failure(stream, Failure::Write, why, state);
@@ -356,8 +356,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     }
 
     /// Takes as many requests as the connection can start now. If all streams are idle, takes one
-    /// request even if none can start. If the server never permits this request, its timeout ends
-    /// the connection.
+    /// request even if none can start. If the server never permits this request, the timeout of the
+    /// request ends the connection.
     fn take_up(&mut self, now: Instant, state: &mut ThreadState) {
         let room = if self.phase == Phase::Open { self.capacity() } else { 1 };
         let earliest = self.resume.unwrap_or(now).max(now);
@@ -505,9 +505,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.write_error.is_none()
     }
 
-    /// Reads until the socket is empty. If the server has closed the connection (`closing`), reads
-    /// until the end of the connection. A read that does not fill the buffer has emptied the
-    /// socket.
+    /// Reads until the socket is empty. A read that does not fill the buffer has emptied the
+    /// socket. If the server has closed the connection (`closing`), reads until the end of the
+    /// connection instead.
     fn read(&mut self, closing: bool, state: &mut ThreadState) {
         let mut now = clock::now();
         if std::mem::take(&mut self.is_blocked)
@@ -634,7 +634,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     /// Handles a protocol violation by the server. All active requests fail. During the connect,
     /// the violation counts as a failed connect.
     fn broken(&mut self, malformed: &Malformed, now: Instant, state: &mut ThreadState) {
-        // The session's output contains the reason, such as a GOAWAY frame.
+        // The session's output reports the reason to the server, for example with a GOAWAY frame.
         self.write(now, state);
         if self.phase == Phase::Connecting {
             let error = io::Error::new(io::ErrorKind::InvalidData, malformed.to_string());

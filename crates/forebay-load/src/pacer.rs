@@ -21,7 +21,7 @@ pub(crate) enum Pacer {
     },
 }
 
-/// Gaps between the planned instants of one thread.
+/// Generator of the gaps between the due times of one thread's requests, in an open loop.
 #[derive(Debug)]
 pub(crate) struct Plan {
     gap: Duration,

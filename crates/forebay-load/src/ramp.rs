@@ -200,9 +200,9 @@ impl ActiveTimes {
     }
 
     /// Returns the first time from `due` on at which the connection `id` is active. While the ramp
-    /// rises, connections become active one after the other, the last one at the end. While the
-    /// ramp falls, the last one becomes inactive first. If the connection stays inactive, the time
-    /// is in the distant future.
+    /// rises, connections become active in the order of their numbers. While the ramp falls, they
+    /// become inactive in the reverse order. If the connection stays inactive, the time is in the
+    /// distant future.
     pub fn next(&self, id: usize, due: Instant) -> Instant {
         // The number of connections is the value of the ramp, rounded.
         let level = self.first + self.step * id as f64 + 0.5;

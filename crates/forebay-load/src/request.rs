@@ -164,7 +164,7 @@ impl Requests {
 ///
 /// - WebSocket: the handshake, and the message to send.
 /// - gRPC: the head, and the message to send.
-/// - `tcp`: a request that is not sent, and the bytes to send.
+/// - `tcp`: an HTTP/1.1 request that is never sent, and the bytes to send.
 /// - Other protocols: the whole request, and an empty message.
 fn http_of(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>), Error> {
     match spec.url.protocol() {

@@ -164,7 +164,7 @@ fn http3_crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
     let requests = Requests::of(spec)?;
     let keepalive = requests.keepalive();
     let client = TlsClient::new(&spec.url, &spec.tls)?;
-    // Check the configuration once. Each connection gets a copy of it, which cannot fail.
+    // Check the configuration once. The copies for the connections then cannot fail.
     client.for_quic()?;
     mux_crew::<_, Datagrams>(spec, requests.http3()?, |request, inspections| {
         let (config, verdict) = client.for_quic().expect("a copy of a valid configuration");

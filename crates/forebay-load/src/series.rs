@@ -1,4 +1,4 @@
-//! Counts of each second of a run, of one load thread.
+//! Counts of one load thread for each second of a run.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use crate::Second;
 use crate::stage_counts::StageTally;
 use crate::tally::Tally;
 
-/// Counts of each second of a run, of one load thread.
+/// Counts of one load thread for each second of a run.
 ///
 /// Each latency is first recorded only in the histogram of the tally. At the end of each second and
 /// stage, this histogram is added to those of the second, the stage and the run, and then cleared.

@@ -48,7 +48,7 @@ impl Shard {
 impl FromStr for Shard {
     type Err = String;
 
-    /// Parses `I/N`.
+    /// Parses `I/N`, which means the shard with the number I of N shards.
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| {
             text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten()

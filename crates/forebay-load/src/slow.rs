@@ -16,7 +16,7 @@ pub struct SlowPeers {
     pub send: Option<u64>,
 }
 
-/// Results of slow peers.
+/// Results of a run with slow connections.
 #[derive(Clone, Debug)]
 pub struct SlowCounts {
     /// Pace of the connections.

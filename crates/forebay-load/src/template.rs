@@ -13,8 +13,8 @@ use crate::redirect::Redirect;
 use crate::value_table::divided;
 use crate::{Error, Shard, Spec, ValueTable};
 
-/// Request with placeholders, as HTTP/1.1. The head's length field is added when the length of the
-/// body is known.
+/// Request with placeholders, as HTTP/1.1. Its head gets the field `Content-Length` when the values
+/// and so the length of the body are known.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     method: String,
@@ -72,7 +72,7 @@ pub(crate) struct Names<'a> {
     pub fixed: &'a [Range<usize>],
 }
 
-/// Values of one thread's requests.
+/// Values that one thread inserts for the placeholders of its requests.
 #[derive(Debug)]
 pub(crate) struct Values {
     /// Number of requests that all threads have rendered.
@@ -86,7 +86,7 @@ pub(crate) struct Values {
     random: fastrand::Rng,
 }
 
-/// Values of one request.
+/// Values for the placeholders of one request.
 pub(crate) struct Draw<'a> {
     number: u64,
     row: &'a [String],
@@ -426,9 +426,9 @@ fn escape_json(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the fields of a request that follows a redirect. If the body is not sent, drops the
-/// fields that describe it. For another host, replaces Host, and drops credentials that may not be
-/// shared with other hosts.
+/// Returns the fields of a request that follows a redirect. If the request has no body, drops the
+/// fields that describe the body. For another host, replaces Host, and drops credentials that may
+/// not be shared with other hosts.
 fn redirected_fields(fields: &[u8], redirect: &Redirect) -> Vec<u8> {
     let mut out = Vec::with_capacity(fields.len());
     for line in fields.split_inclusive(|&b| b == b'\n') {

@@ -10,7 +10,8 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
     order.sort_by(|&left, &right| p[left].total_cmp(&p[right]));
     let mut raised = p.to_vec();
     let mut largest = 0.0f64;
-    // A corrected p-value must not be smaller than the corrected value of a smaller p-value.
+    // The correction must keep the order of the p-values. So each corrected value is at least as
+    // large as the one before.
     for (rank, &index) in order.iter().enumerate() {
         largest = largest.max(p[index] * (order.len() - rank) as f64).min(1.0);
         raised[index] = largest;

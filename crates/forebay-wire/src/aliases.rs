@@ -39,7 +39,7 @@ pub fn may_be(given: &[u8], wanted: &[u8]) -> bool {
     })
 }
 
-/// Returns true if an application may read the encoded name `given` as one that begins with
+/// Returns true if an application may read the encoded name `given` as a name that begins with
 /// `prefix`.
 pub fn may_begin_with(given: &[u8], prefix: &[u8]) -> bool {
     if given.starts_with(prefix) {

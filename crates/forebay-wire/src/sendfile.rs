@@ -34,8 +34,9 @@ pub fn find(lines: &[u8]) -> Option<(NamedFile, Vec<u8>)> {
     place.map(|place| (place, fields))
 }
 
-/// Removes the lines of `out` from position `start` that only concern a gateway: `X-Accel-*` and
-/// `X-Sendfile`. These fields contain file names and other details that clients must not see.
+/// Removes the fields that only concern a gateway, `X-Accel-*` and `X-Sendfile`, from the lines
+/// that start at position `start` of `out`. These fields contain file names and other details that
+/// clients must not see.
 pub fn strip(out: &mut Vec<u8>, start: usize) {
     let lines = &out[start..];
     let mut starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', lines).map(|at| at + 1));

@@ -119,7 +119,7 @@ fn parse(line: &[u8]) -> Result<LoggedRequest, Skip> {
     Ok(LoggedRequest { second, method: method.to_owned(), target: target.to_owned() })
 }
 
-/// Returns the text up to the closing quote, without the escapes of Apache and nginx. Returns
+/// Returns the text up to the closing quote, and decodes the escapes of Apache and nginx. Returns
 /// `None` if the closing quote is missing or an escape is invalid.
 fn unescape(text: &str) -> Option<String> {
     let mut out = Vec::new();

@@ -142,7 +142,7 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     if let Some(length) = request.content_length {
         number(b"CONTENT_LENGTH", length, &mut text, sink);
     } else if head.value(KnownField::ContentLength, bytes).is_some() {
-        // The head has `Content-Length`, but the request has no body.
+        // The caller passes no body, although the head has `Content-Length`.
         sink.variable(b"CONTENT_LENGTH", b"0");
     }
     if let Some(content_type) = head.value(KnownField::ContentType, bytes) {

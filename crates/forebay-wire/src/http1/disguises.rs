@@ -16,11 +16,11 @@ const MOST: usize = 128;
 /// shorter. The beginning of a longer name is enough to recognize `X-Forwarded-`.
 const LONGEST: usize = 32;
 
-/// The names of a head with marks: names that contain a byte other than a letter, a digit or a
-/// hyphen.
+/// Table of the names of a head. It finds names with marks that are disguises of other names. A
+/// mark is a byte other than a letter, a digit or a hyphen.
 ///
-/// CGI and its successors (PSGI, WSGI, Rack) replace `_`, `.` and other marks with the same mark.
-/// These programs would mistake a field with such a name for another field of the head, or for a
+/// CGI and its successors (PSGI, WSGI, Rack) may replace each mark and each hyphen with `_`. These
+/// programs would mistake a field with marks in its name for another field of the head, or for a
 /// field that a gateway writes or must understand.
 // A client chooses the number of marked names. Without the table, the comparison of each name with
 // all others would take quadratic time.

@@ -71,7 +71,8 @@ impl Priority {
     }
 }
 
-/// Head that conforms to the rules. Each [`Span`] is a range of the bytes of `fields`.
+/// Valid head or trailers of a message over HTTP/2 or HTTP/3. Each [`Span`] is a range of the bytes
+/// of `fields`.
 #[derive(Clone, Debug, Default)]
 pub struct Head {
     /// All fields except pseudo-fields, in order. A request other than CONNECT has exactly one

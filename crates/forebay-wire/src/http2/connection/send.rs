@@ -230,8 +230,8 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Counts data that was added to the output. If the stream has more data, the stream waits in
-    /// the queue or for a window.
+    /// Counts `taken` bytes of data that were added to the output. If the stream has more data, it
+    /// waits for its turn in the queue. If a window is used up, it waits for a window update.
     fn sent_data(
         &mut self,
         id: u32,
