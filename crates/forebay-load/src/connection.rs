@@ -297,8 +297,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    // With `inline` alone, the compiler does not inline this function and `complete`. A request then
-    // takes 854 instructions instead of 814.
+    // With `inline` alone, the compiler does not inline this function and `complete`. A request
+    // then takes 854 instructions instead of 814.
     #[inline(always)]
     fn start(&mut self, now: Instant, state: &mut ThreadState) {
         let Exchange { request, due, .. } = self.exchange;

@@ -207,7 +207,8 @@ impl Window {
         self.last_end - self.first_start
     }
 
-    /// Returns a message if the machines did not load the server at the same time.
+    /// Returns a message if the machines loaded the server together for too short a time. Otherwise
+    /// returns `None`.
     fn doubt(&self) -> Option<String> {
         let together = (self.first_end - self.last_start).max(0.0);
         let share = together / self.duration().max(1e-9);

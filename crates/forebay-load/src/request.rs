@@ -44,8 +44,8 @@ struct Converter {
 
 /// Encoded request.
 struct Encoded {
-    /// Request in FastCGI, SCGI or uwsgi, or else in HTTP/1.1. For HTTP/2 and HTTP/3, it is converted
-    /// later. For a WebSocket, it is the handshake. Empty for AJP.
+    /// Request in FastCGI, SCGI or uwsgi, or else in HTTP/1.1. For HTTP/2 and HTTP/3, it is
+    /// converted later. For a WebSocket, it is the handshake. Empty for AJP.
     bytes: Arc<[u8]>,
     /// Request that is used instead of `bytes` for AJP.
     ajp: Arc<AjpRequest>,

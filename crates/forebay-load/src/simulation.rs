@@ -1,8 +1,8 @@
 //! Test of latencies on a virtual clock: connections with scripted servers, whose replies arrive at
 //! known times.
 //!
-//! The connections, sessions and counts are those of a real load. Only the clock, the socket and the
-//! order of events are simulated, so each latency is known exactly.
+//! The connections, sessions and counts are those of a real load. Only the clock, the socket and
+//! the order of events are simulated, so each latency is known exactly.
 
 mod codec;
 mod http3;

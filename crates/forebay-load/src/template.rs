@@ -464,8 +464,8 @@ pub(crate) struct RequestSource<R> {
     jar: Option<SharedJar>,
 }
 
-/// Converts an HTTP/1.1 request and a message to the encoding of a protocol. Fails if the values make
-/// this impossible, for example because the head is too long.
+/// Converts an HTTP/1.1 request and a message to the encoding of a protocol. Fails if the values
+/// make this impossible, for example because the head is too long.
 pub(crate) type Encode<R> = Box<dyn Fn([Vec<u8>; 2]) -> Result<R, Error> + Send + Sync>;
 
 struct Templates<R> {

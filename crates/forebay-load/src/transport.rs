@@ -35,7 +35,8 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
     /// bytes again.
     fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno>;
 
-    /// Receives at most one buffer full. Returns 0 if the server has closed the connection.
+    /// Receives at most one buffer full, and returns the number of bytes. Returns 0 if the server
+    /// has closed the connection, and the error `AGAIN` if no bytes have arrived.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno>;
 
     /// Receives as [`recv`](Self::recv), but takes at most `most` bytes from the socket.

@@ -1,7 +1,8 @@
-//! Finds the ends of messages in the frames of a WebSocket server (RFC 6455), without decoding them.
+//! Finds the ends of messages in the frames of a WebSocket server (RFC 6455), without decoding
+//! them.
 //!
-//! A relay may add a close frame only between two messages. Extensions may use the reserved bits, so
-//! these are ignored.
+//! A relay may add a close frame only between two messages. Extensions may use the reserved bits,
+//! so these are ignored.
 
 /// Position in the stream of frames that a server sends.
 #[derive(Clone, Copy, Debug, Default)]

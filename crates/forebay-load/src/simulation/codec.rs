@@ -15,7 +15,8 @@ pub trait Codec: Send {
     /// Appends the reply to a request.
     fn reply(&mut self, id: u32, out: &mut ServerOutput);
 
-    /// Returns the time at which the caller must call [`Codec::expire`].
+    /// Returns the time at which the caller must call [`Codec::expire`], or `None` if there is no
+    /// such time.
     fn timeout(&mut self) -> Option<Instant> {
         None
     }

@@ -229,7 +229,9 @@ impl Head {
         Ok(())
     }
 
-    /// Removes the pseudo-fields from `fields`. Returns their values, indexed by [`Pseudo`].
+    /// Removes the pseudo-fields from `fields`. Returns their values, indexed by [`Pseudo`]. A
+    /// value is `None` if its pseudo-field is missing. Fails if the decoder has found a violation,
+    /// or if a pseudo-field is unknown or repeated.
     fn take_pseudo_fields(&mut self, decoded: Decoded) -> Result<[Option<Span>; 6], HeadRule> {
         match decoded.flaw {
             Flaw::None => {}

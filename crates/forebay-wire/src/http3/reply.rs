@@ -1,5 +1,5 @@
-//! Decoder of the stream of one reply (RFC 9114 section 4.1): interim heads, the final head, data and
-//! trailers.
+//! Decoder of the stream of one reply (RFC 9114 section 4.1): interim heads, the final head, data
+//! and trailers.
 
 use std::ops::Range;
 

@@ -59,7 +59,7 @@ impl Decoder {
     /// Decodes a complete block and appends its fields to `fields`.
     ///
     /// A block that exceeds a limit is decoded to its end, because the dynamic tables of both sides
-    /// must stay equal.
+    /// must stay equal. Fails only if the block breaks a rule of HPACK.
     pub fn decode(
         &mut self,
         block: &[u8],

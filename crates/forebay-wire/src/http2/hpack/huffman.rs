@@ -140,7 +140,8 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
                 return finish(window, valid, out, written);
             }
         }
-        // At least 30 bits are valid here. This is enough for any code, or for at least three short codes.
+        // At least 30 bits are valid here. This is enough for any code, or for at least three short
+        // codes.
         let before = valid;
         while valid >= SHORT_BITS {
             let short = SHORT[(window >> (64 - SHORT_BITS)) as usize];
