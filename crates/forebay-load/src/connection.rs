@@ -658,7 +658,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Closes the socket. The kernel then also removes it from the epoll set.
+    /// Closes the socket. The kernel then also removes the socket from the epoll set.
     #[inline(never)]
     fn close(&mut self) {
         self.transport = None;

@@ -56,8 +56,8 @@ impl Refusals {
     /// means that the backlog of a Unix socket is full.
     pub fn dial(&self, id: usize, state: &ThreadState) -> Result<Dialled, Errno> {
         let dialled = state.target.dial(self.attempt)?;
-        // Writability is watched only until the connect has succeeded. On a Unix socket, every read
-        // by the server would otherwise cause an event.
+        // Watch for writability only until the connect has succeeded. After that, every read by the
+        // server would cause such an event on a Unix socket.
         let flags = if dialled.connected { WATCHED } else { WATCHED | EventFlags::OUT };
         let data = EventData::new_u64(id as u64);
         epoll::add(&state.epoll, &dialled.socket, data, flags)?;

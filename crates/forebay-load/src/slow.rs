@@ -64,7 +64,7 @@ impl SlowPeers {
 impl Portion {
     /// Returns the portion for `rate` bytes per second, which is not zero. A portion is a tenth of
     /// `rate`, but at least 1 byte and at most `LARGEST` bytes. The interval is the portion divided
-    /// by `rate`, which is 0.1 s within these limits.
+    /// by `rate`: about 0.1 s, unless one of these limits applies.
     fn of(rate: u64) -> Self {
         let bytes = (rate / 10).clamp(1, LARGEST);
         let interval = Duration::from_secs_f64(bytes as f64 / rate as f64);

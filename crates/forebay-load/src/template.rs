@@ -224,8 +224,8 @@ impl Template {
     }
 
     /// Returns the HTTP/1.1 request with the cookies of a jar, and the WebSocket message. With a
-    /// redirect, returns the request that follows the redirect: its target, its fields and its
-    /// method may differ.
+    /// redirect, returns the request that follows the redirect. The target, the fields and the
+    /// method of this request may differ from those of the template.
     fn render_with(
         &self,
         mut draw: Draw<'_>,
@@ -354,8 +354,8 @@ impl Text {
                         Encoding::Percent => percent_encode(value, out),
                         Encoding::Json => escape_json(value, out),
                         Encoding::None => out.extend_from_slice(value),
-                        // If a field of the scenario uses this value, the value was checked when it
-                        // was extracted. If only a field of the command line uses it, it was not
+                        // A value that a field of the scenario uses was checked when it was
+                        // extracted. A value that only a field of the command line uses was not
                         // checked. So drop the bytes that a field cannot contain.
                         Encoding::Field => {
                             out.extend(value.iter().filter(|byte| is_field_value(&[**byte])));

@@ -129,7 +129,7 @@ impl Url {
     }
 
     /// Returns the URL for HTTP/2: with ALPN for `https`, and with prior knowledge for `http`.
-    /// Fails for all other protocols except HTTP/2.
+    /// Fails if the protocol is neither HTTP/1.1 nor HTTP/2.
     pub fn over_http2(self) -> Result<Self, UrlError> {
         match self.protocol {
             Protocol::Http | Protocol::H2c => Ok(Self { protocol: Protocol::H2c, ..self }),
@@ -150,7 +150,7 @@ impl Url {
     }
 
     /// Returns the URL for gRPC: over TLS for `https`, and with prior knowledge for `http`. Fails
-    /// for all other protocols except HTTP/2 and gRPC.
+    /// if the protocol is none of HTTP/1.1, HTTP/2 and gRPC.
     pub fn over_grpc(self) -> Result<Self, UrlError> {
         match self.protocol {
             Protocol::Http | Protocol::H2c | Protocol::Grpc => {

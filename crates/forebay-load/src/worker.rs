@@ -43,8 +43,8 @@ pub(crate) trait Drive {
     /// Stops taking requests, and drops a request that is not due yet.
     fn retire(&mut self, now: Instant, state: &mut ThreadState);
 
-    /// Handles a wake-up that the connection has ordered. The connection may no longer need it, and
-    /// then ignores it.
+    /// Handles a wake-up that the connection has ordered. If the connection no longer needs the
+    /// wake-up, does nothing.
     fn woken(&mut self, now: Instant, state: &mut ThreadState);
 
     /// Returns the active requests: those without a reply or failure.

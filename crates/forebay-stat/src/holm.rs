@@ -11,7 +11,7 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
     let mut raised = p.to_vec();
     let mut largest = 0.0f64;
     // The correction must keep the order of the p-values. So each corrected value is at least as
-    // large as the one before.
+    // large as the previous corrected value.
     for (rank, &index) in order.iter().enumerate() {
         largest = largest.max(p[index] * (order.len() - rank) as f64).min(1.0);
         raised[index] = largest;

@@ -177,9 +177,10 @@ impl Ratio {
         low >= INDIFFERENT[0] && high <= INDIFFERENT[1]
     }
 
-    /// Replaces the interval by one with level `alpha`. Multiplies the p-value by 0.05 / `alpha`,
-    /// so that the caller can compare it with 0.05 as usual. Callers that look at the data several
-    /// times during a run need this wider interval, because each look may find a false result.
+    /// Replaces the interval by one that contains the true ratio with probability 1 - `alpha`.
+    /// Multiplies the p-value by 0.05 / `alpha`, so that the caller can compare it with 0.05 as
+    /// usual. Callers that look at the data several times during a run need this wider interval,
+    /// because each look may find a false result.
     pub fn widen(&mut self, alpha: f64) {
         if let Some(log) = &self.log {
             self.p = (log.p() * ALPHA / alpha).min(1.0);

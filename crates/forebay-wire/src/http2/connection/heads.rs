@@ -45,7 +45,8 @@ impl Heads {
     /// function after it has processed all received input.
     #[inline]
     pub fn free_large(&mut self) {
-        // `give` stores a larger head only if no other head is stored, so it is the first.
+        // `give` stores a larger head only if no other head is stored. So only the first stored
+        // head can be larger.
         if self.unused.first().is_some_and(|head| head.fields.allocated() > LARGEST) {
             self.unused.swap_remove(0);
         }

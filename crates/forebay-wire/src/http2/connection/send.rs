@@ -230,8 +230,9 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Counts `taken` bytes of data that were added to the output. If the stream has more data, it
-    /// waits for its turn in the queue. If a window is used up, it waits for a window update.
+    /// Counts `taken` bytes of data that were added to the output. A stream with more data then
+    /// waits for its turn in the queue. If its window is used up, the stream waits for a window
+    /// update.
     fn sent_data(
         &mut self,
         id: u32,

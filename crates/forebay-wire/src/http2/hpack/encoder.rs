@@ -16,8 +16,8 @@ const SLOTS: usize = 128;
 /// Number of slots for hashes of fields that were sent once.
 const SEEN: usize = 64;
 
-/// Minimum length in bytes of a string that uses the Huffman code. The code would make a shorter
-/// string at most two bytes shorter.
+/// Minimum length in bytes of a string that uses the Huffman code. With fewer bytes, the code would
+/// save at most two bytes.
 pub(crate) const HUFFMAN_FROM: usize = 8;
 
 /// Length in bytes from which a cookie may enter a table. An attacker could guess a shorter cookie
