@@ -261,8 +261,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     /// before `earliest`, which is the end of the pause after a failed connect. In a ramp of
     /// connections, the request may also have to wait until this connection is active.
     ///
-    /// If the budget is empty, the connection is done. A request that cannot be encoded counts as
-    /// failed.
+    /// If the budget is empty, ends the turn of the connection. A request that cannot be encoded
+    /// counts as failed.
     #[inline]
     fn turn(&mut self, due: Instant, earliest: Instant, now: Instant, state: &mut ThreadState) {
         let due = match &state.active_times {

@@ -56,8 +56,8 @@ impl Refusals {
     /// means that the backlog of a Unix socket is full.
     pub fn dial(&self, id: usize, state: &ThreadState) -> Result<Dialled, Errno> {
         let dialled = state.target.dial(self.attempt)?;
-        // Watch for writability only until the connect has succeeded. After that, every read by the
-        // server would cause such an event on a Unix socket.
+        // Watch for writability only until the connect has succeeded. Later, every read by the
+        // server would make a Unix socket writable and so cause an event.
         let flags = if dialled.connected { WATCHED } else { WATCHED | EventFlags::OUT };
         let data = EventData::new_u64(id as u64);
         epoll::add(&state.epoll, &dialled.socket, data, flags)?;

@@ -540,8 +540,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                         return self.broken(&malformed, now, state);
                     }
                     // A FastCGI connection that has asked FCGI_GET_VALUES carries no requests,
-                    // because many applications close it after their answer. The answer therefore
-                    // finishes the session, and requests use a new connection.
+                    // because many applications close such a connection after their answer. The
+                    // answer therefore finishes the session, and requests use a new connection.
                     let is_answered = self.phase == Phase::Connecting && self.session.is_finished();
                     if emptied || is_answered {
                         break;

@@ -59,7 +59,7 @@ impl Pacer {
         Self::Closed { think: Duration::ZERO }
     }
 
-    /// Returns the due time of the first request on a new connection.
+    /// Returns the due time of the first request of a connection in a turn.
     pub fn first(&mut self, now: Instant) -> Instant {
         match self {
             Self::Closed { .. } => now,

@@ -29,8 +29,8 @@ const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 const HIGHEST: f64 = 1e8;
 
 impl Ramp {
-    /// Checks the number of stages, their targets and times, and that at least one stage has a
-    /// load.
+    /// Checks the number of stages, and their targets and times. Fails if the target is 0 all the
+    /// time, because no stage then has a load.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let refuse = |what: &str| Err(Error::Invalid(what.to_owned()));
         if self.stages.is_empty() || self.stages.len() > MOST_STAGES {
@@ -150,7 +150,7 @@ impl RampPlan {
     /// of the thread and the number of threads.
     pub fn new(ramp: &Ramp, start: Instant, thread: (usize, usize), shard: Option<&Shard>) -> Self {
         // The threads of all shards have the places 0.5, 1.5 and so on, in turn. The integral of
-        // the whole ramp is often a whole number. So no place is exactly at the end of the ramp.
+        // the whole ramp is often a whole number. With the half, no place is exactly at its end.
         let (rank, share) = rank(thread, shard);
         Self { segments: ramp.segments(), start, stage: 0, place: rank + 0.5, share }
     }

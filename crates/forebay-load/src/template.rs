@@ -489,7 +489,7 @@ impl<R: Clone> RequestSource<R> {
         Self { fixed: self.fixed.clone(), templates: self.templates.clone(), jar }
     }
 
-    /// Returns the first request, with its placeholders.
+    /// Returns the first request. Its placeholders are not replaced by values.
     pub fn first(&self) -> R {
         self.fixed[0].clone()
     }

@@ -52,8 +52,8 @@ pub fn may_begin_with(given: &[u8], prefix: &[u8]) -> bool {
 }
 
 /// Returns the pairs of a query that an application may read as the parameter `name`. If the query
-/// contains semicolons, it is split a second time, at semicolons, too. A pair may therefore occur
-/// twice: in `a=1;b=2`, the parameter `a` has the values `1;b=2` and `1`.
+/// contains semicolons, the function splits it a second time, at `;` and `&`. A pair may therefore
+/// occur twice: in `a=1;b=2`, the parameter `a` has the values `1;b=2` and `1`.
 pub fn parameters<'q>(query: &'q [u8], name: &'q [u8]) -> impl Iterator<Item = Pair<'q>> {
     let parts = memchr::memchr(b';', query).map(|_| named(query, name, b"&;"));
     named(query, name, b"&").chain(parts.into_iter().flatten())
@@ -71,8 +71,8 @@ fn named<'q>(
 }
 
 /// Returns the cookies of a `Cookie` field that an application may read as the cookie `name`. If
-/// the field contains commas, it is split a second time, at commas, too. A cookie may therefore
-/// occur twice: in `a=1,b=2`, the cookie `a` has the values `1,b=2` and `1`.
+/// the field contains commas, the function splits it a second time, at `,` and `;`. A cookie may
+/// therefore occur twice: in `a=1,b=2`, the cookie `a` has the values `1,b=2` and `1`.
 pub fn cookies<'c>(line: &'c [u8], name: &'c [u8]) -> impl Iterator<Item = Cookie<'c>> {
     // A text after a comma is a further cookie only if it has an equals sign. Any other text is a
     // part of the value before the comma.
