@@ -94,8 +94,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
     #[inline]
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         if matches!(self.phase, Phase::Connecting | Phase::Exchanging) {
-            // The previous turn was cancelled while a request was active, so a late reply may still
-            // arrive.
+            // The previous turn was cancelled while a request was active. Close the connection,
+            // because the reply to that request may still arrive.
             self.close();
         }
         self.is_unsendable = false;

@@ -466,8 +466,8 @@ fn iterations(spec: &Spec, tallies: Vec<IterationTally>) -> Vec<IterationCounts>
     scenarios.zip(tallies).map(counts).collect()
 }
 
-/// Returns the size of part `index` when `total` is divided into `parts`. The first parts include
-/// the remainder.
+/// Returns the size of part `index` when `total` is divided into `parts`. The remainder of the
+/// division is distributed among the first parts, one unit to each.
 fn part(total: usize, parts: usize, index: usize) -> usize {
     total / parts + usize::from(index < total % parts)
 }

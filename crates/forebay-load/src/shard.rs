@@ -33,7 +33,8 @@ pub struct ShardRun {
 const MOST: u32 = 4096;
 
 impl Shard {
-    /// Returns the share of `total` that this shard has. The first shards include the remainder.
+    /// Returns the share of `total` that this shard has. The remainder of the division is
+    /// distributed among the first shards, one unit to each.
     pub(crate) fn part(&self, total: u64) -> u64 {
         let count = u64::from(self.count);
         total / count + u64::from(u64::from(self.number - 1) < total % count)

@@ -197,8 +197,8 @@ impl Ratio {
         }
     }
 
-    /// Returns the number of rounds that an interval of the wanted width needs. Its half width on
-    /// the logarithmic scale is at most `distance`. The estimate assumes that later rounds vary as
+    /// Returns the number of rounds that an interval needs so that its half width on the
+    /// logarithmic scale is at most `distance`. The estimate assumes that later rounds vary as
     /// much as the rounds so far. Returns `None` for fewer than two rounds, or if more than `most`
     /// rounds would be needed.
     pub fn rounds_for(&self, distance: f64, most: u32) -> Option<u32> {

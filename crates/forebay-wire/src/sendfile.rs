@@ -56,8 +56,8 @@ pub fn is_for_gateway(line: &[u8]) -> bool {
         && (starts_with(b"x-accel-") || starts_with(b"x-sendfile"))
 }
 
-/// Returns true if the field `name` describes the body that the file replaces, or instructs the
-/// gateway.
+/// Returns true if the field `name` describes the body that the file replaces, or is an instruction
+/// to the gateway.
 fn is_of_the_body(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 6] = [
         b"accept-ranges",

@@ -171,8 +171,8 @@ fn number(name: &[u8], value: u64, text: &mut Vec<u8>, sink: &mut impl Sink) {
     sink.variable(name, text);
 }
 
-/// Returns the port for `SERVER_PORT`: the port of the listener. A Unix socket has no port. For it,
-/// the function returns the port of `authority`, or the default port of the scheme.
+/// Returns the port for `SERVER_PORT`: the port of the listener. If the listener is a Unix socket,
+/// returns the port of `authority`, or the default port of the scheme.
 pub fn server_port(server: SocketAddr, authority: &[u8], https: bool) -> u16 {
     if server.port() != 0 {
         return server.port();

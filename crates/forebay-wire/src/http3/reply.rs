@@ -75,7 +75,8 @@ impl ReplyDecoder {
     /// Handles the end of the stream. Fails if the reply is incomplete.
     pub fn end(&self) -> Result<(), Http3Error> {
         let error = |error: Http3Error| match error.code {
-            // Only servers use this code (RFC 9114 section 8.1).
+            // This code is only for servers (RFC 9114 section 8.1). For a client, the reply is
+            // malformed.
             ErrorCode::REQUEST_INCOMPLETE => Http3Error::malformed(error.rule),
             _ => error,
         };

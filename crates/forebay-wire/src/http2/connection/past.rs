@@ -41,8 +41,8 @@ impl PastStreams {
         self.closed.contains(&id)
     }
 
-    /// Returns true if we have reset this stream. Only the last 64 resets are remembered, so the
-    /// result is also true for every stream up to the highest forgotten one.
+    /// Returns true if we have reset this stream. Only the last 64 resets are remembered
+    /// individually, so the result is also true for every stream up to the highest forgotten one.
     pub fn was_reset(&self, id: u32) -> bool {
         id <= self.reset_forgotten || self.reset.contains(&id)
     }
