@@ -54,7 +54,8 @@ const LONGEST_S: f64 = 366.0 * 86_400.0;
 /// Maximum time between two starts, in seconds. Runs that started further apart are no shards of
 /// one load.
 const WIDEST_S: f64 = 86_400.0;
-/// If all machines load the server together for a smaller share of the time, there is a doubt.
+/// Share of the time during which all machines must load the server together. With a smaller share,
+/// the sum of their results is doubtful.
 const TOGETHER: f64 = 0.95;
 /// A start counts as late if its delay exceeds both `LATE` and the share `LATE_SHARE` of the
 /// duration.

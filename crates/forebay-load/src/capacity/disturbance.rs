@@ -1,5 +1,5 @@
-//! Detection of steps that other work on the machine disturbed. The step's own figures cannot
-//! detect it: a server at its limit misses the goals, too.
+//! Detection of steps that other work on the machine disturbed. The figures of a step do not show a
+//! disturbance, because a server at its limit misses the goals, too.
 //!
 //! - Before a step, while the server is idle, a loop computes for a moment. If the loop often waits
 //!   for a processor, other programs use the processors.

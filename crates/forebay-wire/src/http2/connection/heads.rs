@@ -1,4 +1,4 @@
-//! Decoded heads: those whose memory the connection reuses, and the limit of those that its caller
+//! Unused heads, whose memory the connection reuses, and the limit of the heads that its caller
 //! holds.
 
 use crate::http2::{Head, HeldHeads};

@@ -1,4 +1,5 @@
-//! Identifiers of streams that no longer exist. They distinguish late frames from invalid ones.
+//! Identifiers of streams that no longer exist. With them, the connection distinguishes late frames
+//! from invalid frames.
 
 use std::collections::VecDeque;
 
