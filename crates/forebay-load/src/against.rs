@@ -127,9 +127,9 @@ impl RunComparison {
     }
 
     /// Decides if the new run is worse. The run is `Worse` if a metric is worse by more than the
-    /// threshold, and the whole interval of its ratio is on the worse side of 1. It is `Fine` if
-    /// even the worse end of the first metric's interval is within the threshold. In all other
-    /// cases, the result is `Undecided`.
+    /// threshold, and its whole interval means a worse run. The run is `Fine` if even the worse end
+    /// of the first metric's interval is within the threshold. In all other cases, the result is
+    /// `Undecided`.
     pub fn decision(&self) -> RunDecision {
         if let Some(worse) = self.metrics.iter().find(|metric| metric.is_worse(self.threshold)) {
             return RunDecision::Worse(worse.sentence());

@@ -20,8 +20,8 @@ const LONGEST: usize = 32;
 /// mark is a byte other than a letter, a digit or a hyphen.
 ///
 /// CGI and its successors (PSGI, WSGI, Rack) may replace each mark and each hyphen with `_`. These
-/// programs would mistake a field with marks in its name for another field of the head, or for a
-/// field that a gateway writes or must understand.
+/// programs would mistake a field with marks in its name for another field. The other field is in
+/// the same head, or is one that a gateway writes or must understand.
 // A client chooses the number of marked names. Without the table, the comparison of each name with
 // all others would take quadratic time.
 pub struct Disguises<'h> {

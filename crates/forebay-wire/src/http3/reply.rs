@@ -44,8 +44,8 @@ pub struct ReplyDecoder {
 impl ReplyDecoder {
     /// Creates a decoder of the reply to a request. `to_head` is true if the method is HEAD.
     pub fn new(limits: ListLimits, to_head: bool) -> Self {
-        // The limit of a decoded list also suits the encoded section, which is never longer: the
-        // size of a list counts 32 extra bytes per field.
+        // The limit of a decoded list also suits the encoded section. The section is never longer,
+        // because the size of a list counts 32 extra bytes per field.
         let stream = RequestDecoder::new(limits.size);
         Self { stream, limits, to_head, has_head: false }
     }

@@ -171,9 +171,9 @@ impl Connection {
         found
     }
 
-    /// Returns the maximum size of an encoded block. If the decoded fields are within their limits,
-    /// the block is always smaller than this, because encoders use the Huffman code only for
-    /// strings that become shorter. The result is at least the size of two frames.
+    /// Returns the maximum size of an encoded block. A block whose decoded fields are within their
+    /// limits is always smaller. The reason is that encoders use the Huffman code only for strings
+    /// that become shorter. The result is at least the size of two frames.
     fn largest_block(&self) -> usize {
         (self.config.list.size * 2).max(DEFAULT_FRAME * 2)
     }
