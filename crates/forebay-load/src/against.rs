@@ -126,10 +126,10 @@ impl RunComparison {
         Self { metrics, threshold }
     }
 
-    /// Decides about the comparison. The run is `Worse` if a metric is worse by more than the
-    /// threshold, and its whole interval is worse than before. Otherwise, the run is `Fine` if the
-    /// whole interval of the first metric is within the threshold. In all other cases, the
-    /// comparison is `Undecided`.
+    /// Decides if the new run is worse. The run is `Worse` if a metric is worse by more than the
+    /// threshold, and its whole interval means a worse run. The run is `Fine` if even the worse end
+    /// of the first metric's interval is within the threshold. In all other cases, the result is
+    /// `Undecided`.
     pub fn decision(&self) -> RunDecision {
         if let Some(worse) = self.metrics.iter().find(|metric| metric.is_worse(self.threshold)) {
             return RunDecision::Worse(worse.sentence());

@@ -7,8 +7,8 @@
 //! This search keeps a probability for each possible limit instead. The next rate is the median of
 //! these probabilities. The search ends when an interval with 95 % of the probability is narrow.
 //! Other work on the machine may disturb a step (`disturbance`). If a disturbed step fails, this
-//! says little about the server, so the search does more steps. Its result counts as sure only if
-//! the other steps alone give a narrow interval, too.
+//! says little about the server, so the search does more steps. The result of the search is sure
+//! only if the steps without such failures give a narrow interval, too.
 //!
 //! Sources: Horstein, "Sequential Transmission Using Noiseless Feedback", IEEE Transactions on
 //! Information Theory 9, 1963; Waeber, Frazier and Henderson, "Bisection Search with Noisy

@@ -94,8 +94,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
     #[inline]
     fn begin(&mut self, now: Instant, state: &mut ThreadState) {
         if matches!(self.phase, Phase::Connecting | Phase::Exchanging) {
-            // The previous turn was cancelled while a request was active, so a late reply may still
-            // arrive.
+            // The previous turn was cancelled while a request was active. Close the connection,
+            // because the reply to that request may still arrive.
             self.close();
         }
         self.is_unsendable = false;
@@ -111,7 +111,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> Drive for LoadConnection<C, T>
     fn ready(&mut self, flags: EventFlags, now: Instant, state: &mut ThreadState) {
         match self.phase {
             Phase::Connecting => self.connected(now, state),
-            // A slow sender writes when its timer fires.
+            // Nothing is left to write, or a timer triggers the writes of a slow sender.
             Phase::Exchanging if self.written_all() || state.slow.send.is_some() => {}
             Phase::Exchanging => self.write(state),
             Phase::Resting | Phase::Done => return self.drop_if_closed(state),
@@ -237,8 +237,9 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         true
     }
 
-    /// Passes the next request to the session: the next step of the virtual user, or without a user
-    /// the next request of the mix. Fails if the request cannot be encoded.
+    /// Passes the next request to the session. If the connection has a virtual user, this is the
+    /// user's next step. Otherwise, it is the next request of the mix. Fails if the request cannot
+    /// be encoded.
     #[inline(never)]
     fn select(&mut self, now: Instant, state: &mut ThreadState) -> Result<(), Error> {
         if let Some(user) = &mut self.user {
@@ -260,8 +261,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
     /// before `earliest`, which is the end of the pause after a failed connect. In a ramp of
     /// connections, the request may also have to wait until this connection is active.
     ///
-    /// If the budget is empty, the connection is done. A request that cannot be encoded counts as
-    /// failed.
+    /// If the budget is empty, ends the turn of the connection. A request that cannot be encoded
+    /// counts as failed.
     #[inline]
     fn turn(&mut self, due: Instant, earliest: Instant, now: Instant, state: &mut ThreadState) {
         let due = match &state.active_times {
@@ -296,8 +297,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    // With `inline` alone, the compiler does not inline this function and `complete`. A request then
-    // takes 854 instructions instead of 814.
+    // With `inline` alone, the compiler does not inline this function and `complete`. A request
+    // then takes 854 instructions instead of 814.
     #[inline(always)]
     fn start(&mut self, now: Instant, state: &mut ThreadState) {
         let Exchange { request, due, .. } = self.exchange;
@@ -528,7 +529,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
                 } else {
                     self.pending.drain(..consumed);
                 }
-                // An AJP container may have asked for more of the request's body.
+                // An AJP container may have asked for more of the request's body, which is now in
+                // the session's output.
                 if !self.written_all() {
                     self.write(state);
                 }
@@ -559,7 +561,8 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         state.idle = Some((self.id, now));
     }
 
-    /// Returns true if the connection has reached a limit of its lifetime.
+    /// Returns true if the connection has carried the maximum number of requests, or has reached
+    /// the maximum age.
     #[inline]
     fn is_worn(&self, now: Instant, state: &ThreadState) -> bool {
         let Lifetime { requests, age } = state.lifetime;
@@ -655,7 +658,7 @@ impl<C: Session<Sink = Inspection>, T: Transport> LoadConnection<C, T> {
         }
     }
 
-    /// Closes the socket. The kernel then also removes it from the epoll set.
+    /// Closes the socket. The kernel then also removes the socket from the epoll set.
     #[inline(never)]
     fn close(&mut self) {
         self.transport = None;

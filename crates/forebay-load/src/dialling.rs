@@ -56,8 +56,8 @@ impl Refusals {
     /// means that the backlog of a Unix socket is full.
     pub fn dial(&self, id: usize, state: &ThreadState) -> Result<Dialled, Errno> {
         let dialled = state.target.dial(self.attempt)?;
-        // Writability is watched only until the connect has succeeded. On a Unix socket, every read
-        // by the server would otherwise cause an event.
+        // Watch for writability only until the connect has succeeded. Later, every read by the
+        // server would make a Unix socket writable and so cause an event.
         let flags = if dialled.connected { WATCHED } else { WATCHED | EventFlags::OUT };
         let data = EventData::new_u64(id as u64);
         epoll::add(&state.epoll, &dialled.socket, data, flags)?;
@@ -70,7 +70,7 @@ impl Refusals {
         *self = Self { attempt: self.attempt, ..Self::default() };
     }
 
-    /// Records a failed attempt. Returns the next action.
+    /// Records a failed attempt to connect. Returns the next action of the connection.
     pub fn refused(&mut self, error: &io::Error, now: Instant, state: &mut ThreadState) -> Next {
         if state.target.has_more(self.attempt) {
             self.attempt += 1;
@@ -81,8 +81,8 @@ impl Refusals {
         state.last_refusal = Some(copy_of(error));
         let since = *self.since.get_or_insert(now);
         let given_up = if state.target.reached() {
-            // The server has answered before, so it may recover. A run with a time limit waits for
-            // this until the run ends. A run of n requests has no such end, so it gives up after
+            // The server has answered before, so it may recover. A run with a time limit retries
+            // until this limit. A run of n requests has no time limit, so it gives up after
             // `timeout`.
             state.budget.limited() && now - since >= state.timeout
         } else {

@@ -168,8 +168,8 @@ fn exchange(
     deadline: &Deadline,
 ) -> Result<FetchedReply, FetchError> {
     stream.limit(deadline.left()?).map_err(FetchError::Exchange)?;
-    // A server may reply and close the connection before it has read the whole request. Its reply
-    // is then more useful than the write error.
+    // A server may reply and close the connection before it has read the whole request. So try to
+    // read the reply even after a failed write. Report the error of the write only without a reply.
     session.start();
     let written = stream.write_all(session.output());
     session.wrote(session.output().len());
@@ -186,8 +186,8 @@ fn exchange(
         let malformed = |error: Malformed| FetchError::Protocol(error.to_string());
         let receipt = session.input(&bytes).map_err(malformed)?;
         bytes.drain(..receipt.consumed);
-        // An AJP container may have asked for more of the request's body. If the write fails, the
-        // next read fails, too.
+        // An AJP container may have asked for more of the request's body, which is now in the
+        // output. Ignore an error of the write, because the next read then fails, too.
         if !session.output().is_empty() {
             let _ = stream.write_all(session.output());
             session.wrote(session.output().len());
@@ -272,7 +272,8 @@ fn fetch_over_quic(
         session.prepare(Instant::now());
         let _ = socket.send(session.output());
         match reply {
-            // The server may listen on another address of its name, so try the next one.
+            // The host name may have several addresses, and the server may listen on only one of
+            // them. So try the next address.
             Err(error @ FetchError::Connect(_)) => last = error,
             reply => return reply,
         }
@@ -280,7 +281,8 @@ fn fetch_over_quic(
     Err(last)
 }
 
-/// Sends one request and returns the reply, with about `BODY_LIMIT` bytes of the body at most.
+/// Sends one request and returns the reply. Stops when at least `BODY_LIMIT` bytes of the body have
+/// arrived, so the returned body may be incomplete.
 fn exchange_datagrams(
     socket: &UdpSocket,
     session: &mut Http3<Collected>,

@@ -8,8 +8,9 @@ use crate::Outcome;
 
 /// Condition on the outcome of a run.
 ///
-/// `failed` counts failed requests and replies with a status of 400 or above. For latencies, a
-/// request that failed, or that was due but not sent, counts as slower than every reply.
+/// The metric `failed` counts failed requests, and replies with a status of 400 or above. In the
+/// metrics of latencies, a request counts as slower than every reply if it failed, or if it was due
+/// but not sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Goal {
     text: String,

@@ -240,8 +240,8 @@ impl GrpcReply {
         Ok(status)
     }
 
-    /// Returns the server's explanation of the status, for an error message. Without an
-    /// explanation, the text says so.
+    /// Returns the server's explanation of the status in quotes, for an error message. Returns
+    /// `without a message` if the server has sent no explanation.
     pub fn text(&self) -> String {
         if self.text.is_empty() {
             return "without a message".to_owned();

@@ -131,7 +131,8 @@ impl Inspection {
         format!("its body begins \"{}{more}\"", beginning.escape_ascii())
     }
 
-    /// Compares the reply with the check. Returns the first difference, if there is one.
+    /// Compares the reply with the check. Returns the first difference. Returns `None` if there is
+    /// no difference or no check.
     #[inline]
     pub fn mismatch(&self, status: u16) -> Option<Mismatch> {
         self.content.as_ref()?.mismatch(status)

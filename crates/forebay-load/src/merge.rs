@@ -54,7 +54,8 @@ const LONGEST_S: f64 = 366.0 * 86_400.0;
 /// Maximum time between two starts, in seconds. Runs that started further apart are no shards of
 /// one load.
 const WIDEST_S: f64 = 86_400.0;
-/// If all machines load the server together for a smaller share of the time, there is a doubt.
+/// Share of the time during which all machines must load the server together. With a smaller share,
+/// the sum of their results is doubtful.
 const TOGETHER: f64 = 0.95;
 /// A start counts as late if its delay exceeds both `LATE` and the share `LATE_SHARE` of the
 /// duration.
@@ -207,7 +208,8 @@ impl Window {
         self.last_end - self.first_start
     }
 
-    /// Returns a message if the machines did not load the server at the same time.
+    /// Returns a message if the machines loaded the server together for too short a time. Otherwise
+    /// returns `None`.
     fn doubt(&self) -> Option<String> {
         let together = (self.first_end - self.last_start).max(0.0);
         let share = together / self.duration().max(1e-9);

@@ -154,7 +154,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> Drive for MuxConnection<C, 
             return;
         }
         if self.write_error.is_some() && (self.phase == Phase::Open || self.is_shaking_hands()) {
-            // An event may have been missed: a UDP socket reports an error only once.
+            // A UDP socket reports an error only once. If the failed write got the error, no event
+            // follows. So read now, to handle the end of the connection.
             self.read(true, state);
         }
         let mut failed = false;
@@ -264,7 +265,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.requests.select(next.request, &mut state.values, set)
     }
 
-    /// Counts a request that cannot be encoded as failed. The stream becomes idle after
+    /// Handles a request that cannot be encoded: counts it as failed. The stream becomes idle after
     /// `UNSENDABLE_PAUSE`.
     fn unsendable(&mut self, stream: usize, why: &Error, now: Instant, state: &mut ThreadState) {
         self.count_failure(stream, Failure::Write, why, state);
@@ -355,8 +356,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     }
 
     /// Takes as many requests as the connection can start now. If all streams are idle, takes one
-    /// request even if none can start. If the server never permits this request, its timeout ends
-    /// the connection.
+    /// request even if none can start. If the server never permits this request, the timeout of the
+    /// request ends the connection.
     fn take_up(&mut self, now: Instant, state: &mut ThreadState) {
         let room = if self.phase == Phase::Open { self.capacity() } else { 1 };
         let earliest = self.resume.unwrap_or(now).max(now);
@@ -504,9 +505,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         self.write_error.is_none()
     }
 
-    /// Reads until the socket is empty. If the server has closed the connection (`closing`), reads
-    /// until the end of the connection. A read that does not fill the buffer has emptied the
-    /// socket.
+    /// Reads until the socket is empty. A read that does not fill the buffer has emptied the
+    /// socket. If the server has closed the connection (`closing`), reads until the end of the
+    /// connection instead.
     fn read(&mut self, closing: bool, state: &mut ThreadState) {
         let mut now = clock::now();
         if std::mem::take(&mut self.is_blocked)
@@ -516,7 +517,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
         loop {
             if !self.session.takes_input() && !self.write(now, state) {
-                // Read again when the socket is writable, which an event reports.
+                // The session takes no input while its output is unwritten. An event reports when
+                // the socket is writable, and the read then continues.
                 self.is_blocked = true;
                 break;
             }
@@ -537,8 +539,9 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
                     if let Err(malformed) = self.receive(n, now, state) {
                         return self.broken(&malformed, now, state);
                     }
-                    // The session may have finished with the reply to FCGI_GET_VALUES. Requests
-                    // then use a new connection, because the server may have closed this one.
+                    // A FastCGI connection that has asked FCGI_GET_VALUES carries no requests,
+                    // because many applications close such a connection after their answer. The
+                    // answer therefore finishes the session, and requests use a new connection.
                     let is_answered = self.phase == Phase::Connecting && self.session.is_finished();
                     if emptied || is_answered {
                         break;
@@ -631,7 +634,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     /// Handles a protocol violation by the server. All active requests fail. During the connect,
     /// the violation counts as a failed connect.
     fn broken(&mut self, malformed: &Malformed, now: Instant, state: &mut ThreadState) {
-        // The session's output contains the reason, such as a GOAWAY frame.
+        // The session's output reports the reason to the server, for example with a GOAWAY frame.
         self.write(now, state);
         if self.phase == Phase::Connecting {
             let error = io::Error::new(io::ErrorKind::InvalidData, malformed.to_string());
@@ -685,8 +688,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     /// - A write failed, the session ended in an orderly way, or the server's kernel refused bytes.
     fn was_idle(&self, ending: &Ending<'_>, state: &ThreadState) -> bool {
         let Some(transport) = &self.transport else { return false };
-        // The session may have noticed the end in the last counted read. Do not count that read,
-        // because it is no sign that the server still handled requests.
+        // If the session has ended, the last counted read may have contained only this end. Such a
+        // read does not prove that the server still handled requests, so do not count it.
         let (reads, is_orderly) = match self.session.end() {
             Some(end) => (self.reads.saturating_sub(1), Some(end.is_orderly)),
             None => (self.reads, None),

@@ -592,7 +592,8 @@ fn iterations(json: &Value) -> Result<Vec<IterationCounts>, String> {
     json["iterations"].as_array().into_iter().flatten().map(IterationCounts::from_json).collect()
 }
 
-/// Parses the counts of each request of a mixed load. A report of `compare` has none.
+/// Parses the counts of each request of a mixed load. Returns no counts for a report of `compare`,
+/// which does not contain them.
 fn parts(json: &Value) -> Result<Vec<PartCounts>, String> {
     json["requests_by_url"].as_array().into_iter().flatten().map(PartCounts::from_json).collect()
 }

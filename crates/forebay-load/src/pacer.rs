@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::ramp::RampPlan;
 use crate::{Arrivals, Rate, Shard, Spec};
 
-/// Source of the requests' due times. All differences between closed and open loop are here.
+/// Source of the due times of a thread's requests, in a closed or an open loop.
 #[derive(Debug)]
 pub(crate) enum Pacer {
     /// Closed loop: the next request on a connection is due when this time has passed since the
@@ -21,7 +21,7 @@ pub(crate) enum Pacer {
     },
 }
 
-/// Gaps between the planned instants of one thread.
+/// Generator of the gaps between the due times of one thread's requests, in an open loop.
 #[derive(Debug)]
 pub(crate) struct Plan {
     gap: Duration,
@@ -59,7 +59,7 @@ impl Pacer {
         Self::Closed { think: Duration::ZERO }
     }
 
-    /// Returns the due time of the first request on a new connection.
+    /// Returns the due time of the first request of a connection in a turn.
     pub fn first(&mut self, now: Instant) -> Instant {
         match self {
             Self::Closed { .. } => now,
@@ -96,7 +96,7 @@ impl Pacer {
     ///
     /// If the turn ended at a planned time, `end` is this time. The delay is then `end` minus the
     /// due time of the first request that no connection took. If the turn ended after a number of
-    /// requests, `end` is `None`. The delay is then the delay of the last request.
+    /// requests, `end` is `None`. The delay is then that of the request that was taken last.
     pub fn shortfall(&self, start: Instant, end: Option<Instant>) -> f64 {
         let Self::Open { next, late, .. } = self else { return 0.0 };
         let share =

@@ -29,8 +29,8 @@ const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 const HIGHEST: f64 = 1e8;
 
 impl Ramp {
-    /// Checks the number of stages, their targets and times, and that at least one stage has a
-    /// load.
+    /// Checks the number of stages, and their targets and times. Fails if the target is 0 all the
+    /// time, because no stage then has a load.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let refuse = |what: &str| Err(Error::Invalid(what.to_owned()));
         if self.stages.is_empty() || self.stages.len() > MOST_STAGES {
@@ -128,9 +128,9 @@ impl Segment {
 
 /// Due times of one thread's requests, in an open loop whose rate changes in stages.
 ///
-/// The plan counts the requests of all threads in the order of their due times. The place of a
-/// request is its number in this order. Equal gaps between places give the rate of the ramp.
-/// Exponential gaps give a Poisson process with this rate.
+/// The integral of the ramp from its start to a time is the number of requests that are due until
+/// then. The place of a request is the value of this integral at its due time. Equal gaps between
+/// places give the rate of the ramp. Exponential gaps give a Poisson process with this rate.
 #[derive(Debug)]
 pub(crate) struct RampPlan {
     segments: Vec<Segment>,
@@ -149,14 +149,14 @@ impl RampPlan {
     /// Creates the plan of a thread for a turn that starts at `start`. `thread` contains the index
     /// of the thread and the number of threads.
     pub fn new(ramp: &Ramp, start: Instant, thread: (usize, usize), shard: Option<&Shard>) -> Self {
-        // The threads of all shards take places in turn. Places are between whole numbers, so that
-        // none is exactly at the end of the last stage.
+        // The threads of all shards have the places 0.5, 1.5 and so on, in turn. The integral of
+        // the whole ramp is often a whole number. With the half, no place is exactly at its end.
         let (rank, share) = rank(thread, shard);
         Self { segments: ramp.segments(), start, stage: 0, place: rank + 0.5, share }
     }
 
-    /// Moves the first request to a random place, for a Poisson process. `gap` must be drawn from
-    /// an exponential distribution with the mean 1.
+    /// Moves the thread's first request to a random place, as a Poisson process requires. `gap`
+    /// must be drawn from an exponential distribution with the mean 1.
     pub fn begin_at_random(&mut self, gap: f64) {
         self.place = gap * self.share;
     }
@@ -179,8 +179,8 @@ impl RampPlan {
     }
 }
 
-/// Times at which the connections of a thread have requests, in a closed loop whose number of
-/// connections changes in stages.
+/// Times at which the connections of a thread are active, which means that they send requests. Only
+/// a closed loop whose number of connections changes in stages has such times.
 #[derive(Debug)]
 pub(crate) struct ActiveTimes {
     segments: Vec<Segment>,
@@ -200,9 +200,9 @@ impl ActiveTimes {
     }
 
     /// Returns the first time from `due` on at which the connection `id` is active. While the ramp
-    /// rises, connections become active one after the other, the last one at the end. While the
-    /// ramp falls, the last one becomes inactive first. If the connection stays inactive, the time
-    /// is in the distant future.
+    /// rises, connections become active in the order of their numbers. While the ramp falls, they
+    /// become inactive in the reverse order. If the connection stays inactive, the time is in the
+    /// distant future.
     pub fn next(&self, id: usize, due: Instant) -> Instant {
         // The number of connections is the value of the ramp, rounded.
         let level = self.first + self.step * id as f64 + 0.5;

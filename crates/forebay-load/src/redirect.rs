@@ -17,8 +17,8 @@ pub(crate) struct Redirect {
 }
 
 impl Redirect {
-    /// Returns true if the request sends the user's `Authorization` fields and cookies. Returns
-    /// false if the redirect leads to another name of the server that must not get them.
+    /// Returns true if the request sends the user's `Authorization` fields and cookies. A redirect
+    /// to another name of the server sends them only if the scenario permits this.
     pub fn sends_credentials(&self) -> bool {
         self.host.is_none() || self.has_credentials
     }
@@ -34,7 +34,7 @@ pub(crate) fn is_redirect(status: u16) -> bool {
 
 /// Resolves a `Location` (RFC 3986, section 5.2) against `base`, the target of the request. Returns
 /// the new value of `Host` and the new target. `Host` is `None` if `location` contains no host, or
-/// the host of `url`.
+/// if its host is that of `url`.
 ///
 /// # Errors
 /// Returns the reason why the redirect is not followed.

@@ -47,7 +47,8 @@ pub fn read_replay(mut file: impl BufRead, base: &Url) -> Result<(Vec<Part>, Rep
 }
 
 impl Reading {
-    /// Adds a request without fields and body. `time` is relative to an arbitrary instant.
+    /// Adds a request without fields and body. `time` is the time since an instant that is the same
+    /// for all requests of the file. Fails if the request cannot be sent.
     fn add_plain(
         &mut self,
         (method, target): (String, String),

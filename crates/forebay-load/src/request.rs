@@ -44,8 +44,8 @@ struct Converter {
 
 /// Encoded request.
 struct Encoded {
-    /// Request in FastCGI, SCGI or uwsgi, or else in HTTP/1.1. For HTTP/2 and HTTP/3, it is converted
-    /// later. For a WebSocket, it is the handshake. Empty for AJP.
+    /// Request in FastCGI, SCGI or uwsgi, or else in HTTP/1.1. For HTTP/2 and HTTP/3, it is
+    /// converted later. For a WebSocket, it is the handshake. Empty for AJP.
     bytes: Arc<[u8]>,
     /// Request that is used instead of `bytes` for AJP.
     ajp: Arc<AjpRequest>,
@@ -86,7 +86,8 @@ impl Requests {
             }
             all.push(converter.convert(http, message, request.method == "HEAD")?);
         }
-        // Without placeholders and cookies, requests need not be encoded again.
+        // Without placeholders, cookies and scenarios, all copies of a request are equal. The
+        // request is then encoded only once, and needs no template.
         let has_placeholders = templates.iter().any(Template::has_placeholders);
         if !has_placeholders && !spec.cookies && spec.scenario.is_none() {
             if spec.values.is_some() {
@@ -163,7 +164,7 @@ impl Requests {
 ///
 /// - WebSocket: the handshake, and the message to send.
 /// - gRPC: the head, and the message to send.
-/// - `tcp`: a request that is not sent, and the bytes to send.
+/// - `tcp`: an HTTP/1.1 request that is never sent, and the bytes to send.
 /// - Other protocols: the whole request, and an empty message.
 fn http_of(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>), Error> {
     match spec.url.protocol() {
@@ -178,8 +179,8 @@ fn http_of(spec: &Spec) -> Result<(Vec<u8>, Vec<u8>), Error> {
 }
 
 impl Converter {
-    /// Refuses an HTTP/1.1 head that most servers refuse as too long. Handshakes of WebSockets have
-    /// such a head, too. For the other protocols, the conversion checks the length.
+    /// Fails if the head of an HTTP/1.1 request or a WebSocket handshake is longer than most
+    /// servers accept. For the other protocols, the encoding of the request checks its length.
     fn check_length(&self, http: &[u8]) -> Result<(), Error> {
         use Protocol::{Http, Https, Ws, Wss};
         if !matches!(self.protocol, Http | Https | Ws | Wss) {
@@ -294,8 +295,8 @@ fn grpc_request(spec: &Spec) -> Result<Vec<u8>, Error> {
     };
     add("Content-Type", grpc::CONTENT_TYPE.to_owned());
     add("TE", "trailers".to_owned());
-    // With this field, a server can stop its work at the end of the timeout. The value has at most
-    // 8 digits.
+    // A server can stop its work at the end of the time in Grpc-Timeout. The value has at most 8
+    // digits.
     let ms = spec.timeout.as_millis();
     let timeout = if ms < 100_000_000 {
         format!("{}m", ms.max(1))

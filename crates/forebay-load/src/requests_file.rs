@@ -29,8 +29,8 @@ struct Line<'a> {
 /// Maximum size of a body file in bytes (64 MiB).
 const LARGEST_BODY: u64 = 64 << 20;
 
-/// Parses a file of requests. Paths are relative to the server of `base`, and body files to
-/// `directory`.
+/// Parses a file of requests. A request with only a path goes to the server of `base`. The names of
+/// body files are relative to `directory`.
 ///
 /// # Errors
 /// Returns an error message that contains the line number.
@@ -68,9 +68,8 @@ impl Line<'_> {
         format!("line {}: {why}", self.number)
     }
 
-    /// Parses the line as a header field. Returns `None` for other lines. A colon in a path follows
-    /// a `/`, and the colon in a URL precedes `//`, so the function can distinguish them from a
-    /// field.
+    /// Parses the line as a header field. Returns `None` for a line with a path or URL, which may
+    /// also contain a colon. In a path, the colon follows a `/`. In a URL, the colon precedes `//`.
     fn field(&self) -> Option<(String, String)> {
         let (name, value) = self.text.split_once(':')?;
         let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';

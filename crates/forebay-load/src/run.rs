@@ -164,7 +164,7 @@ fn http3_crew(spec: &Spec) -> Result<Box<dyn Crew>, Error> {
     let requests = Requests::of(spec)?;
     let keepalive = requests.keepalive();
     let client = TlsClient::new(&spec.url, &spec.tls)?;
-    // Check the configuration once. Each connection gets a copy of it, which cannot fail.
+    // Check the configuration once. The copies for the connections then cannot fail.
     client.for_quic()?;
     mux_crew::<_, Datagrams>(spec, requests.http3()?, |request, inspections| {
         let (config, verdict) = client.for_quic().expect("a copy of a valid configuration");
@@ -466,8 +466,8 @@ fn iterations(spec: &Spec, tallies: Vec<IterationTally>) -> Vec<IterationCounts>
     scenarios.zip(tallies).map(counts).collect()
 }
 
-/// Returns the size of part `index` when `total` is divided into `parts`. The first parts include
-/// the remainder.
+/// Returns the size of part `index` when `total` is divided into `parts`. The remainder of the
+/// division is distributed among the first parts, one unit to each.
 fn part(total: usize, parts: usize, index: usize) -> usize {
     total / parts + usize::from(index < total % parts)
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::{Replay, Shard};
 
-/// Order of the requests of a log. All threads take requests from it, so each request is sent once
-/// before the log starts again.
+/// Order of the requests of a log. All threads share one position in the log, so each request is
+/// sent once before the log starts again.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     replay: Arc<Replay>,
@@ -93,8 +93,8 @@ impl Schedule {
 
     /// Returns the delay of the replay as a share of the run's duration. If the run ended at the
     /// time `end`, the delay is `end` minus the due time of the next request. If the run ended
-    /// after a number of requests, `end` is `None`. The delay is then the delay of the last
-    /// request.
+    /// after a number of requests, `end` is `None`. The delay is then that of the request which
+    /// this thread took last.
     pub fn shortfall(&self, end: Option<Instant>) -> f64 {
         let share =
             |behind: Duration, of: Duration| behind.as_secs_f64() / of.as_secs_f64().max(1e-9);

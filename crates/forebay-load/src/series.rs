@@ -1,4 +1,4 @@
-//! Counts of each second of a run, of one load thread.
+//! Counts of one load thread for each second of a run.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use crate::Second;
 use crate::stage_counts::StageTally;
 use crate::tally::Tally;
 
-/// Counts of each second of a run, of one load thread.
+/// Counts of one load thread for each second of a run.
 ///
-/// The tally's histogram covers only the current second. At the end of the second, it is added to
-/// the histogram of the whole run. So each request is recorded in only one histogram.
+/// Each latency is first recorded only in the histogram of the tally. At the end of each second and
+/// stage, this histogram is added to those of the second, the stage and the run, and then cleared.
 #[derive(Debug)]
 pub(crate) struct Series {
     /// End of the current second.
@@ -104,7 +104,8 @@ impl Series {
         }
     }
 
-    /// Ends the last second and all stages, and gives the tally the latencies of the whole run.
+    /// Ends the last second and all stages, and returns their counts. Stores the latencies of the
+    /// whole run in `tally`.
     pub fn finish(mut self, tally: &mut Tally) -> (Vec<Second>, Vec<StageTally>) {
         while self.stage_end().is_some() {
             self.close_stage(tally);
@@ -116,7 +117,8 @@ impl Series {
         (self.seconds, self.stages.map(|stages| stages.all).unwrap_or_default())
     }
 
-    /// Moves the latencies of the tally to the second, the stage and the whole run.
+    /// Adds the latencies of the tally to those of the second, the stage and the whole run. Then
+    /// removes them from the tally.
     fn take_latencies(&mut self, tally: &mut Tally) {
         if tally.latency.is_empty() {
             return;

@@ -33,7 +33,8 @@ pub struct ShardRun {
 const MOST: u32 = 4096;
 
 impl Shard {
-    /// Returns the share of `total` that this shard has. The first shards include the remainder.
+    /// Returns the share of `total` that this shard has. The remainder of the division is
+    /// distributed among the first shards, one unit to each.
     pub(crate) fn part(&self, total: u64) -> u64 {
         let count = u64::from(self.count);
         total / count + u64::from(u64::from(self.number - 1) < total % count)
@@ -48,7 +49,7 @@ impl Shard {
 impl FromStr for Shard {
     type Err = String;
 
-    /// Parses `I/N`.
+    /// Parses `I/N`, which means the shard with the number I of N shards.
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| {
             text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten()

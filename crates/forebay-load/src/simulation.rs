@@ -1,8 +1,8 @@
 //! Test of latencies on a virtual clock: connections with scripted servers, whose replies arrive at
 //! known times.
 //!
-//! The connections, sessions and counts are those of a real load. Only the clock, the socket and the
-//! order of events are simulated, so each latency is known exactly.
+//! The connections, sessions and counts are those of a real load. Only the clock, the socket and
+//! the order of events are simulated, so each latency is known exactly.
 
 mod codec;
 mod http3;
@@ -304,7 +304,7 @@ impl Simulation {
         for percent in [1.0, 10.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9] {
             let got = tally.latency.percentile_us(percent);
             assert_eq!(got, expected.percentile_us(percent), "{what}: {percent}");
-            // The histogram has three significant digits.
+            // The histogram has three significant digits, so compare with a tolerance of 0.1 %.
             let rank = (percent / 100.0 * truth.len() as f64 - 1e-6).ceil() as usize;
             let exact = truth[rank.max(1) - 1].as_micros() as u64;
             assert!(got.abs_diff(exact) * 1000 <= exact, "{what}: {percent}: {got}, not {exact}");
@@ -448,7 +448,7 @@ fn latencies_over_http2_are_those_of_the_script() {
 
 #[test]
 fn latencies_over_http3_are_those_of_the_script() {
-    // A datagram to this socket is never read.
+    // The clients connect to this socket, but exchange their datagrams with the simulated servers.
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}/", socket.local_addr().unwrap());
     let settings = Spec {

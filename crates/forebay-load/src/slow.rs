@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::latency_json::latency_json;
 
-/// Maximum pace of slow peers. `None` sends or reads as fast as possible.
+/// Maximum pace at which connections read replies and send requests. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlowPeers {
     /// Maximum number of bytes of replies that a connection reads per second.
@@ -16,7 +16,7 @@ pub struct SlowPeers {
     pub send: Option<u64>,
 }
 
-/// Results of slow peers.
+/// Results of a run with slow connections.
 #[derive(Clone, Debug)]
 pub struct SlowCounts {
     /// Pace of the connections.
@@ -62,9 +62,9 @@ impl SlowPeers {
 }
 
 impl Portion {
-    /// Divides `rate` bytes per second into ten portions per second. A portion has at least 1 byte
-    /// and at most `LARGEST` bytes. If this changes its size, the interval is longer or shorter
-    /// than 0.1 s. `rate` is not zero.
+    /// Returns the portion for `rate` bytes per second, which is not zero. A portion is a tenth of
+    /// `rate`, but at least 1 byte and at most `LARGEST` bytes. The interval is the portion divided
+    /// by `rate`: about 0.1 s, unless one of these limits applies.
     fn of(rate: u64) -> Self {
         let bytes = (rate / 10).clamp(1, LARGEST);
         let interval = Duration::from_secs_f64(bytes as f64 / rate as f64);

@@ -289,7 +289,8 @@ impl Spec {
     /// of all stages.
     ///
     /// # Errors
-    /// Fails if the stages have no load, or a number is out of range.
+    /// Fails if no stage has a rate or number of connections above 0, or if a number is out of
+    /// range.
     pub fn with_ramp(self, ramp: Ramp) -> Result<Self, Error> {
         ramp.validate()?;
         let rate = self.rate.map(|rate| Rate { per_second: ramp.mean(), ..rate });

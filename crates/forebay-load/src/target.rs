@@ -101,8 +101,8 @@ impl ServerAddresses {
         }
     }
 
-    /// Returns true if no address has answered yet, and there is a further address after the failed
-    /// address `attempt`.
+    /// Returns true if the caller can try another address: no address has answered yet, and the
+    /// address with the index `attempt` is not the last one.
     pub fn has_more(&self, attempt: usize) -> bool {
         !self.reached() && attempt + 1 < self.addresses.len()
     }

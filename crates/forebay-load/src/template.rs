@@ -13,8 +13,8 @@ use crate::redirect::Redirect;
 use crate::value_table::divided;
 use crate::{Error, Shard, Spec, ValueTable};
 
-/// Request with placeholders, as HTTP/1.1. The head's length field is added when the length of the
-/// body is known.
+/// Request with placeholders, as HTTP/1.1. Its head gets the field `Content-Length` when the values
+/// and so the length of the body are known.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     method: String,
@@ -72,7 +72,7 @@ pub(crate) struct Names<'a> {
     pub fixed: &'a [Range<usize>],
 }
 
-/// Values of one thread's requests.
+/// Values that one thread inserts for the placeholders of its requests.
 #[derive(Debug)]
 pub(crate) struct Values {
     /// Number of requests that all threads have rendered.
@@ -86,7 +86,7 @@ pub(crate) struct Values {
     random: fastrand::Rng,
 }
 
-/// Values of one request.
+/// Values for the placeholders of one request.
 pub(crate) struct Draw<'a> {
     number: u64,
     row: &'a [String],
@@ -148,7 +148,7 @@ impl Values {
         self.users.fetch_add(1, Ordering::Relaxed) * self.step + self.first
     }
 
-    /// Returns the values of a step.
+    /// Returns the values for the placeholders of a step's request.
     pub fn draw<'a>(&'a mut self, given: StepValues<'a>) -> Draw<'a> {
         let StepValues { number, row, extracted } = given;
         let row = self.table.as_deref().map_or(&[][..], |table| table.row(row));
@@ -224,8 +224,8 @@ impl Template {
     }
 
     /// Returns the HTTP/1.1 request with the cookies of a jar, and the WebSocket message. With a
-    /// redirect, returns the request that follows the redirect: its target, its fields and its
-    /// method may differ.
+    /// redirect, returns the request that follows the redirect. The target, the fields and the
+    /// method of this request may differ from those of the template.
     fn render_with(
         &self,
         mut draw: Draw<'_>,
@@ -354,8 +354,8 @@ impl Text {
                         Encoding::Percent => percent_encode(value, out),
                         Encoding::Json => escape_json(value, out),
                         Encoding::None => out.extend_from_slice(value),
-                        // If a field of the scenario uses this value, the value was checked when it
-                        // was extracted. If only a field of the command line uses it, it was not
+                        // A value that a field of the scenario uses was checked when it was
+                        // extracted. A value that only a field of the command line uses was not
                         // checked. So drop the bytes that a field cannot contain.
                         Encoding::Field => {
                             out.extend(value.iter().filter(|byte| is_field_value(&[**byte])));
@@ -426,9 +426,9 @@ fn escape_json(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the fields of a request that follows a redirect. If the body is not sent, drops the
-/// fields that describe it. For another host, replaces Host, and drops credentials that may not be
-/// shared with other hosts.
+/// Returns the fields of a request that follows a redirect. If the request has no body, drops the
+/// fields that describe the body. For another host, replaces Host, and drops credentials that may
+/// not be shared with other hosts.
 fn redirected_fields(fields: &[u8], redirect: &Redirect) -> Vec<u8> {
     let mut out = Vec::with_capacity(fields.len());
     for line in fields.split_inclusive(|&b| b == b'\n') {
@@ -464,8 +464,8 @@ pub(crate) struct RequestSource<R> {
     jar: Option<SharedJar>,
 }
 
-/// Converts an HTTP/1.1 request and a message to the encoding of a protocol. Fails if the values make
-/// this impossible, for example because the head is too long.
+/// Converts an HTTP/1.1 request and a message to the encoding of a protocol. Fails if the values
+/// make this impossible, for example because the head is too long.
 pub(crate) type Encode<R> = Box<dyn Fn([Vec<u8>; 2]) -> Result<R, Error> + Send + Sync>;
 
 struct Templates<R> {
@@ -489,12 +489,13 @@ impl<R: Clone> RequestSource<R> {
         Self { fixed: self.fixed.clone(), templates: self.templates.clone(), jar }
     }
 
-    /// Returns the first request, with its placeholders.
+    /// Returns the first request. Its placeholders are not replaced by values.
     pub fn first(&self) -> R {
         self.fixed[0].clone()
     }
 
-    /// Encodes the request with this index with its next values, and passes it to `set`.
+    /// Inserts the next values into the request with the index `index`. Encodes the request, and
+    /// passes it to `set`.
     ///
     /// # Errors
     /// Fails if the request cannot be encoded with its values and cookies.

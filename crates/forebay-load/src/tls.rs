@@ -184,13 +184,16 @@ impl Transport for Tls {
 }
 
 impl Tls {
-    /// Receives decrypted bytes into `buffer`. With a `portion`, reads the socket only once, and at
-    /// most this number of bytes. Returns 0 if the server has closed the connection. The error
-    /// `PROTO` means that a record is invalid.
+    /// Receives decrypted bytes into `buffer`. If `portion` is given, reads at most this number of
+    /// bytes from the socket, with one call. Returns 0 if the server has closed the connection.
+    ///
+    /// The error `AGAIN` means that no complete record has arrived. The error `PROTO` means that a
+    /// record is invalid.
     fn receive(&mut self, buffer: &mut [u8], portion: Option<usize>) -> Result<usize, Errno> {
         let limit = portion.map_or(buffer.len(), |most| buffer.len().min(RECORD + most));
         let buffer = &mut buffer[..limit];
-        // The last read of the handshake may have returned data of the reply, too.
+        // The last read of the handshake may also have read a part of the reply. Return these bytes
+        // first.
         let mut written = self.take(&mut buffer[..RECORD])?;
         while written == 0 && !self.has_ended {
             let (_, n) = recv(&self.socket, &mut buffer[RECORD..], RecvFlags::empty())?;

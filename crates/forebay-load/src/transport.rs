@@ -28,14 +28,15 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
     /// Continues the handshake as far as possible without blocking.
     ///
     /// # Errors
-    /// Fails if the connection ended, or if client and server could not agree.
+    /// Fails if the connection ended, or if the TLS handshake failed.
     fn handshake(&mut self) -> io::Result<HandshakeProgress>;
 
     /// Sends some of `bytes` and returns their number. After `AGAIN`, the caller must pass the same
     /// bytes again.
     fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno>;
 
-    /// Receives at most one buffer full. Returns 0 if the server has closed the connection.
+    /// Receives at most one buffer full, and returns the number of bytes. Returns 0 if the server
+    /// has closed the connection, and the error `AGAIN` if no bytes have arrived.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Errno>;
 
     /// Receives as [`recv`](Self::recv), but takes at most `most` bytes from the socket.
@@ -85,8 +86,8 @@ pub(crate) trait Transport: Sized + Send + fmt::Debug {
     }
 
     /// Returns true if a reset followed the end of the connection. The server had then closed the
-    /// connection before our last bytes arrived, and the server's kernel answered them with the
-    /// reset. No program can have read these bytes.
+    /// connection before our last bytes arrived. The server's kernel answered these bytes with the
+    /// reset, so no program can have read them.
     ///
     /// A reset without an earlier end proves nothing, because a server can read a request and then
     /// reset the connection.

@@ -112,7 +112,8 @@ impl Url {
         Ok(Self { text: text.to_owned(), protocol, endpoint, host, target })
     }
 
-    /// Returns the URL with another path and query, such as `/status?full`.
+    /// Returns the URL with another path and query, such as `/status?full`. Fails if `target` is
+    /// not a valid path and query.
     pub fn with_target(&self, target: &str) -> Result<Self, UrlError> {
         if !target.starts_with('/') {
             return Err(UrlError::Target("it must begin with /"));
@@ -127,7 +128,8 @@ impl Url {
         Ok(Self { text: base + target, target: target.to_owned(), ..self.clone() })
     }
 
-    /// Returns the URL for HTTP/2: with ALPN for `https`, with prior knowledge for `http`.
+    /// Returns the URL for HTTP/2: with ALPN for `https`, and with prior knowledge for `http`.
+    /// Fails if the protocol is neither HTTP/1.1 nor HTTP/2.
     pub fn over_http2(self) -> Result<Self, UrlError> {
         match self.protocol {
             Protocol::Http | Protocol::H2c => Ok(Self { protocol: Protocol::H2c, ..self }),
@@ -147,7 +149,8 @@ impl Url {
         }
     }
 
-    /// Returns the URL for gRPC: over TLS for `https`, else with prior knowledge.
+    /// Returns the URL for gRPC: over TLS for `https`, and with prior knowledge for `http`. Fails
+    /// if the protocol is none of HTTP/1.1, HTTP/2 and gRPC.
     pub fn over_grpc(self) -> Result<Self, UrlError> {
         match self.protocol {
             Protocol::Http | Protocol::H2c | Protocol::Grpc => {

@@ -117,7 +117,8 @@ fn text_of(value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns the beginning of a value, without control characters, which could change the terminal.
+/// Returns the beginning of a value, for a message. Replaces control characters, because a terminal
+/// could execute them as commands.
 fn short(value: &Value) -> String {
     let text = value.to_string();
     let start: String = text.chars().take(60).collect();

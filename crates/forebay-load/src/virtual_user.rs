@@ -14,8 +14,8 @@ use crate::{Error, Scenario, ScenarioPlan, ScenarioStep, Url};
 /// Virtual user. A connection with one request at a time has one user. A connection with several
 /// streams has one user for each stream.
 ///
-/// The caller performs the steps: it takes the next request with [`request`](Self::request), and
-/// reports its end with [`replied`](Self::replied) or [`failed`](Self::failed).
+/// The caller performs the steps. It takes the next request with [`request`](Self::request), and
+/// reports the end of this request with [`replied`](Self::replied) or [`failed`](Self::failed).
 #[derive(Debug)]
 pub(crate) struct VirtualUser {
     plan: Arc<ScenarioPlan>,
@@ -209,8 +209,8 @@ impl VirtualUser {
         Ok(true)
     }
 
-    /// Checks the reply and extracts values from it. Fails at the first check or value, and returns
-    /// the reason.
+    /// Checks the reply and extracts values from it. Returns the reason of the first check or
+    /// extraction that fails.
     fn judge(
         &mut self,
         status: u16,

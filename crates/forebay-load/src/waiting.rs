@@ -28,8 +28,8 @@ pub(crate) fn wait(
     }
 }
 
-/// Converts a duration. If the duration is too long for the type, the result has the most seconds
-/// that the type can hold.
+/// Converts a duration to the type of the system calls. The number of seconds is limited to
+/// `i64::MAX`.
 pub(crate) fn timespec(duration: Duration) -> Timespec {
     let tv_sec = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     Timespec { tv_sec, tv_nsec: duration.subsec_nanos().into() }

@@ -29,7 +29,8 @@ use crate::{Control, Lifetime, Second, SlowPeers, Spec};
 
 /// Connection that a load thread drives. The connection carries one request at a time or several.
 pub(crate) trait Drive {
-    /// Starts the first request of a turn. The connection may still be open from the previous turn.
+    /// Starts the first request of a turn. A load may run in several turns, and the connection may
+    /// still be open from the previous one.
     fn begin(&mut self, now: Instant, state: &mut ThreadState);
 
     /// Handles an epoll event of the socket.
@@ -42,8 +43,8 @@ pub(crate) trait Drive {
     /// Stops taking requests, and drops a request that is not due yet.
     fn retire(&mut self, now: Instant, state: &mut ThreadState);
 
-    /// Handles a wake-up that the connection has ordered. The connection may no longer need it, and
-    /// then ignores it.
+    /// Handles a wake-up that the connection has ordered. If the connection no longer needs the
+    /// wake-up, does nothing.
     fn woken(&mut self, now: Instant, state: &mut ThreadState);
 
     /// Returns the active requests: those without a reply or failure.
@@ -63,7 +64,7 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// Returns the count and due time of a single request.
+    /// Returns the record of one active request, which was due at `due`.
     pub fn one(due: Instant) -> Self {
         Self { count: 1, oldest: Some(due) }
     }
@@ -149,7 +150,7 @@ pub(crate) struct Finished {
     pub stages: Vec<StageTally>,
 }
 
-/// Timer that wakes the thread for connections that wait for a certain time.
+/// Timer that wakes the thread at the times that its connections have ordered.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     orders: BinaryHeap<Reverse<(Instant, usize)>>,
@@ -254,8 +255,8 @@ impl<C: Drive> Worker<C> {
                     break;
                 }
                 end = None;
-                // Close the plan first. After later replies, connections take further due times
-                // from the pacer, so these requests would no longer count as unsent.
+                // First count the planned requests that no connection took. Replies that arrive
+                // later make connections take further due times, which would reduce the count.
                 self.close_plan(start, Some(ended));
                 self.retire(now);
             }
@@ -373,7 +374,7 @@ impl Alarm {
         self.orders.push(Reverse((at, id)));
     }
 
-    /// Returns the time of the earliest wake-up. Returns `None` if none is ordered.
+    /// Returns the time of the earliest ordered wake-up. Returns `None` if no wake-up is ordered.
     pub fn next(&self) -> Option<Instant> {
         self.orders.peek().map(|Reverse((at, _))| *at)
     }

@@ -10,7 +10,8 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
     order.sort_by(|&left, &right| p[left].total_cmp(&p[right]));
     let mut raised = p.to_vec();
     let mut largest = 0.0f64;
-    // A corrected p-value must not be smaller than the corrected value of a smaller p-value.
+    // The correction must keep the order of the p-values. So each corrected value is at least as
+    // large as the previous corrected value.
     for (rank, &index) in order.iter().enumerate() {
         largest = largest.max(p[index] * (order.len() - rank) as f64).min(1.0);
         raised[index] = largest;
@@ -22,8 +23,8 @@ pub fn holm(p: &[f64]) -> Vec<f64> {
 /// hypothesis if and only if Holm's test at level `alpha` rejects it.
 ///
 /// The p-values are tested in ascending order. The i-th of m tests has the level alpha / (m - i +
-/// 1). If a test does not reject, no later test rejects, and all later tests keep the level of this
-/// one. A NaN gets level `alpha`.
+/// 1). After the first test that does not reject, no further test rejects. All further tests keep
+/// the level of that test. A NaN gets the level `alpha`.
 pub fn holm_levels(p: &[f64], alpha: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).filter(|&index| !p[index].is_nan()).collect();
     order.sort_by(|&left, &right| p[left].total_cmp(&p[right]));

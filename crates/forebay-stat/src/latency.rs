@@ -53,8 +53,8 @@ impl Latency {
         Self { histogram }
     }
 
-    /// Parses the output of [`encode`](Self::encode). The result is coarse if the encoded histogram
-    /// was.
+    /// Parses the output of [`encode`](Self::encode). The result has as many significant digits as
+    /// the encoded histogram, but at least 2.
     ///
     /// # Errors
     /// Fails if the text is not a histogram of at most 3 significant digits.
@@ -64,8 +64,8 @@ impl Latency {
         let read: Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes.as_slice())
             .map_err(|e| LatencyDecodeError(e.to_string()))?;
-        // Adding the decoded histogram to a new one gives it the bounds of this program. The
-        // program that wrote the text can have used others.
+        // The program that wrote the text may have used other bounds. The sum with an empty
+        // histogram has the bounds of this program.
         let mut latency = Self::with_digits(read.sigfig().max(COARSE_DIGITS));
         latency.histogram.add(&read).map_err(|e| LatencyDecodeError(e.to_string()))?;
         Ok(latency)
@@ -142,8 +142,8 @@ impl Latency {
     ///
     /// A percentile with fewer than ten latencies above it is unreliable and should not be printed.
     pub fn samples_beyond(&self, percent: f64) -> u64 {
-        // In binary, 100 - 99.9 is a little less than 0.1. Without the addition, `floor` would turn
-        // a whole count into the next lower one.
+        // In binary, 100 - 99.9 is slightly less than 0.1. For 10,000 latencies, `floor` would
+        // therefore return 9 instead of 10. The sum with 1e-6 prevents this.
         (self.count() as f64 * (100.0 - percent) / 100.0 + 1e-6).floor() as u64
     }
 
@@ -171,7 +171,8 @@ impl Latency {
             .begin_log_with(&mut log, &mut serializer)
             .and_then(|mut writer| {
                 writer.write_histogram(&self.histogram, Duration::ZERO, lasted, None).map_err(|e| {
-                    // The other kind of error is a failed encoding, which these bounds exclude.
+                    // A histogram with these bounds can always be encoded, so the error is an I/O
+                    // error.
                     std::io::Error::other(format!("{e:?}"))
                 })
             })

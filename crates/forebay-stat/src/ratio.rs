@@ -177,9 +177,10 @@ impl Ratio {
         low >= INDIFFERENT[0] && high <= INDIFFERENT[1]
     }
 
-    /// Replaces the interval by one with level `alpha`. Multiplies the p-value by 0.05 / `alpha`,
-    /// so that the caller can compare it with 0.05 as usual. Callers that look at the data several
-    /// times during a run need this wider interval, because each look may find a false result.
+    /// Replaces the interval by one that contains the true ratio with probability 1 - `alpha`.
+    /// Multiplies the p-value by 0.05 / `alpha`, so that the caller can compare it with 0.05 as
+    /// usual. Callers that look at the data several times during a run need this wider interval,
+    /// because each look may find a false result.
     pub fn widen(&mut self, alpha: f64) {
         if let Some(log) = &self.log {
             self.p = (log.p() * ALPHA / alpha).min(1.0);
@@ -196,8 +197,8 @@ impl Ratio {
         }
     }
 
-    /// Returns the number of rounds that an interval of the wanted width needs. Its half width on
-    /// the logarithmic scale is at most `distance`. The estimate assumes that later rounds vary as
+    /// Returns the number of rounds that an interval needs so that its half width on the
+    /// logarithmic scale is at most `distance`. The estimate assumes that later rounds vary as
     /// much as the rounds so far. Returns `None` for fewer than two rounds, or if more than `most`
     /// rounds would be needed.
     pub fn rounds_for(&self, distance: f64, most: u32) -> Option<u32> {

@@ -41,7 +41,7 @@ impl Estimate {
         sorted[..cut].fill(low);
         sorted[n - cut..].fill(high);
         let winsorized = sorted.iter().sum::<f64>() / n as f64;
-        // The sum of squares is (n - 1) s², so n - 1 does not appear.
+        // The factor (n - 1) s² of the formula is this sum of squares.
         let squares: f64 = sorted.iter().map(|x| (x - winsorized).powi(2)).sum();
         let error = (squares / (kept * (kept - 1)) as f64).sqrt();
         Some(Self { mean, error, degrees: kept as u32 - 1 })

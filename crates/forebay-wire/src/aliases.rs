@@ -21,7 +21,7 @@ use crate::forms::{self, Dialect, Pair};
 const MOST_PARAMETERS: usize = 100;
 
 /// Returns true if the query has more than `MOST_PARAMETERS` parameters. Some applications ignore
-/// those after the limit.
+/// the parameters after this limit.
 pub fn has_too_many(query: &[u8]) -> bool {
     memchr::memchr2_iter(b'&', b';', query).count() >= MOST_PARAMETERS
 }
@@ -39,7 +39,7 @@ pub fn may_be(given: &[u8], wanted: &[u8]) -> bool {
     })
 }
 
-/// Returns true if an application may read the encoded name `given` as one that begins with
+/// Returns true if an application may read the encoded name `given` as a name that begins with
 /// `prefix`.
 pub fn may_begin_with(given: &[u8], prefix: &[u8]) -> bool {
     if given.starts_with(prefix) {
@@ -52,8 +52,8 @@ pub fn may_begin_with(given: &[u8], prefix: &[u8]) -> bool {
 }
 
 /// Returns the pairs of a query that an application may read as the parameter `name`. If the query
-/// contains semicolons, it is also split at them, so a pair may occur twice: in `a=1;b=2`, the
-/// parameter `a` has the values `1;b=2` and `1`.
+/// contains semicolons, the function splits it a second time, at `;` and `&`. A pair may therefore
+/// occur twice: in `a=1;b=2`, the parameter `a` has the values `1;b=2` and `1`.
 pub fn parameters<'q>(query: &'q [u8], name: &'q [u8]) -> impl Iterator<Item = Pair<'q>> {
     let parts = memchr::memchr(b';', query).map(|_| named(query, name, b"&;"));
     named(query, name, b"&").chain(parts.into_iter().flatten())
@@ -71,15 +71,15 @@ fn named<'q>(
 }
 
 /// Returns the cookies of a `Cookie` field that an application may read as the cookie `name`. If
-/// the field contains commas, it is also split at them, so a cookie may occur twice: in `a=1,b=2`,
-/// the cookie `a` has the values `1,b=2` and `1`.
+/// the field contains commas, the function splits it a second time, at `,` and `;`. A cookie may
+/// therefore occur twice: in `a=1,b=2`, the cookie `a` has the values `1,b=2` and `1`.
 pub fn cookies<'c>(line: &'c [u8], name: &'c [u8]) -> impl Iterator<Item = Cookie<'c>> {
-    // Only a text with an equals sign can be a cookie. Any other text after a comma is part of a
-    // value.
+    // A text after a comma is a further cookie only if it has an equals sign. Any other text is a
+    // part of the value before the comma.
     let parts = line.split(|byte| b";,".contains(byte)).filter(|part| part.contains(&b'='));
     let parts = memchr::memchr(b',', line).map(|_| parts.flat_map(cookies::cookies));
     let all = cookies::cookies(line).chain(parts.into_iter().flatten());
-    // PHP takes a text without an equals sign as a name.
+    // In PHP, a text between semicolons that has no equals sign is a name with an empty value.
     let named = all.map(|cookie| match cookie.name {
         b"" => Cookie { name: cookie.value, value: b"" },
         _ => cookie,
@@ -102,8 +102,9 @@ pub fn has_clear_quotes(line: &[u8]) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ambiguous;
 
-/// Returns the only pair of a query whose decoded name is `name`. Returns `None` if no application
-/// reads a pair as this parameter. Fails if an application may read another pair as this parameter.
+/// Returns the pair of a query whose decoded name is `name`. Returns `None` if no application reads
+/// any pair as this parameter. Fails if an application may read a different or a second pair as
+/// this parameter.
 pub fn only_parameter<'q>(query: &'q [u8], name: &'q [u8]) -> Result<Option<Pair<'q>>, Ambiguous> {
     let only = |separators| {
         let mut pairs = named(query, name, separators);

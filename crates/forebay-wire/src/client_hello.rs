@@ -93,7 +93,7 @@ const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
 
 /// Returns the fragment of the record at the start of `bytes`. Returns `None` if the record is
-/// incomplete.
+/// incomplete. Fails if `bytes` is not the start of a TLS handshake record.
 fn next_fragment(bytes: &[u8]) -> Result<Option<&[u8]>, HelloError> {
     // Two bytes are enough to detect another protocol, so do not wait for the whole header.
     let is_tls = bytes.iter().zip([HANDSHAKE, 3]).all(|(byte, wanted)| *byte == wanted);

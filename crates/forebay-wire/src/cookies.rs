@@ -16,8 +16,8 @@ pub struct Cookie<'a> {
 }
 
 impl<'a> Cookie<'a> {
-    /// Returns the value without surrounding quotes. According to the RFC, the quotes are a part of
-    /// the value. Servers that write quotes remove them when they read the value.
+    /// Returns the value without surrounding quotes. In the RFC, the quotes are a part of the
+    /// value. But a server that writes a quoted value removes the quotes when it reads the cookie.
     pub fn unquoted(self) -> &'a [u8] {
         match self.value {
             [b'"', inner @ .., b'"'] => inner,

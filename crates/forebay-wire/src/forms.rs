@@ -68,8 +68,8 @@ impl<'a> Iterator for Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// Takes the text up to the separator, or all of `rest` without a separator. Returns the text
-    /// and the position of the first equals sign in the text.
+    /// Takes the text up to the separator, or all of `rest` if there is no separator. Returns the
+    /// text and the position of the first equals sign in the text.
     fn until(&mut self, rest: &'a [u8], separator: Option<usize>) -> (&'a [u8], Option<usize>) {
         let end = separator.unwrap_or(rest.len());
         self.rest = separator.map(|at| &rest[at + 1..]);
@@ -102,7 +102,7 @@ pub fn decode(encoded: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Decodes a text and replaces invalid UTF-8 with U+FFFD, as the WHATWG specification requires.
-/// Plack keeps invalid UTF-8, so the Plack dialect needs only [`decode`].
+/// For a Plack application, use [`decode`] instead, because Plack keeps invalid UTF-8.
 pub fn text(encoded: &[u8]) -> Cow<'_, str> {
     match decode(encoded) {
         Cow::Borrowed(bytes) => String::from_utf8_lossy(bytes),

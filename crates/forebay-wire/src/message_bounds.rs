@@ -1,7 +1,8 @@
-//! Finds the ends of messages in the frames of a WebSocket server (RFC 6455), without decoding them.
+//! Finds the ends of messages in the frames of a WebSocket server (RFC 6455), without decoding
+//! them.
 //!
-//! A relay may add a close frame only between two messages. Extensions may use the reserved bits, so
-//! these are ignored.
+//! A relay may add a close frame only between two messages. Extensions may use the reserved bits,
+//! so these are ignored.
 
 /// Position in the stream of frames that a server sends.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,7 +24,7 @@ const MASKED: u8 = 0x80;
 const CLOSE: u8 = 8;
 
 impl MessageBounds {
-    /// Processes the next bytes.
+    /// Moves the position past `bytes`, which the server has sent next.
     pub fn pass(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && !self.is_over {
             if self.left > 0 {

@@ -217,7 +217,7 @@ impl FormDecoder {
     }
 
     /// Handles the bytes after a delimiter. `--` ends the form, and a line end starts a part. White
-    /// space may precede the line end.
+    /// space may precede the line end. Fails for other bytes, and for too many parts.
     fn delimited(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         if input.starts_with(b"--") {
             self.state = State::Done;
@@ -241,8 +241,8 @@ impl FormDecoder {
         }
     }
 
-    /// Reads a complete head without the CRLF of its blank line. Returns [`Event::More`] if the
-    /// head is incomplete.
+    /// Reads a complete head. The CRLF of the blank line after the fields stays unconsumed. Returns
+    /// [`Event::More`] if the head is incomplete. Fails if the head is malformed or too large.
     fn head(&mut self, input: &[u8]) -> Result<DecodedPart, MultipartError> {
         let window = &input[..input.len().min(self.limits.head)];
         while let Some(found) = memchr(b'\n', &window[self.seen..]) {

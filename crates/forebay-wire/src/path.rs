@@ -163,9 +163,11 @@ pub fn canonical(target: &[u8], slashes: Slashes) -> Option<Vec<u8>> {
 }
 
 /// Appends the path that a server reads in `target` if it treats disguised slashes as slashes:
-/// `/a%2Fb` becomes `/a/b`. Fails as [`normalize`] does, and if the path then has a dot segment,
-/// also an escaped one. Servers decode and resolve such a path in different orders, and so reach
-/// different files.
+/// `/a%2Fb` becomes `/a/b`.
+///
+/// Fails as [`normalize`] does. Also fails if the resulting path has a dot segment, plain or
+/// escaped, because servers decode and resolve such a path in different orders. They would
+/// therefore reach different files.
 pub fn unmask(target: &[u8], out: &mut Vec<u8>) -> Result<(), PathError> {
     let start = out.len();
     let mut rest = without_query(target);

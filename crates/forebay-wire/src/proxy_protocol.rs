@@ -151,7 +151,7 @@ fn announced(line: &str) -> Option<Announced> {
     let mut words = line.strip_prefix("PROXY ")?.split(' ');
     let family = words.next()?;
     if family == "UNKNOWN" {
-        // The rest of this line must be ignored.
+        // The receiver must ignore the rest of the line after `UNKNOWN`.
         return Some(Announced::Local);
     }
     let (source, destination): (IpAddr, IpAddr) =

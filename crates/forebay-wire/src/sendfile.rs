@@ -34,8 +34,9 @@ pub fn find(lines: &[u8]) -> Option<(NamedFile, Vec<u8>)> {
     place.map(|place| (place, fields))
 }
 
-/// Removes the lines of `out` from position `start` that only concern a gateway: `X-Accel-*` and
-/// `X-Sendfile`. These fields contain file names and other details that clients must not see.
+/// Removes the fields that only concern a gateway, `X-Accel-*` and `X-Sendfile`, from the lines
+/// that start at position `start` of `out`. These fields contain file names and other details that
+/// clients must not see.
 pub fn strip(out: &mut Vec<u8>, start: usize) {
     let lines = &out[start..];
     let mut starts = std::iter::once(0).chain(memchr::memchr_iter(b'\n', lines).map(|at| at + 1));
@@ -55,8 +56,8 @@ pub fn is_for_gateway(line: &[u8]) -> bool {
         && (starts_with(b"x-accel-") || starts_with(b"x-sendfile"))
 }
 
-/// Returns true if the field `name` describes the body that the file replaces, or instructs the
-/// gateway.
+/// Returns true if the field `name` describes the body that the file replaces, or is an instruction
+/// to the gateway.
 fn is_of_the_body(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 6] = [
         b"accept-ranges",

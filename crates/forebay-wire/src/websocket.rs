@@ -116,7 +116,8 @@ pub fn append_masked(out: &mut Vec<u8>, kind: MessageKind, payload: &[u8], key: 
 }
 
 impl Decoder {
-    /// Decodes the next part of `bytes`. The first byte must be the first unconsumed one.
+    /// Decodes the next part of `bytes`, which starts with the first unconsumed byte. Fails if a
+    /// frame breaks a rule.
     pub fn decode(&mut self, bytes: &[u8]) -> Result<DecodedPayload, FrameError> {
         if self.left > 0 {
             let take = (bytes.len() as u64).min(self.left) as usize;

@@ -52,8 +52,8 @@ impl Searching {
         self.all.interval()
     }
 
-    /// Adds the result of a step. A disturbed step that missed the goals changes the probabilities
-    /// less than other steps do, and does not change `undisturbed`.
+    /// Adds the result of a step. A disturbed step that missed the goals changes `all` less than
+    /// other steps do, and does not change `undisturbed`.
     pub fn add(&mut self, rate: f64, passed: bool, is_disturbed: bool) {
         self.steps += 1;
         if is_disturbed && !passed {

@@ -1,5 +1,5 @@
-//! Detection of steps that other work on the machine disturbed. The step's own figures cannot
-//! detect it: a server at its limit misses the goals, too.
+//! Detection of steps that other work on the machine disturbed. The figures of a step do not show a
+//! disturbance, because a server at its limit misses the goals, too.
 //!
 //! - Before a step, while the server is idle, a loop computes for a moment. If the loop often waits
 //!   for a processor, other programs use the processors.
@@ -88,8 +88,8 @@ impl Evidence {
         (Self { is_busy, late: late.as_secs_f64() / duration, stolen }, result)
     }
 
-    /// Returns the sign that other work disturbed the step, or `None`. `usual` is the evidence of
-    /// the closed loop.
+    /// Returns the sign that other work disturbed this step, or `None` without such a sign. `usual`
+    /// is the evidence of the closed loop that runs before the first step.
     pub fn disturbance(&self, usual: &Self) -> Option<StepDisturbance> {
         if self.is_busy {
             Some(StepDisturbance::Busy)

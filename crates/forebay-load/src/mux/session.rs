@@ -31,7 +31,7 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     }
 
     /// Continues the session's own handshake after input or a time limit. Starts requests if the
-    /// handshake is complete. If it failed, handles a failed connect.
+    /// handshake is complete. A failed handshake counts as a failed connect.
     pub(super) fn continue_handshake(&mut self, now: Instant, state: &mut ThreadState) {
         if let Some(end) = self.session.end() {
             let error = T::explain(end, &self.config);
@@ -46,8 +46,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
     }
 
     /// Makes the timer wake the connection at the session's next time limit. Does nothing if an
-    /// earlier wake-up is set. The session may postpone its time limit before the wake-up. The
-    /// wake-up then does nothing.
+    /// earlier wake-up is set. If the session postpones its time limit, the wake-up comes too early
+    /// and has no effect.
     pub(super) fn set_wake(&mut self, state: &mut ThreadState) {
         if let Some(at) = self.session.timeout()
             && self.wake.is_none_or(|wake| at < wake)
@@ -57,8 +57,8 @@ impl<C: MuxSession<Sink = Inspection>, T: Transport> MuxConnection<C, T> {
         }
     }
 
-    /// If the ordered wake-up is due, passes the time to the session. The session may then have
-    /// output, or may have ended.
+    /// If the wake-up that [`Self::set_wake`] has ordered is due, passes the time to the session.
+    /// The session may then have output, or may have ended.
     pub(super) fn expire(&mut self, now: Instant, state: &mut ThreadState) {
         if self.wake.is_none_or(|at| at > now) {
             return;

@@ -53,8 +53,8 @@ pub(super) fn read(
             Err(why) => reading.skip(why, number),
         }
     }
-    // A log has whole seconds. The requests of a second are spread evenly over it, so that they are
-    // no burst.
+    // The times in a log are whole seconds. Requests with the same time would be a burst, so spread
+    // them evenly over the second.
     entries.sort_by_key(|(_, entry)| entry.second);
     let first = entries.first().map_or(0, |(_, entry)| entry.second);
     for second in entries.chunk_by(|(_, left), (_, right)| left.second == right.second) {
@@ -119,7 +119,7 @@ fn parse(line: &[u8]) -> Result<LoggedRequest, Skip> {
     Ok(LoggedRequest { second, method: method.to_owned(), target: target.to_owned() })
 }
 
-/// Returns the text up to the closing quote, without the escapes of Apache and nginx. Returns
+/// Returns the text up to the closing quote, and decodes the escapes of Apache and nginx. Returns
 /// `None` if the closing quote is missing or an escape is invalid.
 fn unescape(text: &str) -> Option<String> {
     let mut out = Vec::new();

@@ -87,7 +87,8 @@ fn add(
     reading.push(index, Duration::from_millis(ms))
 }
 
-/// Returns the fields that can be sent.
+/// Returns the fields of an entry, except pseudo-header fields and the fields in `DROPPED`. Fails
+/// if one of the returned fields could not be sent.
 fn fields(json: &Value) -> Result<Vec<(String, String)>, Skip> {
     let mut fields = Vec::new();
     for field in json.as_array().into_iter().flatten() {

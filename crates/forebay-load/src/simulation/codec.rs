@@ -15,7 +15,8 @@ pub trait Codec: Send {
     /// Appends the reply to a request.
     fn reply(&mut self, id: u32, out: &mut ServerOutput);
 
-    /// Returns the time at which the caller must call [`Codec::expire`].
+    /// Returns the time at which the caller must call [`Codec::expire`], or `None` if there is no
+    /// such time.
     fn timeout(&mut self) -> Option<Instant> {
         None
     }
@@ -105,7 +106,7 @@ impl Codec for FastcgiCodec {
             match kind {
                 // The end of STDIN ends a request.
                 5 if length == 0 => ids.push(u32::from(id)),
-                // GET_VALUES
+                // Answers GET_VALUES.
                 9 => out.push_back(b"\x01\x0a\0\0\0\x12\0\0\x0f\x01FCGI_MPXS_CONNS1".to_vec()),
                 _ => {}
             }
@@ -149,7 +150,7 @@ impl Codec for Http2Codec {
 
     fn reply(&mut self, id: u32, out: &mut ServerOutput) {
         let id = id.to_be_bytes();
-        // HEADERS with `:status: 200`, then DATA with the end of the stream.
+        // The reply is HEADERS with `:status: 200`, and DATA with the end of the stream.
         let head = [&[0, 0, 1, 1, 4][..], &id, &[0x88]].concat();
         out.push_back([&head[..], &[0, 0, 3, 0, 1], &id, b"ok\n"].concat());
     }

@@ -83,7 +83,7 @@ impl Http3Codec {
     }
 }
 
-/// Reads a request, which fits in its datagram.
+/// Reads and drops a request. The datagram that has just arrived contains the whole request.
 fn read(connection: &mut Connection, id: StreamId) {
     let mut stream = connection.recv_stream(id);
     let mut chunks = stream.read(true).unwrap();

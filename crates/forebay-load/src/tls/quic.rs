@@ -80,7 +80,8 @@ impl Transport for Datagrams {
 
     fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         match send(&self.socket, bytes, SendFlags::NOSIGNAL) {
-            // A probe of a larger packet size did not fit, and counts as lost.
+            // The kernel refuses a packet that is too large for the network. Only probes of larger
+            // packet sizes can be too large. The packet counts as sent, so QUIC finds it lost.
             Err(Errno::MSGSIZE) => Ok(bytes.len()),
             Err(errno) if errno != Errno::AGAIN && errno != Errno::INTR => {
                 self.error = Some(errno);

@@ -38,7 +38,7 @@ pub(super) fn verifier(
 }
 
 /// Returns the authorities in the file `ca`, or the authorities of this machine if `ca` is `None`.
-/// The text names their source.
+/// The returned text names the source of the authorities, for error messages.
 fn trust(ca: Option<&Path>) -> Result<(Trust, String), Error> {
     let Some(path) = ca else {
         return Ok((Trust::of_machine(), "this machine's trust store".to_owned()));

@@ -94,7 +94,7 @@ impl ReplyDecoder {
 
     /// Decodes the next event in `input`, which starts with the first unconsumed byte. A head is
     /// written to `head`. The result contains no event if more input is needed or the reply has
-    /// ended. Bytes after the end of the reply are not read.
+    /// ended. Bytes after the end of the reply are not read. Fails if a packet breaks a rule.
     pub fn decode(
         &mut self,
         input: &[u8],

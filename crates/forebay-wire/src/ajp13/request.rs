@@ -105,14 +105,14 @@ impl RequestHead {
             (STORED_METHOD, Some(stored)) if is_token(stored.of(self.fields.bytes())) => stored,
             (STORED_METHOD, _) => return Err(AjpError::Method),
             (code, None) => self.fields.append(method(code).ok_or(AjpError::Method)?),
-            // The code already names a method, so the attribute with another method is an error.
+            // The code names the method. A stored method would be a second one, so it is an error.
             (_, Some(_)) => return Err(AjpError::Method),
         };
         Ok(())
     }
 
     /// Reads the attributes up to the end of the packet's list. Rejects unknown codes, invalid
-    /// query strings and repeated attributes. But attributes that have a name instead of a code may
+    /// query strings and repeated codes. An attribute that has a name instead of its own code may
     /// be repeated.
     fn read_attributes(&mut self, reader: &mut PayloadReader<'_>) -> Result<(), AjpError> {
         loop {

@@ -142,7 +142,7 @@ pub fn variables(request: &Request<'_>, sink: &mut impl Sink) {
     if let Some(length) = request.content_length {
         number(b"CONTENT_LENGTH", length, &mut text, sink);
     } else if head.value(KnownField::ContentLength, bytes).is_some() {
-        // The head has `Content-Length`, but the request has no body.
+        // The caller passes no body, although the head has `Content-Length`.
         sink.variable(b"CONTENT_LENGTH", b"0");
     }
     if let Some(content_type) = head.value(KnownField::ContentType, bytes) {
@@ -171,8 +171,8 @@ fn number(name: &[u8], value: u64, text: &mut Vec<u8>, sink: &mut impl Sink) {
     sink.variable(name, text);
 }
 
-/// Returns the port for `SERVER_PORT`: the port of the listener. A Unix socket has no port. For it,
-/// the function returns the port of `authority`, or the default port of the scheme.
+/// Returns the port for `SERVER_PORT`: the port of the listener. If the listener is a Unix socket,
+/// returns the port of `authority`, or the default port of the scheme.
 pub fn server_port(server: SocketAddr, authority: &[u8], https: bool) -> u16 {
     if server.port() != 0 {
         return server.port();
@@ -231,7 +231,8 @@ fn header_fields(request: &Request<'_>, name: &mut Vec<u8>, sink: &mut impl Sink
         }
         let mut others = head.fields[at + 1..].iter().filter(is_same).peekable();
         if others.peek().is_none() {
-            // An absolute target overrides `Host` (RFC 9112 section 3.2.2), also for scripts.
+            // The host of an absolute target replaces `Host` (RFC 9112 section 3.2.2), so the
+            // variable contains this host.
             let host = head.authority.filter(|_| field.known == KnownField::Host);
             sink.variable(name, host.unwrap_or(field.value).of(bytes));
             continue;

@@ -37,7 +37,7 @@ pub fn end_of_stdin(out: &mut Vec<u8>, id: u16) {
     header(out, kind::STDIN, id, 0);
 }
 
-/// Appends a GET_VALUES record, which asks for these variables (section 4.1).
+/// Appends a GET_VALUES record, which asks for the variables in `names` (section 4.1).
 ///
 /// # Panics
 /// Panics if a name is longer than 127 bytes.

@@ -109,7 +109,7 @@ impl BodyDecoder {
     /// Decodes the next piece of payload in `input`, which starts with the first unconsumed byte.
     ///
     /// If the result contains no data and the body is not complete, the caller must provide more
-    /// input.
+    /// input. Fails if the chunked encoding or a trailer breaks a rule.
     pub fn decode(&mut self, input: &[u8]) -> Result<DecodedBody, HttpError> {
         let mut at = 0;
         loop {

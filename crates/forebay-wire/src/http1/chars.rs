@@ -32,7 +32,7 @@ pub fn has_mark(name: &[u8]) -> bool {
     let Some(last) = name.last_chunk() else {
         return !name.iter().all(|&byte| is_plain(byte));
     };
-    // The last chunk may overlap the previous one.
+    // The last chunk may overlap the previous one. Some bytes are then checked twice.
     let (chunks, _) = name.as_chunks();
     chunks.iter().chain([last]).any(|chunk| marks(chunk) != 0)
 }
@@ -89,7 +89,7 @@ pub fn is_field_value(bytes: &[u8]) -> bool {
 pub(super) fn are_all(bytes: &[u8], is_good: impl Fn(u8) -> bool) -> bool {
     let is_good = |chunk: &[u8; 16]| !chunk.iter().fold(false, |bad, &byte| bad | !is_good(byte));
     let mut short = [b'a'; 16];
-    // The last chunk may overlap the previous one.
+    // The last chunk may overlap the previous one. Some bytes are then checked twice.
     let last = bytes.last_chunk().unwrap_or_else(|| {
         short[..bytes.len()].copy_from_slice(bytes);
         &short

@@ -19,9 +19,10 @@ impl Claims {
     /// Returns true if `field` of `head` describes the client or the requested URL, and the client
     /// may have forged the field.
     ///
-    /// Some applications answer for the path in `X-Original-URL` or `X-Rewrite-URL`, and few
-    /// proxies remove these fields from a client's request. Such a field therefore counts as forged
-    /// if it names another path than the request, even if a trusted proxy sent the request.
+    /// Some applications use the path in `X-Original-URL` or `X-Rewrite-URL` instead of the
+    /// requested path. Few proxies remove these fields from a client's request. Such a field
+    /// therefore counts as forged if its path differs from the requested path, even if a trusted
+    /// proxy sent the request.
     pub fn are_forged(self, field: &Field, head: &RequestHead, bytes: &[u8]) -> bool {
         match field.known {
             KnownField::Forwarded => return self != Self::Forwarded,

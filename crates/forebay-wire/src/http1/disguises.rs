@@ -16,12 +16,12 @@ const MOST: usize = 128;
 /// shorter. The beginning of a longer name is enough to recognize `X-Forwarded-`.
 const LONGEST: usize = 32;
 
-/// The names of a head with marks: names that contain a byte other than a letter, a digit or a
-/// hyphen.
+/// Table of the names of a head. It finds names with marks that are disguises of other names. A
+/// mark is a byte other than a letter, a digit or a hyphen.
 ///
-/// CGI and its successors (PSGI, WSGI, Rack) replace `_`, `.` and other marks with the same mark.
-/// These programs would mistake a field with such a name for another field of the head, or for a
-/// field that a gateway writes or must understand.
+/// CGI and its successors (PSGI, WSGI, Rack) may replace each mark and each hyphen with `_`. These
+/// programs would mistake a field with marks in its name for another field. The other field is in
+/// the same head, or is one that a gateway writes or must understand.
 // A client chooses the number of marked names. Without the table, the comparison of each name with
 // all others would take quadratic time.
 pub struct Disguises<'h> {
@@ -33,13 +33,13 @@ pub struct Disguises<'h> {
     is_whole: bool,
 }
 
-/// Names of a head that programs read as one name.
+/// Spellings of a name that CGI programs cannot distinguish, such as `X_A` and `x-a`.
 #[derive(Clone, Copy, Default)]
 struct Name {
     hash: u64,
-    /// Position of the first field with such a name.
+    /// Position of the first field with one of these spellings.
     first: usize,
-    /// True if the head has more than one spelling.
+    /// True if the spellings in the head differ in more than case.
     is_disguised: bool,
 }
 
@@ -50,7 +50,7 @@ impl<'h> Disguises<'h> {
         if head.has_marks { Some(Self::new(&head.fields, bytes)) } else { None }
     }
 
-    // Few requests need a table. As a separate function, this code makes no caller larger.
+    // Few requests need a table, so the compiler must not inline this code into the callers.
     #[cold]
     #[inline(never)]
     fn new(fields: &'h [Field], bytes: &'h [u8]) -> Self {
@@ -93,28 +93,30 @@ impl<'h> Disguises<'h> {
         }
     }
 
-    /// Looks up the entry for the names that programs read as `name`. Returns its position in the
-    /// table, or `None` if there is no such entry.
+    /// Looks up the entry whose spellings CGI programs cannot distinguish from `name`. Returns its
+    /// position in the table, or `None` if there is no such entry.
     fn find(&self, name: &[u8], hash: u64) -> Option<usize> {
         self.names[..self.count].iter().position(|known| {
             known.hash == hash && means_same(self.fields[known.first].name.of(self.bytes), name)
         })
     }
 
-    /// Returns true if programs mistake `name` for the name of `other`.
+    /// Returns true if `name` and the name of `other` differ in more than case, but CGI programs
+    /// cannot distinguish them.
     fn are_alike(&self, other: &Field, name: &[u8]) -> bool {
         let other = other.name.of(self.bytes);
         means_same(other, name) && !other.eq_ignore_ascii_case(name)
     }
 }
 
-/// Returns true if programs read both names as one name.
+/// Returns true if the names differ at most in case and in marks. CGI programs cannot distinguish
+/// such names.
 fn means_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().map(|&b| fold(b)).eq(other.iter().map(|&b| fold(b)))
 }
 
-/// Returns a hash that is equal for all names that programs read as one name. The key of the hash
-/// is random, so that no client can choose different names with equal hashes.
+/// Returns a hash that is equal for names that differ only in case and in marks. The key of the
+/// hash is random, so that no client can choose other names with equal hashes.
 fn hash(name: &[u8]) -> u64 {
     static KEY: OnceLock<RandomState> = OnceLock::new();
     let mut hasher = KEY.get_or_init(RandomState::new).build_hasher();

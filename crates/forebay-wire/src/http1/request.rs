@@ -97,7 +97,7 @@ impl RequestParser {
     }
 
     /// Continues to parse a head. `bytes` is everything received since the end of the previous
-    /// message.
+    /// message. Fails if the head breaks a rule or exceeds a limit.
     ///
     /// Up to two empty lines before the request line are skipped (RFC 9112 section 2.2).
     pub fn parse(&mut self, bytes: &[u8], head: &mut RequestHead) -> Result<Progress, HeadError> {

@@ -70,7 +70,7 @@ impl ResponseParser {
     }
 
     /// Continues to parse a head. `bytes` is everything received since the end of the previous
-    /// message.
+    /// message. Fails if the head breaks a rule or exceeds a limit.
     pub fn parse(&mut self, bytes: &[u8], head: &mut ResponseHead) -> Result<Progress, HeadError> {
         if !self.started {
             *head =

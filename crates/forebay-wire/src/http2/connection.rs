@@ -289,9 +289,9 @@ impl Connection {
     }
 
     /// Returns a stream that has data to send, but has waited too long for a window. `limit`
-    /// returns the permitted time for a stream. The time starts anew only after the stream has sent
-    /// 4 KiB, so small window updates do not extend it. Returns `None` if no stream has waited too
-    /// long.
+    /// returns the permitted time for a stream. This time starts anew only after the stream has
+    /// sent 4 KiB, so that a peer cannot extend the wait with small window updates. Returns `None`
+    /// if no stream has waited too long.
     pub fn stalled(&self, now: Instant, limit: impl Fn(u32) -> Duration) -> Option<u32> {
         let is_stalled = |stream: &&Stream| {
             stream

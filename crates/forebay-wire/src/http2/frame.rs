@@ -347,8 +347,9 @@ pub fn priority_update(out: &mut Vec<u8>, stream: u32, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Converts a header block to a HEADERS frame. The block follows the space for a frame header at
-/// `start`. The part above `largest` bytes becomes CONTINUATION frames.
+/// Converts a header block to a HEADERS frame. At position `start`, `out` contains space for the
+/// frame header, and then the block. If the block is longer than `largest` bytes, the rest of it
+/// becomes CONTINUATION frames.
 pub fn finish_block(
     out: &mut Vec<u8>,
     start: usize,

@@ -71,7 +71,8 @@ impl Priority {
     }
 }
 
-/// Head that conforms to the rules. Each [`Span`] is a range of the bytes of `fields`.
+/// Valid head or trailers of a message over HTTP/2 or HTTP/3. Each [`Span`] is a range of the bytes
+/// of `fields`.
 #[derive(Clone, Debug, Default)]
 pub struct Head {
     /// All fields except pseudo-fields, in order. A request other than CONNECT has exactly one
@@ -228,7 +229,9 @@ impl Head {
         Ok(())
     }
 
-    /// Removes the pseudo-fields from `fields`. Returns their values, indexed by [`Pseudo`].
+    /// Removes the pseudo-fields from `fields`. Returns their values, indexed by [`Pseudo`]. A
+    /// value is `None` if its pseudo-field is missing. Fails if the decoder has found a violation,
+    /// or if a pseudo-field is unknown or repeated.
     fn take_pseudo_fields(&mut self, decoded: Decoded) -> Result<[Option<Span>; 6], HeadRule> {
         match decoded.flaw {
             Flaw::None => {}

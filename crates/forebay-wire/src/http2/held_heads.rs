@@ -27,8 +27,8 @@ impl HeldHeads {
     pub fn new(largest: usize, streams: u32) -> Self {
         let limit = largest.saturating_mul(LARGEST_HEADS);
         // A client can open streams, reset them and open others, while the server still works on
-        // the first ones. So each head counts at least `limit / requests`. Even the smallest heads
-        // then reach the limit with `2 * streams` requests.
+        // the first requests. To bound their number, each head counts at least `limit / requests`.
+        // Even the smallest heads then reach the limit after `2 * streams` requests.
         let requests = 2 * streams.max(1) as usize;
         Self { bytes: 0, limit, least: limit / requests }
     }

@@ -110,7 +110,8 @@ pub fn data_header(out: &mut Vec<u8>, length: u64) {
     varint::encode(out, length);
 }
 
-/// Appends the head of a request. `pseudo` must have no protocol.
+/// Appends the head of a request. `pseudo.protocol` must be empty, because HTTP/3 requests with an
+/// extended CONNECT are not supported.
 pub fn request<'a>(
     out: &mut Vec<u8>,
     pseudo: &RequestPseudo<'_>,

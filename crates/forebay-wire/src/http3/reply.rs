@@ -1,5 +1,5 @@
-//! Decoder of the stream of one reply (RFC 9114 section 4.1): interim heads, the final head, data and
-//! trailers.
+//! Decoder of the stream of one reply (RFC 9114 section 4.1): interim heads, the final head, data
+//! and trailers.
 
 use std::ops::Range;
 
@@ -44,8 +44,8 @@ pub struct ReplyDecoder {
 impl ReplyDecoder {
     /// Creates a decoder of the reply to a request. `to_head` is true if the method is HEAD.
     pub fn new(limits: ListLimits, to_head: bool) -> Self {
-        // An encoded section is not longer than its decoded list, whose size counts 32 extra bytes
-        // per field.
+        // The limit of a decoded list also suits the encoded section. The section is never longer,
+        // because the size of a list counts 32 extra bytes per field.
         let stream = RequestDecoder::new(limits.size);
         Self { stream, limits, to_head, has_head: false }
     }
@@ -75,7 +75,8 @@ impl ReplyDecoder {
     /// Handles the end of the stream. Fails if the reply is incomplete.
     pub fn end(&self) -> Result<(), Http3Error> {
         let error = |error: Http3Error| match error.code {
-            // Only servers use this code (RFC 9114 section 8.1).
+            // This code is only for servers (RFC 9114 section 8.1). For a client, the reply is
+            // malformed.
             ErrorCode::REQUEST_INCOMPLETE => Http3Error::malformed(error.rule),
             _ => error,
         };

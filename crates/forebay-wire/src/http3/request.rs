@@ -93,8 +93,8 @@ impl RequestDecoder {
         std::mem::take(&mut self.section)
     }
 
-    /// Returns the price of useless frames since the last call (`http2::budget`). Frames before an
-    /// error are included.
+    /// Returns the price of the useless frames that have arrived since the last call (see
+    /// `http2::budget`). The price includes frames before an error.
     pub fn take_price(&mut self) -> u32 {
         std::mem::take(&mut self.price)
     }

@@ -74,8 +74,9 @@ impl UniDecoder {
         self.kind
     }
 
-    /// Processes received bytes. Returns the cost of frames and instructions that have no use for
-    /// the peer. The caller subtracts the cost from the peer's budget (`http2::budget`).
+    /// Processes received bytes. Returns the price of the frames and instructions in them, which
+    /// the caller subtracts from the peer's budget (`http2::budget`). Returns an error if the peer
+    /// breaks a rule.
     pub fn receive(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
         let mut input = input;
         let kind = match self.kind {
@@ -102,9 +103,9 @@ impl UniDecoder {
         }
     }
 
-    /// Handles the end of the stream. Returns the cost of a stream that had no use. The caller
-    /// subtracts the cost from the peer's budget. Fails for the control, encoder and decoder
-    /// streams, which must stay open.
+    /// Handles the end of the stream. Returns the price of a stream whose type is unknown or
+    /// missing. The caller subtracts the price from the peer's budget. Fails for the control,
+    /// encoder and decoder streams, which must stay open.
     pub fn end(&self) -> Result<u32, Http3Error> {
         match self.kind {
             None | Some(UniKind::Unknown) => Ok(budget::USELESS),
@@ -139,8 +140,8 @@ impl UniDecoder {
 
     /// Reads the decoder stream. Its only valid instruction is stream cancellation (RFC 9204
     /// section 4.4). The other instructions acknowledge entries of the dynamic table, and we never
-    /// send such entries. The cost is only 1 per byte, because each cancelled stream already has a
-    /// cost of its own.
+    /// send such entries. The returned price is only 1 per byte, because each cancelled stream
+    /// already has a price of its own.
     fn read_cancellations(&mut self, input: &[u8]) -> Result<u32, Http3Error> {
         let refused = || {
             let code = ErrorCode::QPACK_DECODER_STREAM_ERROR;
@@ -158,7 +159,8 @@ impl UniDecoder {
         Ok(input.len() as u32)
     }
 
-    /// Reads the frames of the control stream. Returns the cost of useless frames.
+    /// Reads the frames of the control stream. Returns the price of all frames except SETTINGS. The
+    /// caller subtracts the price from the peer's budget. Fails if a frame breaks a rule.
     fn read_frames(&mut self, mut input: &[u8]) -> Result<u32, Http3Error> {
         let mut price = 0;
         loop {

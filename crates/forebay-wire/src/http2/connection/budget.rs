@@ -103,8 +103,9 @@ impl Budget {
         self.paid_pings = (self.paid_pings + 1).min(PAID_PINGS);
     }
 
-    /// Pays for a PING frame with a prepaid PING, or else from the budget. Returns false if the
-    /// budget is too small.
+    /// Pays for a received PING frame. Uses up a PING that a DATA frame has prepaid, if there is
+    /// one. Otherwise, subtracts the price from the budget. Returns false if the budget is too
+    /// small.
     #[must_use]
     pub fn spend_ping(&mut self, now: Instant) -> bool {
         if self.paid_pings > 0 {

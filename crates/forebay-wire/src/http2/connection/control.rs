@@ -195,7 +195,7 @@ impl Connection {
         }
         // Report this event after the resets, so that the caller knows which streams remain. The
         // peer may have processed the requests of these streams. If the GOAWAY has an error code,
-        // the caller must fail them.
+        // the caller must fail these requests.
         self.events.push_back(Event::Goaway { code });
         Ok(None)
     }

@@ -51,8 +51,8 @@ impl Inbound {
         self.held += len;
     }
 
-    /// Counts `len` reserved bytes, such as padding, as consumed, because they need no memory. The
-    /// caller may do this before the bytes arrive.
+    /// Counts `len` bytes of a reserved frame as consumed. The caller uses this for bytes that need
+    /// no memory, such as padding, and may call it before the bytes arrive.
     pub fn pass(&mut self, len: u32) {
         self.credit += len;
     }

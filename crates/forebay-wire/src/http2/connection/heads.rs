@@ -1,4 +1,4 @@
-//! Decoded heads: those whose memory the connection reuses, and the limit of those that its caller
+//! Unused heads, whose memory the connection reuses, and the limit of the heads that its caller
 //! holds.
 
 use crate::http2::{Head, HeldHeads};
@@ -11,7 +11,7 @@ const KEPT: usize = 32;
 // anew, the allocator's heap would be fragmented.
 const LARGEST: usize = 8 * 1024;
 
-/// The heads of a connection.
+/// Unused heads of a connection, and the limit of the heads that its caller holds.
 #[derive(Debug)]
 pub(super) struct Heads {
     #[expect(clippy::vec_box, reason = "events carry them boxed")]
@@ -25,7 +25,7 @@ impl Heads {
         Self { unused: Vec::new(), held }
     }
 
-    /// Returns an empty head.
+    /// Returns an empty head. Reuses the memory of a stored head if there is one.
     #[inline]
     pub fn take(&mut self) -> Box<Head> {
         self.unused.pop().unwrap_or_default()
@@ -45,7 +45,8 @@ impl Heads {
     /// function after it has processed all received input.
     #[inline]
     pub fn free_large(&mut self) {
-        // `give` stores a larger head only if no other head is stored, so it is the first.
+        // `give` stores a larger head only if no other head is stored. So only the first stored
+        // head can be larger.
         if self.unused.first().is_some_and(|head| head.fields.allocated() > LARGEST) {
             self.unused.swap_remove(0);
         }

@@ -1,4 +1,5 @@
-//! Identifiers of streams that no longer exist. They distinguish late frames from invalid ones.
+//! Identifiers of streams that no longer exist. With them, the connection distinguishes late frames
+//! from invalid frames.
 
 use std::collections::VecDeque;
 
@@ -41,8 +42,8 @@ impl PastStreams {
         self.closed.contains(&id)
     }
 
-    /// Returns true if we have reset this stream. Older resets are not remembered, so the result is
-    /// also true for `reset_forgotten` and every lower identifier.
+    /// Returns true if we have reset this stream. Only the last 64 resets are remembered
+    /// individually, so the result is also true for every stream up to the highest forgotten one.
     pub fn was_reset(&self, id: u32) -> bool {
         id <= self.reset_forgotten || self.reset.contains(&id)
     }

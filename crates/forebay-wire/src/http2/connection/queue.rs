@@ -48,7 +48,8 @@ impl Queue {
         Some(stream)
     }
 
-    /// Permits a stream to send next, even if other streams are queued before it sends.
+    /// Permits `stream` to send next. The permission remains valid if other streams are inserted
+    /// before `stream` sends.
     #[inline]
     pub fn give_turn(&mut self, stream: u32) {
         self.turn = stream;

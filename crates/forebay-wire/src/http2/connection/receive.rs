@@ -171,9 +171,9 @@ impl Connection {
         found
     }
 
-    /// Returns the maximum size of an encoded block. A block within the limits of the fields is
-    /// always smaller: an encoder uses the Huffman code only if this makes a string shorter. A
-    /// block of two frames is always allowed.
+    /// Returns the maximum size of an encoded block. A block whose decoded fields are within their
+    /// limits is always smaller. The reason is that encoders use the Huffman code only for strings
+    /// that become shorter. The result is at least the size of two frames.
     fn largest_block(&self) -> usize {
         (self.config.list.size * 2).max(DEFAULT_FRAME * 2)
     }

@@ -230,8 +230,9 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Counts data that was added to the output. If the stream has more data, the stream waits in
-    /// the queue or for a window.
+    /// Counts `taken` bytes of data that were added to the output. A stream with more data then
+    /// waits for its turn in the queue. If its window is used up, the stream waits for a window
+    /// update.
     fn sent_data(
         &mut self,
         id: u32,
@@ -297,7 +298,7 @@ impl Connection {
         while let Some(id) = self.queue.pop() {
             let Some(stream) = self.streams.get_mut(id) else { continue };
             stream.is_queued = false;
-            // A setting may have closed the window since the stream was queued.
+            // A SETTINGS frame may have reduced the window to zero since the stream was queued.
             if stream.send_window > 0 {
                 self.queue.give_turn(id);
                 return Some(id);

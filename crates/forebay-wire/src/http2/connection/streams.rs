@@ -16,7 +16,7 @@ pub(super) enum Half {
     Ended,
 }
 
-/// Open stream.
+/// Stream that is open, or that is closed and has unconsumed data.
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
     pub id: u32,

@@ -59,7 +59,7 @@ impl Decoder {
     /// Decodes a complete block and appends its fields to `fields`.
     ///
     /// A block that exceeds a limit is decoded to its end, because the dynamic tables of both sides
-    /// must stay equal.
+    /// must stay equal. Fails only if the block breaks a rule of HPACK.
     pub fn decode(
         &mut self,
         block: &[u8],
@@ -204,7 +204,8 @@ pub(crate) struct Literal {
 
 /// Returns true if the name of a field contains a mark other than a hyphen. A pseudo-field has no
 /// mark.
-// The dynamic table stores the result, so that the check of a repeated field is not repeated.
+// The dynamic table stores the result with each entry, so that references to an entry need no
+// further check of the name.
 pub(crate) fn is_marked(known: KnownField, name: &[u8]) -> bool {
     known == KnownField::Other && name.first() != Some(&b':') && has_mark(name)
 }

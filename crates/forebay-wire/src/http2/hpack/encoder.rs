@@ -16,8 +16,8 @@ const SLOTS: usize = 128;
 /// Number of slots for hashes of fields that were sent once.
 const SEEN: usize = 64;
 
-/// Minimum length in bytes of a string that uses the Huffman code. The code would make a shorter
-/// string at most two bytes shorter.
+/// Minimum length in bytes of a string that uses the Huffman code. With fewer bytes, the code would
+/// save at most two bytes.
 pub(crate) const HUFFMAN_FROM: usize = 8;
 
 /// Length in bytes from which a cookie may enter a table. An attacker could guess a shorter cookie
@@ -165,9 +165,9 @@ impl Encoder {
         }
     }
 
-    /// Looks up the entry that was inserted last with this hash. Returns its position in the
-    /// dynamic table. Returns `None` if the entry was evicted, or if `fits` rejects its name and
-    /// value, because different fields can have equal hashes.
+    /// Looks up the entry that was inserted last with this hash, and returns its position in the
+    /// dynamic table. Different fields can have equal hashes, so `fits` checks the entry's name and
+    /// value. Returns `None` if the entry does not fit or was evicted.
     fn find(&self, hash: u32, fits: impl Fn(&[u8], &[u8]) -> bool) -> Option<usize> {
         let place = self.table.place_of(self.slots[hash as usize % SLOTS])?;
         let (_, name, value) = self.table.get(place)?;
@@ -209,8 +209,8 @@ fn exact(index: usize, name: &[u8], value: &[u8]) -> Option<usize> {
     same_name.zip(index..).find(|(entry, _)| entry.1 == value).map(|(_, index)| index)
 }
 
-/// Returns true if no table may store the field. An attacker on the same connection could otherwise
-/// test guesses of the field's value.
+/// Returns true if no table may store the field. With a stored value, an attacker who sends other
+/// fields over the connection could guess the value: a correct guess makes the block shorter.
 pub(crate) fn is_secret(name: &[u8], value: &[u8]) -> bool {
     match name {
         b"authorization" | b"proxy-authorization" | b"set-cookie" => true,

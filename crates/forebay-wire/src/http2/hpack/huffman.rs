@@ -140,7 +140,8 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
                 return finish(window, valid, out, written);
             }
         }
-        // At least 30 bits are valid here. This is enough for any code, or for at least three short codes.
+        // At least 30 bits are valid here. This is enough for any code, or for at least three short
+        // codes.
         let before = valid;
         while valid >= SHORT_BITS {
             let short = SHORT[(window >> (64 - SHORT_BITS)) as usize];
@@ -165,7 +166,8 @@ fn decode_into(mut input: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
     }
 }
 
-/// Decodes the last symbols, when fewer than 30 bits remain.
+/// Decodes the last symbols of a string from its last bits, which are fewer than 30. Returns the
+/// number of symbols of the whole string. Returns an error if the padding is invalid.
 fn finish(
     mut window: u64,
     mut valid: u32,
@@ -175,7 +177,8 @@ fn finish(
     loop {
         // `valid` is less than 30, so the shift cannot overflow.
         let padded = window | u64::MAX >> valid;
-        // No code shorter than eight bits consists only of ones, so these bits are padding.
+        // No code of fewer than eight bits consists only of ones, so the remaining bits are
+        // padding.
         if valid < 8 && padded == u64::MAX {
             return Ok(written);
         }

@@ -125,8 +125,8 @@ pub(super) fn index_of(name: &[u8], hash: u32) -> Option<usize> {
 }
 
 /// Hashes a short string with one multiplication per eight bytes. Only our own encoder uses the
-/// hash, and it compares the strings of each match. A collision therefore costs only a few bytes of
-/// compression.
+/// hash. If two hashes are equal, the encoder also compares the strings. A collision therefore
+/// costs only a few bytes of compression.
 pub(super) const fn hash(seed: u32, bytes: &[u8]) -> u32 {
     let mut state = (seed as u64) ^ bytes.len() as u64;
     let mut rest = bytes;

@@ -155,9 +155,9 @@ impl DynamicTable {
     }
 
     /// Prepares `bytes` for `needed` more bytes. If `bytes` would have to grow, and evicted entries
-    /// occupy at least half of it, removes their bytes. A removal therefore moves at most as many
-    /// bytes as it removes. The capacity of `bytes` stays below four times the largest limit that
-    /// the table has had.
+    /// occupy at least half of `bytes`, first removes the bytes of these entries. A removal
+    /// therefore moves at most as many bytes as it removes. The capacity of `bytes` stays below
+    /// four times the largest limit that the table has had.
     fn make_room(&mut self, needed: usize) {
         if self.bytes.len() + needed > self.bytes.capacity() {
             let live = self.size - self.entries.len() * ENTRY_OVERHEAD;
