@@ -128,7 +128,7 @@ pub struct BenchArgs {
     /// such as 2026-11-27T10:00:00Z. If it has passed, start at once
     #[arg(long, value_name = "TIME", value_parser = start::parse)]
     start_at: Option<SystemTime>,
-    /// Request method [default: GET, or POST with a form]
+    /// Request method [default: GET, or POST with a body or a form]
     #[arg(short = 'X', long)]
     method: Option<String>,
     /// Header field to send, 'name: value'; may be repeated
@@ -522,7 +522,11 @@ impl BenchArgs {
     fn method(&self) -> &str {
         let is_call = self.grpc || self.urls[0].starts_with("grpc");
         let has_form = !self.form.is_empty() || !self.data_urlencode.is_empty();
-        self.method.as_deref().unwrap_or(if has_form || is_call { "POST" } else { "GET" })
+        // With these schemes, the body is a message or the bytes to send.
+        let has_messages = ["ws:", "wss:", "tcp:"].iter().any(|s| self.urls[0].starts_with(s));
+        let has_body = !has_messages && (self.body.is_some() || self.body_file.is_some());
+        let is_post = has_form || has_body || is_call;
+        self.method.as_deref().unwrap_or(if is_post { "POST" } else { "GET" })
     }
 
     /// Returns the body of the form. Returns `None` if the options contain no form.
@@ -620,8 +624,10 @@ fn fail(code: u8, why: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn print_stderr(line: &str) {
-    let _ = writeln!(io::stderr(), "forebay bench: {}", report::clean(line));
+fn print_stderr(text: &str) {
+    // Line ends stay, for example in errors of a scenario.
+    let lines: Vec<_> = text.lines().map(report::clean).collect();
+    let _ = writeln!(io::stderr(), "forebay bench: {}", lines.join("\n"));
 }
 
 fn parse_field(text: &str) -> Result<(String, String), String> {

@@ -568,6 +568,11 @@ fn each_request_has_its_own_values() {
     let expected = (1..=6).map(|n| (format!("PUT /3|{{\"n\": {n}}}"), 1)).collect();
     assert_eq!(*counts.lock().unwrap(), expected);
 
+    counts.lock().unwrap().clear();
+    let output = bench(&[&url, "-n", "6", "-c", "1", "--body", "a", "--quiet"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(*counts.lock().unwrap(), [("POST /3|a".to_owned(), 6)].into());
+
     // A body from a file is sent as it is, unless the user wants values in it.
     let body = folder.path().join("body");
     fs::write(&body, "{n}{random:7-7}").unwrap();
@@ -719,6 +724,12 @@ fn the_report_is_printed_as_other_programs_do() {
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let words = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains(line), "{format}: {words}");
+    }
+    let url = format!("http://{}/", server("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"));
+    let output = bench(&[&url, "-n", "200", "--format", "siege"]);
+    let words = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    for line in ["Transactions: 0 hits", "Availability: 0.00 %", "Failed transactions: 200"] {
+        assert!(words.contains(line), "{line}: {words}");
     }
 }
 

@@ -361,6 +361,7 @@ fn mistakes_in_the_file_have_their_line_and_the_next_step() {
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{error}");
         assert!(error.contains(why) && error.contains(help), "{scenario}: {error}");
+        assert!(error.lines().count() > 3 && !error.contains('\u{fffd}'), "{error}");
         assert!(error.contains(&format!("s.toml:{line}:")), "{scenario}: {error}");
     }
     let (output, _) = bench("http://127.0.0.1:1/", &format!("{step}path = '/{{tokn}}'"), &[]);

@@ -106,7 +106,8 @@ fn ab(out: &mut String, spec: &Spec, outcome: &Outcome) -> std::fmt::Result {
     line("Server Hostname:", host)?;
     line("Server Port:", format!("{port}\n"))?;
     line("Document Path:", spec.url.target().to_owned())?;
-    let each = bytes.body / requests.completed.max(1);
+    let count = requests.completed.max(1);
+    let each = (bytes.body + count / 2) / count;
     line("Document Length:", format!("{each} bytes\n"))?;
     line("Concurrency Level:", spec.connections.to_string())?;
     let seconds = outcome.duration.as_secs_f64();
@@ -135,18 +136,19 @@ fn ab(out: &mut String, spec: &Spec, outcome: &Outcome) -> std::fmt::Result {
     writeln!(out, " 100% {:>6.0} (longest request)", ms(latency.max_us() as f64))
 }
 
+/// Appends the results as siege prints them. For siege, an error reply is a failed transaction.
 fn siege(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
     let Outcome { requests, latency, bytes, .. } = outcome;
     let tried = requests.completed + requests.failed;
-    let available = 100.0 * requests.completed as f64 / tried.max(1) as f64;
+    let successful = requests.completed.saturating_sub(outcome.error_replies());
+    let available = 100.0 * successful as f64 / tried.max(1) as f64;
     let seconds = |us: f64| us / 1e6;
     let mega = |bytes: f64| bytes / f64::from(1 << 20);
     // siege divides the sum of all transaction times by the elapsed time. By Little's law, the rate
     // multiplied by the mean latency is the same number.
     let concurrency = outcome.rate_per_s() * seconds(latency.mean_us());
-    let successful = requests.completed - outcome.error_replies();
     for (name, value) in [
-        ("Transactions:", format!("{:>12} hits", requests.completed)),
+        ("Transactions:", format!("{successful:>12} hits")),
         ("Availability:", format!("{available:>12.2} %")),
         ("Elapsed time:", format!("{:>12.2} secs", outcome.duration.as_secs_f64())),
         ("Data transferred:", format!("{:>12.2} MB", mega(bytes.body as f64))),
@@ -155,7 +157,7 @@ fn siege(out: &mut String, outcome: &Outcome) -> std::fmt::Result {
         ("Throughput:", format!("{:>12.2} MB/sec", mega(per_second(bytes.body, outcome)))),
         ("Concurrency:", format!("{concurrency:>12.2}")),
         ("Successful transactions:", format!("{successful:>12}")),
-        ("Failed transactions:", format!("{:>12}", requests.failed)),
+        ("Failed transactions:", format!("{:>12}", tried - successful)),
         ("Longest transaction:", format!("{:>12.2}", seconds(latency.max_us() as f64))),
         ("Shortest transaction:", format!("{:>12.2}", seconds(latency.min_us() as f64))),
     ] {
