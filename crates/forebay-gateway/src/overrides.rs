@@ -164,7 +164,7 @@ impl Overrides {
     }
 }
 
-/// Returns the address in a URL or address of a backend.
+/// Returns the address of a backend. `text` is this address, or a URL with this address.
 fn address_of(text: &str) -> &str {
     let address = text.split_once("://").map_or(text, |(_, address)| address);
     address.trim_end_matches('/')
@@ -235,8 +235,8 @@ fn unknown_backend(plan: &Plan, (upstream, address): &BackendKey) -> Refused {
     Refused::new(404, format!("there is no backend {address}{of}; there are: {known}"))
 }
 
-/// Changes a backend in all groups of a plan that `key` names. Fails if the change leaves a group
-/// with no active backends except backups.
+/// Changes the backend `key` of a plan. If `key` names no group, changes the backend in every group
+/// that contains it. Fails if a changed group keeps no active backend that is not a backup.
 fn apply_to_backend(
     plan: &mut Plan,
     key: &BackendKey,

@@ -87,7 +87,7 @@ impl SiteTls {
         Ok(Self { sites, relays, backends, tickets, acme, on_demand })
     }
 
-    /// Returns the keys of session tickets and of QUIC.
+    /// Returns the keys of TLS session tickets, and the keys of QUIC tokens.
     pub fn tickets(&self) -> &TicketKeys {
         &self.tickets
     }
@@ -155,7 +155,7 @@ fn shown_by_acme(acme: &Acme, previous: Option<&SiteTls>) -> Arc<SiteCertificate
     }
     let shown = Arc::<SiteCertificate>::default();
     if let Some(stored) = forebay_acme::load(acme) {
-        // If the saved certificate is unusable, it is ignored and ACME issues another.
+        // Ignore a saved certificate that is unusable, because ACME then obtains another one.
         let _ = shown.replace(stored.chain.as_bytes(), stored.key.as_bytes());
     }
     shown

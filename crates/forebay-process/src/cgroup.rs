@@ -45,8 +45,9 @@ impl Cgroup {
         None
     }
 
-    /// Returns the groups below the group of this process, with their names. Other processes may
-    /// have made these groups.
+    /// Returns the control groups below the group of this process, with their names.
+    /// [`create`](Cgroup::create) makes groups there, and other processes may make groups there,
+    /// too.
     pub fn siblings() -> Vec<(String, Self)> {
         let entries = own_group().and_then(|(_, own)| fs::read_dir(own).ok());
         let named = |entry: fs::DirEntry| {
@@ -181,8 +182,8 @@ fn files(limits: CgroupLimits) -> Vec<(&'static str, &'static str, String)> {
     [memory, cpu, pids].into_iter().flatten().collect()
 }
 
-/// Returns the mount point of version 2, and the directory of this process's group. Returns `None`
-/// if version 2 is not mounted, or the mounted part of the hierarchy does not contain the group.
+/// Returns the mount point of cgroup v2, and the directory of this process's group. Returns `None`
+/// if cgroup v2 is not mounted, or the mounted part of the hierarchy does not contain the group.
 fn own_group() -> Option<(PathBuf, PathBuf)> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -192,7 +193,7 @@ fn own_group() -> Option<(PathBuf, PathBuf)> {
 /// Returns the same as [`own_group`]. `mounts` is the content of `/proc/self/mountinfo`, and
 /// `groups` the content of `/proc/self/cgroup`.
 ///
-/// The mount point is often `/sys/fs/cgroup`, or `/sys/fs/cgroup/unified` if version 1 is mounted,
+/// The mount point is often `/sys/fs/cgroup`, or `/sys/fs/cgroup/unified` if cgroup v1 is mounted,
 /// too. In a container, only a part of the hierarchy may be mounted.
 fn find_group(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
     let (root, mount) = mounts.lines().find_map(|line| {

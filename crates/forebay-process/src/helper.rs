@@ -182,8 +182,8 @@ impl Helper {
         self.send(&launch.request().encode()?, launch.descriptors)
     }
 
-    /// Returns the name and path of a new room, which does not exist yet. The helper makes the room
-    /// when it starts the program.
+    /// Chooses the name and the path of a new room, the private directory of a program. The room
+    /// does not exist yet: the helper makes the room when it starts the program.
     pub fn new_room(&self) -> HelpedRoom {
         let name = room::new_name();
         let path = self.rooms.path.join(&name);

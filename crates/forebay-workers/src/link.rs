@@ -97,7 +97,7 @@ impl Output {
     }
 
     /// Registers the socket with the runtime of the calling thread. The runtime also reports input
-    /// that has already arrived.
+    /// that arrived before the registration.
     pub(crate) fn watch(&mut self) -> io::Result<()> {
         if self.watched.is_none() {
             self.watched = Some(sys::register(self.fd.clone(), Interest::READABLE)?);
@@ -147,7 +147,7 @@ impl Output {
         match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
             Ok(0) => None,
             _ if ioctl_fionread(self).is_ok_and(|bytes| bytes > 0) => Some(Noise::Bytes),
-            // `poll` fails if the limit on open files is 0.
+            // `poll` fails if the limit on open files is 0. Treat the worker as silent.
             Err(_) => None,
             Ok(_) => Some(Noise::HungUp),
         }

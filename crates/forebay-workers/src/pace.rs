@@ -68,7 +68,7 @@ impl Pace {
         self.computing >= ENOUGH
     }
 
-    /// Updates the score with one window.
+    /// Raises the score if the requests of this window only computed, and lowers it if they slept.
     pub(crate) fn learn(&mut self, window: Window) {
         let between = WINDOW.saturating_sub(window.prefetched);
         self.computing = if window.sleeps <= between + FEW {

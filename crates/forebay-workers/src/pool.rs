@@ -192,8 +192,9 @@ impl Pool {
         self.lock().is_starved(worker.id, activity)
     }
 
-    /// Forgets a worker that was killed or lost. Unread requests in the worker's prefetch queue
-    /// wait for other workers. Requests that the worker has read are lost.
+    /// Handles the requests in the prefetch queue of a worker that was killed or has ended.
+    /// Requests that the worker has not read wait for other workers. Requests that the worker has
+    /// read fail.
     pub(crate) fn rescue(&self, shared: &WorkerShared) {
         self.lock().rescue(shared.id, true);
     }
@@ -250,7 +251,7 @@ impl Pool {
         state.assign_next(worker);
     }
 
-    /// Updates the pace after a worker has finished a request.
+    /// Updates the pool's [`Pace`](pace::Pace) after a worker has finished a request.
     pub(crate) fn learn(&self, shared: &WorkerShared) {
         if let Some(window) = pace::window(shared) {
             self.lock().pace.learn(window);
@@ -292,7 +293,7 @@ impl Pool {
         self.lock().crashes += 1;
     }
 
-    /// Removes a process that has ended.
+    /// Removes a process that has ended. Counts a crash if `crashed` is true.
     pub(crate) fn remove(&self, id: u64, crashed: bool) {
         let mut state = self.lock();
         state.crashes += u64::from(crashed);
@@ -304,7 +305,8 @@ impl Pool {
         drop(worker);
     }
 
-    /// Refuses all waiting requests, and new ones while no worker is idle.
+    /// Refuses all waiting requests. From now on, also refuses each new request that finds no idle
+    /// worker.
     pub(crate) fn begin_crash_loop(&self, last_lines: String) {
         self.lock().waiters.begin_crash_loop(last_lines);
     }
@@ -313,7 +315,8 @@ impl Pool {
         self.lock().waiters.end_crash_loop();
     }
 
-    /// Lets requests wait again, for the next attempt to start a worker.
+    /// Lets new requests wait for the next attempt to start a worker.
+    /// [`begin_crash_loop`](Pool::begin_crash_loop) had stopped that.
     pub(crate) fn let_wait(&self) {
         self.lock().waiters.let_wait();
     }

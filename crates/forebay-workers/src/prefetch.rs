@@ -95,7 +95,8 @@ impl PrefetchQueue {
             match recv(&self.theirs, &mut head, flags | RecvFlags::DONTWAIT) {
                 Err(Errno::INTR) => {}
                 Ok((HEAD, _)) => return head.last_chunk().copied().map(Mark),
-                // A script has shut down the socket, so the result is 0, the end of the socket.
+                // A result of 0 means that a script has shut down the socket. Treat the queue as
+                // empty.
                 Ok(_) | Err(_) => return None,
             }
         }

@@ -55,12 +55,14 @@ impl Starts {
         (self.sink)(&format!("[{}] {text}", self.app));
     }
 
-    /// Reports success, because a process is ready or none is needed for now.
+    /// Reports to the caller that the first start has succeeded: a process is ready, or none is
+    /// needed yet. Later calls do nothing.
     pub(crate) fn ready(&mut self) {
         self.report_first(Ok(()));
     }
 
-    /// Reports that the minimum number of processes is ready.
+    /// Lets [`FirstStart::wait_for_others`](crate::thread::FirstStart::wait_for_others) return,
+    /// because the minimum number of processes is ready.
     pub(crate) fn all_ready(&mut self) {
         self.first = None;
     }
@@ -70,8 +72,9 @@ impl Starts {
         self.backoff.succeeded();
     }
 
-    /// Handles a failed start. `last_lines` is the last output of the process. The result is `Loop`
-    /// after the first start or after several consecutive failures, else `Paused`.
+    /// Handles a failed start. `last_lines` is the last output of the process. Returns `Loop` if
+    /// this was the application's first start, or after several consecutive failures. Otherwise
+    /// returns `Paused`.
     pub(crate) fn failed(&mut self, text: &str, last_lines: &str) -> Failed {
         let separator = if last_lines.is_empty() { "" } else { "; it wrote: " };
         let text = format!("{text}{separator}{last_lines}");

@@ -62,7 +62,8 @@ impl<W: Waiter> Waiters<W> {
         self.refuses = false;
     }
 
-    /// Lets requests wait again, for the next attempt to start a process.
+    /// Lets new requests wait for the next attempt to start a process.
+    /// [`begin_crash_loop`](Waiters::begin_crash_loop) had stopped that.
     pub(crate) fn let_wait(&mut self) {
         self.refuses = false;
     }

@@ -407,7 +407,8 @@ fn is_found_at(site: &forebay_conf::Site, address: &Listen) -> bool {
     site.listen.contains(address) || site.listen.iter().any(is_beside)
 }
 
-/// Returns the host name that a server's certificate must have.
+/// Returns the host name in the URL of a backend. The certificate of the backend must contain this
+/// name.
 fn host_of_url(to: &forebay_conf::Backend) -> String {
     let host = to.authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     host.map_or(&*to.authority, |(host, _)| host).to_owned()

@@ -133,9 +133,10 @@ pub(super) fn redirection(
     Ok(())
 }
 
-/// Returns `fault`, the fault of a files route. Exception: `fault` leaves the request to later
-/// routes, but the files route keeps later script routes from running the requested file. The
-/// returned fault then prevents that.
+/// Returns `fault`, the fault of a files route. Exception: `fault` passes the request on to later
+/// routes, and the files route forbids some of these routes to run its files. If a forbidden route
+/// would run the requested file, returns a 404 fault. Otherwise marks `fault`, so that the
+/// forbidden routes cannot run the file.
 fn kept(plan: &Plan, site: &Site, route: &Route, request: &Request, fault: Fault) -> Fault {
     let at = site.routes.iter().position(|other| std::ptr::eq(other, route));
     let kept_from = at.map(|at| keeps_from(site, plan, at)).unwrap_or_default();
@@ -288,8 +289,8 @@ fn look_at(settings: &Files, below: &[u8]) -> Result<(File, PathBuf), Option<Fau
     Ok((file, settings.root.join(Path::new(std::ffi::OsStr::from_bytes(below)))))
 }
 
-/// Opens a file, or its variant in the language that the client prefers. The error is as in
-/// [`look_at`].
+/// Opens a file, or its variant in the language that the client prefers. As in [`look_at`], the
+/// error is `None` if the path does not exist.
 fn look_for(
     settings: &Files,
     scripts: &ScriptRoutes,
