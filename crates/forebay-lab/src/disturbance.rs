@@ -34,7 +34,7 @@ const CALIBRATION: f64 = 1.2;
 /// Minimum number of slices that give a useful median.
 const FEWEST_SLICES: usize = 10;
 
-/// Returns, for each of `slices`, the sign that other work disturbed the slice, or `None`. All
+/// Returns one result for each of `slices`: the kind of disturbance by other work, or `None`. All
 /// `slices` belong to one configuration.
 ///
 /// With fewer than ten slices, all results are `None`. `calibration` is the median time of the

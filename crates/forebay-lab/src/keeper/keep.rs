@@ -107,7 +107,7 @@ impl Keeping {
         match self.guardian.program() {
             Some(server) => drop(kill_process_group(server, Signal::TERM)),
             // The server put itself into the background, so its first process has ended. The
-            // processes that it left are now children of this keeper. Send SIGTERM to these
+            // processes that the server left are now children of this keeper. Send SIGTERM to these
             // children only.
             None => {
                 let own = std::process::id() as i32;

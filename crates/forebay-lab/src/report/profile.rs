@@ -26,8 +26,9 @@ pub fn folded_names(experiment: &Experiment) -> Vec<Option<String>> {
     named.map(|(results, name)| stacks(results).map(|_| name)).collect()
 }
 
-/// Reads the stacks that belong to a JSON report from the files in `folder`. An error becomes a
-/// note of the profile.
+/// Reads the stacks of all profiles from the files in `folder`, because the JSON report does not
+/// contain the stacks. If a file cannot be read, replaces the profile with an empty one that states
+/// the reason.
 pub fn read_folded(experiment: &mut Experiment, folder: &Path) {
     let names = names(experiment);
     for (results, name) in experiment.results.iter_mut().zip(names) {
