@@ -214,7 +214,8 @@ fn judge(expected: &ExpectedAnswer, answer: &Answer, route: Option<&Route>, host
 
 impl Tested {
     /// Compares the reply of a running origin with the expected status and `Location`. A test that
-    /// expects a route or a kind of route keeps its outcome.
+    /// expects a route or a kind of route keeps its outcome, because the reply does not show the
+    /// route.
     pub fn judge(&self, plan: &Plan, status: u16, location: Option<&str>) -> Outcome {
         match &plan.sites[self.site].expect[self.number].answer {
             ExpectedAnswer::Status(expected, to) => {

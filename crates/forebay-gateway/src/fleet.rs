@@ -36,7 +36,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Entry with the keys of tickets.
 const TICKETS: &str = "tls/tickets";
 
-/// The exchange with other machines. Dropping this value ends the threads of the exchange.
+/// The exchange of ticket keys, rate limit counts and purges with other machines, through the
+/// store. Dropping this value ends the threads of the exchange.
 pub struct Fleet {
     settings: SharedStore,
     shared: Arc<FleetState>,
@@ -44,7 +45,7 @@ pub struct Fleet {
     waiting: Mutex<Option<Receiver<Purge>>>,
 }
 
-/// State of the exchange. A reload replaces `limits` and `cache`.
+/// State of the exchange with other machines. A reload replaces `limits` and `cache`.
 struct FleetState {
     store: Store,
     tickets: TicketKeys,

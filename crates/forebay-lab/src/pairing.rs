@@ -20,6 +20,7 @@ pub struct Judged<'a> {
     is_isolated: bool,
 }
 
+/// The measurements of one round: of the whole trial, and of its slices.
 #[derive(Debug)]
 struct Round<'a> {
     whole: &'a Measured,

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The period of cpu.max, in microseconds: the kernel's default.
 const PERIOD: u64 = 100_000;
 
-/// An existing group. Dropping this value does not remove the group.
+/// An existing control group. Dropping this value does not remove the group.
 #[derive(Clone, Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -27,7 +27,8 @@ pub struct CgroupLimits {
     pub processes: Option<u64>,
 }
 
-/// A group with limits. Dropping this value removes the group if no process is in the group.
+/// A control group with limits. Dropping this value removes the group if no process is in the
+/// group.
 #[derive(Debug)]
 pub struct LimitedCgroup(Cgroup);
 

@@ -27,6 +27,7 @@ pub struct GroupReaper {
     groups: Vec<Pid>,
 }
 
+/// A running shell that reads the groups to kill from its standard input.
 #[derive(Debug)]
 struct Shell {
     process: Child,

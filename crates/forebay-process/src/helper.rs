@@ -50,7 +50,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 static HELPER_OF_THIS_PROCESS: OnceLock<Helper> = OnceLock::new();
 
-/// The gateway's connection to the helper, with the fixed users.
+/// The gateway's connection to the helper: a root process that starts processes as other users.
+/// Contains the users that the helper accepts.
 #[derive(Debug)]
 pub struct Helper {
     /// `None` after the helper has ended.

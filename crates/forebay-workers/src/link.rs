@@ -18,6 +18,8 @@ use std::thread::ThreadId;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+/// A socket that is registered with the runtime of one thread, for reading: the control socket of a
+/// worker.
 #[derive(Debug)]
 pub(crate) struct Link {
     fd: AsyncFd<Arc<OwnedFd>>,
@@ -62,7 +64,8 @@ impl Link {
         self.fd.poll_read_ready(context).map_ok(|_| ())
     }
 
-    /// Clears the readiness that the runtime has recorded. Call this after everything was read.
+    /// Clears the runtime's record that the socket is readable. Call this after everything was
+    /// read.
     pub(crate) fn forget_readiness(&self) {
         forget_readiness(&self.fd);
     }
@@ -82,7 +85,7 @@ impl Link {
         }
     }
 
-    /// Returns true if the runtime has recorded readiness.
+    /// Returns true if the runtime has recorded that the socket is readable.
     pub(crate) fn is_noticed(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         self.fd.poll_read_ready(&mut context).is_ready()

@@ -31,6 +31,8 @@ const ENOUGH: u32 = 8;
 const MOST: u32 = 16;
 const LESS: u32 = 4;
 
+/// Decides how many workers may run at the same time. Recent requests determine if requests only
+/// compute, or sleep as well.
 #[derive(Debug)]
 pub(crate) struct Pace {
     processors: usize,

@@ -32,7 +32,8 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::control::{HEAD, LARGEST, Mark};
 
-/// The prefetch queue of one worker, with both ends of its socket.
+/// The prefetch queue of one worker: a socket that holds the worker's next requests. Contains both
+/// ends of this socket.
 #[derive(Debug)]
 pub(crate) struct PrefetchQueue {
     ours: OwnedFd,

@@ -8,6 +8,7 @@ use forebay_process::StartError;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// The record of starts of an application's processes, and of pauses after failures.
 pub(crate) struct Starts {
     app: String,
     sink: WorkerLog,
@@ -123,8 +124,8 @@ impl Starts {
     }
 }
 
-/// Returns `most`, reduced by a random part of up to a tenth. So processes that started together do
-/// not end together.
+/// Returns `most`, reduced by a random part of up to a tenth. The different results keep processes
+/// that started together from ending at the same time.
 pub(crate) fn a_little_less(most: u64) -> u64 {
     (most - fastrand::u64(0..=most / 10)).max(1)
 }

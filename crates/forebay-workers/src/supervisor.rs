@@ -68,6 +68,7 @@ pub(crate) enum Event<R> {
     Ended(u64, Exit),
 }
 
+/// Starts, replaces and ends the processes of one application.
 struct Supervisor<K: ProcessKind> {
     kind: K,
     log: WorkerLog,

@@ -4,6 +4,7 @@
 use crate::error::Unavailable;
 use std::collections::VecDeque;
 
+/// A request that waits in [`Waiters`].
 pub(crate) trait Waiter {
     /// Returns true if the request still waits for the outcome.
     fn is_open(&self) -> bool;

@@ -306,8 +306,8 @@ impl WorkerShared {
         self.enter(WorkerState::Busy);
     }
 
-    /// Returns the activity since the last call. `sleeps` is the number of times that the process
-    /// has slept since its start. Stores `sleeps` for the next call.
+    /// Returns the number of sleeps, and of requests from the prefetch queue, since the last call.
+    /// `sleeps` is the number of sleeps of the process since its start.
     pub(crate) fn window(&self, sleeps: u64) -> Window {
         let before = self.sleeps.swap(sleeps, Ordering::Relaxed);
         let prefetched = self.prefetched.load(Ordering::Relaxed);

@@ -114,7 +114,7 @@ fn processes(
             text.answer.redirect(moved.status, to.into_owned());
             Ok(())
         }
-        // The caller selects a route again.
+        // The caller selects a route for the new path.
         Action::Rewrite => Ok(()),
     }
 }

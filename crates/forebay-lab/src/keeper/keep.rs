@@ -29,6 +29,7 @@ pub fn keep() -> ExitCode {
     Keeping { room, guardian, grace: DEFAULT_GRACE }.run()
 }
 
+/// A keeper: the process that runs the server of one trial and cleans up after it.
 struct Keeping {
     room: Room,
     guardian: Guardian<Order>,

@@ -32,7 +32,7 @@ pub(super) enum Request {
     Group(GroupRequest),
 }
 
-/// The start of a program.
+/// The part of a request that describes the program to start.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LaunchRequest {
     pub(super) dir: PathBuf,

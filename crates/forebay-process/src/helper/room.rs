@@ -31,7 +31,8 @@ const OF_ROOM: u32 = 0o710;
 /// Mode of a socket. Owner and group may connect to it.
 const OF_SOCKET: u32 = 0o660;
 
-/// The directory of all rooms, and the group of the gateway.
+/// The directory that contains all rooms, and the user group of the gateway. A room is the private
+/// directory of one program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rooms {
     pub(super) path: PathBuf,

@@ -58,6 +58,7 @@ pub fn help(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// The helper: a root process that starts processes as other users for the gateway.
 struct HelperServer {
     socket: OwnedFd,
     rooms: Rooms,

@@ -27,6 +27,7 @@ const RESPITE: Duration = Duration::from_millis(100);
 /// worker's own thread.
 const NEARBY: usize = 256;
 
+/// The workers of one application, and the requests that wait for a worker.
 #[derive(Debug, Default)]
 pub(super) struct PoolState {
     /// The most recently used worker is last.

@@ -36,6 +36,7 @@ pub(super) struct InstancePool {
     commands: OnceLock<mpsc::UnboundedSender<Command>>,
 }
 
+/// The state of [`InstancePool`] that its lock protects.
 #[derive(Debug, Default)]
 struct Inner {
     entries: Vec<PoolEntry>,
