@@ -195,7 +195,7 @@ impl Origins {
             |previous| previous.password_checks.clone(),
         );
         // After a reload, idle connections of the previous configuration stay open while its
-        // requests are active. A backend may accept a new connection only after Forebay has closed
+        // requests are active. Some backends accept a new connection only after Forebay has closed
         // an idle one. So both configurations share the records of pending connections.
         let pending_connections = |name: &String| {
             let before = previous.and_then(|previous| previous.pending_connections.get(name));

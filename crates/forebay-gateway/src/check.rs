@@ -205,9 +205,9 @@ fn of_route(site: usize, at: usize, route: &Route, server: &Server) -> Option<Fi
     Some(Finding { key: key(&["program"]), message: obstacle.message.into_owned(), help })
 }
 
-/// Checks the user and the group of processes of a gateway that gives up root. A root helper then
-/// starts these processes, but starts none as root. Returns the wrong key and the reason, or `None`
-/// if the helper can start the processes.
+/// Checks that processes can have this user and group although the gateway gives up root. A root
+/// helper starts such processes, but starts none as root. Returns the wrong key and the reason, or
+/// `None` if the processes can be started.
 fn cannot_become(user: Option<&str>, group: Option<&str>) -> Option<(&'static str, &'static str)> {
     match (user, group) {
         (None, None) => None,

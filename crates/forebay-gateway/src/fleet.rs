@@ -123,8 +123,8 @@ impl Fleet {
     }
 
     /// Ends the exchange of keys and counts, because the new configuration has another store, or
-    /// none. The threads of this value may run for a while longer. They then exchange no rate
-    /// limits, because the new configuration may have taken over these limits.
+    /// none. The threads of this value may run for a while longer. After this call, they exchange
+    /// no rate limits, because the new configuration may have taken over these limits.
     pub fn end(&self) {
         lock(&self.shared.limits).clear();
         *lock(&self.shared.has_ended) = true;

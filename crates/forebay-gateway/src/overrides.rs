@@ -1,7 +1,7 @@
 //! The administrator's changes of backends and sites while Forebay serves.
 //!
-//! A change never touches a running group of backends. It changes a copy of the plan, and the copy
-//! replaces the running plan as a reload does. Groups and applications then keep their state.
+//! A change never touches a running group of backends. Forebay changes a copy of the plan, and the
+//! copy replaces the running plan as in a reload. Groups and applications then keep their state.
 //!
 //! Changes stay in force over reloads, until they are undone or Forebay restarts. A reload drops a
 //! change that no longer fits the configuration.
@@ -236,7 +236,7 @@ fn unknown_backend(plan: &Plan, (upstream, address): &BackendKey) -> Refused {
 }
 
 /// Changes the backend `key` of a plan. If `key` names no group, changes the backend in every group
-/// that contains it. Fails if a changed group keeps no active backend that is not a backup.
+/// that contains it. Fails if a changed group then has no active backends, or only active backups.
 fn apply_to_backend(
     plan: &mut Plan,
     key: &BackendKey,

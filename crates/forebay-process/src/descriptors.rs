@@ -15,7 +15,7 @@ pub fn record_descriptors() {
 }
 
 /// Returns the recorded soft limit on open descriptors if Forebay has raised the limit. Returns
-/// `None` if the limit is unchanged, or if the recorded soft limit is infinite.
+/// `None` if Forebay has not raised the limit, or if the recorded soft limit is infinite.
 pub fn found_descriptors() -> Option<u64> {
     let found = FOUND.get()?;
     found.current.filter(|_| getrlimit(Resource::Nofile) != *found)

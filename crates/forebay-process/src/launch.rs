@@ -1,9 +1,9 @@
 //! The last step before a program: this process becomes the program, as another user and within
 //! limits.
 //!
-//! Only `unsafe` code could do this between fork and exec. So Forebay starts itself (`forebay
-//! __launch OPTIONS -- PROGRAM ARGUMENTS`), changes what the program inherits, and then becomes the
-//! program under the same process id.
+//! Only `unsafe` code could change user and limits between fork and exec. So Forebay starts itself
+//! (`forebay __launch OPTIONS -- PROGRAM ARGUMENTS`), changes what the program inherits, and then
+//! becomes the program under the same process id.
 
 use crate::Identity;
 use crate::cgroup::Cgroup;

@@ -76,7 +76,8 @@ impl App {
 
     /// Returns a worker for this request, as [`checkout`](App::checkout) does. The request may wait
     /// in the prefetch queue of a busy worker: a socket that holds the worker's next requests. In
-    /// all cases, afterwards call the lease's [`send`](Lease::send) with the same arguments.
+    /// this case, too, the caller must then call the lease's [`send`](Lease::send) with the same
+    /// arguments.
     pub async fn checkout_for(&self, block: &[u8], body: Body<'_>) -> Result<Lease, Unavailable> {
         let thread = std::thread::current().id();
         checkout(&self.shared, thread, |mark| control::message(block, body, mark)).await

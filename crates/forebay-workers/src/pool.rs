@@ -34,8 +34,8 @@ const LONGEST_PREFETCHED: Duration = Duration::from_millis(20);
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
 /// A waiting request checks from time to time if it may use an idle worker. The first `FIRST_ONES`
 /// requests check every 5 ms ([`MOMENT`]). For each further group of this size, the interval is one
-/// `MOMENT` longer, up to 40 ms. When all of 256 clients checked every 5 ms, each request caused
-/// four checks.
+/// `MOMENT` longer, up to 40 ms. If all requests checked every 5 ms, 256 clients would cause four
+/// checks for each request.
 const FIRST_ONES: u32 = 16;
 const LAST_PLACES: u32 = 7;
 
@@ -193,8 +193,8 @@ impl Pool {
     }
 
     /// Handles the requests in the prefetch queue of a worker that was killed or has ended.
-    /// Requests that the worker has not read wait for other workers. Requests that the worker has
-    /// read fail.
+    /// Requests that the worker has not read wait for other workers. Each request that the worker
+    /// has already read gets an error.
     pub(crate) fn rescue(&self, shared: &WorkerShared) {
         self.lock().rescue(shared.id, true);
     }
@@ -316,7 +316,7 @@ impl Pool {
     }
 
     /// Lets new requests wait for the next attempt to start a worker.
-    /// [`begin_crash_loop`](Pool::begin_crash_loop) had stopped that.
+    /// [`begin_crash_loop`](Pool::begin_crash_loop) refused such requests.
     pub(crate) fn let_wait(&self) {
         self.lock().waiters.let_wait();
     }

@@ -56,8 +56,8 @@ impl Starts {
         (self.sink)(&format!("[{}] {text}", self.app));
     }
 
-    /// Reports to the caller that the first start has succeeded: a process is ready, or none is
-    /// needed yet. Later calls do nothing.
+    /// Sends the result of the first start: success, because a process is ready or no process is
+    /// needed yet. Later calls send nothing.
     pub(crate) fn ready(&mut self) {
         self.report_first(Ok(()));
     }

@@ -64,7 +64,7 @@ impl<W: Waiter> Waiters<W> {
     }
 
     /// Lets new requests wait for the next attempt to start a process.
-    /// [`begin_crash_loop`](Waiters::begin_crash_loop) had stopped that.
+    /// [`begin_crash_loop`](Waiters::begin_crash_loop) refused such requests.
     pub(crate) fn let_wait(&mut self) {
         self.refuses = false;
     }

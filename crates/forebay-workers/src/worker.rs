@@ -46,8 +46,8 @@ impl Worker {
         Worker { shared, control, output, unheard, carryover, is_pinned: false, processor }
     }
 
-    /// Registers the sockets with the runtime of the calling thread. The second value is the kind
-    /// of unexpected input, because an idle worker must send nothing. The second value is `None` if
+    /// Registers the sockets with the runtime of the calling thread. An idle worker must send
+    /// nothing. The second value is the kind of input that arrived in spite of this, or `None` if
     /// no input arrived. Fails if the sockets cannot be registered.
     pub(crate) fn settle(mut self) -> io::Result<(Worker, Option<Noise>)> {
         let moved = !self.is_at_home(std::thread::current().id());

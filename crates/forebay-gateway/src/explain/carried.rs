@@ -52,7 +52,7 @@ fn append_body(text: &mut Explanation, content_type: Option<&[u8]>, body: &[u8])
     }
 }
 
-/// Decodes the body of a form without files. Returns each field of the form as `name=value`.
+/// Decodes a query, or the body of a form without files. Returns each field as `name=value`.
 fn decoded(form: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     pairs(form, Dialect::Whatwg)
         .map(|pair| format!("{}={}", text(pair.name), text(pair.value)).into_bytes())

@@ -17,11 +17,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A request that has waited this long gets the next free worker of any thread, unless its own
-/// thread has a running worker. With 128 clients, all requests wait this long. If the
-/// thread's running worker did not matter, each worker would change its thread with each request.
+/// thread has a running worker. With 128 clients, all requests wait this long. Without the
+/// exception, each worker would then change its thread with each request.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// After the pool has taken a waiting request back from a worker, it prefetches no request during
-/// this time. The worker's running request took long, and the next ones may take long, too.
+/// After a waiting request had to be taken back from a prefetch queue, the pool prefetches no
+/// request during this time. The worker's running request took long, and the next requests may take
+/// long, too.
 const RESPITE: Duration = Duration::from_millis(100);
 /// Number of requests at the front of the queue that the pool searches for a request of the
 /// worker's own thread.
@@ -125,7 +126,7 @@ impl PoolState {
         }
         let mut found = None;
         // Take back all unread requests, because the socket returns requests only in order. Then
-        // put all except the wanted one into the pool's queue.
+        // put all of them, except the request with `mark`, into the pool's queue.
         for request in self.holder(mark)?.take_back() {
             if request.mark == mark {
                 found = Some(request);
@@ -151,8 +152,8 @@ impl PoolState {
     }
 
     /// Assigns an idle worker to the first request in the queue, if this request
-    /// [needs](Self::is_needed) another worker. Callers call this after a worker may have stopped
-    /// running, because another worker may then run in its place.
+    /// [needs](Self::is_needed) another worker. Callers call this when a worker has ended or has
+    /// become free, because another worker may then run in its place.
     pub(super) fn replace_busy(&mut self) {
         if let Some(first) = self.waiters.requests.front()
             && self.is_needed(first, Instant::now())

@@ -23,7 +23,8 @@ use tokio::time::Instant;
 /// to a request of the thread that frees the permit. Waking another thread takes more CPU time than
 /// the gateway needs for a small request.
 const LONG: Duration = Duration::from_millis(2);
-/// Number of waiting requests that are searched for a request of this thread.
+/// Number of requests at the front of the queue that are searched for a request of the thread that
+/// frees a permit.
 const NEARBY: usize = 16;
 
 /// The pool of one program. The gateway's threads and the supervisor share it.
@@ -218,7 +219,7 @@ impl InstancePool {
     }
 
     /// Lets new requests wait for the next attempt to start a process.
-    /// [`begin_crash_loop`](InstancePool::begin_crash_loop) had stopped that.
+    /// [`begin_crash_loop`](InstancePool::begin_crash_loop) refused such requests.
     pub(super) fn let_wait(&self) {
         self.lock().waiters.let_wait();
     }

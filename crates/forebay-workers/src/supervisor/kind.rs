@@ -80,7 +80,7 @@ pub(crate) trait ProcessKind: 'static {
     fn begin_crash_loop(&self, why: String);
 
     /// Lets new requests wait for the next attempt to start a process.
-    /// [`begin_crash_loop`](ProcessKind::begin_crash_loop) had stopped that.
+    /// [`begin_crash_loop`](ProcessKind::begin_crash_loop) refused such requests.
     fn let_wait(&self);
 
     /// Refuses all requests from now on.
