@@ -102,8 +102,9 @@ fn request(plan: &Plan, site: &Site, test: &Expectation) -> (String, String, Lis
     (authority.to_owned(), path, listen.clone())
 }
 
-/// Returns the number of the socket for requests to the host `name`. The requests use TLS if
-/// `is_https` is true. Returns `None` if the plan has no listener for such requests.
+/// Returns the number of the test server's socket for requests to the host `name`: a position in
+/// [`listeners`]. The requests use TLS if `is_https` is true. Returns `None` if the plan has no
+/// listener for such requests.
 pub fn socket_number(plan: &Plan, name: &str, is_https: bool) -> Option<usize> {
     let fits = |listen: &&Listen| !listen.is_http3() && listen.is_https() == is_https;
     let names = |site: &&Site| {

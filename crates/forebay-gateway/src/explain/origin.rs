@@ -337,8 +337,8 @@ fn environment(app: &App, text: &mut Explanation) {
     }
 }
 
-/// Returns a text that names the process that runs an application's script, and the reason. Returns
-/// a fault if no process may run the script.
+/// Returns a text that names the kind of process that runs an application's script, and says why.
+/// Returns a fault if no process may run the script.
 fn runner(name: &str, app: &App, script: &Path) -> Result<String, Fault> {
     let Ok(Definition::Scripts(spec)) = definition(name, app) else {
         return Ok(format!("a worker of [app.{name}]"));

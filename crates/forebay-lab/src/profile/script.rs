@@ -36,7 +36,7 @@ pub fn fold(mut text: impl BufRead, stacks: &mut Stacks) -> io::Result<()> {
         match line.first() {
             None => sample.end(stacks),
             Some(b' ' | b'\t') if sample.thread.is_some() => {
-                // Beyond the limit, the outermost frames are lost.
+                // If a stack has more than `DEEPEST` frames, its outermost frames are lost.
                 if sample.frames.len() < DEEPEST {
                     sample.frames.push(function(&String::from_utf8_lossy(&line)));
                 }

@@ -152,8 +152,9 @@ impl PoolState {
     }
 
     /// Assigns an idle worker to the first request in the queue, if this request
-    /// [needs](Self::is_needed) another worker. Callers call this when a worker has ended or has
-    /// become free, because another worker may then run in its place.
+    /// [needs](Self::is_needed) another worker. Callers call this after a busy worker has ended,
+    /// and after a request was put back into the queue. In both cases, another worker may be
+    /// allowed to run now.
     pub(super) fn replace_busy(&mut self) {
         if let Some(first) = self.waiters.requests.front()
             && self.is_needed(first, Instant::now())
