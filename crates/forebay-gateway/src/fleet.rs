@@ -93,19 +93,20 @@ impl Fleet {
         Ok(Some(Arc::new(Self { settings: settings.clone(), shared, waiting })))
     }
 
-    /// Returns the store.
+    /// Returns the store that the machines share.
     pub fn store(&self) -> &Store {
         &self.shared.store
     }
 
-    /// Returns the hash for keys of rate limits.
+    /// Returns the keyed hash for the names and keys of rate limits in the store.
     pub fn keys(&self) -> SharedKeys {
         let secret = self.shared.store.derivation().map(|keys| keys.key("rate limits"));
         SharedKeys::new(&secret.unwrap_or_default())
     }
 
-    /// Exchanges `limits` and the purges of `cache` from now on. These replace the limits and the
-    /// cache of the previous configuration. Starts the threads of the exchange, if they do not run.
+    /// From now on, exchanges the counts of `limits` and the purges of `cache`. `limits` and
+    /// `cache` replace those of the previous configuration. Starts the threads of the exchange, if
+    /// they do not run.
     pub fn serve(&self, limits: Vec<SharedLimit>, cache: Option<Arc<cache::Store>>) {
         *lock(&self.shared.limits) = limits;
         *lock(&self.shared.cache) = cache;

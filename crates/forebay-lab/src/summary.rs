@@ -328,7 +328,8 @@ fn failure_note(results: &Results) -> Option<String> {
     Some(format!("failed requests: {}{first}", counts.join(", ")))
 }
 
-/// Returns a note if requests were sent again.
+/// Returns a note with the number of requests that were sent again. Returns `None` if there are
+/// none.
 fn resent_note(results: &Results) -> Option<String> {
     let resent = results.requests().resent;
     (resent > 0).then(|| {

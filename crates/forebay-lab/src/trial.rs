@@ -249,8 +249,8 @@ impl Measured {
         self.server.most.processes > 0
     }
 
-    /// Returns the idle server's resident memory after the load, minus that before the load, in
-    /// bytes.
+    /// Returns the growth of the idle server's resident memory from before the load to after the
+    /// load, in bytes.
     pub fn memory_growth(&self) -> f64 {
         self.server.rss_end as f64 - self.server.rss_start as f64
     }

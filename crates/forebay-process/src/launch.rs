@@ -356,7 +356,8 @@ pub fn cpu_set(cpus: &[usize]) -> CpuSet {
     set
 }
 
-/// Returns the program of this process, even if its file has been replaced.
+/// Returns a path to the program that this process runs. The path is valid even if the program's
+/// file has been replaced.
 pub fn myself() -> &'static Path {
     Path::new("/proc/self/exe")
 }

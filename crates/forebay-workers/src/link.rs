@@ -137,7 +137,7 @@ impl Output {
         }
     }
 
-    /// Clears readiness as [`Link::forget_readiness`] does.
+    /// Clears the runtime's record as [`Link::forget_readiness`] does.
     pub(crate) fn forget_readiness(&self) {
         if let Some(fd) = &self.watched {
             forget_readiness(fd);

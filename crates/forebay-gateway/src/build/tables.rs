@@ -47,8 +47,7 @@ const HTTP_IDLE: Duration = Duration::from_secs(60);
 const AJP_IDLE: Duration = Duration::from_secs(59);
 
 impl Origins {
-    /// Returns the table that selects the site of a request on each listener. Each thread has a
-    /// table.
+    /// Returns the table of one thread. On each listener, the table selects the site of a request.
     pub(super) fn table(&self, listen: &[Option<Listen>], thread: &Rc<Thread>) -> Table {
         let listeners = self.plan.sites.iter().flat_map(|site| &site.listen).collect();
         let pools = Pools { listeners: Rc::new(listeners), ..Pools::default() };

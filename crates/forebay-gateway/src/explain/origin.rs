@@ -453,7 +453,8 @@ fn read_back(settings: &AppServer, request: &Request, text: &mut Explanation) ->
     Ok(())
 }
 
-/// Appends an application with its own listener, and the data that the application would receive.
+/// Appends the name of an application that listens by itself, and the data that this application
+/// would receive.
 fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     let options = running::program_options(app);
     let spoken = match &options.protocol {

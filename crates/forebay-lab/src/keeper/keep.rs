@@ -88,7 +88,7 @@ impl Keeping {
             .map_err(|error| format!("cannot record the server's output: {error}"))?;
         let program = forebay_process::Launch {
             cgroup: self.room.cgroup.as_ref().map(|group| group.path().to_owned()),
-            // Without a control group, CPU time is counted from /proc.
+            // The control group is optional, because CPU time can be read from /proc instead.
             cgroup_is_optional: true,
             cpus: launch.cpus.clone(),
             argv: launch.argv.iter().map(Into::into).collect(),

@@ -55,7 +55,8 @@ fn names(experiment: &Experiment) -> Vec<String> {
             results.configuration.name.chars().map(plain).take(LONGEST_NAME).collect();
         let mut file = format!("profile-{name}.folded");
         let mut number = 1;
-        // Some file systems do not distinguish upper and lower case.
+        // Compare the names in lower case, because some file systems do not distinguish upper and
+        // lower case.
         while !taken.insert(file.to_ascii_lowercase()) {
             number += 1;
             file = format!("profile-{name}-{number}.folded");

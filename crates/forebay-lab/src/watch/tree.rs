@@ -114,7 +114,8 @@ impl Tree {
         pids.into_iter().map(run_delay).sum()
     }
 
-    /// Returns the control group that contains only these processes, if there is one.
+    /// Returns the control group that contains the server's processes and no others, if there is
+    /// one.
     pub fn cgroup(&self) -> Option<&Path> {
         self.cgroup.as_ref().map(Cgroup::path)
     }

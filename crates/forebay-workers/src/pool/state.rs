@@ -310,9 +310,10 @@ impl PoolState {
         Some(worker)
     }
 
-    /// Returns the next request for this worker: an urgent first request, else the first of the
-    /// worker's own thread, else the first of all. Moving a worker to another thread costs system
-    /// calls. Returns `None` if no request waits, or the worker [is not needed](Self::is_needed).
+    /// Returns the next request for this worker. An urgent first request has priority. Otherwise
+    /// prefers a request of the worker's own thread, because moving a worker to another thread
+    /// costs system calls. Returns `None` if no request waits, or the worker [is not
+    /// needed](Self::is_needed).
     fn next_for(&mut self, worker: &Worker) -> Option<Waiting> {
         let now = Instant::now();
         let first = self.waiters.requests.front()?;

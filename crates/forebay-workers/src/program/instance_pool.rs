@@ -265,7 +265,7 @@ impl InstancePool {
     pub(super) fn health(&self) -> Health {
         let of = |entry: &PoolEntry| (entry.instance.clone(), entry.stage, entry.under_way);
         let entries: Vec<_> = self.lock().entries.iter().map(of).collect();
-        // Read memory use without holding the lock.
+        // Do not hold the lock here, because reading the memory use of all processes takes time.
         let workers = entries.iter().map(|(instance, stage, under_way)| {
             let state = match (stage, under_way) {
                 (Stage::Starting, _) => WorkerState::Starting,
@@ -328,7 +328,8 @@ impl Inner {
 }
 
 impl Permit {
-    /// Returns the number of the process. No number is used twice.
+    /// Returns the number of the process in its program. This number is not the process id, and is
+    /// never reused.
     pub fn id(&self) -> u64 {
         self.instance.id
     }
