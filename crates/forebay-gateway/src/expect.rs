@@ -197,8 +197,8 @@ fn judge(expected: &ExpectedAnswer, answer: &Answer, route: Option<&Route>, host
                 (Some(Action::App(name)), Some(app)) => name == app,
                 _ => true,
             };
-            // A route of the expected kind may answer with an error status, for example because an
-            // access rule refuses the request or the file is missing. In this case, the test fails.
+            // The test fails if a route of the expected kind answers with an error status. For
+            // example, an access rule refuses the request, or the file is missing.
             let own = |status: u16| matches!(route.map(|route| &route.action), Some(Action::Respond(respond)) if respond.status == status);
             let refused = answer.status.filter(|status| *status >= 400 && !own(*status));
             match (found == Some(*kind) && is_app, refused) {

@@ -315,8 +315,8 @@ impl<'a> Standing<'a> {
         };
         let glance = load.sampler.end();
         let evidence = witness.end(&load.tree);
-        // Read the CPU time last, because a process of the server may use CPU time after its reply,
-        // for example the process of a CGI script.
+        // Read the CPU time last, because a process of the server may use CPU time after its reply.
+        // A CGI script is an example.
         let after = load.tree.cpu();
         let cpu = after - before;
         load.idle.begin(after);

@@ -175,7 +175,7 @@ fn take(experiment: &mut Experiment, rounds: &Rounds) {
 ///
 /// Each check may end the experiment by chance, so check k uses only 1 / (k (k + 1)) of `ALPHA`. If
 /// an interval is not narrow, `experiment` gets the part of `ALPHA` that earlier checks have not
-/// used, because the experiment may end without narrow intervals.
+/// used. The reports use this part if the experiment ends without narrow intervals.
 fn is_narrow(experiment: &mut Experiment, until: f64) -> bool {
     if experiment.rounds_finished < FIRST_LOOK {
         return false;

@@ -243,8 +243,8 @@ impl Measured {
         is_seen.then(|| total / completed as f64)
     }
 
-    /// Returns true if the server's processes were observed: Forebay started the server, or found it
-    /// by its listening socket.
+    /// Returns true if the server's processes were observed: Forebay started the server, or found
+    /// it by its listening socket.
     pub fn is_watched(&self) -> bool {
         self.server.most.processes > 0
     }
@@ -485,7 +485,7 @@ fn free_port() -> Option<u16> {
 
 /// Returns the ports from 10,000 to the start of the range `outgoing`, or else the ports above this
 /// range. If both sides have fewer than 2,000 ports, or the range is unknown, returns the ports
-/// from 10,000 to 32,767, because the default range of Linux begins at 32,768.
+/// from 10,000 to 32,767. The default range of Linux begins at 32,768.
 fn ports_outside(outgoing: Option<(u16, u16)>) -> RangeInclusive<u16> {
     match outgoing {
         Some((lowest, _)) if lowest > 12_000 => 10_000..=lowest - 1,

@@ -1,5 +1,5 @@
-//! The connections to a worker. The control socket is registered with the runtime of the thread that
-//! uses the worker. The output, a socket or a pipe, is registered only if a reply takes long.
+//! The connections to a worker. The control socket is registered with the runtime of the thread
+//! that uses the worker. The output, a socket or a pipe, is registered only if a reply takes long.
 //!
 //! Most reads and writes call the kernel directly; the runtime is used only to wait. Sockets are
 //! not registered for writing, because the gateway would then wake each time a worker reads a
@@ -26,8 +26,8 @@ pub(crate) struct Link {
     home: ThreadId,
 }
 
-/// The gateway's end of the output, a socket or a pipe. Most output does not wake the gateway through
-/// this descriptor, because the worker announces output on the control socket
+/// The gateway's end of the output, a socket or a pipe. Most output does not wake the gateway
+/// through this descriptor, because the worker announces output on the control socket
 /// (`control::Reply::Waiting`).
 #[derive(Debug)]
 pub(crate) struct Output {

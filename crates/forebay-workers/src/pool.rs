@@ -176,10 +176,10 @@ impl Pool {
         Hurried::Waits
     }
 
-    /// Returns true if this request should stay in its prefetch queue: the worker has begun to read
-    /// the queue, or other processes use the worker's processor. Returns false if the request has
-    /// been in the queue for [`LONGEST_PREFETCHED`]. Does not hold the pool's lock while it reads
-    /// two files in /proc, because this takes about 15 us.
+    /// Returns true if this request should stay in its prefetch queue. This is so if the worker has
+    /// begun to read the queue, or if other processes use the worker's processor. Returns false if
+    /// the request has been in the queue for [`LONGEST_PREFETCHED`]. Does not hold the pool's lock
+    /// while it reads two files in /proc, because this takes about 15 us.
     fn keeps_queue(&self, mark: Mark) -> bool {
         let Some((worker, next, put)) = self.lock().queue_of(mark) else { return false };
         if put.elapsed() >= LONGEST_PREFETCHED {

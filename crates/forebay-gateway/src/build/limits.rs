@@ -11,9 +11,9 @@ use super::labels::labels_of;
 use crate::fleet::SharedLimit;
 
 /// Creates the state of all rate limits by site and route. A limit keeps its state if the previous
-/// configuration has an equal limit at the same position: the same index of the site, of the route
-/// and of the limit. The hosts of the site and `keys` must be equal, too. With `keys`, the limits
-/// share their counts with other machines.
+/// configuration has an equal limit at the same position. The position consists of the indices of
+/// site, route and limit. The hosts of the site and `keys` must be equal, too. With `keys`, the
+/// limits share their counts with other machines.
 pub fn limiters(
     plan: &Plan,
     previous: Option<&[Vec<Vec<Arc<RateLimiter>>>]>,

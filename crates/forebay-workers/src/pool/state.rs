@@ -99,9 +99,9 @@ impl PoolState {
         self.respite = Some(Instant::now() + RESPITE);
     }
 
-    /// Finds the worker whose prefetch queue holds this request. Returns that worker, the mark of
-    /// the first request in its prefetch queue, and the time when the request with `mark` was put
-    /// into the prefetch queue. Returns `None` if no prefetch queue holds the request.
+    /// Finds the worker whose prefetch queue holds this request. Returns that worker, and the mark
+    /// of the first request in the queue. Also returns the time when the request with `mark` was
+    /// put into the queue. Returns `None` if no prefetch queue holds the request.
     pub(super) fn queue_of(&mut self, mark: Mark) -> Option<(Arc<WorkerShared>, Mark, Instant)> {
         let busy = self.holder(mark)?;
         let request = busy.queued.iter().find(|request| request.mark == mark)?;
@@ -250,9 +250,9 @@ impl PoolState {
     }
 
     /// Puts the unread requests of an ended worker back into the queue. If `gives_up` is true, the
-    /// requests that the worker has read are lost. If `gives_up` is false, the requests that the
-    /// worker has read stay with the worker: the current lease reads its remaining output, and then
-    /// gives the worker to the next of these requests.
+    /// requests that the worker has read are lost. If `gives_up` is false, these requests stay with
+    /// the worker. The current lease reads its remaining output, and then gives the worker to the
+    /// next of these requests.
     pub(super) fn rescue(&mut self, id: u64, gives_up: bool) {
         let Some(at) = self.busy.iter().position(|busy| busy.shared.id == id) else { return };
         let Busy { shared, thread, queued, .. } = self.busy.swap_remove(at);
