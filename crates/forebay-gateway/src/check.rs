@@ -362,9 +362,9 @@ fn sources(plan: &Plan) -> Vec<Finding> {
     if plan.has_file() { routes.map(finding).collect() } else { Vec::new() }
 }
 
-/// Returns the name of a file that looks like the source of a script, but that no route runs. Checks
-/// the route's directory. For `path_regex = "^/a"`, also checks the directory `a` in the root.
-/// Returns `None` if no checked file is like this.
+/// Returns the name of a file that looks like the source of a script, but that no route runs.
+/// Checks the root of the files route. For `path_regex = "^/a"`, also checks the directory `a` in
+/// the root. Returns `None` if no checked file is like this.
 fn source_in(route: &Route, files: &Files, scripts: &ScriptRoutes) -> Option<String> {
     let start = route.matcher.regex.as_ref().and_then(|regex| regex.literal_start());
     let below = start.map(|start| files.root.join(start.trim_matches('/')));
@@ -373,7 +373,8 @@ fn source_in(route: &Route, files: &Files, scripts: &ScriptRoutes) -> Option<Str
 }
 
 /// Returns the first file in `dir` that looks like the source of a script, but that no route runs.
-/// Checks the files in `index`, and at most `LOOKED_AT` entries of `dir`.
+/// Checks the files in `index`, and at most `LOOKED_AT` entries of `dir`. Returns `None` if no
+/// checked file is like this.
 fn source_of(dir: &Path, files: &Files, scripts: &ScriptRoutes) -> Option<String> {
     let is_source = |name: &String| {
         let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
