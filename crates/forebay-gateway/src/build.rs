@@ -194,9 +194,9 @@ impl Origins {
             || Arc::new(PasswordChecks::new(checks_at_once())),
             |previous| previous.password_checks.clone(),
         );
-        // Keep the pending connections over a reload. Idle connections of the previous
-        // configuration stay open while its requests are active. Forebay may have to close one of
-        // these connections, so that the backend serves a new one.
+        // After a reload, idle connections of the previous configuration stay open while its
+        // requests are active. Some backends accept a new connection only after Forebay has closed
+        // an idle one. So both configurations share the records of pending connections.
         let pending_connections = |name: &String| {
             let before = previous.and_then(|previous| previous.pending_connections.get(name));
             (name.clone(), before.cloned().unwrap_or_default())
@@ -279,7 +279,7 @@ impl Origins {
         &self.tls
     }
 
-    /// Returns the function that creates the table of each thread.
+    /// Returns a function that creates the table of sites for a thread.
     pub fn tables(self: &Arc<Self>) -> Tables {
         let origins = self.clone();
         Arc::new(move |thread, listen| origins.table(listen, thread))
@@ -389,7 +389,7 @@ impl Origins {
     /// machine, and on other machines with the same store. Returns the number of these replies on
     /// this machine, or `None` if no route of this machine stores replies.
     pub fn purge(&self, purge: &Purge) -> Option<usize> {
-        // Even if no route here has `cache`, other machines may have one.
+        // Even if no route of this machine stores replies, routes of other machines may.
         if let Some(fleet) = &self.fleet {
             fleet.purge(purge);
         }

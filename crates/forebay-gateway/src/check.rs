@@ -205,9 +205,9 @@ fn of_route(site: usize, at: usize, route: &Route, server: &Server) -> Option<Fi
     Some(Finding { key: key(&["program"]), message: obstacle.message.into_owned(), help })
 }
 
-/// Returns a key and the reason if a gateway that has given up root cannot start processes as this
-/// user and group. Otherwise returns `None`. The root helper starts these processes, but none as
-/// root.
+/// Checks that processes can have this user and group although the gateway gives up root. A root
+/// helper starts such processes, but starts none as root. Returns the wrong key and the reason, or
+/// `None` if the processes can be started.
 fn cannot_become(user: Option<&str>, group: Option<&str>) -> Option<(&'static str, &'static str)> {
     match (user, group) {
         (None, None) => None,
@@ -362,9 +362,9 @@ fn sources(plan: &Plan) -> Vec<Finding> {
     if plan.has_file() { routes.map(finding).collect() } else { Vec::new() }
 }
 
-/// Returns an index, or another file of the route's directory, that looks like source but that no
-/// route runs. For `path_regex = "^/a"`, also looks in the directory `a` of the root. Checks at
-/// most `LOOKED_AT` entries of a directory. Returns `None` if none of them is such a file.
+/// Returns the name of a file that looks like the source of a script, but that no route runs.
+/// Checks the root of the files route. For `path_regex = "^/a"`, also checks the directory `a` in
+/// the root. Returns `None` if no checked file is like this.
 fn source_in(route: &Route, files: &Files, scripts: &ScriptRoutes) -> Option<String> {
     let start = route.matcher.regex.as_ref().and_then(|regex| regex.literal_start());
     let below = start.map(|start| files.root.join(start.trim_matches('/')));
@@ -372,7 +372,9 @@ fn source_in(route: &Route, files: &Files, scripts: &ScriptRoutes) -> Option<Str
     directories.into_iter().find_map(|dir| source_of(&dir, files, scripts))
 }
 
-/// Returns the first index or file in `dir` that looks like source but that no route runs.
+/// Returns the first file in `dir` that looks like the source of a script, but that no route runs.
+/// Checks the files in `index`, and at most `LOOKED_AT` entries of `dir`. Returns `None` if no
+/// checked file is like this.
 fn source_of(dir: &Path, files: &Files, scripts: &ScriptRoutes) -> Option<String> {
     let is_source = |name: &String| {
         let end = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());

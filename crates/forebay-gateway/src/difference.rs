@@ -44,7 +44,7 @@ impl Difference {
                 difference.lines.push(format!("    + {} = {}", setting.key, setting.shown));
             }
         }
-        // The order of routes decides which one answers.
+        // Report a change of the order, because the order decides which site or route answers.
         let common = |all: &[&str], other: &[&str]| {
             let of_sites = all.iter().filter(|part| part.starts_with("site "));
             of_sites

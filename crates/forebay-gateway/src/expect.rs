@@ -90,8 +90,8 @@ fn request(plan: &Plan, site: &Site, test: &Expectation) -> (String, String, Lis
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     let name = authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     let name = name.map_or(authority, |(name, _)| name);
-    // Use the site that names the host. This may be another site than the test's own: for example,
-    // the key `www` creates a second site. Otherwise use the test's own site.
+    // Use a site whose `hosts` match the host in the test's URL. This may be another site than
+    // `site`: for example, the key `www` creates a second site. If there is none, use `site`.
     let names = |other: &&Site| {
         other.hosts.iter().any(|host| *host != HostPattern::Any && host.matches(name))
     };
@@ -102,8 +102,9 @@ fn request(plan: &Plan, site: &Site, test: &Expectation) -> (String, String, Lis
     (authority.to_owned(), path, listen.clone())
 }
 
-/// Returns the number of the socket for requests to the host `name`. The requests use TLS if
-/// `is_https` is true. Returns `None` if the plan has no listener for such requests.
+/// Returns the number of the test server's socket for requests to the host `name`: a position in
+/// [`listeners`]. The requests use TLS if `is_https` is true. Returns `None` if the plan has no
+/// listener for such requests.
 pub fn socket_number(plan: &Plan, name: &str, is_https: bool) -> Option<usize> {
     let fits = |listen: &&Listen| !listen.is_http3() && listen.is_https() == is_https;
     let names = |site: &&Site| {
@@ -139,7 +140,8 @@ pub fn listeners(plan: &Plan) -> Vec<Listen> {
     all
 }
 
-/// Returns the path of the socket with this number.
+/// Returns the path of a socket in a server for tests. `number` is a position in [`listeners`], and
+/// `dir` is the directory of the sockets.
 pub fn socket(dir: &Path, number: usize) -> PathBuf {
     dir.join(number.to_string())
 }
@@ -195,8 +197,8 @@ fn judge(expected: &ExpectedAnswer, answer: &Answer, route: Option<&Route>, host
                 (Some(Action::App(name)), Some(app)) => name == app,
                 _ => true,
             };
-            // If an access rule refuses the request, or the file is missing, the status is an error
-            // although a route of the expected kind answers. The test then fails.
+            // The test fails if a route of the expected kind answers with an error status. For
+            // example, an access rule refuses the request, or the file is missing.
             let own = |status: u16| matches!(route.map(|route| &route.action), Some(Action::Respond(respond)) if respond.status == status);
             let refused = answer.status.filter(|status| *status >= 400 && !own(*status));
             match (found == Some(*kind) && is_app, refused) {
@@ -213,7 +215,8 @@ fn judge(expected: &ExpectedAnswer, answer: &Answer, route: Option<&Route>, host
 
 impl Tested {
     /// Compares the reply of a running origin with the expected status and `Location`. A test that
-    /// expects a route or a kind of route keeps its outcome.
+    /// expects a route or a kind of route keeps its outcome, because the reply does not show the
+    /// route.
     pub fn judge(&self, plan: &Plan, status: u16, location: Option<&str>) -> Outcome {
         match &plan.sites[self.site].expect[self.number].answer {
             ExpectedAnswer::Status(expected, to) => {

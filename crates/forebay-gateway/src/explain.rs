@@ -297,9 +297,9 @@ fn routes(
     Err(passed_on.unwrap_or_else(|| Fault::client(404, "no route takes this request")))
 }
 
-/// Appends the rules of earlier routes that apply to another path of the requested resource. For
-/// example, `/` and `/index.php` name the same script. Returns true if one of these rules answers.
-/// Fails if one of them refuses the request.
+/// Appends the rules of earlier routes that do not match the requested path, but match another path
+/// of the same resource. For example, `/` and `/index.php` may name the same script. Returns true
+/// if one of these rules answers the request. Fails if one of these rules refuses the request.
 fn rules(
     plan: &Plan,
     (site, at): (&Site, usize),

@@ -36,7 +36,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Entry with the keys of tickets.
 const TICKETS: &str = "tls/tickets";
 
-/// The exchange with other machines. Dropping this value ends the threads of the exchange.
+/// The exchange of ticket keys, rate limit counts and purges with other machines, through the
+/// store. Dropping this value ends the threads of the exchange.
 pub struct Fleet {
     settings: SharedStore,
     shared: Arc<FleetState>,
@@ -44,7 +45,7 @@ pub struct Fleet {
     waiting: Mutex<Option<Receiver<Purge>>>,
 }
 
-/// State of the exchange. A reload replaces `limits` and `cache`.
+/// State of the exchange with other machines. A reload replaces `limits` and `cache`.
 struct FleetState {
     store: Store,
     tickets: TicketKeys,
@@ -92,19 +93,20 @@ impl Fleet {
         Ok(Some(Arc::new(Self { settings: settings.clone(), shared, waiting })))
     }
 
-    /// Returns the store.
+    /// Returns the store that the machines share.
     pub fn store(&self) -> &Store {
         &self.shared.store
     }
 
-    /// Returns the hash for keys of rate limits.
+    /// Returns the keyed hash for the names and keys of rate limits in the store.
     pub fn keys(&self) -> SharedKeys {
         let secret = self.shared.store.derivation().map(|keys| keys.key("rate limits"));
         SharedKeys::new(&secret.unwrap_or_default())
     }
 
-    /// Exchanges `limits` and the purges of `cache` from now on. These replace the limits and the
-    /// cache of the previous configuration. Starts the threads of the exchange, if they do not run.
+    /// From now on, exchanges the counts of `limits` and the purges of `cache`. `limits` and
+    /// `cache` replace those of the previous configuration. Starts the threads of the exchange, if
+    /// they do not run.
     pub fn serve(&self, limits: Vec<SharedLimit>, cache: Option<Arc<cache::Store>>) {
         *lock(&self.shared.limits) = limits;
         *lock(&self.shared.cache) = cache;
@@ -122,8 +124,8 @@ impl Fleet {
     }
 
     /// Ends the exchange of keys and counts, because the new configuration has another store, or
-    /// none. The threads of this value may run for a while longer, and must not exchange rate
-    /// limits that the new configuration has taken over.
+    /// none. The threads of this value may run for a while longer. After this call, they exchange
+    /// no rate limits, because the new configuration may have taken over these limits.
     pub fn end(&self) {
         lock(&self.shared.limits).clear();
         *lock(&self.shared.has_ended) = true;
@@ -147,15 +149,15 @@ impl FleetState {
         }
     }
 
-    /// Uses the ticket keys in `text`. If it is time for a further key, returns the new content of
-    /// the store's entry, otherwise `None`. Does nothing after another configuration has replaced
-    /// this store. Fails if `text` is malformed.
+    /// Uses the ticket keys in `text`. If a new key is due, returns the new content of the store's
+    /// entry, otherwise `None`. Does nothing after another configuration has replaced this store.
+    /// Fails if `text` is malformed.
     fn share(&self, text: &str) -> Result<Option<String>, String> {
         let has_ended = lock(&self.has_ended);
         if *has_ended { Ok(None) } else { self.tickets.share(text) }
     }
 
-    /// Reads the keys of tickets, and adds one when it is time.
+    /// Reads the ticket keys from the store, and adds a new key if one is due.
     fn exchange_keys(&self) -> Result<(), StoreError> {
         // If another machine has added a key at the same time, the second call reads that key.
         if !self.exchange_keys_once()? {
@@ -164,8 +166,8 @@ impl FleetState {
         Ok(())
     }
 
-    /// Reads the keys of tickets, and adds a key when it is time. Returns false if another machine
-    /// added a key at the same time.
+    /// Reads the ticket keys from the store, and adds a new key if one is due. Returns false if
+    /// another machine added a key at the same time.
     fn exchange_keys_once(&self) -> Result<bool, StoreError> {
         let stored = self.store.get(TICKETS)?;
         let next = match &stored {
@@ -208,7 +210,7 @@ pub fn check_store(plan: &Plan) -> Option<String> {
     let outcome = Store::new(settings).and_then(|store| {
         let outcome = match place {
             StorePlace::Redis(_) => store.probe(),
-            // A write as root would create files that `user` cannot use.
+            // Only read here, because a write as root would create files that `user` cannot use.
             StorePlace::Directory(_) => store.get("probe").map(drop),
         };
         outcome.map_err(|error| error.to_string())
@@ -228,7 +230,8 @@ fn keep(shared: &Weak<FleetState>, purges: &Receiver<Purge>) {
             shared.notice(&outcome);
             keys_due = Instant::now() + if outcome.is_ok() { KEYS } else { PAUSE * 5 };
         }
-        // A copy, because a reload must not wait for the store.
+        // Copy the list, so that a reload can replace the list while this thread waits for the
+        // store.
         let limits = lock(&shared.limits).clone();
         if let Some(outcome) = counts.exchange(&shared.store, &limits).transpose() {
             shared.notice(&outcome);
@@ -267,8 +270,8 @@ fn read_news(shared: &Weak<FleetState>) {
         let outcome = store.messages(purges::CHANNEL, &mut cursor, NEWS, unusable);
         let Some(shared) = shared.upgrade() else { return };
         let is_away = matches!(outcome, Err(StoreError::Away(_)));
-        // A read-only replica of the store answers this read, but counts as unreachable for writes.
-        // Report success only after a failure of this read. Otherwise the log would say that the
+        // If the store is a read-only replica, this read succeeds while all writes fail. Report a
+        // successful read only if the read before it failed. Otherwise each read would log that the
         // store has returned.
         if outcome.is_err() || was_away {
             shared.notice(&outcome);

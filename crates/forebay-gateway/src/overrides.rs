@@ -1,7 +1,7 @@
 //! The administrator's changes of backends and sites while Forebay serves.
 //!
-//! A change never touches a running group of backends. It changes a copy of the plan, and the copy
-//! replaces the running plan as a reload does. Groups and applications then keep their state.
+//! A change never touches a running group of backends. Forebay changes a copy of the plan, and the
+//! copy replaces the running plan as in a reload. Groups and applications then keep their state.
 //!
 //! Changes stay in force over reloads, until they are undone or Forebay restarts. A reload drops a
 //! change that no longer fits the configuration.
@@ -164,7 +164,7 @@ impl Overrides {
     }
 }
 
-/// Returns the address in a URL or address of a backend.
+/// Returns the address of a backend. `text` is this address, or a URL with this address.
 fn address_of(text: &str) -> &str {
     let address = text.split_once("://").map_or(text, |(_, address)| address);
     address.trim_end_matches('/')
@@ -235,8 +235,8 @@ fn unknown_backend(plan: &Plan, (upstream, address): &BackendKey) -> Refused {
     Refused::new(404, format!("there is no backend {address}{of}; there are: {known}"))
 }
 
-/// Changes a backend in all groups of a plan that `key` names. Fails if the change leaves a group
-/// with no active backends except backups.
+/// Changes the backend `key` of a plan. If `key` names no group, changes the backend in every group
+/// that contains it. Fails if a changed group then has no active backends, or only active backups.
 fn apply_to_backend(
     plan: &mut Plan,
     key: &BackendKey,

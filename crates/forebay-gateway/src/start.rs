@@ -85,8 +85,9 @@ pub struct AppStart {
     pub outcome: Result<(), StartError>,
 }
 
-/// Starts and ends a process of each application of `plan`, even of those that `serve` starts with
-/// their first request. `log` receives their output. Blocks.
+/// Starts and ends one process of each application of `plan`. Includes applications that `serve`
+/// starts only when their first request arrives. `log` receives the output of the processes.
+/// Blocks.
 pub fn try_starts(
     plan: &Plan,
     log: impl Fn(&str) + Clone + Send + Sync + 'static,
@@ -98,7 +99,7 @@ pub fn try_starts(
             .and_then(|definition| RunningApp::begin(definition, log.clone()));
         (name, begun)
     });
-    // All applications start before the first one is awaited.
+    // Start all applications before waiting for the first one.
     let begun: Vec<_> = begun.collect();
     let ended = begun.into_iter().map(|(name, begun)| {
         let outcome = begun.and_then(|(app, first)| {

@@ -87,7 +87,7 @@ impl SiteTls {
         Ok(Self { sites, relays, backends, tickets, acme, on_demand })
     }
 
-    /// Returns the keys of session tickets and of QUIC.
+    /// Returns the keys of TLS session tickets, and the keys of QUIC tokens.
     pub fn tickets(&self) -> &TicketKeys {
         &self.tickets
     }
@@ -155,7 +155,7 @@ fn shown_by_acme(acme: &Acme, previous: Option<&SiteTls>) -> Arc<SiteCertificate
     }
     let shown = Arc::<SiteCertificate>::default();
     if let Some(stored) = forebay_acme::load(acme) {
-        // If the saved certificate is unusable, it is ignored and ACME issues another.
+        // Ignore a saved certificate that is unusable, because ACME then obtains another one.
         let _ = shown.replace(stored.chain.as_bytes(), stored.key.as_bytes());
     }
     shown
@@ -280,19 +280,19 @@ fn place(relay: usize) -> Vec<String> {
     vec!["stream".into(), relay.to_string()]
 }
 
-/// Returns a finding about a key of the table `tls` in the table `place`.
+/// Converts a TLS error of the table `tls` in the table `place` to a finding.
 fn finding_at(mut place: Vec<String>, error: TlsError) -> Finding {
     place.push("tls".to_owned());
     finding_in(place, error)
 }
 
-/// Returns a finding about a key of this table.
+/// Converts a TLS error to a finding about a key of the table `table`.
 fn finding_in(mut table: Vec<String>, TlsError { key, message, help }: TlsError) -> Finding {
     table.push(key.to_owned());
     Finding { key: table, message, help }
 }
 
-/// Returns a finding about site number `site`.
+/// Converts a TLS error of site number `site` to a finding.
 fn finding(site: usize, error: TlsError) -> Finding {
     finding_at(vec!["site".into(), site.to_string()], error)
 }

@@ -25,9 +25,9 @@ struct Work<'a> {
 }
 
 impl Runner {
-    /// Runs one of the experiment's two commands, `before` or `after` all rounds. `argv` selects
-    /// the command, and `when` is its name for messages. Does nothing if the plan has no such
-    /// command.
+    /// Runs one of the experiment's two commands: `before` precedes all rounds, and `after` follows
+    /// them. `argv` selects the command, and `when` is its name for messages. Does nothing if the
+    /// plan has no such command.
     pub(crate) fn run_once(&self, argv: fn(&Plan) -> &[String], when: &str) -> Result<(), Halt> {
         let argv = argv(&self.plan);
         if argv.is_empty() {
@@ -44,8 +44,9 @@ impl Runner {
         )
     }
 
-    /// Runs a configuration's command `before` its server starts or `after` its server has ended.
-    /// The time limit is the configuration's `ready_timeout`. Does nothing if `argv` is empty.
+    /// Runs one of a configuration's two commands: `before` precedes the start of its server, and
+    /// `after` follows the end of its server. The time limit is the configuration's
+    /// `ready_timeout`. Does nothing if `argv` is empty.
     pub(crate) fn run_beside(
         &self,
         configuration: &Configuration,

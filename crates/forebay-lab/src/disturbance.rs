@@ -19,8 +19,8 @@ pub enum Disturbance {
     Calibration,
 }
 
-/// Minimum stolen processor time that makes a slice disturbed. It is the sum over all processors,
-/// as a share of the slice's duration.
+/// Minimum stolen processor time that makes a slice disturbed. The limit applies to the sum over
+/// all processors, as a share of the slice's duration.
 const STEAL: f64 = 0.1;
 /// A slice is disturbed if its run-queue delay, as a share of its duration, exceeds this limit: the
 /// configuration's median share times `USUAL_RUN_DELAY`, plus `RUN_DELAY`. The median is not zero:
@@ -34,7 +34,7 @@ const CALIBRATION: f64 = 1.2;
 /// Minimum number of slices that give a useful median.
 const FEWEST_SLICES: usize = 10;
 
-/// Returns, for each of `slices`, the sign that other work disturbed the slice, or `None`. All
+/// Returns one result for each of `slices`: the kind of disturbance by other work, or `None`. All
 /// `slices` belong to one configuration.
 ///
 /// With fewer than ten slices, all results are `None`. `calibration` is the median time of the

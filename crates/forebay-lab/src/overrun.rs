@@ -48,8 +48,8 @@ impl Overrun {
     /// there are fewer than two slices, or if the load is a number of requests at a given rate.
     /// `latency` covers the whole trial.
     pub fn note(&self, load: &Load, latency: &forebay_stat::Latency) -> Option<String> {
-        // With a rate, the plan sets the duration of a number of requests. A long slice is then no
-        // sign of late replies.
+        // If a number of requests is sent at a given rate, the rate determines the duration. A long
+        // slice is then no sign of late replies.
         let is_paced = load.rate.is_some() && matches!(load.amount, Amount::Requests(_));
         let is_late = self.took > self.expected.mul_f64(LATE) && self.took > self.expected + LEAST;
         if self.slices < 2 || is_paced || !is_late {

@@ -20,6 +20,7 @@ pub struct Judged<'a> {
     is_isolated: bool,
 }
 
+/// The measurements of one round: of the whole trial, and of its slices.
 #[derive(Debug)]
 struct Round<'a> {
     whole: &'a Measured,
@@ -90,9 +91,9 @@ impl<'a> Judged<'a> {
         found
     }
 
-    /// Returns, for each slice of the configuration in `round`, the sign that other work disturbed
-    /// the slice, or `None`. Returns an empty list if the configuration's trial of this round does
-    /// not count.
+    /// Returns one result for each slice of the configuration in `round`: the kind of disturbance
+    /// by other work, or `None`. Returns an empty list if the configuration's trial of this round
+    /// does not count.
     pub fn evidence(&self, round: u32) -> Vec<Option<Disturbance>> {
         let round = self.rounds.get(&round);
         round.into_iter().flat_map(|round| &round.slices).map(|(_, found)| *found).collect()

@@ -136,9 +136,9 @@ fn add_notes(
     Ok(profile)
 }
 
-/// Adds a note if the samples cover much less than `counted`, the measured CPU time in seconds.
-/// Adds nothing to a profile that already has a note. The sampling clock restarts with each
-/// process, so perf misses the start of each process.
+/// Adds a note if the samples cover much less than `counted`, the measured CPU time in seconds. The
+/// usual reason is that the sampling clock restarts with each process, so that perf misses the
+/// start of each process. Adds nothing to a profile that already has a note.
 fn note_unsampled(mut profile: Profile, counted: f64) -> Profile {
     let expected = counted * f64::from(profile.frequency);
     let share = profile.stacks.samples() as f64 / expected;

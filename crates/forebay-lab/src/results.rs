@@ -74,8 +74,8 @@ impl Results {
         first.filter(|_| self.trials.iter().all(|trial| trial.start_failure.is_some()))
     }
 
-    /// Returns reasons not to trust this configuration's results: a failed server, failed requests,
-    /// a missed rate. Up to `allowed` failed requests are no problem.
+    /// Returns reasons not to trust this configuration's results: a failed server, more failed
+    /// requests than `allowed`, or a load generator that missed the wanted rate.
     fn problems(&self, allowed: MaxFailed) -> Vec<String> {
         let mut problems = Vec::new();
         let failed = self.trials.iter().find(|trial| trial.failed);
@@ -123,7 +123,8 @@ impl Experiment {
     }
 
     /// Returns the problems of each configuration: a failed server, more failed requests than
-    /// allowed, or a missed rate. A configuration from a saved report has no problems here.
+    /// allowed, or a load generator that missed the wanted rate. A configuration from a saved
+    /// report has no problems here.
     pub fn problems(&self) -> Vec<Vec<String>> {
         let allowed = self.plan.check.max_failed.unwrap_or_default();
         let problems = |results: &Results| match results.configuration.saved {

@@ -50,8 +50,9 @@ fn difference(now: &Experiment, earlier: &Experiment) -> Option<String> {
 }
 
 /// Describes the first difference between two JSON values. The description names the path of the
-/// difference, which starts with `place`. In a path, an object of a list has its `name` in quotes,
-/// or else its index. Ignores the keys in `WORDS`. Returns `None` if the values are equal.
+/// difference, which starts with `place`. In a path, an element of a list is shown as its `name` in
+/// quotes, or as its index if the element has no `name`. Ignores the keys in `WORDS`. Returns
+/// `None` if the values are equal.
 fn changed(place: &str, was: &Value, is: &Value) -> Option<String> {
     match (was, is) {
         (Value::Object(was), Value::Object(is)) => {

@@ -63,8 +63,7 @@ enum ServerStart<'a> {
 
 impl Runner {
     /// Starts a server. If the server cannot start, its trial is void and the experiment continues.
-    /// If the server has not started in an earlier round either, later rounds do not try to start
-    /// the server.
+    /// If the server has not started in any earlier round, later rounds do not try to start it.
     fn start_member<'a>(&mut self, member: Member<'a>) -> Result<ServerStart<'a>, Halt> {
         let name = &member.configuration.name;
         if let Some(failure) = self.unstartable.get(name) {
@@ -316,16 +315,16 @@ impl<'a> Standing<'a> {
         };
         let glance = load.sampler.end();
         let evidence = witness.end(&load.tree);
-        // Read the CPU time after the other figures. A process of the server, such as a CGI script,
-        // may still use CPU time after its reply.
+        // Read the CPU time last, because a process of the server may use CPU time after its reply.
+        // A CGI script is an example.
         let after = load.tree.cpu();
         let cpu = after - before;
         load.idle.begin(after);
         match driven {
             Ok((outcome, printed)) => {
                 load.cpu = load.cpu + cpu;
-                // A client command also takes time to start and end. Its duration therefore says
-                // nothing about late replies.
+                // The duration of a client command includes its start and its end. A long duration
+                // is therefore no sign of late replies.
                 if printed.is_none() {
                     load.overrun.add(turn.amount, &outcome);
                 }

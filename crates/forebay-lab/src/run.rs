@@ -42,7 +42,7 @@ const FIRST_LOOK: u32 = 3;
 ///
 /// # Errors
 /// Fails if the experiment or this machine differs from the experiment and machine in
-/// `Options::earlier`. The error describes the difference. Nothing has been started then.
+/// `Options::earlier`. The error describes the difference. In this case, nothing has been started.
 pub fn run(
     plan: Plan,
     options: Options,
@@ -173,9 +173,9 @@ fn take(experiment: &mut Experiment, rounds: &Rounds) {
 /// Returns true if the interval of each ratio of rates is narrow enough. Returns false before round
 /// `FIRST_LOOK`.
 ///
-/// Repeated checks could end the experiment by chance, so check k uses only 1 / (k (k + 1)) of
-/// `ALPHA`. If the experiment ends without narrow intervals, they use the part of `ALPHA` that
-/// earlier checks have not used.
+/// Each check may end the experiment by chance, so check k uses only 1 / (k (k + 1)) of `ALPHA`. If
+/// an interval is not narrow, `experiment` gets the part of `ALPHA` that earlier checks have not
+/// used. The reports use this part if the experiment ends without narrow intervals.
 fn is_narrow(experiment: &mut Experiment, until: f64) -> bool {
     if experiment.rounds_finished < FIRST_LOOK {
         return false;

@@ -214,8 +214,8 @@ fn bursts(slices: &[Slice]) -> Vec<(f64, f64)> {
 }
 
 impl Leak {
-    /// Returns true if the growth is small enough to be a cache of the server that was not full
-    /// yet.
+    /// Returns true if the growth is so small that it may come from a cache of the server that was
+    /// not full yet.
     pub fn may_be_cache(&self) -> bool {
         self.slope * self.requests < MOST_OF_A_CACHE
     }
@@ -328,7 +328,8 @@ fn failure_note(results: &Results) -> Option<String> {
     Some(format!("failed requests: {}{first}", counts.join(", ")))
 }
 
-/// Returns a note if requests were sent again.
+/// Returns a note with the number of requests that were sent again. Returns `None` if there are
+/// none.
 fn resent_note(results: &Results) -> Option<String> {
     let resent = results.requests().resent;
     (resent > 0).then(|| {

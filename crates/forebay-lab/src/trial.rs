@@ -243,14 +243,14 @@ impl Measured {
         is_seen.then(|| total / completed as f64)
     }
 
-    /// Returns true if the server's processes were observed: Forebay started the server, or found it
-    /// by its listening socket.
+    /// Returns true if the server's processes were observed: Forebay started the server, or found
+    /// it by its listening socket.
     pub fn is_watched(&self) -> bool {
         self.server.most.processes > 0
     }
 
-    /// Returns the idle server's resident memory after the load, minus that before the load, in
-    /// bytes.
+    /// Returns the growth of the idle server's resident memory from before the load to after the
+    /// load, in bytes.
     pub fn memory_growth(&self) -> f64 {
         self.server.rss_end as f64 - self.server.rss_start as f64
     }
@@ -485,7 +485,7 @@ fn free_port() -> Option<u16> {
 
 /// Returns the ports from 10,000 to the start of the range `outgoing`, or else the ports above this
 /// range. If both sides have fewer than 2,000 ports, or the range is unknown, returns the ports
-/// below the range that Linux uses by default.
+/// from 10,000 to 32,767. The default range of Linux begins at 32,768.
 fn ports_outside(outgoing: Option<(u16, u16)>) -> RangeInclusive<u16> {
     match outgoing {
         Some((lowest, _)) if lowest > 12_000 => 10_000..=lowest - 1,

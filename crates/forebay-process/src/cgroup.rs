@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The period of cpu.max, in microseconds: the kernel's default.
 const PERIOD: u64 = 100_000;
 
-/// An existing group. Dropping this value does not remove the group.
+/// An existing control group. Dropping this value does not remove the group.
 #[derive(Clone, Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -27,7 +27,8 @@ pub struct CgroupLimits {
     pub processes: Option<u64>,
 }
 
-/// A group with limits. Dropping this value removes the group if no process is in the group.
+/// A control group with limits. Dropping this value removes the group if no process is in the
+/// group.
 #[derive(Debug)]
 pub struct LimitedCgroup(Cgroup);
 
@@ -45,8 +46,9 @@ impl Cgroup {
         None
     }
 
-    /// Returns the groups below the group of this process, with their names. Other processes may
-    /// have made these groups.
+    /// Returns the control groups below the group of this process, with their names.
+    /// [`create`](Cgroup::create) makes groups there, and other processes may make groups there,
+    /// too.
     pub fn siblings() -> Vec<(String, Self)> {
         let entries = own_group().and_then(|(_, own)| fs::read_dir(own).ok());
         let named = |entry: fs::DirEntry| {
@@ -181,8 +183,8 @@ fn files(limits: CgroupLimits) -> Vec<(&'static str, &'static str, String)> {
     [memory, cpu, pids].into_iter().flatten().collect()
 }
 
-/// Returns the mount point of version 2, and the directory of this process's group. Returns `None`
-/// if version 2 is not mounted, or the mounted part of the hierarchy does not contain the group.
+/// Returns the mount point of cgroup v2, and the directory of this process's group. Returns `None`
+/// if cgroup v2 is not mounted, or the mounted part of the hierarchy does not contain the group.
 fn own_group() -> Option<(PathBuf, PathBuf)> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -192,7 +194,7 @@ fn own_group() -> Option<(PathBuf, PathBuf)> {
 /// Returns the same as [`own_group`]. `mounts` is the content of `/proc/self/mountinfo`, and
 /// `groups` the content of `/proc/self/cgroup`.
 ///
-/// The mount point is often `/sys/fs/cgroup`, or `/sys/fs/cgroup/unified` if version 1 is mounted,
+/// The mount point is often `/sys/fs/cgroup`, or `/sys/fs/cgroup/unified` if cgroup v1 is mounted,
 /// too. In a container, only a part of the hierarchy may be mounted.
 fn find_group(mounts: &str, groups: &str) -> Option<(PathBuf, PathBuf)> {
     let (root, mount) = mounts.lines().find_map(|line| {

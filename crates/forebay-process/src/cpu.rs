@@ -4,6 +4,7 @@ use std::iter::Sum;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
+/// CPU time of one or more processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cpu {
     /// CPU time in the program itself.

@@ -27,6 +27,7 @@ pub struct GroupReaper {
     groups: Vec<Pid>,
 }
 
+/// A running shell that reads the groups to kill from its standard input.
 #[derive(Debug)]
 struct Shell {
     process: Child,
@@ -85,9 +86,9 @@ impl Shell {
         Ok(Shell { process, pipe })
     }
 
-    /// Writes a line. A write that fails writes no part of the line, and the caller then replaces
-    /// the shell. A shell that misses the removal of a group could kill a new group with the same
-    /// id.
+    /// Writes a line to the shell. A write that fails writes no part of the line. After a failure,
+    /// the caller replaces the shell. Otherwise a shell that has not read the removal of a group
+    /// could later kill a new group with the same id.
     fn send(&mut self, sign: char, leader: Pid) -> io::Result<()> {
         let pipe = self.pipe.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         pipe.write_all(format!("{sign} {}\n", leader.as_raw_nonzero()).as_bytes())

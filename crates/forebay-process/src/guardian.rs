@@ -63,8 +63,9 @@ impl<O: Send + 'static> Guardian<O> {
     /// orders. `read` gets a function `pass`, and must call `pass` with each order. `read` must
     /// return when `pass` returns false, or when the parent has closed the connection.
     pub fn new(read: impl FnOnce(&dyn Fn(O) -> bool) + Send + 'static) -> io::Result<Self> {
-        // Ignore an error: `setsid` fails only if this process leads a process group. A terminal
-        // sends signals only to its foreground group, not to the group of this process.
+        // A new session keeps the signals of a terminal away from this process. Ignore an error:
+        // `setsid` fails only if this process already leads a process group. A terminal sends no
+        // signals to this group, because the group is not in the foreground.
         let _ = setsid();
         set_child_subreaper(Some(getpid()))?;
         let (sender, wakes) = mpsc::channel();
@@ -158,14 +159,16 @@ impl<O: Send + 'static> Guardian<O> {
     }
 }
 
-/// Waits for each process that ends, until none is left.
+/// Reaps each process that ends, and sends an event about it to `sender`. Returns after the last
+/// process has ended, or if nothing receives the events.
 fn reap<O>(program: Pid, sender: &Sender<Wake<O>>) {
     loop {
         let wake = match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == program => Wake::ProgramEnded(status),
             Ok(Some((pid, status))) => Wake::OrphanEnded(pid, status),
             Ok(None) | Err(Errno::INTR) => continue,
-            // No child means no descendant: orphans would have become children.
+            // If no child is left, no descendant is left: this process becomes the parent of
+            // orphans.
             Err(_) => Wake::AllEnded,
         };
         let is_last = matches!(wake, Wake::AllEnded);

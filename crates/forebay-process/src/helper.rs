@@ -50,7 +50,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 static HELPER_OF_THIS_PROCESS: OnceLock<Helper> = OnceLock::new();
 
-/// The gateway's connection to the helper, with the fixed users.
+/// The gateway's connection to the helper: a root process that starts processes as other users.
+/// Contains the users that the helper accepts.
 #[derive(Debug)]
 pub struct Helper {
     /// `None` after the helper has ended.
@@ -182,8 +183,8 @@ impl Helper {
         self.send(&launch.request().encode()?, launch.descriptors)
     }
 
-    /// Returns the name and path of a new room, which does not exist yet. The helper makes the room
-    /// when it starts the program.
+    /// Chooses the name and the path of a new room, the private directory of a program. The room
+    /// does not exist yet: the helper makes the room when it starts the program.
     pub fn new_room(&self) -> HelpedRoom {
         let name = room::new_name();
         let path = self.rooms.path.join(&name);

@@ -1,9 +1,9 @@
 //! The last step before a program: this process becomes the program, as another user and within
 //! limits.
 //!
-//! Only `unsafe` code could do this between fork and exec. So Forebay starts itself (`forebay
-//! __launch OPTIONS -- PROGRAM ARGUMENTS`), changes what the program inherits, and then becomes the
-//! program under the same process id.
+//! Only `unsafe` code could change user and limits between fork and exec. So Forebay starts itself
+//! (`forebay __launch OPTIONS -- PROGRAM ARGUMENTS`), changes what the program inherits, and then
+//! becomes the program under the same process id.
 
 use crate::Identity;
 use crate::cgroup::Cgroup;
@@ -280,7 +280,8 @@ impl Launch {
             };
         }
         if let Some(dir) = &self.dir {
-            // Enter the directory before `exec`, so that this error can be reported separately.
+            // Enter the directory here, so that a failure to enter the directory has its own
+            // message.
             if let Err(error) = std::env::set_current_dir(dir) {
                 return format!("cannot enter {}: {error}", dir.display());
             }
@@ -333,7 +334,8 @@ fn has_no_run_bit(program: &Path) -> bool {
 pub fn launch(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let why = match Launch::parse(arguments) {
         Some(launch) => {
-            // Read the file before the change of user, because the new user may not open it.
+            // Read the file with the environment before the change of user, because the new user
+            // may not open this file.
             let environment = launch.takes_environment.then(read_environment).flatten();
             match launch.prepare() {
                 Ok(()) => launch.become_program(environment),
@@ -354,7 +356,8 @@ pub fn cpu_set(cpus: &[usize]) -> CpuSet {
     set
 }
 
-/// Returns the program of this process, even if its file has been replaced.
+/// Returns a path to the program that this process runs. The path is valid even if the program's
+/// file has been replaced.
 pub fn myself() -> &'static Path {
     Path::new("/proc/self/exe")
 }

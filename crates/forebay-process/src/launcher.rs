@@ -67,8 +67,8 @@ impl Launcher {
         launch
     }
 
-    /// Returns true if Forebay starts the program directly, not through `forebay __launch`. If the
-    /// program cannot be run, Forebay then gets the kernel's error.
+    /// Returns true if Forebay starts the program directly, not through `forebay __launch`. After a
+    /// direct start that fails, Forebay gets the kernel's error.
     pub fn is_direct(&self) -> bool {
         self.identity.is_none() && self.limits.is_empty() && self.cgroup.is_none()
     }
@@ -81,7 +81,7 @@ impl Launcher {
     /// Makes the user the owner of a pipe, so that a script can open /dev/stdout and /dev/stderr.
     pub fn hand_over(&self, pipe: impl AsFd) -> io::Result<()> {
         match &self.identity {
-            // The helper gives pipes to the user itself.
+            // The helper makes the user the owner of the pipes.
             Some(identity) if identity.helper().is_some() => Ok(()),
             Some(identity) => {
                 fchown(pipe, identity.user.as_ref().map(|user| user.0), identity.group)

@@ -61,7 +61,7 @@ impl OutputLines {
         let mut line = Vec::with_capacity(self.partial.len());
         append_escaped(&self.partial, &mut line);
         self.partial.clear();
-        // The line is ASCII, so nothing is lost.
+        // `line` is ASCII, so the conversion loses nothing.
         emit(&String::from_utf8_lossy(&line));
     }
 }

@@ -61,7 +61,8 @@ pub fn leave_processor() {
     KEPT.set(None);
 }
 
-/// Starts a process that may run on all recorded processors.
+/// Calls `start`, which starts a process. The process may run on all recorded processors, even if
+/// the calling thread is pinned to one. Returns the result of `start`.
 pub fn on_all_processors<T>(start: impl FnOnce() -> T) -> T {
     let Some(processor) = kept_processor() else { return start() };
     leave_processor();

@@ -53,8 +53,9 @@ impl LimitedCgroup {
         }
     }
 
-    /// Makes a group as [`make`](LimitedCgroup::make) does. If the group cannot be made, logs the
-    /// reason, and returns the reason as the second value.
+    /// Makes a control group as [`make`](LimitedCgroup::make) does. Returns the group, or `None`
+    /// without limits. If the group cannot be made, logs the reason, and returns `None` and the
+    /// reason.
     pub fn prepare(
         app: &str,
         limits: CgroupLimits,

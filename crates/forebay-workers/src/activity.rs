@@ -19,7 +19,8 @@ impl Activity {
     /// activity, as for processes of other users with `hidepid`.
     pub(crate) fn of(process: Pid) -> Option<Self> {
         let stat = read(process, "stat")?;
-        // The name of the program precedes the state and may contain any bytes.
+        // The name of the program, in parentheses, precedes the state. The name may contain
+        // parentheses, so search for the last one.
         let (_, fields) = stat.rsplit_once(") ")?;
         let schedstat = read(process, "schedstat")?;
         let nanoseconds = schedstat.split(' ').next()?.parse().ok()?;

@@ -46,8 +46,7 @@ impl App {
     }
 
     /// Starts the workers as [`start`](App::start) does, but does not wait. If the first worker
-    /// does not become ready, requests are refused and the supervisor tries further starts, as
-    /// after a later crash.
+    /// does not become ready, requests are refused, and the supervisor tries further starts.
     pub fn begin(
         spec: AppSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -76,8 +75,9 @@ impl App {
     }
 
     /// Returns a worker for this request, as [`checkout`](App::checkout) does. The request may wait
-    /// in the prefetch queue of a busy worker: a socket that holds the worker's next requests. Then
-    /// call the lease's [`send`](Lease::send) with the same arguments.
+    /// in the prefetch queue of a busy worker: a socket that holds the worker's next requests. In
+    /// this case, too, the caller must then call the lease's [`send`](Lease::send) with the same
+    /// arguments.
     pub async fn checkout_for(&self, block: &[u8], body: Body<'_>) -> Result<Lease, Unavailable> {
         let thread = std::thread::current().id();
         checkout(&self.shared, thread, |mark| control::message(block, body, mark)).await

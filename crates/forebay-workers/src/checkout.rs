@@ -67,7 +67,8 @@ struct QueuePlace<'a> {
 
 impl QueuePlace<'_> {
     /// Waits until the pool delivers a worker, for at most `queue_timeout`. Meanwhile asks the pool
-    /// regularly for an idle worker. After the answer [`Hurried::Waits`], only waits.
+    /// regularly for an idle worker. Stops asking after the answer [`Hurried::Waits`], and then
+    /// only waits. Fails after `queue_timeout`, or if the pool refuses the request.
     async fn wait(&mut self, thread: ThreadId) -> Result<Given, Unavailable> {
         let begun = Instant::now();
         let limit = begun + self.shared.spec.queue_timeout;

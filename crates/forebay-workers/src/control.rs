@@ -45,7 +45,8 @@ pub enum Body<'a> {
     File(&'a File, u64),
 }
 
-/// Returns the bytes before the environment block. Returns `None` if the block has 4 GiB or more.
+/// Returns the head of a request's message, which precedes the environment block. Returns `None` if
+/// the block has 4 GiB or more.
 pub(crate) fn head(env_length: usize, body_length: u64, mark: Mark) -> Option<[u8; HEAD]> {
     let mut head = [0; HEAD];
     head[..4].copy_from_slice(&u32::try_from(env_length).ok()?.to_be_bytes());

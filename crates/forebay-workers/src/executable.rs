@@ -12,7 +12,7 @@ pub(crate) struct Absent {
 }
 
 /// Returns the path of `program` for a process that starts in `dir`. `env` contains the variables
-/// that are added to the inherited environment.
+/// that are added to the inherited environment. The error says why `program` cannot be run.
 pub(crate) fn find(program: &str, env: &[(String, String)], dir: &Path) -> Result<PathBuf, Absent> {
     let places: Vec<PathBuf> = if program.contains('/') {
         vec![dir.join(program)]

@@ -167,8 +167,8 @@ impl Lease {
                 Ok(Wake::Output)
             };
             let wake = wake.map_err(no_watch)?;
-            // Read output first, because the worker writes output before it sends messages on the
-            // control socket.
+            // Read output before messages of the control socket. The worker writes all output
+            // before the message about the end, so no output is lost.
             let before = buf.len();
             self.is_waiting = false;
             let ended = self.take_output(buf)?;
@@ -341,13 +341,13 @@ impl Lease {
         match then {
             Then::Waits => {}
             Then::CleansUp => match self.pending_control.take() {
-                // In rare cases, the lease has read the worker's report about its cleanup before it
-                // has read the end marker.
+                // In rare cases, the worker's message about the completed cleanup arrives before
+                // the lease has read the end marker.
                 Some(Reply::Ready) => {}
                 Some(_) => worker.shared.retired.store(true, Ordering::Relaxed),
                 None => {
-                    // Without a runtime no task can wait for the cleanup. Dropping the worker ends
-                    // its process.
+                    // Without a runtime, no task can wait for the cleanup. The function then drops
+                    // the worker, which ends its process.
                     if let Ok(runtime) = Handle::try_current() {
                         runtime.spawn(await_cleanup(self.app.clone(), worker));
                     }
@@ -379,8 +379,8 @@ impl Lease {
         }
         self.worker = None;
         self.end = Some(EndKind::Ok);
-        // If `held` contains a complete mark, the host has ended while it wrote the end marker.
-        // Then `held` is not output.
+        // If `held` contains a complete mark, the process has ended while it wrote the end marker.
+        // In this case, `held` is not output.
         if self.held.is_empty() || self.held.len() >= MARK {
             return Ok(LeaseEvent::End(EndKind::Ok));
         }

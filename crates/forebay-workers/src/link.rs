@@ -1,5 +1,5 @@
-//! The connections to a worker. The control socket is registered with the runtime of the thread that
-//! uses the worker. The output, a socket or a pipe, is registered only if a reply takes long.
+//! The connections to a worker. The control socket is registered with the runtime of the thread
+//! that uses the worker. The output, a socket or a pipe, is registered only if a reply takes long.
 //!
 //! Most reads and writes call the kernel directly; the runtime is used only to wait. Sockets are
 //! not registered for writing, because the gateway would then wake each time a worker reads a
@@ -18,14 +18,16 @@ use std::thread::ThreadId;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+/// A socket that is registered with the runtime of one thread, for reading: the control socket of a
+/// worker.
 #[derive(Debug)]
 pub(crate) struct Link {
     fd: AsyncFd<Arc<OwnedFd>>,
     home: ThreadId,
 }
 
-/// The gateway's end of the output, a socket or a pipe. Most output does not wake the gateway through
-/// this descriptor, because the worker announces output on the control socket
+/// The gateway's end of the output, a socket or a pipe. Most output does not wake the gateway
+/// through this descriptor, because the worker announces output on the control socket
 /// (`control::Reply::Waiting`).
 #[derive(Debug)]
 pub(crate) struct Output {
@@ -62,7 +64,8 @@ impl Link {
         self.fd.poll_read_ready(context).map_ok(|_| ())
     }
 
-    /// Clears the readiness that the runtime has recorded. Call this after everything was read.
+    /// Clears the runtime's record that the socket is readable. Call this after everything was
+    /// read.
     pub(crate) fn forget_readiness(&self) {
         forget_readiness(&self.fd);
     }
@@ -82,7 +85,7 @@ impl Link {
         }
     }
 
-    /// Returns true if the runtime has recorded readiness.
+    /// Returns true if the runtime has recorded that the socket is readable.
     pub(crate) fn is_noticed(&self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
         self.fd.poll_read_ready(&mut context).is_ready()
@@ -97,7 +100,7 @@ impl Output {
     }
 
     /// Registers the socket with the runtime of the calling thread. The runtime also reports input
-    /// that has already arrived.
+    /// that arrived before the registration.
     pub(crate) fn watch(&mut self) -> io::Result<()> {
         if self.watched.is_none() {
             self.watched = Some(sys::register(self.fd.clone(), Interest::READABLE)?);
@@ -134,7 +137,7 @@ impl Output {
         }
     }
 
-    /// Clears readiness as [`Link::forget_readiness`] does.
+    /// Clears the runtime's record as [`Link::forget_readiness`] does.
     pub(crate) fn forget_readiness(&self) {
         if let Some(fd) = &self.watched {
             forget_readiness(fd);
@@ -147,7 +150,7 @@ impl Output {
         match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
             Ok(0) => None,
             _ if ioctl_fionread(self).is_ok_and(|bytes| bytes > 0) => Some(Noise::Bytes),
-            // `poll` fails if the limit on open files is 0.
+            // `poll` fails if the limit on open files is 0. Treat the worker as silent.
             Err(_) => None,
             Ok(_) => Some(Noise::HungUp),
         }

@@ -245,7 +245,8 @@ impl World {
         assert!(known.is_sorted_by(|a, b| a < b), "a worker is known twice: {contents:?}");
     }
 
-    /// Runs without disturbances until all requests have ended and all workers are idle.
+    /// Runs the model without further disturbances until all requests have ended and all workers
+    /// are idle.
     async fn come_to_an_end(mut self) {
         let ends_early = fastrand::bool();
         if ends_early {

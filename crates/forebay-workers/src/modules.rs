@@ -55,9 +55,9 @@ impl AppSpec {
     }
 }
 
-/// Returns an error as an exit code and a sentence. Returns `None` if there is no error, for Perl,
-/// or if this process cannot run the interpreter. For example, only the root helper may be able to
-/// become the workers' user.
+/// Returns an error as an exit code and a sentence. Returns `None` if there is no error, if the
+/// application is in Perl, or if this process cannot run the interpreter. For example, perhaps only
+/// the root helper can become the workers' user.
 fn probe(spec: &AppSpec) -> Option<(i32, String)> {
     let (python, module) = match &spec.kind {
         Kind::PythonCgi { python, .. } => (python, None),

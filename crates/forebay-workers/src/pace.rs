@@ -31,6 +31,8 @@ const ENOUGH: u32 = 8;
 const MOST: u32 = 16;
 const LESS: u32 = 4;
 
+/// Decides how many workers may run at the same time. Recent requests determine if requests only
+/// compute, or sleep as well.
 #[derive(Debug)]
 pub(crate) struct Pace {
     processors: usize,
@@ -68,7 +70,7 @@ impl Pace {
         self.computing >= ENOUGH
     }
 
-    /// Updates the score with one window.
+    /// Raises the score if the requests of this window only computed, and lowers it if they slept.
     pub(crate) fn learn(&mut self, window: Window) {
         let between = WINDOW.saturating_sub(window.prefetched);
         self.computing = if window.sleeps <= between + FEW {

@@ -105,9 +105,9 @@ fn configuration(php: &Php) -> String {
     text
 }
 
-/// Returns the path of php-fpm in this version. Without a version, returns the path of `php-fpm`,
-/// or else of the newest version. Debian's program names contain the version. Returns `None` if
-/// there is no such program.
+/// Returns the path of php-fpm in this version. Without a version, returns the path of `php-fpm`.
+/// If there is no `php-fpm`, returns the newest program with a version in its name, such as
+/// Debian's `php-fpm8.2`. Returns `None` if there is no such program.
 fn php_fpm(version: Option<&str>) -> Option<PathBuf> {
     if let Some(version) = version {
         return find(&format!("php-fpm{version}"));

@@ -34,8 +34,8 @@ const LONGEST_PREFETCHED: Duration = Duration::from_millis(20);
 pub(crate) const LOOK: Duration = Duration::from_millis(1);
 /// A waiting request checks from time to time if it may use an idle worker. The first `FIRST_ONES`
 /// requests check every 5 ms ([`MOMENT`]). For each further group of this size, the interval is one
-/// `MOMENT` longer, up to 40 ms. When all of 256 clients checked every 5 ms, each request caused
-/// four checks.
+/// `MOMENT` longer, up to 40 ms. If all requests checked every 5 ms, 256 clients would cause four
+/// checks for each request.
 const FIRST_ONES: u32 = 16;
 const LAST_PLACES: u32 = 7;
 
@@ -176,10 +176,10 @@ impl Pool {
         Hurried::Waits
     }
 
-    /// Returns true if this request should stay in its prefetch queue: the worker has begun to read
-    /// the queue, or other processes use the worker's processor. Returns false if the request has
-    /// been in the queue for [`LONGEST_PREFETCHED`]. Reads two files in /proc without the lock,
-    /// because reading these files takes about 15 us.
+    /// Returns true if this request should stay in its prefetch queue. This is so if the worker has
+    /// begun to read the queue, or if other processes use the worker's processor. Returns false if
+    /// the request has been in the queue for [`LONGEST_PREFETCHED`]. Does not hold the pool's lock
+    /// while it reads two files in /proc, because this takes about 15 us.
     fn keeps_queue(&self, mark: Mark) -> bool {
         let Some((worker, next, put)) = self.lock().queue_of(mark) else { return false };
         if put.elapsed() >= LONGEST_PREFETCHED {
@@ -192,8 +192,9 @@ impl Pool {
         self.lock().is_starved(worker.id, activity)
     }
 
-    /// Forgets a worker that was killed or lost. Unread requests in the worker's prefetch queue
-    /// wait for other workers. Requests that the worker has read are lost.
+    /// Handles the requests in the prefetch queue of a worker that was killed or has ended.
+    /// Requests that the worker has not read wait for other workers. Each request that the worker
+    /// has already read gets an error.
     pub(crate) fn rescue(&self, shared: &WorkerShared) {
         self.lock().rescue(shared.id, true);
     }
@@ -250,7 +251,7 @@ impl Pool {
         state.assign_next(worker);
     }
 
-    /// Updates the pace after a worker has finished a request.
+    /// Updates the pool's [`Pace`](pace::Pace) after a worker has finished a request.
     pub(crate) fn learn(&self, shared: &WorkerShared) {
         if let Some(window) = pace::window(shared) {
             self.lock().pace.learn(window);
@@ -292,7 +293,7 @@ impl Pool {
         self.lock().crashes += 1;
     }
 
-    /// Removes a process that has ended.
+    /// Removes a process that has ended. Counts a crash if `crashed` is true.
     pub(crate) fn remove(&self, id: u64, crashed: bool) {
         let mut state = self.lock();
         state.crashes += u64::from(crashed);
@@ -304,7 +305,8 @@ impl Pool {
         drop(worker);
     }
 
-    /// Refuses all waiting requests, and new ones while no worker is idle.
+    /// Refuses all waiting requests. From now on, also refuses each new request that finds no idle
+    /// worker.
     pub(crate) fn begin_crash_loop(&self, last_lines: String) {
         self.lock().waiters.begin_crash_loop(last_lines);
     }
@@ -313,7 +315,8 @@ impl Pool {
         self.lock().waiters.end_crash_loop();
     }
 
-    /// Lets requests wait again, for the next attempt to start a worker.
+    /// Lets new requests wait for the next attempt to start a worker.
+    /// [`begin_crash_loop`](Pool::begin_crash_loop) refused such requests.
     pub(crate) fn let_wait(&self) {
         self.lock().waiters.let_wait();
     }

@@ -32,7 +32,8 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::control::{HEAD, LARGEST, Mark};
 
-/// The prefetch queue of one worker, with both ends of its socket.
+/// The prefetch queue of one worker: a socket that holds the worker's next requests. Contains both
+/// ends of this socket.
 #[derive(Debug)]
 pub(crate) struct PrefetchQueue {
     ours: OwnedFd,
@@ -95,7 +96,8 @@ impl PrefetchQueue {
             match recv(&self.theirs, &mut head, flags | RecvFlags::DONTWAIT) {
                 Err(Errno::INTR) => {}
                 Ok((HEAD, _)) => return head.last_chunk().copied().map(Mark),
-                // A script has shut down the socket, so the result is 0, the end of the socket.
+                // A result of 0 means that a script has shut down the socket. Treat the queue as
+                // empty.
                 Ok(_) | Err(_) => return None,
             }
         }

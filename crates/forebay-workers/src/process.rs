@@ -65,7 +65,8 @@ pub(crate) fn start(spec: &AppSpec, place: &Confinement) -> io::Result<Process> 
     let (stderr, its_stderr) = pipe_with(PipeFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&stderr, true)?;
     if let Some(identity) = place.identity.as_ref().filter(|identity| identity.helper().is_none()) {
-        // Change the owner so that a script can open /dev/stderr. A helper does this itself.
+        // Make the worker's user the owner of the pipe. Otherwise a script could not open
+        // /dev/stderr. If a helper starts the worker, the helper changes the owner.
         fchown(&its_stderr, identity.user.as_ref().map(|user| user.0), identity.group)?;
     }
     // The message fits the socket's buffer, so this call does not wait for the process.
@@ -106,7 +107,8 @@ fn start_by(
     place: &Confinement,
     descriptors: &[OwnedFd; DESCRIPTORS],
 ) -> io::Result<(Child, OwnedFd)> {
-    // Report a missing program as an error of the start, as without a helper.
+    // Look for the program here, so that a missing program gives the same error with and without a
+    // helper.
     program(command, spec)?;
     let mut launch = launch_of(command, spec, place);
     launch.files = found_descriptors().filter(|_| spec.limits.open_files.is_none());

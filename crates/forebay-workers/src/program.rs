@@ -158,8 +158,7 @@ impl Program {
     }
 
     /// Starts the processes as [`start`](Program::start) does, but does not wait. If the first
-    /// process does not listen, requests are refused and the supervisor tries further starts, as
-    /// after a later crash.
+    /// process does not listen, requests are refused, and the supervisor tries further starts.
     pub fn begin(
         spec: ProgramSpec,
         log: impl Fn(&str) + Send + Sync + 'static,
@@ -200,13 +199,13 @@ impl Program {
         match tokio::time::timeout(shared.spec.queue_timeout, &mut receiver).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Unavailable::ShuttingDown),
-            // If a permit arrives at this moment, the drop of the receiver also drops the permit.
-            // The pool then gives the permit to another request.
+            // The pool may send a permit to `receiver` at this moment. Dropping `receiver` then
+            // drops the permit, and the pool gives it to another request.
             Err(_) => Err(Unavailable::QueueTimeout),
         }
     }
 
-    /// Returns a receiver that changes whenever a process stops taking requests.
+    /// Returns a receiver whose value changes each time that a process stops taking requests.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.pool.changes()
     }

@@ -8,6 +8,7 @@ use forebay_process::StartError;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// The record of starts of an application's processes, and of pauses after failures.
 pub(crate) struct Starts {
     app: String,
     sink: WorkerLog,
@@ -55,12 +56,14 @@ impl Starts {
         (self.sink)(&format!("[{}] {text}", self.app));
     }
 
-    /// Reports success, because a process is ready or none is needed for now.
+    /// Sends the result of the first start: success, because a process is ready or no process is
+    /// needed yet. Later calls send nothing.
     pub(crate) fn ready(&mut self) {
         self.report_first(Ok(()));
     }
 
-    /// Reports that the minimum number of processes is ready.
+    /// Lets [`FirstStart::wait_for_others`](crate::thread::FirstStart::wait_for_others) return,
+    /// because the minimum number of processes is ready.
     pub(crate) fn all_ready(&mut self) {
         self.first = None;
     }
@@ -70,8 +73,9 @@ impl Starts {
         self.backoff.succeeded();
     }
 
-    /// Handles a failed start. `last_lines` is the last output of the process. The result is `Loop`
-    /// after the first start or after several consecutive failures, else `Paused`.
+    /// Handles a failed start. `last_lines` is the last output of the process. Returns `Loop` if
+    /// this was the application's first start, or after several consecutive failures. Otherwise
+    /// returns `Paused`.
     pub(crate) fn failed(&mut self, text: &str, last_lines: &str) -> Failed {
         let separator = if last_lines.is_empty() { "" } else { "; it wrote: " };
         let text = format!("{text}{separator}{last_lines}");
@@ -120,8 +124,8 @@ impl Starts {
     }
 }
 
-/// Returns `most`, reduced by a random part of up to a tenth. So processes that started together do
-/// not end together.
+/// Returns `most`, reduced by a random part of up to a tenth. The different results keep processes
+/// that started together from ending at the same time.
 pub(crate) fn a_little_less(most: u64) -> u64 {
     (most - fastrand::u64(0..=most / 10)).max(1)
 }

@@ -1,5 +1,5 @@
-//! The standard error of one worker. Each line goes to the log. The last lines are kept, to explain
-//! why the worker ended early.
+//! The standard error of one worker or program. Each line goes to the log. The last lines are kept,
+//! to explain why the worker ended early.
 
 use crate::sys;
 use forebay_process::OutputLines;
@@ -19,6 +19,7 @@ const BURST: usize = 256 * 1024;
 /// The function that logs the lines of all workers of an application.
 pub(crate) type WorkerLog = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// The pipe with the standard error of one worker or program.
 pub(crate) struct Stderr {
     fd: AsyncFd<Arc<OwnedFd>>,
     prefix: String,
@@ -50,7 +51,7 @@ impl Stderr {
         }
     }
 
-    /// Logs the output written so far.
+    /// Logs what is in the pipe now, even an incomplete last line.
     pub(crate) fn catch_up(&self) {
         let _ = self.take_burst();
         let Text { lines, last } = &mut *self.text.borrow_mut();

@@ -68,6 +68,7 @@ pub(crate) enum Event<R> {
     Ended(u64, Exit),
 }
 
+/// Starts, replaces and ends the processes of one application.
 struct Supervisor<K: ProcessKind> {
     kind: K,
     log: WorkerLog,
@@ -333,8 +334,8 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// Returns the next time at which a step may be due. A time limit that begins in the pool after
-    /// this call ends after the returned time.
+    /// Returns the next time at which a step may be due. A request that begins after this call
+    /// needs no earlier check, because its time limit ends after the returned time.
     fn next_check(&self) -> Instant {
         let now = Instant::now();
         let rules = self.kind.rules();

@@ -37,8 +37,8 @@ impl FirstStart {
     /// Waits until all processes of the minimum number are ready, or until a start fails, for at
     /// most `limit`. Call this after the first process is ready. Blocks.
     pub fn wait_for_others(&self, limit: Duration) {
-        // The caller has already received the only result. This call returns when the supervisor
-        // drops the sender.
+        // No further result arrives, because `wait` has received the only one. This call returns
+        // when the supervisor drops the sender.
         let _ = self.outcome.recv_timeout(limit);
     }
 
@@ -47,7 +47,8 @@ impl FirstStart {
     }
 }
 
-/// Runs the future of `supervise` on a thread for the application `name`.
+/// Starts a thread for the application `name`, which runs the future of `supervise`. Returns the
+/// sender of commands, the thread, and the first start of a process.
 pub(crate) fn start<C, S, F>(
     name: &str,
     supervise: S,

@@ -4,6 +4,7 @@
 use crate::error::Unavailable;
 use std::collections::VecDeque;
 
+/// A request that waits in [`Waiters`].
 pub(crate) trait Waiter {
     /// Returns true if the request still waits for the outcome.
     fn is_open(&self) -> bool;
@@ -62,7 +63,8 @@ impl<W: Waiter> Waiters<W> {
         self.refuses = false;
     }
 
-    /// Lets requests wait again, for the next attempt to start a process.
+    /// Lets new requests wait for the next attempt to start a process.
+    /// [`begin_crash_loop`](Waiters::begin_crash_loop) refused such requests.
     pub(crate) fn let_wait(&mut self) {
         self.refuses = false;
     }

@@ -46,9 +46,9 @@ impl Worker {
         Worker { shared, control, output, unheard, carryover, is_pinned: false, processor }
     }
 
-    /// Registers the sockets with the runtime of the calling thread. Also returns the kind of input
-    /// that arrived while the worker was idle, or `None` if no input arrived. Fails if the sockets
-    /// cannot be registered.
+    /// Registers the sockets with the runtime of the calling thread. An idle worker must send
+    /// nothing. The second value is the kind of input that arrived in spite of this, or `None` if
+    /// no input arrived. Fails if the sockets cannot be registered.
     pub(crate) fn settle(mut self) -> io::Result<(Worker, Option<Noise>)> {
         let moved = !self.is_at_home(std::thread::current().id());
         if moved {
@@ -63,7 +63,8 @@ impl Worker {
         Ok((self, noise))
     }
 
-    /// Reads the next message of the worker, including [`Reply::Waiting`].
+    /// Reads the next message of the worker. Does not skip [`Reply::Waiting`], which most callers
+    /// ignore.
     pub(crate) fn hear(&mut self) -> Heard {
         if let Some(message) = self.unheard.take() {
             return Heard::of(&message);
@@ -79,7 +80,8 @@ impl Worker {
                 Heard::of(first)
             }
             Ok(Some(read)) => {
-                // A stream socket returns all that it has, so a short read means that it is empty.
+                // A stream socket returns all bytes that it has. A read that does not fill `bytes`
+                // has therefore emptied the socket.
                 self.control.forget_readiness();
                 Heard::of(&bytes[..read])
             }
@@ -304,8 +306,8 @@ impl WorkerShared {
         self.enter(WorkerState::Busy);
     }
 
-    /// Returns the activity since the last call. `sleeps` is the number of times that the process
-    /// has slept since its start. Stores `sleeps` for the next call.
+    /// Returns the number of sleeps, and of requests from the prefetch queue, since the last call.
+    /// `sleeps` is the number of sleeps of the process since its start.
     pub(crate) fn window(&self, sleeps: u64) -> Window {
         let before = self.sleeps.swap(sleeps, Ordering::Relaxed);
         let prefetched = self.prefetched.load(Ordering::Relaxed);

@@ -11,8 +11,9 @@ use super::labels::labels_of;
 use crate::fleet::SharedLimit;
 
 /// Creates the state of all rate limits by site and route. A limit keeps its state if the previous
-/// configuration has an equal limit with the same numbers of site, route and limit. The hosts of
-/// the site must be equal, too. With `keys`, the limits share their counts with other machines.
+/// configuration has an equal limit at the same position. The position consists of the indices of
+/// site, route and limit. The hosts of the site and `keys` must be equal, too. With `keys`, the
+/// limits share their counts with other machines.
 pub fn limiters(
     plan: &Plan,
     previous: Option<&[Vec<Vec<Arc<RateLimiter>>>]>,
@@ -42,8 +43,9 @@ pub fn limiters(
 }
 
 /// Returns all rate limits with their names in the store. A name is a hash of the site's name, the
-/// route's name and the rules of the limit. The order of sites and routes does not matter. If
-/// several limits have the same names and rules, a number in the hash distinguishes these limits.
+/// route's name, the limit's index in the route, and the rules of the limit. The order of sites and
+/// routes does not matter. If these values are equal for several limits, a further number in the
+/// hash distinguishes the limits.
 pub fn shared_limits(
     plan: &Plan,
     limiters: &[Vec<Vec<Arc<RateLimiter>>>],

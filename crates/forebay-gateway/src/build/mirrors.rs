@@ -27,8 +27,8 @@ impl Origins {
     }
 
     /// Returns `origin`. If the route has `mirror`, wraps `origin` in an origin that copies
-    /// requests. A route that only rewrites copies nothing, because another route answers its
-    /// requests.
+    /// requests. Exception: a route that only rewrites paths gets no wrapper, because another route
+    /// answers its requests.
     pub(super) fn mirrored(
         &self,
         route: &Route,

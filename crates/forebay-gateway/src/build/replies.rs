@@ -7,8 +7,9 @@ use forebay_conf::{CacheDisk, Plan};
 use forebay_net::log::ErrorLog;
 use forebay_origin::cache::{CachedRoute, Disk, SiteReplies, Store};
 
-/// Returns the store, or `None` if no route stores replies. A reload keeps the store if the size
-/// and the directory of the cache are unchanged. An error says why the directory cannot be used.
+/// Returns the store of replies, or `None` if no route stores replies. A reload keeps the store if
+/// the size and the directory of the cache are unchanged. An error says why the directory cannot be
+/// used.
 pub fn store(
     plan: &Plan,
     errors: &ErrorLog,

@@ -122,9 +122,9 @@ impl<'a> Upstreams<'a> {
     }
 }
 
-/// Returns the state by site and route, and the groups of the streams. After a reload, an unchanged
-/// `cgi` route keeps the count of its processes. Groups of backends keep their state as
-/// [`Upstreams::take`] describes.
+/// Returns the state of every route, indexed by site and route, and the group of every stream.
+/// After a reload, an unchanged `cgi` route keeps the count of its processes. Groups of backends
+/// keep their state as [`Upstreams::take`] describes.
 pub(super) fn shared_of_all(
     plan: &Plan,
     previous: Option<&Origins>,
@@ -195,7 +195,8 @@ pub(crate) fn launch_of(cgi: &forebay_conf::Cgi) -> LaunchSpec {
     }
 }
 
-/// Returns the health checks. Each group is checked once, even if several routes use it.
+/// Returns one health check for each backend of a group with health checks. If several routes use a
+/// named group, each of its backends still has only one health check.
 pub(super) fn checks(
     (shared, relays): (&[Vec<Shared>], &[SharedUpstream]),
     endpoints: &BTreeMap<String, Endpoint>,

@@ -47,8 +47,7 @@ const HTTP_IDLE: Duration = Duration::from_secs(60);
 const AJP_IDLE: Duration = Duration::from_secs(59);
 
 impl Origins {
-    /// Returns the table that selects the site of a request on each listener. Each thread has a
-    /// table.
+    /// Returns the table of one thread. On each listener, the table selects the site of a request.
     pub(super) fn table(&self, listen: &[Option<Listen>], thread: &Rc<Thread>) -> Table {
         let listeners = self.plan.sites.iter().flat_map(|site| &site.listen).collect();
         let pools = Pools { listeners: Rc::new(listeners), ..Pools::default() };
@@ -407,7 +406,8 @@ fn is_found_at(site: &forebay_conf::Site, address: &Listen) -> bool {
     site.listen.contains(address) || site.listen.iter().any(is_beside)
 }
 
-/// Returns the host name that a server's certificate must have.
+/// Returns the host name in the URL of a backend. The certificate of the backend must contain this
+/// name.
 fn host_of_url(to: &forebay_conf::Backend) -> String {
     let host = to.authority.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     host.map_or(&*to.authority, |(host, _)| host).to_owned()

@@ -5,8 +5,8 @@ use forebay_conf::{
 };
 use forebay_origin::cache::examine;
 
-/// Returns warnings about routes that store replies for all clients, although a request field names
-/// the user to the application.
+/// Returns warnings about routes with `cache` that send the name of the user to the application in
+/// a request field. A reply for one user may then be stored and sent to other users.
 pub fn doubts(plan: &Plan) -> Vec<Finding> {
     let mut found = Vec::new();
     for (at, site) in plan.sites.iter().enumerate() {
@@ -38,8 +38,8 @@ fn personal_field<'r>(route: &'r Route, cache: &Cache) -> Option<&'r str> {
             matches!(value, Placeholder::User | Placeholder::TlsSubject | Placeholder::Cookie(_));
         is_of_user && !is_in_key(value)
     };
-    // A key that contains the value of a `[map.NAME]` need not contain the placeholders from which
-    // this value is computed.
+    // The value of a `[map.NAME]` is computed from placeholders. If the key contains this value,
+    // the key need not contain those placeholders.
     let is_doubtful = |value: &Placeholder| {
         let text = Template::of(vec![TemplatePart::Value(value.clone())]);
         !is_in_key(value) && text.depends_on(&is_personal)

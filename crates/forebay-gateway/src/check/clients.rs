@@ -58,8 +58,8 @@ impl Place {
     }
 }
 
-/// Returns the first Unix socket of the site for clients. Returns `None` if the site has no such
-/// socket.
+/// Returns the first Unix socket on which the site listens. Returns `None` if the site listens on
+/// no Unix socket.
 fn unix_listener(site: &Site) -> Option<&Listen> {
     site.listen.iter().find(|listen| matches!(listen.socket(), Listen::Unix(_)))
 }
@@ -120,8 +120,8 @@ fn leaves_a_family(place: &Place, access: &Access) -> Option<Finding> {
     })
 }
 
-/// Returns a warning if `deny` refuses all clients, also those in `allow`. In nginx, the first rule
-/// that names the client decides, so that `deny all` may follow `allow`.
+/// Returns a warning if `deny` refuses all clients, even those in `allow`. In nginx, `deny all` may
+/// follow `allow`, because the first rule that names the client decides.
 fn admits_nobody(place: &Place, access: &Access) -> Option<Finding> {
     let is_for_nobody = !access.allow.is_empty() && access.deny.contains(&Clients::All);
     is_for_nobody.then(|| Finding {

@@ -76,8 +76,9 @@ fn htaccess_below(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns true if requests for the directory of `file` reach route `index`. Routes with `when` are
-/// ignored. Returns false if an earlier route without `when` takes these requests.
+/// Returns true if route `index` is the first route that takes requests for the directory of
+/// `file`, or if no route takes such requests. Ignores routes with `when`. Returns false if `file`
+/// is not below `root`.
 fn is_reached(site: &Site, index: usize, root: &Path, file: &Path) -> bool {
     let Some(below) = file.parent().and_then(|dir| dir.strip_prefix(root).ok()) else {
         return false;

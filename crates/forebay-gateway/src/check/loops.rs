@@ -46,8 +46,8 @@ fn own_listener<'s>(
     site: &'s Site,
     route: &Route,
 ) -> Option<(&'static str, &'s Listen)> {
-    // Such a route may not match a request that comes back: `rewrite` has changed the path, or
-    // `when` is not met any more.
+    // With `rewrite` or `when`, the route may not match a request that comes back: `rewrite` has
+    // changed the path, or the request no longer meets `when`.
     if route.rewrite.is_some() || route.matcher.when.is_some() {
         return None;
     }

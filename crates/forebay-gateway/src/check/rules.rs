@@ -5,7 +5,8 @@ use forebay_conf::{Action, Finding, PathPattern, Plan, ScriptsBelow, Site};
 use forebay_origin::files::{RouteId, ScriptRoutes};
 use forebay_origin::rules::{incomparable, kept_scripts, paths_below, ways_around};
 
-/// Returns the warnings about the rules of all sites.
+/// Returns warnings about access rules that can be bypassed, and about scripts that a files route
+/// prevents from being run.
 pub fn all(plan: &Plan) -> Vec<Finding> {
     let mut found = Vec::new();
     for (number, site) in plan.sites.iter().enumerate().filter(|_| plan.has_file()) {
@@ -75,9 +76,10 @@ pub fn all(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Searches the directory of the files route `at` for a script of one of the later routes `kept`.
-/// The files route keeps these routes from running its files. Returns the file name of the script,
-/// and the line of its route. Returns `None` if there is no such script.
+/// Searches the directory of the files route `at` for a script that one of the later routes `kept`
+/// is meant to run. The files route forbids the routes in `kept` to run files of this directory.
+/// Returns the file name of the script, and the line of its route. Returns `None` if there is no
+/// such script.
 fn kept_script(
     site: &Site,
     at: usize,

@@ -8,7 +8,7 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
     for (at, site) in plan.sites.iter().enumerate() {
         for (index, route) in site.routes.iter().enumerate() {
             let Action::Respond(reply) = &route.action else { continue };
-            // The route's `replace` may be meant to replace the placeholder.
+            // Give no warning if the route has `replace`, which may replace the placeholder.
             if route.filters.replace.is_some() || !has_placeholder(&reply.body) {
                 continue;
             }
@@ -26,8 +26,8 @@ pub fn doubts(plan: &Plan) -> Vec<Finding> {
     found
 }
 
-/// Returns true if the text has a placeholder that error pages support. `{status}` and `{reason}`
-/// do not count. Other text in braces, such as `{"a": 1}`, is not a placeholder.
+/// Returns true if the text has a placeholder that error pages support, except `{status}` and
+/// `{reason}`. Other text in braces, such as `{"a": 1}`, is not a placeholder.
 fn has_placeholder(text: &str) -> bool {
     let scope = Scope { is_page: true, ..Scope::default() };
     let is_value = |part: &TemplatePart| {

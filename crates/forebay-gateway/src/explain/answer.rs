@@ -23,8 +23,8 @@ impl Answer {
         self.status.get_or_insert(status);
     }
 
-    /// Sets the status of an error. If an error page for this status sends another status, sets
-    /// that one, too. Does nothing if an earlier step has answered.
+    /// Sets the status of an error. Also sets the status that the client gets, if an error page
+    /// replaces `status` with another one. Does nothing if an earlier step has answered.
     pub fn refuse(&mut self, status: u16, pages: &ErrorPages) {
         if self.status.is_none() {
             self.of_page = pages.of(status).and_then(|page| page.status);

@@ -52,13 +52,14 @@ fn append_body(text: &mut Explanation, content_type: Option<&[u8]>, body: &[u8])
     }
 }
 
-/// Returns each pair as `name=value`.
+/// Decodes a query, or the body of a form without files. Returns each field as `name=value`.
 fn decoded(form: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     pairs(form, Dialect::Whatwg)
         .map(|pair| format!("{}={}", text(pair.name), text(pair.value)).into_bytes())
 }
 
-/// Returns each field as `name=value`, and each file as its name, type and length.
+/// Decodes a `multipart/form-data` body. Returns each field as `name=value`, and each file as its
+/// name, type and length.
 fn parts(boundary: &Boundary, body: &[u8]) -> Result<Vec<Vec<u8>>, MultipartError> {
     let mut decoder = FormDecoder::new(boundary, FormLimits::default());
     let (mut found, mut at, mut content) = (Vec::new(), 0, 0..0);

@@ -114,7 +114,7 @@ fn processes(
             text.answer.redirect(moved.status, to.into_owned());
             Ok(())
         }
-        // The caller selects a route again.
+        // The caller selects a route for the new path.
         Action::Rewrite => Ok(()),
     }
 }
@@ -133,9 +133,10 @@ pub(super) fn redirection(
     Ok(())
 }
 
-/// Returns `fault`, the fault of a files route. Exception: `fault` leaves the request to later
-/// routes, but the files route keeps later script routes from running the requested file. The
-/// returned fault then prevents that.
+/// Returns `fault`, the fault of a files route. Exception: `fault` passes the request on to later
+/// routes, and the files route forbids some of these routes to run its files. If a forbidden route
+/// would run the requested file, returns a 404 fault. Otherwise marks `fault`, so that the
+/// forbidden routes cannot run the file.
 fn kept(plan: &Plan, site: &Site, route: &Route, request: &Request, fault: Fault) -> Fault {
     let at = site.routes.iter().position(|other| std::ptr::eq(other, route));
     let kept_from = at.map(|at| keeps_from(site, plan, at)).unwrap_or_default();
@@ -288,8 +289,8 @@ fn look_at(settings: &Files, below: &[u8]) -> Result<(File, PathBuf), Option<Fau
     Ok((file, settings.root.join(Path::new(std::ffi::OsStr::from_bytes(below)))))
 }
 
-/// Opens a file, or its variant in the language that the client prefers. The error is as in
-/// [`look_at`].
+/// Opens a file, or its variant in the language that the client prefers. As in [`look_at`], the
+/// error is `None` if the path does not exist.
 fn look_for(
     settings: &Files,
     scripts: &ScriptRoutes,
@@ -336,8 +337,8 @@ fn environment(app: &App, text: &mut Explanation) {
     }
 }
 
-/// Returns a text that names the process that runs an application's script, and the reason. Returns
-/// a fault if no process may run the script.
+/// Returns a text that names the kind of process that runs an application's script, and says why.
+/// Returns a fault if no process may run the script.
 fn runner(name: &str, app: &App, script: &Path) -> Result<String, Fault> {
     let Ok(Definition::Scripts(spec)) = definition(name, app) else {
         return Ok(format!("a worker of [app.{name}]"));
@@ -452,7 +453,8 @@ fn read_back(settings: &AppServer, request: &Request, text: &mut Explanation) ->
     Ok(())
 }
 
-/// Appends an application with its own listener, and the data that the application would receive.
+/// Appends the name of an application that listens by itself, and the data that this application
+/// would receive.
 fn program(name: &str, app: &App, request: &Request, text: &mut Explanation) -> Result<(), Fault> {
     let options = running::program_options(app);
     let spoken = match &options.protocol {

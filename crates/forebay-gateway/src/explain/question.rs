@@ -99,13 +99,15 @@ impl<'a> Url<'a> {
     }
 }
 
-/// Returns the listener that would take the connection. If no listener fits, returns the first
-/// listener of the first site. The second value is true if no listener fits a URL with a host. A
-/// listener with port 0 fits every port, because the system chooses the port.
+/// Returns the listener that would take the connection. If no listener fits, or the URL has no
+/// host, returns the first listener of the first site. The second value is true if the URL has a
+/// host, but no listener fits. A listener with port 0 fits every port, because the system chooses
+/// the port.
 pub(super) fn listener(plan: &Plan, url: &Url<'_>) -> (Listen, bool) {
     let all = || plan.sites.iter().flat_map(|site| &site.listen);
     let fits = |listen: &&Listen, exact: bool| match listen.socket() {
-        // A web server passes requests with both schemes to an AJP listener.
+        // An AJP listener fits both schemes, because a web server may pass HTTP and HTTPS requests
+        // to this listener.
         _ if !listen.is_ajp() && listen.is_https() != url.is_https => false,
         Listen::Tcp(address) => {
             let ip = address.ip();
@@ -167,7 +169,8 @@ fn server(url: &Url<'_>, listen: &Listen) -> SocketAddr {
     }
 }
 
-/// Returns the head as a client would write it.
+/// Returns the head of the request as a client would send it: the request line and the fields.
+/// Fails if a field contains a line end.
 fn written(
     question: &Question<'_>,
     url: &Url<'_>,
@@ -206,8 +209,8 @@ fn written(
     Ok(raw)
 }
 
-/// Returns the head as a listener reads it. Returns an error if a listener would refuse the head,
-/// or if the question's body has another length than `Content-Length` says.
+/// Parses the head of the request as a listener does. Returns an error if a listener would refuse
+/// the head, or if the question's body has another length than `Content-Length` says.
 fn parsed(raw: &str, question: &Question<'_>, plan: &Plan) -> Result<RequestHead, QuestionError> {
     let mut head = RequestHead::default();
     let get_body = plan.server.limits.get_body;

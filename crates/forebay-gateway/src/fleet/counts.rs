@@ -39,7 +39,7 @@ impl CountExchange {
         store: &Store,
         limits: &[SharedLimit],
     ) -> Result<Option<()>, StoreError> {
-        // A reload may have removed a limit.
+        // Drop the batches of limits that a reload has removed.
         let is_known = |limiter: &Arc<RateLimiter>| {
             limits.iter().any(|limit| Arc::ptr_eq(&limit.limiter, limiter))
         };

@@ -21,8 +21,9 @@ impl Plan {
     /// earlier configuration `a` becomes the reference, with the name `a (LABEL)`. Earlier
     /// configurations whose results came from a saved report are ignored.
     ///
-    /// Returns the names of the configurations that have the same settings in `earlier`. Their
-    /// references are named but not added, because the caller uses saved results instead.
+    /// Returns the names of the configurations that have the same settings in `earlier`. For these
+    /// configurations, adds no configuration of `earlier`, because the caller may use saved results
+    /// instead.
     ///
     /// # Errors
     /// Fails if no configuration has the same name in `earlier`.

@@ -110,9 +110,9 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the configurations for cell `n`. In cell 0, the baseline stays the baseline of the whole
-/// experiment. In each later cell, the copy of the baseline becomes the reference of the cell's
-/// other configurations.
+/// Returns a copy of all configurations for cell number `n`, one combination of the matrix's
+/// values. In cell 0, the copy of the baseline is the baseline of the whole experiment. In each
+/// later cell, the copy of the baseline is the reference of the cell's other configurations.
 fn in_cell<'a>(
     configurations: &'a [Configuration],
     n: usize,

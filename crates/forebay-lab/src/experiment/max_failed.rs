@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum MaxFailed {
-    /// Number of requests of a configuration.
+    /// Number of a configuration's requests that may fail.
     Count(u64),
-    /// Share of a configuration's requests, from 0 to 1.
+    /// Share of a configuration's requests that may fail, from 0 to 1.
     Share(f64),
 }
 

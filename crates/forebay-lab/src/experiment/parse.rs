@@ -487,8 +487,8 @@ fn read_text(path: &Path) -> std::io::Result<String> {
 }
 
 /// Returns the default number of client threads: half of the cores, but at least one and at most
-/// two. Two threads can load most servers, and more would take CPU time from a server on the same
-/// machine.
+/// two, and never more than `connections`. Two threads can load most servers, and more would take
+/// CPU time from a server on the same machine.
 fn default_threads(connections: u32) -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     (cores / 2).clamp(1, 2).min(connections)

@@ -32,8 +32,8 @@ const QUOTED_BYTES: u64 = 8 * 1024;
 /// started have ended as well.
 pub(crate) const ENDED_WELL: &str = "it ended with exit status 0";
 
-/// Handle of a running keeper process and its server. Dropping the handle stops the server as
-/// [`stop`](Self::stop) does.
+/// Handle of a keeper: a child process of `forebay compare` that runs the server of one trial and
+/// cleans up after it. Dropping the handle stops the server as [`stop`](Self::stop) does.
 pub struct Keeper {
     child: Child,
     orders: Option<ChildStdin>,

@@ -29,6 +29,7 @@ pub fn keep() -> ExitCode {
     Keeping { room, guardian, grace: DEFAULT_GRACE }.run()
 }
 
+/// A keeper: the process that runs the server of one trial and cleans up after it.
 struct Keeping {
     room: Room,
     guardian: Guardian<Order>,
@@ -87,7 +88,7 @@ impl Keeping {
             .map_err(|error| format!("cannot record the server's output: {error}"))?;
         let program = forebay_process::Launch {
             cgroup: self.room.cgroup.as_ref().map(|group| group.path().to_owned()),
-            // Without a control group, CPU time is counted from /proc.
+            // The control group is optional, because CPU time can be read from /proc instead.
             cgroup_is_optional: true,
             cpus: launch.cpus.clone(),
             argv: launch.argv.iter().map(Into::into).collect(),
@@ -107,7 +108,7 @@ impl Keeping {
         match self.guardian.program() {
             Some(server) => drop(kill_process_group(server, Signal::TERM)),
             // The server put itself into the background, so its first process has ended. The
-            // processes that it left are now children of this keeper. Send SIGTERM to these
+            // processes that the server left are now children of this keeper. Send SIGTERM to these
             // children only.
             None => {
                 let own = std::process::id() as i32;

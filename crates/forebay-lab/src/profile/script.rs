@@ -36,7 +36,7 @@ pub fn fold(mut text: impl BufRead, stacks: &mut Stacks) -> io::Result<()> {
         match line.first() {
             None => sample.end(stacks),
             Some(b' ' | b'\t') if sample.thread.is_some() => {
-                // Beyond the limit, the outermost frames are lost.
+                // If a stack has more than `DEEPEST` frames, its outermost frames are lost.
                 if sample.frames.len() < DEEPEST {
                     sample.frames.push(function(&String::from_utf8_lossy(&line)));
                 }
@@ -75,7 +75,8 @@ fn thread(line: &str) -> String {
         return UNKNOWN.to_owned();
     }
     let pool = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    // A number follows a separator. Without one, as in `python3`, the digits are part of the name.
+    // Remove digits only after a separator. In `python3`, no separator precedes the digits, so they
+    // are part of the name.
     match pool.strip_suffix(['-', '_', '#', ':', '/', ' ']) {
         Some(pool) if !pool.is_empty() && pool.len() + 1 < name.len() => pool.to_owned(),
         _ => name.to_owned(),

@@ -53,8 +53,8 @@ impl Default for Stacks {
 
 impl Stacks {
     /// Adds a stack with its number of samples. The outermost function is first. Functions deeper
-    /// than `DEEPEST` are dropped. If the tree is full, a function without a node at this position
-    /// is also dropped, with the functions that it calls.
+    /// than `DEEPEST` are dropped. If the tree is full, the stack ends before the first function
+    /// that has no node below its caller yet.
     pub fn add<'a>(&mut self, stack: impl IntoIterator<Item = &'a str>, count: u64) {
         let mut at = ROOT;
         for name in stack.into_iter().take(DEEPEST) {

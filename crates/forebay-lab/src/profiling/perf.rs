@@ -214,10 +214,11 @@ fn wait(
     }
 }
 
-/// Returns the failure, with advice if the disk is full or the system refused the access.
+/// Returns the failure. Adds advice if the disk is full, or if the system does not let perf watch
+/// the server.
 fn failure(why: &str, keeper: &Keeper) -> ProfileFailure {
     let output = keeper.last_output();
-    // If the disk is full, perf may be unable to report that.
+    // Check the free space, because perf may be unable to report that the disk is full.
     if let Ok(place) = rustix::fs::statvfs(keeper.tmp())
         && place.f_bavail * place.f_frsize < LEAST_ROOM
     {
@@ -241,8 +242,8 @@ pub fn hides_kernel() -> bool {
     paranoid().parse::<i32>().is_ok_and(|level| level > 1)
 }
 
-/// Explains why perf failed, from its output. If the kernel refused the access, names the setting
-/// to change.
+/// Explains why perf failed, from its output. If the kernel does not let perf watch the server,
+/// names the setting to change.
 fn describe(why: &str, output: &[String], paranoid: &str) -> ProfileFailure {
     const SIGNS: [&str; 5] = [
         "perf_event_paranoid",

@@ -29,8 +29,8 @@ pub fn short(name: &str, longest: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Returns true if `other` equals `label`, or has a number after `label` or its beginning. For
-/// `abc`, such labels are `abc (2)` and `ab… (2)`.
+/// Returns true if `other` is equal to `label`, or is made of the beginning of `label` and a
+/// number. For the label `abc`, `abc (2)` and `ab… (2)` are such labels.
 fn is_numbered(other: &str, label: &str) -> bool {
     let Some((bare, end)) = other.rsplit_once(" (") else { return other == label };
     let has_number = end.strip_suffix(')').is_some_and(|number| number.parse::<u32>().is_ok());
@@ -40,7 +40,7 @@ fn is_numbered(other: &str, label: &str) -> bool {
 
 /// Returns the length in bytes of the start that all names share. The start ends after a character
 /// that is no letter or digit, as `web-` in `web-a1` and `web-a2`. Returns 0 if the start is
-/// shorter than `WORTH`, or if a name has nothing after it.
+/// shorter than `WORTH`, or if a name is nothing but this start.
 fn shared(names: &[&str]) -> usize {
     const WORTH: usize = 4;
     let Some((first, others)) = names.split_first().filter(|(_, others)| !others.is_empty()) else {

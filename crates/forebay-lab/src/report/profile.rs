@@ -26,8 +26,9 @@ pub fn folded_names(experiment: &Experiment) -> Vec<Option<String>> {
     named.map(|(results, name)| stacks(results).map(|_| name)).collect()
 }
 
-/// Reads the stacks that belong to a JSON report from the files in `folder`. An error becomes a
-/// note of the profile.
+/// Reads the stacks of all profiles from the files in `folder`, because the JSON report does not
+/// contain the stacks. If a file cannot be read, replaces the profile with an empty one that states
+/// the reason.
 pub fn read_folded(experiment: &mut Experiment, folder: &Path) {
     let names = names(experiment);
     for (results, name) in experiment.results.iter_mut().zip(names) {
@@ -54,7 +55,8 @@ fn names(experiment: &Experiment) -> Vec<String> {
             results.configuration.name.chars().map(plain).take(LONGEST_NAME).collect();
         let mut file = format!("profile-{name}.folded");
         let mut number = 1;
-        // Some file systems do not distinguish upper and lower case.
+        // Compare the names in lower case, because some file systems do not distinguish upper and
+        // lower case.
         while !taken.insert(file.to_ascii_lowercase()) {
             number += 1;
             file = format!("profile-{name}-{number}.folded");

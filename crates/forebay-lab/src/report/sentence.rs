@@ -167,7 +167,8 @@ fn advice(experiment: &Experiment, ratio: &Ratio) -> Option<String> {
     })
 }
 
-/// Formats a number of further rounds: `12 more rounds (--rounds 18 --resume, 40 s)`.
+/// Formats the number of further rounds `more`, with the options and the expected time to run them.
+/// After 6 rounds, the text is `12 more rounds (--rounds 18 --resume, 40 s)`.
 pub fn more_rounds(experiment: &Experiment, more: u32) -> String {
     let all = experiment.rounds_finished + more;
     let time = experiment.round_time().map(|round| (round * more).as_secs_f64());

@@ -81,8 +81,9 @@ impl Tree {
             return cpu;
         }
         let taken = |stat: &Stat| stat.cpu + stat.cpu_of_children;
-        // Read the keeper first. If a child ends during the loop, the sum lacks the CPU time of
-        // this child. In the other order, the sum could contain this CPU time twice.
+        // First read the keeper, the parent process that counts the CPU time of ended children. If
+        // a child ends after that, the sum lacks the CPU time of this child. In the other order,
+        // the sum could contain this CPU time twice.
         let ended = match &self.top {
             Top::Keeper(keeper) => Stat::of(*keeper).map(|keeper| keeper.cpu_of_children),
             Top::Server(_) => None,
@@ -113,7 +114,8 @@ impl Tree {
         pids.into_iter().map(run_delay).sum()
     }
 
-    /// Returns the control group that contains only these processes, if there is one.
+    /// Returns the control group that contains the server's processes and no others, if there is
+    /// one.
     pub fn cgroup(&self) -> Option<&Path> {
         self.cgroup.as_ref().map(Cgroup::path)
     }

@@ -126,7 +126,7 @@ impl Starting {
         Ok(HelpedChild { pid, status: self.status, ended: OnceLock::new() })
     }
 
-    /// Returns the path of the control group.
+    /// Waits until the helper has made a control group, and returns the path of this group.
     pub(super) fn group(self) -> io::Result<PathBuf> {
         self.report(GROUP).map(|bytes| OsString::from_vec(bytes).into())
     }

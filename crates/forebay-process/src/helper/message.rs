@@ -32,7 +32,7 @@ pub(super) enum Request {
     Group(GroupRequest),
 }
 
-/// The start of a program.
+/// The part of a request that describes the program to start.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LaunchRequest {
     pub(super) dir: PathBuf,
@@ -87,8 +87,8 @@ impl LaunchRequest {
 
     /// Returns the launch, and its identity from `users`. Fails if the identity is not one of
     /// `users`, or if `is_group` does not accept the control group. Also fails if the launch has an
-    /// option that the helper does not accept, such as `cpus`. Only if `may_listen` is true, the
-    /// program may inherit a listening socket.
+    /// option that the helper does not accept, such as `cpus`. Also fails if the program inherits a
+    /// listening socket, but `may_listen` is false.
     pub(super) fn launch<'a>(
         &self,
         users: &'a [Identity],

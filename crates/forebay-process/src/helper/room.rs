@@ -31,7 +31,8 @@ const OF_ROOM: u32 = 0o710;
 /// Mode of a socket. Owner and group may connect to it.
 const OF_SOCKET: u32 = 0o660;
 
-/// The directory of all rooms, and the group of the gateway.
+/// The directory that contains all rooms, and the user group of the gateway. A room is the private
+/// directory of one program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rooms {
     pub(super) path: PathBuf,
@@ -144,8 +145,8 @@ pub(super) fn new_name() -> String {
     format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }
 
-/// Gives the socket that a program has made in its room to the gateway's group. Most programs make
-/// a socket that only its owner may connect to.
+/// Lets the gateway's group connect to the socket that a program has made in its room. By default,
+/// only the owner may connect to the socket of most programs.
 ///
 /// Root runs this function in a directory of the program's user. So the function changes only a
 /// socket of that user, and follows no link.

@@ -58,6 +58,7 @@ pub fn help(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// The helper: a root process that starts processes as other users for the gateway.
 struct HelperServer {
     socket: OwnedFd,
     rooms: Rooms,
@@ -179,7 +180,7 @@ impl HelperServer {
             }
             let _ = started.child.reap();
             if let Some(room) = started.room {
-                // The room still exists if the guardian was killed.
+                // Remove the room here, because a guardian that was killed has not removed it.
                 let _ = remove_dir_all(room);
             } else if let Some(reaper) = &mut self.reaper {
                 reaper.forget(started.child.pid());

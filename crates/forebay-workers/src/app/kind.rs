@@ -214,8 +214,9 @@ fn snapshot(worker: &WorkerShared) -> Snapshot {
         requests: worker.requests.load(Ordering::Relaxed),
         under_way: match state {
             WorkerState::Starting => 0,
-            // The pool ends a worker that is idle when it is retired. So this worker is not in the
-            // pool any more, but was assigned to a request that is about to begin.
+            // If a retired worker is still idle, the pool has already assigned the worker to a
+            // request, which is about to begin. The pool ends all other idle workers when it
+            // retires them.
             WorkerState::Idle => usize::from(is_retired),
             WorkerState::Busy | WorkerState::Ending => 1,
         },

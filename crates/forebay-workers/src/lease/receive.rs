@@ -27,9 +27,10 @@ pub(super) enum Wake {
 }
 
 /// Waits until there may be something to read, or until the worker has ended. If the caller has
-/// output to forward (`has_output`), waits for at most one [`PAUSE`]. The same limit applies while
-/// the output socket is not watched, so that the caller watches it next. `closed` is true if the
-/// control socket is at its end.
+/// output to forward (`has_output`), waits for at most one [`PAUSE`]. Also waits for at most one
+/// [`PAUSE`] if the runtime does not watch the output socket yet. The caller then lets the runtime
+/// watch the socket, and calls this function again. `closed` is true if the control socket is at
+/// its end.
 pub(super) async fn readable(worker: &Worker, closed: bool, has_output: bool) -> io::Result<Wake> {
     let input = || {
         std::future::poll_fn(|context| {

@@ -47,7 +47,8 @@ impl Busy {
         self.queued.iter().any(|request| request.mark == mark)
     }
 
-    /// Takes back all requests that the worker has not read. Returns them in reverse order.
+    /// Takes back all requests that the worker has not read. Returns these requests, the last one
+    /// in the queue first.
     pub(super) fn take_back(&mut self) -> impl Iterator<Item = Waiting> + use<> {
         let marks: Vec<_> = self.queued.iter().map(|request| request.mark).collect();
         let unread = self.shared.prefetch.take_back(&marks);
@@ -69,7 +70,8 @@ impl Busy {
     }
 
     /// Returns true if the process runs or waits for a processor, but has used less than `LONG` of
-    /// CPU time. The CPU time counts from the first call of this function for the current request.
+    /// CPU time for the current request. CPU time before the first call of this function for this
+    /// request is unknown, and does not count.
     pub(super) fn is_starved(&mut self, activity: Activity) -> bool {
         let first = *self.cpu_at_first_look.get_or_insert(activity.cpu);
         activity.is_runnable && activity.cpu.saturating_sub(first) < LONG

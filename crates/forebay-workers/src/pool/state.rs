@@ -17,16 +17,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A request that has waited this long gets the next free worker of any thread, unless its own
-/// thread has a running worker. With 128 clients, all requests wait this long. If the
-/// thread's running worker did not matter, each worker would change its thread with each request.
+/// thread has a running worker. With 128 clients, all requests wait this long. Without the
+/// exception, each worker would then change its thread with each request.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// After the pool has taken a waiting request back from a worker, it prefetches no request during
-/// this time. The worker's running request took long, and the next ones may take long, too.
+/// After a waiting request had to be taken back from a prefetch queue, the pool prefetches no
+/// request during this time. The worker's running request took long, and the next requests may take
+/// long, too.
 const RESPITE: Duration = Duration::from_millis(100);
 /// Number of requests at the front of the queue that the pool searches for a request of the
 /// worker's own thread.
 const NEARBY: usize = 256;
 
+/// The workers of one application, and the requests that wait for a worker.
 #[derive(Debug, Default)]
 pub(super) struct PoolState {
     /// The most recently used worker is last.
@@ -71,8 +73,8 @@ impl PoolState {
             && !self.has_at_work(first.thread, now)
     }
 
-    /// If requests only compute, puts a request into the prefetch queue of a worker that should
-    /// finish soon. Otherwise puts the request into the pool's queue.
+    /// Puts a request into the prefetch queue of a worker that should finish soon. If requests do
+    /// more than compute, or no worker can take the request, puts it into the pool's queue.
     pub(super) fn queue(&mut self, request: Waiting, now: Instant) {
         let may_queue = self.waiters.requests.is_empty() && self.may_prefetch(now);
         let soonest = self
@@ -86,7 +88,8 @@ impl PoolState {
         }
     }
 
-    /// Returns true if prefetching is useful: requests only compute, and are short.
+    /// Returns true if prefetching is useful: requests only compute, and no request had to be taken
+    /// back during the last [`RESPITE`].
     fn may_prefetch(&self, now: Instant) -> bool {
         self.pace.computes() && self.respite.is_none_or(|end| end <= now)
     }
@@ -96,9 +99,9 @@ impl PoolState {
         self.respite = Some(Instant::now() + RESPITE);
     }
 
-    /// Finds the worker whose prefetch queue holds this request. Returns that worker, the mark of
-    /// the first request in its queue, and the time when this request was put into the queue.
-    /// Returns `None` if no prefetch queue holds the request.
+    /// Finds the worker whose prefetch queue holds this request. Returns that worker, and the mark
+    /// of the first request in the queue. Also returns the time when the request with `mark` was
+    /// put into the queue. Returns `None` if no prefetch queue holds the request.
     pub(super) fn queue_of(&mut self, mark: Mark) -> Option<(Arc<WorkerShared>, Mark, Instant)> {
         let busy = self.holder(mark)?;
         let request = busy.queued.iter().find(|request| request.mark == mark)?;
@@ -115,15 +118,15 @@ impl PoolState {
         self.busy.iter_mut().find(|busy| busy.has_queued(mark))
     }
 
-    /// Takes a request out of the pool's queue, or back from a prefetch queue. Returns `None` if a
-    /// worker already has the request.
+    /// Removes a request from the pool's queue or from a prefetch queue, and returns it. Returns
+    /// `None` if a worker already has the request.
     pub(super) fn leave(&mut self, mark: Mark) -> Option<Waiting> {
         if let Some(at) = self.waiters.requests.iter().position(|request| request.mark == mark) {
             return self.waiters.requests.remove(at);
         }
         let mut found = None;
-        // Take back all unread requests, because the socket returns them only in order. The other
-        // requests get back into the pool's queue.
+        // Take back all unread requests, because the socket returns requests only in order. Then
+        // put all of them, except the request with `mark`, into the pool's queue.
         for request in self.holder(mark)?.take_back() {
             if request.mark == mark {
                 found = Some(request);
@@ -134,9 +137,9 @@ impl PoolState {
         found
     }
 
-    /// Puts a request that was taken back at the front of the queue, or assigns an idle worker to
-    /// the request. Drops a request that is not wanted any more. Refuses the request after the pool
-    /// has closed.
+    /// Handles a request that was taken back from a prefetch queue. Assigns an idle worker to the
+    /// request, or puts the request at the front of the pool's queue. Drops a request that is not
+    /// wanted any more. Refuses the request after the pool has closed.
     pub(super) fn requeue(&mut self, request: Waiting) {
         if self.waiters.is_closed() {
             return request.refuse(Unavailable::ShuttingDown);
@@ -149,8 +152,9 @@ impl PoolState {
     }
 
     /// Assigns an idle worker to the first request in the queue, if this request
-    /// [needs](Self::is_needed) another worker. Callers call this when fewer workers may be running
-    /// than before.
+    /// [needs](Self::is_needed) another worker. Callers call this after a busy worker has ended,
+    /// and after a request was put back into the queue. In both cases, another worker may be
+    /// allowed to run now.
     pub(super) fn replace_busy(&mut self) {
         if let Some(first) = self.waiters.requests.front()
             && self.is_needed(first, Instant::now())
@@ -160,8 +164,8 @@ impl PoolState {
         }
     }
 
-    /// Assigns a worker without a request to the next request. If there is no request for this
-    /// worker, makes the worker idle.
+    /// Gives the next request to `worker`, which has no request now. If there is no request for
+    /// this worker, makes the worker idle.
     pub(super) fn assign_next(&mut self, mut worker: Worker) {
         while let Some(request) = self.next_for(&worker) {
             let has_request = worker.is_at_home(request.thread)
@@ -177,8 +181,8 @@ impl PoolState {
     }
 
     /// Assigns a worker to a request, and fills the worker's prefetch queue. `queued` are the
-    /// requests that this prefetch queue already contains. `has_request` is true if `request` was
-    /// put into the prefetch queue, too.
+    /// requests that this prefetch queue already contains. `has_request` is true if the worker gets
+    /// `request` itself through the prefetch queue.
     ///
     /// If the request is not wanted any more and `has_request` is true, kills the worker. If the
     /// request is not wanted any more and `has_request` is false, returns the worker. In all other
@@ -208,7 +212,8 @@ impl PoolState {
         None
     }
 
-    /// Puts the first requests of the queue into the prefetch queue of a busy worker.
+    /// Moves requests of the worker's thread from the pool's queue to the prefetch queue of this
+    /// busy worker.
     fn fill(&mut self, shared: &WorkerShared) {
         let now = Instant::now();
         let Some(front) = self.waiters.requests.front().filter(|_| self.may_prefetch(now)) else {
@@ -219,10 +224,10 @@ impl PoolState {
         let Some(busy) = busy else { return };
         let fits =
             |busy: &Busy, request: &Waiting| busy.may_take(request, now) && request.is_open();
-        // A request that has waited long may not fit into this prefetch queue. Then put no other
-        // request into this queue, so that the waiting request gets the worker next. Check two
-        // requests: the first one of this thread, and `front`, the first one of all threads, if
-        // `front` is urgent.
+        // Put no request into the prefetch queue if one of two requests has waited for more than
+        // `PATIENCE` and does not fit into this queue. The waiting request then gets the worker
+        // next. The two requests are the first request of the worker's thread and, if `front` is
+        // urgent, `front`.
         let waits_long = |request: &Waiting| {
             now.saturating_duration_since(request.since) > PATIENCE && !fits(busy, request)
         };
@@ -245,8 +250,9 @@ impl PoolState {
     }
 
     /// Puts the unread requests of an ended worker back into the queue. If `gives_up` is true, the
-    /// requests that the worker has read are lost. Otherwise they stay with the worker: its lease
-    /// reads the remaining output, and then gives the worker to the next of these requests.
+    /// requests that the worker has read are lost. If `gives_up` is false, these requests stay with
+    /// the worker. The current lease reads its remaining output, and then gives the worker to the
+    /// next of these requests.
     pub(super) fn rescue(&mut self, id: u64, gives_up: bool) {
         let Some(at) = self.busy.iter().position(|busy| busy.shared.id == id) else { return };
         let Busy { shared, thread, queued, .. } = self.busy.swap_remove(at);
@@ -267,8 +273,8 @@ impl PoolState {
     }
 
     /// Ends the current request of a worker, and returns the requests in its prefetch queue. If
-    /// `ends` is true, the worker serves only the requests that it has already read. Then returns
-    /// only these, and puts the others back into the pool's queue.
+    /// `ends` is true, returns only the requests that the worker has already read, because the
+    /// worker serves no others. The unread requests then return to the pool's queue.
     pub(super) fn end_request(&mut self, shared: &WorkerShared, ends: bool) -> VecDeque<Waiting> {
         let Some(at) = self.busy.iter().position(|busy| busy.shared.id == shared.id) else {
             return VecDeque::new();
@@ -304,9 +310,10 @@ impl PoolState {
         Some(worker)
     }
 
-    /// Returns the next request for this worker: an urgent first request, else the first of the
-    /// worker's own thread, else the first of all. Moving a worker to another thread costs system
-    /// calls. Returns `None` if no request waits, or the worker [is not needed](Self::is_needed).
+    /// Returns the next request for this worker. An urgent first request has priority. Otherwise
+    /// prefers a request of the worker's own thread, because moving a worker to another thread
+    /// costs system calls. Returns `None` if no request waits, or the worker [is not
+    /// needed](Self::is_needed).
     fn next_for(&mut self, worker: &Worker) -> Option<Waiting> {
         let now = Instant::now();
         let first = self.waiters.requests.front()?;

@@ -23,7 +23,8 @@ use tokio::time::Instant;
 /// to a request of the thread that frees the permit. Waking another thread takes more CPU time than
 /// the gateway needs for a small request.
 const LONG: Duration = Duration::from_millis(2);
-/// Number of waiting requests that are searched for a request of this thread.
+/// Number of requests at the front of the queue that are searched for a request of the thread that
+/// frees a permit.
 const NEARBY: usize = 16;
 
 /// The pool of one program. The gateway's threads and the supervisor share it.
@@ -36,6 +37,7 @@ pub(super) struct InstancePool {
     commands: OnceLock<mpsc::UnboundedSender<Command>>,
 }
 
+/// The state of [`InstancePool`] that its lock protects.
 #[derive(Debug, Default)]
 struct Inner {
     entries: Vec<PoolEntry>,
@@ -178,8 +180,8 @@ impl InstancePool {
         });
     }
 
-    /// Ends a crash loop. Lets a process that listens take requests, unless the process is retired
-    /// or has ended.
+    /// Gives requests to the process `id`, which listens now, unless the process is retired or has
+    /// ended. Also ends a crash loop.
     pub(super) fn serve(self: &Arc<Self>, id: u64) {
         {
             let mut inner = self.lock();
@@ -201,7 +203,7 @@ impl InstancePool {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Forgets a process that has ended.
+    /// Removes a process that has ended. Counts a crash if `crashed` is true.
     pub(super) fn remove(&self, id: u64, crashed: bool) {
         let mut inner = self.lock();
         inner.entries.retain(|entry| entry.instance.id != id);
@@ -210,12 +212,14 @@ impl InstancePool {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Refuses all waiting requests, and new ones while no process serves.
+    /// Refuses all waiting requests. From now on, also refuses each new request that finds no free
+    /// permit.
     pub(super) fn begin_crash_loop(&self, last_lines: String) {
         self.lock().waiters.begin_crash_loop(last_lines);
     }
 
-    /// Lets requests wait again, for the next attempt to start a process.
+    /// Lets new requests wait for the next attempt to start a process.
+    /// [`begin_crash_loop`](InstancePool::begin_crash_loop) refused such requests.
     pub(super) fn let_wait(&self) {
         self.lock().waiters.let_wait();
     }
@@ -261,7 +265,7 @@ impl InstancePool {
     pub(super) fn health(&self) -> Health {
         let of = |entry: &PoolEntry| (entry.instance.clone(), entry.stage, entry.under_way);
         let entries: Vec<_> = self.lock().entries.iter().map(of).collect();
-        // Read memory use without holding the lock.
+        // Do not hold the lock here, because reading the memory use of all processes takes time.
         let workers = entries.iter().map(|(instance, stage, under_way)| {
             let state = match (stage, under_way) {
                 (Stage::Starting, _) => WorkerState::Starting,
@@ -307,8 +311,8 @@ impl Waiter for WaitingRequest {
 
 impl Inner {
     /// Removes and returns the request that gets the next permit. If the first request has waited
-    /// for [`LONG`], returns the first request. Otherwise prefers a request of this thread among
-    /// the first [`NEARBY`] requests. Returns `None` if no request waits.
+    /// for [`LONG`], returns the first request. Otherwise prefers a request of the calling thread
+    /// among the first [`NEARBY`] requests. Returns `None` if no request waits.
     fn next_waiting(&mut self) -> Option<WaitingRequest> {
         let requests = &mut self.waiters.requests;
         let here = thread::current().id();
@@ -324,7 +328,8 @@ impl Inner {
 }
 
 impl Permit {
-    /// Returns the number of the process. No number is used twice.
+    /// Returns the number of the process in its program. This number is not the process id, and is
+    /// never reused.
     pub fn id(&self) -> u64 {
         self.instance.id
     }
@@ -373,7 +378,7 @@ impl Permit {
         }
         let id = self.instance.id;
         // Retire the process at once, because the next request may come before the supervisor acts.
-        // After that, the number of its requests cannot grow, so read it now.
+        // The number of its requests cannot grow afterwards, so read this number after `retire`.
         self.pool.retire(id);
         let has_others = self.pool.lock().entry(id).is_some_and(|entry| entry.under_way > 1);
         self.pool.send(Command::Hung { id, has_others });

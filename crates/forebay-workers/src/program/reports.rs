@@ -83,7 +83,7 @@ pub(super) async fn await_end(
             _ => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     };
-    // `reports` usually ends now, because the guardian has closed its end of the socket. The end
+    // `reports` usually ends now, because the guardian has closed its end of the socket. This end
     // may still be open if another process holds it, or if the guardian lives after the helper was
     // killed. Aborting `reports` closes the gateway's end, and a living guardian then ends its
     // program.

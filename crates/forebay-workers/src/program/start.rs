@@ -86,7 +86,8 @@ pub(super) fn start(
                 give(&file, identity)?;
             }
             if let Some(identity) = identity {
-                // Change the owner so that the program can open /dev/stderr, as many programs do.
+                // Make the program's user the owner of the pipe. Otherwise the program could not
+                // open /dev/stderr, as many programs do.
                 fchown(&its_log, identity.user.as_ref().map(|user| user.0), identity.group)?;
             }
             let descriptors = Descriptors { link: its_link, listener, log: its_log };
@@ -170,8 +171,9 @@ fn start_here(
     }
 }
 
-/// Asks the helper to start the guardian in `room`. If the program inherits a Unix socket, the
-/// helper opens it, because `room` belongs to another user.
+/// Asks the helper (a root process) to start the program's guardian in the directory `room`. If the
+/// program inherits a Unix socket, the helper opens this socket, because `room` belongs to another
+/// user.
 fn start_by(
     (helper, room): (&Helper, &HelpedRoom),
     launch: &Launch,
@@ -194,8 +196,8 @@ fn start_by(
     helper.launch_program(&request, room, files.collect(), listens)?.child()
 }
 
-/// Creates a directory for sockets that only the user of the process can enter. Its path must be
-/// short, because the paths of sockets are limited.
+/// Creates a directory for the socket of a process. Only the user of the process can enter this
+/// directory. Chooses a short path, because the kernel limits the length of a socket's path.
 fn make_room(identity: Option<&Identity>) -> io::Result<TempDir> {
     // Processes of another user cannot enter XDG_RUNTIME_DIR.
     let own = std::env::var_os("XDG_RUNTIME_DIR").filter(|_| identity.is_none()).map(PathBuf::from);
@@ -224,8 +226,8 @@ fn give(path: &Path, identity: Option<&Identity>) -> io::Result<()> {
 }
 
 /// Returns the address of the process, and the listening socket for the process to inherit. The
-/// socket is `None` if the process opens the socket itself, or if the helper opens a Unix socket in
-/// the `room` of another user (`is_own` is false).
+/// socket is `None` if the process opens the socket itself. The socket is also `None` if `is_own`
+/// is false: `room` then belongs to another user, and the root helper opens the Unix socket.
 fn place(
     listen: Listening,
     room: &Path,

@@ -107,7 +107,7 @@ impl<K: ProcessKind> Supervisor<K> {
         self.kind.remove(entry.process, reaped, has_crashed);
         match end {
             // If SIGKILL or SIGTERM ended a process that was ready, the signal came from outside.
-            // Then the start has not failed.
+            // In this case, the start has not failed.
             Some(end) if has_proved || entry.was_ready && end.was_killed => {
                 self.starts.log(&end.text);
             }
@@ -122,7 +122,8 @@ impl<K: ProcessKind> Supervisor<K> {
             Failed::Loop(why) if !self.serves() => self.kind.begin_crash_loop(why),
             Failed::Loop(_) | Failed::Paused => {}
         }
-        // Existing processes keep running with the old files until the files change again.
+        // Do not replace processes with old files now, because replacements may not start either.
+        // These processes keep running until the files change again.
         self.outdated.clear();
     }
 

@@ -43,7 +43,7 @@ pub(crate) trait ProcessKind: 'static {
     /// Returns the state of all processes of the pool.
     fn snapshots(&self) -> Vec<Snapshot>;
 
-    /// Returns the number of processes that waiting requests need in addition to the serving ones.
+    /// Returns the number of additional processes that the waiting requests need.
     fn missing(&self) -> usize;
 
     /// Lets the pool assign requests to the process from now on.
@@ -75,10 +75,12 @@ pub(crate) trait ProcessKind: 'static {
     /// Forgets a process that has ended.
     fn remove(&mut self, process: Self::Process, reaped: Exit, crashed: bool);
 
-    /// Refuses all waiting requests, and new ones while no process serves.
+    /// Refuses all waiting requests. From now on, also refuses each new request that no running
+    /// process can take at once.
     fn begin_crash_loop(&self, why: String);
 
-    /// Lets requests wait again, for the next attempt to start a process.
+    /// Lets new requests wait for the next attempt to start a process.
+    /// [`begin_crash_loop`](ProcessKind::begin_crash_loop) refused such requests.
     fn let_wait(&self);
 
     /// Refuses all requests from now on.

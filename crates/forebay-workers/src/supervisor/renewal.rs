@@ -98,7 +98,8 @@ impl<K: ProcessKind> Supervisor<K> {
         }
     }
 
-    /// Marks all processes for replacement, one after the other. Logs the reason `why`.
+    /// Lets [`renew`](Self::renew) replace all processes, one after the other. Logs the reason
+    /// `why`.
     pub(super) fn outdate(&mut self, why: &str) {
         self.starts.log(&format!("{why}: its {} are replaced", K::NOUN.1));
         self.outdated = self.entries.keys().copied().collect();

@@ -19,8 +19,8 @@ use std::ptr;
 pub(crate) const DESCRIPTORS: usize = 4;
 
 /// Starts `program` in its own process group, with arguments, directory and environment of
-/// `command`. The process gets no other variables and only these descriptors. Signals are as the
-/// standard library leaves them: none blocked, and SIGPIPE ends the process.
+/// `command`. The process gets only the variables of `command`, and only `descriptors`, as numbers
+/// 0, 1 and so on. No signal is blocked, and SIGPIPE ends the process.
 ///
 /// # Errors
 /// An error of `posix_spawn`, for example because the program cannot be run or its directory cannot
@@ -75,9 +75,9 @@ fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
     strings.iter().map(|text| text.as_ptr().cast_mut()).chain([ptr::null_mut()]).collect()
 }
 
-/// Returns the descriptors with numbers of at least [`DESCRIPTORS`]. Copies each descriptor with a
-/// lower number. Otherwise the new process could overwrite such a descriptor before it has
-/// duplicated the descriptor.
+/// Replaces each descriptor whose number is less than [`DESCRIPTORS`] with a copy that has a higher
+/// number. The new process duplicates its descriptors to 0, 1 and so on, and could otherwise
+/// overwrite a descriptor before it has duplicated that descriptor.
 fn beyond(descriptors: [OwnedFd; DESCRIPTORS]) -> io::Result<Vec<OwnedFd>> {
     let places = DESCRIPTORS as i32;
     let moved = descriptors.into_iter().map(|descriptor| {

@@ -70,7 +70,7 @@ pub fn memory(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
 /// CPU time.
 pub fn cpu(experiment: &Experiment, rows: &[Row]) -> Option<Chart> {
     let line = |measured: &Measured| {
-        // Without a control group, CPU time is counted in clock ticks (10 ms). These are too coarse
+        // Without a control group, CPU time is counted in clock ticks (10 ms), which are too coarse
         // for a single slice.
         let is_known = measured.server.cpu_method == CpuMethod::Cgroup && measured.slices.len() > 1;
         let mut loaded = 0.0;

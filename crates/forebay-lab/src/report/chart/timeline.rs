@@ -116,7 +116,7 @@ fn draw_heat_map(screen: Screen, map: &HeatMap) -> Option<String> {
     Some(svg.finish())
 }
 
-/// Draws the share of replies in ranges of latency. Returns `None` without latencies.
+/// Draws the share of replies in each range of latency. Returns `None` without latencies.
 pub fn distribution(latency: &Latency) -> Option<String> {
     both(|screen| draw_distribution(screen, latency))
 }
