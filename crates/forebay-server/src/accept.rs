@@ -71,8 +71,8 @@ impl Accepting {
         }
     }
 
-    /// Accepts no more connections, because another process accepts the connections in the queues.
-    /// This process still completes the QUIC handshakes that it has begun.
+    /// Accepts no more connections, because another process now accepts all connections to the
+    /// listeners. This process still completes the QUIC handshakes that it has begun.
     pub async fn leave(self) {
         for OpenListener { close, .. } in self.listeners.into_values() {
             // A task may hold an accepted connection that waits in `make_room`. The task serves
@@ -273,9 +273,10 @@ struct Pauses {
 
 impl Pauses {
     /// Handles a failed accept. Does nothing if the client aborted the connection, or if a signal
-    /// interrupted the call. If descriptors have run out, closes idle backend connections. If this
-    /// is not possible, and after all other errors, waits for a tick. Logs such errors at most once
-    /// in [`REMINDER`].
+    /// interrupted the call. If descriptors have run out, closes idle backend connections.
+    ///
+    /// If descriptors have run out and no backend connection is idle, waits for a tick. Also waits
+    /// after all other errors. Logs the errors that cause a wait at most once in [`REMINDER`].
     async fn after(&mut self, thread: &Thread, error: &io::Error) {
         if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) {
             return;

@@ -164,7 +164,8 @@ impl Body {
         Ok(())
     }
 
-    /// Reads and returns the complete body, so that a slow upload occupies no process.
+    /// Reads and returns the complete body, so that a slow upload does not occupy a process of the
+    /// application.
     pub async fn spool(&mut self) -> Result<Spooled, Fault> {
         if self.framing() == RequestFraming::None {
             return Ok(Spooled::Empty);
@@ -200,7 +201,8 @@ impl Body {
     /// of it is no longer in memory.
     pub fn rewind(&mut self) -> bool {
         if !self.is_in_hand() {
-            // Drop `tap`, because it would take the unread rest of the body for a complete body.
+            // Stop the observer in `tap`. It has lost the start of the body, and would take the
+            // unread rest for a complete body.
             self.tap = None;
             return false;
         }

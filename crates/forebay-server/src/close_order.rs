@@ -23,7 +23,7 @@ impl CloseOrder {
         Self { order, given: None }
     }
 
-    /// Waits for the command.
+    /// Waits for the command to close the listener.
     pub async fn given(&mut self) {
         if self.given.is_none() {
             self.given = Some((&mut self.order).await.unwrap_or(Closing::Empty));
@@ -39,8 +39,9 @@ impl CloseOrder {
         self.given == Some(Closing::Leave)
     }
 
-    /// Waits for the command, and then for the event loop's next report about sockets. The caller
-    /// must accept the connections of this report before the caller waits again.
+    /// Waits for the command to close the listener, and then for the event loop's next report about
+    /// sockets. The caller must accept the connections of this report before the caller waits
+    /// again.
     pub async fn wait(&mut self) {
         self.given().await;
         // The command may arrive before the event loop has reported a connection in the queue.

@@ -162,8 +162,8 @@ async fn apply_rules<'s>(
         if rule.keeps_from.contains(&at) {
             return Err(kept_from_scripts());
         }
-        // After a rewrite, a rule may come from a later route. Only the gate of the later route
-        // applies. The route itself does not answer.
+        // Only an earlier route answers in place of route `at`. After a rewrite, a rule may come
+        // from a later route: then only the gate of that route applies.
         if rule.instead != Instead::No && number < at {
             exchange.request.reroute(path);
             exchange.request.take(&rule.matcher);
@@ -245,8 +245,9 @@ pub fn kept_from_scripts() -> Fault {
     )
 }
 
-/// Admits a request to its route (step 5). Checks if the route is closed, answers preflight
-/// requests, and checks `gate` and the body limit. Returns false if the request has been answered.
+/// Admits a request to its route. Checks if the route is closed, answers preflight requests, and
+/// checks `gate` and the body limit. Returns false if the request has been answered. Returns a
+/// fault if the request must be refused.
 async fn admit(
     stream: &Stream,
     exchange: &mut Exchange,

@@ -67,18 +67,18 @@ pub trait Gate {
     /// the request. Returns a fault if the request must be refused with an error.
     fn admit<'a>(&'a self, exchange: &'a mut Exchange) -> Admitting<'a>;
 
-    /// Returns true if the decision may depend on the request's path.
+    /// Returns true if the decision of [`Self::admit`] may depend on the request's path.
     fn is_by_path(&self) -> bool {
         false
     }
 
-    /// Returns the part of the decision that depends on the method alone.
+    /// Returns the part of the decision of [`Self::admit`] that depends on the method alone.
     fn permission(&self, _method: &[u8]) -> Permission {
         Permission::Checked
     }
 
-    /// Returns true if the decision may depend on the client: on its address, its credentials or the
-    /// number of its requests.
+    /// Returns true if the decision of [`Self::admit`] may depend on the client: on its address,
+    /// its credentials or the number of its requests.
     fn is_by_client(&self) -> bool {
         true
     }

@@ -230,7 +230,8 @@ pub(crate) enum Unchanged {
     Encoded,
 }
 
-/// Returns the suitability of a reply with these field lines.
+/// Checks if the body of a reply with these field lines may be changed: the media type must be in
+/// `types`, and the body must be neither encoded nor partial.
 fn suitability(lines: &[u8], types: &[MediaPattern]) -> Suitability {
     let (mut media_type, mut is_encoded) = (None, false);
     for (name, value) in fields(lines) {

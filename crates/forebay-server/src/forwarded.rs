@@ -143,8 +143,8 @@ fn by_forwarded(
     }
     let mut claimed = Claimed { client: Some(without_port(peer)), https: None };
     for Element { client, https } in elements.into_iter().rev().take(CHAIN) {
-        // The proxies to the right of this element are trusted. The nearest of them wrote this
-        // element, so the scheme counts.
+        // The elements to the right of this element name trusted proxies. The nearest of these
+        // proxies wrote this element, so trust the scheme in it.
         claimed.https = https;
         let Some(Node::Address(address)) = client else { break };
         claimed.client = Some(named(address));

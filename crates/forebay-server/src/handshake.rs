@@ -68,7 +68,8 @@ pub async fn accept_tls(
     match shake_hands(context, socket, prefix, select).await {
         Ok(handshake) => Some(Rc::new(handshake)),
         Err(failure) => {
-            // Keep the connection open while an error reply may be sent.
+            // Mark the connection as busy, so that it is not evicted before the error reply is
+            // sent.
             socket.set_activity(Activity::Busy);
             if socket.is_overdue() && !thread.is_stopping() {
                 thread.counters.count_limit(Limit::Head);
@@ -132,7 +133,7 @@ async fn shake_hands(
         None => None,
         Some(all) => match all.config(&accepted.client_hello()) {
             None => match all.unknown_name(&accepted.client_hello()) {
-                // Box the future, because other handshakes need no memory for it.
+                // Box the future, so that all other handshakes reserve no memory for it.
                 Some(name) => Box::pin(all.ask_for_config(name)).await,
                 None => None,
             },
@@ -142,7 +143,7 @@ async fn shake_hands(
     if let Some(demand) = tls.demand()
         && !Challenges::is_challenge(&accepted.client_hello())
     {
-        // Box the future, because other handshakes need no memory for it.
+        // Box the future, so that all other handshakes reserve no memory for it.
         Box::pin(await_certificate(context, socket, demand, server_name.as_deref())).await?;
     }
     let turn = context.thread.handshake_turn().await;

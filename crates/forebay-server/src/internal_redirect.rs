@@ -143,9 +143,13 @@ async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault
     cleaned.map_err(|error| wrong(&format!("is malformed: {error}")))
 }
 
-/// Converts the request to a GET for the target in `X-Accel-Redirect`. Fails if the selected route
-/// has no `internal`, because a reply must not bypass the access rules of other routes. The new
-/// reply also gets `fields` of the redirecting reply, except fields that the new reply has itself.
+/// Converts the request to a GET for the target in `X-Accel-Redirect`. Fails if the target selects
+/// no route, or a route without `internal`. Otherwise an application could bypass the access rules
+/// of that route.
+///
+/// The reply to the GET gets the lines in `fields`, which come from the reply with
+/// `X-Accel-Redirect`. Lines are left out if their field is in the new reply, or if a rule of
+/// `route` removes their field.
 async fn prepare_internal(
     exchange: &mut Exchange,
     (site, route): (&Site, &Route),
@@ -186,7 +190,8 @@ async fn send_file(
     };
     discard_body(exchange).await?;
     let Exchange { request, reply, .. } = exchange;
-    // A slow client of a file occupies no process, so the file needs no backlog.
+    // Forebay itself sends the file, so a slow client occupies no process of an application. A
+    // backlog is not needed.
     reply.set_buffered(false);
     request.become_get(None);
     // The file route looks up `rest`: the whole path without its leading slash.
@@ -200,7 +205,8 @@ async fn send_file(
     let always = FieldChanges { add: fields, remove };
     reply.set_rules(Some(Rc::new(Rules { always, ..Rules::default() })));
     sendfile.files.serve(exchange).await.map_err(|fault| {
-        // An error page follows. It gets the route's rules, but not the fields of the file.
+        // An error page replaces the file. The route's rules apply to this page, but the page does
+        // not get `fields`.
         exchange.reply.set_rules(rules);
         match fault.status {
             403 | 404 => Fault::backend(fault.status, format!("{fault}, asked for as {place:?}")),

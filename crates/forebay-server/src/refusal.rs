@@ -28,7 +28,8 @@ pub async fn refuse(stream: &Stream, exchange: &mut Exchange, fault: &Fault) -> 
     if let Some(limit) = fault.limit {
         stream.thread().counters.count_limit(limit);
     }
-    // The log must not contain values of an earlier request on the connection.
+    // Clear the values of the previous request on this connection, so that the log does not
+    // attribute them to this request.
     let Exchange { request, body, reply, .. } = exchange;
     request.forget_route();
     request.head.fields.clear();

@@ -409,8 +409,8 @@ impl Reply {
         let rules = self.rules.take();
         let sends_files = rules.as_ref().is_some_and(|rules| rules.sends_files);
         if !sends_files && self.may_name_files {
-            // Strip before the rules add the route's own fields. Those may be meant for another
-            // gateway, between Forebay and the client.
+            // Remove the origin's file fields before the rules add fields of the route. A file
+            // field of the route may be meant for another gateway, between Forebay and the client.
             sendfile::strip(&mut self.out, self.fields);
         }
         if let Some(rules) = rules {
@@ -641,8 +641,8 @@ impl Reply {
         self.keep_alive = false;
     }
 
-    /// Returns true if the status in `out` is 2xx, and the client has requested a tunnel. The
-    /// client would take the reply for the start of the tunnel.
+    /// Returns true if the reply must not be sent, because its status is 2xx and the client has
+    /// requested a tunnel. The client would take such a reply for the start of the tunnel.
     fn refuses_tunnel(&self) -> bool {
         matches!(self.head_status, 200..=299) && self.stream().asks_for_tunnel()
     }

@@ -35,7 +35,8 @@ pub enum Next {
     Linger,
 }
 
-/// Answers a request whose head has been read. Returns the further use of the connection.
+/// Answers a request whose head has been read. Returns the next step for the connection: another
+/// request, or a close.
 pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exchange) -> Next {
     let started = stream.thread().start();
     begin(exchange);
@@ -65,7 +66,7 @@ pub async fn answer(context: &FrontContext, stream: &Stream, exchange: &mut Exch
             if context.table().challenges.is_some() {
                 answer = challenge(context, &exchange.request);
                 if answer.is_none() && may_ask(context, &exchange.request) {
-                    // Box the future, because other requests need no memory for it.
+                    // Box the future, so that all other requests reserve no memory for it.
                     answer = Box::pin(ask_for_challenge(context, &exchange.request)).await;
                 }
             }
@@ -140,8 +141,8 @@ fn remove_marked(stream: &Stream, site: Option<&Site>, request: &mut Request) {
 /// Maximum length in bytes of a field's name in a message.
 const LONGEST_LOGGED: usize = 64;
 
-/// Determines the client (step 3). Fails with status 400 if forwarding fields of a trusted proxy
-/// are malformed or contradict each other.
+/// Determines the address of the client. Fails with status 400 if forwarding fields of a trusted
+/// proxy are malformed or contradict each other.
 fn resolve_client(
     stream: &Stream,
     site: Option<&Site>,
@@ -275,8 +276,9 @@ async fn describe_server(exchange: &mut Exchange) -> Result<(), Fault> {
     reply.finish().await
 }
 
-/// Performs steps 4 to 9 of a request, and again for each internal redirect. Sets `answering` to
-/// the last tried route.
+/// Offers the request to the routes of `site`, and follows internal redirects until an origin
+/// answers without a redirect. Sets `answering` to the last tried route. Returns a fault if no
+/// route answers.
 async fn answer_by_routes<'s>(
     stream: &Stream,
     exchange: &mut Exchange,
@@ -400,7 +402,9 @@ pub fn record(
     }
 }
 
-/// Discards the rest of a small body, so that the connection can carry another request (step 11).
+/// Discards the rest of a small body, so that the connection can carry another request. Returns the
+/// next step for the connection. The connection must close if the reply or the rest of the body is
+/// incomplete.
 async fn keep_or_close(stream: &Stream, exchange: &mut Exchange, is_whole: bool) -> Next {
     if !is_whole {
         return Next::Close;
@@ -417,8 +421,8 @@ async fn keep_or_close(stream: &Stream, exchange: &mut Exchange, is_whole: bool)
     if body.is_done() || body.is_continue_pending() { Next::Close } else { Next::Linger }
 }
 
-/// Logs a fault. Of the client's errors, logs only a body over the limit, because the administrator
-/// may want to raise the limit.
+/// Logs a fault. Ignores errors of the client, except a body over the limit: the administrator may
+/// want to raise this limit.
 fn report(stream: &Stream, request: &Request, fault: &Fault) {
     let is_clients = fault.side == Side::Client && fault.status != 500;
     if is_clients && fault.status != 413 {

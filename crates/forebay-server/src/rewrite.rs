@@ -60,9 +60,9 @@ pub fn fallback_path(target: &[u8]) -> Result<Vec<u8>, Fault> {
     Ok(path)
 }
 
-/// Rewrites the target of a request that route `at` answers. Returns the rules for the new path,
-/// each as the number of its route and the path for that route. Returns a fault if the new path is
-/// malformed or ambiguous.
+/// Rewrites the target of a request that route `at` answers. Access rules of other routes may apply
+/// to the new path. Returns these rules: each consists of the number of a route, and the path that
+/// this route must check. Returns a fault if the new path is malformed or ambiguous.
 pub fn rewrite_here(
     rewrite: &Rewrite,
     (site, at): (&Site, usize),

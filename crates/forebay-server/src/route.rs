@@ -200,9 +200,10 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Returns true if the rule applies: `matcher`, that of the rule's route, matches `other`.
-    /// Returns false if `matcher` also matches the request's own path, because the route itself was
-    /// then tried.
+    /// Returns true if the rule applies to a request with this `method` and `path`. `matcher`
+    /// belongs to the route of the rule, and must match `other`, another path of the requested
+    /// resource. Returns false if `matcher` also matches `path`, because the request has then tried
+    /// this route itself.
     pub fn holds(
         self,
         matcher: &Matcher,
@@ -417,7 +418,7 @@ impl Site {
     }
 
     /// Returns true if the resources of route `at` may have several paths, such as `/a/` and
-    /// `/a/index.html`. Otherwise `Site::rules_above` finds nothing.
+    /// `/a/index.html`. If the result is false, `Site::rules_above` always returns an empty list.
     pub(crate) fn has_rules_above(&self, at: usize) -> bool {
         self.routes[at].other_paths.is_some()
     }
@@ -447,8 +448,8 @@ impl Site {
 
     /// Returns true if the path `Request::unmasked` would select another route than `at`, among the
     /// routes from number `from` on. In `unmasked`, `%2F`, `%5C` and `\` have become slashes, and
-    /// repeated slashes one slash. Returns false if `unmasked` is empty, because the path has none
-    /// of these.
+    /// repeated slashes have become one slash. `unmasked` is empty if it would equal the path: the
+    /// result is then false.
     pub fn is_ambiguous(&self, request: &Request, from: usize, at: usize) -> bool {
         let method = request.head.method.of(&request.bytes);
         let mut routes = self.routes[from..=at].iter();

@@ -192,8 +192,8 @@ impl Server {
         if let Some((user, group)) = identity.numbers().filter(|_| !logs.is_empty()) {
             match Opener::start(&logs, user, group) {
                 Ok(opener) => self.writer.set_opener(opener),
-                // The start fails without /proc, for example. Continue: only logs that the new user
-                // may not open cannot be rotated.
+                // The start fails without /proc, for example. Continue, because the server can run
+                // without this process. But a log that the new user may not open cannot be rotated.
                 Err(error) => self.errors().error(&format!(
                     "cannot start the process that reopens access logs as root: {error}; put the log in \
                      a directory of the server's user, or restart to rotate it"
@@ -272,7 +272,8 @@ impl Server {
                 Signalled::Requested(ReloadRequest { prepare, outcome }) => {
                     let reloaded = self.reload(&runtime, &mut signals, &threads, prepare);
                     left = reloaded.1;
-                    // The stop has interrupted the change, so its outcome is unknown. Send none.
+                    // The signal to stop has interrupted the change, so its outcome is unknown.
+                    // Send no outcome.
                     if !matches!(left, Some(Signalled::Stop)) {
                         let _ = outcome.send(reloaded.0);
                     }

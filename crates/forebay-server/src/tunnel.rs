@@ -234,10 +234,11 @@ impl<'a> Bridge<'a> {
         }
     }
 
-    /// Waits until the server stops. Then sends a close frame after [`farewell::QUIET`] without
-    /// bytes, or after five times as long if the client may await an answer. If bytes still flow
-    /// [`farewell::PATIENCE`] after the stop, [`Farewell::pass`] sends the close frame after the
-    /// backend's next message.
+    /// Waits until the server stops. Then sends a close frame when no bytes have flowed for
+    /// [`farewell::QUIET`]. If the client may await an answer, this time is five times as long.
+    ///
+    /// If bytes still flow [`farewell::PATIENCE`] after the stop, this function sends no close
+    /// frame. [`Farewell::pass`] then sends it after the backend's next message.
     async fn say_farewell(&self, thread: &Thread) -> Infallible {
         while !thread.is_stopping() {
             thread.changed.notified().await;
@@ -375,7 +376,8 @@ impl<'a> Direction<'a> {
                 match self.from.read_now(&mut buffer) {
                     Ok(0) if self.from.is_expired() => return Err(io::ErrorKind::TimedOut.into()),
                     Ok(0) => {
-                        // After the backend's last bytes, send no close frame.
+                        // The backend has ended its direction, perhaps with a close frame of its
+                        // own. So send no close frame of Forebay.
                         if let Some(farewell) = &self.farewell {
                             farewell.is_closed.set(true);
                         }

@@ -331,8 +331,8 @@ enum RequestConnection {
 }
 
 impl ConnectionSource<'_> {
-    /// Returns a connection for one request. If `fresh` is true, opens a new unshared connection:
-    /// another connection has failed.
+    /// Returns a connection for one request. `fresh` is true after another connection has failed
+    /// for this request: the result is then a new unshared connection.
     async fn take(&self, fresh: bool) -> Result<RequestConnection, Fault> {
         if !fresh
             && let Some(pool) = self.pool

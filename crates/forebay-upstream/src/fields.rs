@@ -146,7 +146,8 @@ pub async fn inform(reply: &mut Reply, head: &ResponseHead, bytes: &[u8]) -> Res
     reply.inform(head.status, head.reason.of(bytes), &lines).await
 }
 
-/// Ends the head of a reply after its fields, with the length from the backend's `head`.
+/// Ends the head of `reply` after the last field. The length of the body comes from the backend's
+/// `head`.
 pub fn end_head(reply: &mut Reply, head: &ResponseHead) {
     let length = match (head.framing, head.content_length) {
         (ResponseFraming::Length(length), _) => Length::Known(length),

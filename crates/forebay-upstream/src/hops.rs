@@ -200,8 +200,8 @@ fn is_count(field: &Field, bytes: &[u8]) -> bool {
     field.name.of(bytes).eq_ignore_ascii_case(NAME.as_bytes())
 }
 
-/// Returns the number of passages so far. A forged field can only increase the number, and only for
-/// the client's own request.
+/// Returns the number of times that the request has passed through this server. A forged field can
+/// only increase the number, and only for the client's own request.
 fn passages(request: &Request) -> u32 {
     let fields = request.head.fields.iter().filter(|field| is_count(field, &request.bytes));
     let counts = fields.filter_map(|field| str::from_utf8(field.value.of(&request.bytes)).ok());

@@ -34,7 +34,7 @@ pub struct Parts<'a> {
 }
 
 impl Mount {
-    /// Returns the parts of the path of `request`.
+    /// Splits the path of `request` into SCRIPT_NAME and PATH_INFO.
     pub fn parts<'a>(&self, request: &'a Request) -> Parts<'a> {
         parts(request, self.point.as_deref())
     }
@@ -70,10 +70,10 @@ pub fn parts<'a>(request: &'a Request, point: Option<&str>) -> Parts<'a> {
     Parts { script_name: clean.0, path_info: Cow::Borrowed(clean.1) }
 }
 
-/// Returns the decoded part of the client's `target` after the mount point `name`, with repeated
-/// slashes. `clean` is the normalized path. Returns `None` if the mount point itself has repeated
-/// slashes in `target`. Also returns `None` if `target` and `clean` differ in more than repeated
-/// slashes.
+/// Returns the decoded part of the client's `target` after the mount point `name`. Keeps repeated
+/// slashes, which are merged in the normalized path `clean`. Returns `None` if `target` has
+/// repeated slashes within the mount point. Also returns `None` if `target` and `clean` differ in
+/// more than repeated slashes.
 fn as_it_came(target: &[u8], clean: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     let path = &target[..memchr::memchr(b'?', target).unwrap_or(target.len())];
     let mut raw = decode(path).ok()?;

@@ -104,7 +104,7 @@ impl Output {
         }
     }
 
-    /// Sends the client the output so far, because the next output may follow only later.
+    /// Sends the output so far to the client, so that the client need not wait for the next output.
     pub async fn flush(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         match self {
             Self::Parsed(script) => script.flush(reply).await,

@@ -51,7 +51,7 @@ impl<'a> ReplyPump<'a> {
         self.output.feed(output, self.reply).await
     }
 
-    /// Sends the client the output so far, because the next output may follow only later.
+    /// Sends the output so far to the client, so that the client need not wait for the next output.
     pub async fn flush(&mut self) -> Result<(), Fault> {
         if self.output.has_output() { self.output.flush(self.reply).await } else { Ok(()) }
     }

@@ -91,8 +91,8 @@ enum Stage {
 }
 
 impl ScriptReply {
-    /// Creates an empty reply. For malformed output and for too much output, the fault comes from
-    /// the `blame` of `limit`.
+    /// Creates an empty reply. `limit` bounds the script's output, and creates the fault for
+    /// malformed or excessive output.
     pub fn new(limit: OutputLimit) -> Self {
         Self {
             heads: ReplyReader::new(ReplyParser::new(Http1Limits::default())),
@@ -218,9 +218,9 @@ impl ScriptReply {
         format!("{what} the script's output, which starts with {start:?}")
     }
 
-    /// Begins the reply and sends the held body. The script's own `Content-Length` takes precedence
-    /// over `length`. For a local redirect, drops the body, and requests an internal redirect to
-    /// the script's `Location`.
+    /// Begins the reply, and sends the body bytes that were held back until now. The script's own
+    /// `Content-Length` takes precedence over `length`. For a local redirect, drops the body, and
+    /// requests an internal redirect to the script's `Location`.
     async fn start(&mut self, length: Length, reply: &mut Reply) -> Result<(), Fault> {
         let (head, bytes) = (&self.head, &self.output);
         if let Some(location) = head.location.filter(|_| head.is_local_redirect(bytes)) {
@@ -284,7 +284,7 @@ fn is_passed(known: KnownField) -> bool {
 fn append_line(out: &mut Vec<u8>, field: &Field, bytes: &[u8]) {
     let Field { name, value, .. } = field;
     match (Span { start: name.end, end: value.start }).of(bytes) {
-        // The line has the usual form, so one copy is enough.
+        // The script separates name and value by `: `, so copy both at once.
         b": " => out.extend_from_slice((Span { start: name.start, end: value.end }).of(bytes)),
         _ => {
             out.extend_from_slice(name.of(bytes));

@@ -192,8 +192,8 @@ impl Upstream {
     }
 
     /// Sends a request to one backend. Resends the request over a new connection if the backend has
-    /// not processed it. Also resends a request that may be resent, if a kept or shared connection
-    /// has failed.
+    /// not processed it. Also resends an idempotent request once if a kept or shared connection has
+    /// failed.
     async fn attempt<C: Carrier>(
         &self,
         attempt: &Attempt<'_>,
@@ -259,8 +259,8 @@ impl Upstream {
     ///
     /// - All permitted connections are busy.
     /// - The backend cancels a stream, for example at a gRPC call's deadline.
-    /// - Because of the reply's status, another backend should answer. If such replies counted,
-    ///   clients could exclude all backends with a URL that always fails.
+    /// - The backend has sent a status after which another backend should answer. If these statuses
+    ///   counted, clients could exclude all backends with a URL that always fails.
     fn count(&self, attempt: &Attempt<'_>, fault: &Fault) {
         let is_busy = fault.limit == Some(Limit::MaxConnections);
         let is_replaced = fault.retry == Retry::OtherBackend;

@@ -24,8 +24,9 @@ pub fn is_eligible(lines: &[u8], types: &[MediaPattern]) -> bool {
     media_type.is_some_and(|media_type| types.iter().any(|pattern| pattern.matches(media_type)))
 }
 
-/// Returns true if other requests may get the document of this partial reply compressed. The media
-/// type must be in `types`, or be `multipart/byteranges`, which hides the document's own type.
+/// Returns true if a request for the whole document of this partial reply may get a compressed
+/// reply. The media type must be in `types`. The type `multipart/byteranges` also counts, because
+/// it hides the document's own type.
 pub fn is_part_of(lines: &[u8], types: &[MediaPattern]) -> bool {
     fields(lines).filter(|(name, _)| is(name, b"content-type")).any(|(_, value)| {
         let media_type = value.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
@@ -41,8 +42,9 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Adds `Vary: Accept-Encoding` to the field lines of `out` from `start` on. With a coding,
-    /// also sets `Content-Encoding`, weakens `ETag`, and removes the fields in `DROPPED`.
+    /// Adds `Vary: Accept-Encoding` to the field lines of `out` from `start` on. If the body is
+    /// compressed, also sets `Content-Encoding`, weakens `ETag`, and removes the fields in
+    /// `DROPPED`.
     pub fn apply(&self, out: &mut Vec<u8>, start: usize) {
         let varies = fields(&out[start..]).any(|(name, value)| {
             is(name, b"vary") && (list_has(value, b"accept-encoding") || list_has(value, b"*"))

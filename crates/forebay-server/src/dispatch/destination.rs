@@ -12,7 +12,8 @@ use crate::exchange::{Exchange, Permission};
 use crate::rewrite::{fallback_path, rewrite_request, target};
 use crate::route::{Instead, Route, Site};
 
-/// Returns true if the request writes to its `Destination`, and `route` could let it do so.
+/// Returns true if the method of the request writes to its `Destination`, and the origin of `route`
+/// reads request bodies. Only such an origin can perform the write.
 pub fn is_written(request: &Request, route: &Route) -> bool {
     moving_method(request).is_some() && route.origin.takes_body()
 }
@@ -92,8 +93,8 @@ impl Walk<'_> {
                 return Ok(WalkEnd::Answered);
             }
             if route.rewrites || route.rewrite.is_some() {
-                // Forebay does not rewrite the Destination for the backend, so the backend would
-                // write to another path.
+                // Forebay does not rewrite the Destination for the backend. So the backend would
+                // write to the original path, but the gates would have checked the rewritten path.
                 return Err(Fault::client(
                     403,
                     "a route would rewrite the path of the Destination",
@@ -151,9 +152,10 @@ impl Walk<'_> {
     }
 
     /// Asks the gate of route `number` once. Returns false if the gate has answered the request.
-    /// Fails if the route is closed or the gate refuses the method. Skips the gate of route `at` if
-    /// the gate decides in the same way about the request's own path and method, which it checks
-    /// later.
+    /// Fails if the route is closed or the gate refuses the method.
+    ///
+    /// The gate of route `at` later checks the request's own path and method. Skips this gate if
+    /// its decision depends on neither the path nor the change of the method.
     async fn ask(&mut self, exchange: &mut Exchange, number: usize) -> Result<bool, Fault> {
         if self.asked.contains(&number) {
             return Ok(true);

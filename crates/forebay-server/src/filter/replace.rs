@@ -151,7 +151,7 @@ impl Replacer {
 
     /// Finds the first text, from position `at` on, that must be replaced. Returns its start and
     /// end in `bytes`, and its index in the list of texts. If several texts begin at one position,
-    /// finds the longest. Returns `None` without such a text.
+    /// finds the longest. Returns `None` if no text must be replaced.
     fn find(&self, bytes: &[u8], mut at: usize) -> Option<(usize, usize, usize)> {
         if !self.done.is_empty() && self.done.iter().all(|done| *done) {
             return None;
@@ -162,8 +162,8 @@ impl Replacer {
             if !self.is_done(number) {
                 return Some((found.start(), found.end(), number));
             }
-            // With `once`, the found text is not replaced again. But a shorter text that begins at
-            // the same position may be replaced.
+            // Because of `once`, the found text was replaced before and must now remain. But a
+            // shorter text that begins at the same position may be replaced.
             let texts = self.shared.settings.texts.iter().enumerate();
             let rest = &bytes[found.start()..];
             let fits = |(number, (text, _)): &(usize, &(String, _))| {

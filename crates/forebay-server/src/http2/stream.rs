@@ -88,8 +88,9 @@ impl Http2 {
         self.is_tunnel
     }
 
-    /// Counts `head`, the request's head or trailers, for [`Self::close`], which releases them in
-    /// the codec. Until then, the request uses their memory, even if the client resets the stream.
+    /// Counts the memory of `head`, which is the request's head or its trailers. [`Self::close`]
+    /// releases this memory in the codec. Until then, the request uses the memory, even if the
+    /// client resets the stream.
     pub(super) fn hold(&self, head: &http2::Head) {
         self.held.set(self.held.get() + head.counted);
     }

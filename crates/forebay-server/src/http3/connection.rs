@@ -68,7 +68,8 @@ impl Drop for Open {
 }
 
 impl Open {
-    /// Records that the head has arrived or will never arrive.
+    /// Records that the stream no longer waits for a request head: the head has arrived, or will
+    /// never arrive.
     pub fn end_head(&self) {
         if self.is_reading.take() {
             let connection = &self.connection;
@@ -184,7 +185,7 @@ impl Connection {
         }
     }
 
-    /// Subtracts the cost of input that causes useless work from the client's budget
+    /// Reduces the client's budget by `price`, because input of the client has caused useless work
     /// (`http2::budget`). Closes the connection if the budget is exhausted.
     pub fn charge(&self, price: u32) {
         if price > 0 && !self.budget.borrow_mut().spend(price, Instant::now()) {
@@ -192,7 +193,8 @@ impl Connection {
         }
     }
 
-    /// Adds to the client's budget for useful work on this connection (`http2::budget`).
+    /// Increases the client's budget by `amount`, because this connection has done useful work
+    /// (`http2::budget`).
     pub(crate) fn earn(&self, amount: u32) {
         self.budget.borrow_mut().earn(amount);
     }

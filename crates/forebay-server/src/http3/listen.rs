@@ -181,8 +181,9 @@ pub async fn accept(
         };
         let load = &context.thread.load;
         let address = incoming.remote_address().ip();
-        // Packets with forged source addresses must not displace other clients. So under load, or
-        // at a limit, let the client first prove its address with a token.
+        // Packets with forged source addresses must not displace other clients. So if many
+        // handshakes are open, or a limit on connections is reached, let the client first prove its
+        // address with a token.
         let is_wary = handshakes.receiver_count() > TRUSTING
             || !load.has_room()
             || is_full(context, index, address);

@@ -271,7 +271,8 @@ impl Http3 {
             let size = PIECE.min(usize::try_from(length).unwrap_or(PIECE));
             let mut piece = Vec::with_capacity(size);
             rustix::io::pread(file, spare_capacity(&mut piece), offset)?;
-            // The vector may have more capacity than requested.
+            // The vector may have a larger capacity than `size`, so the read may return more bytes.
+            // Drop the extra bytes.
             piece.truncate(size);
             if piece.is_empty() {
                 // The file became shorter after its length was sent to the client.

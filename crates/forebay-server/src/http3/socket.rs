@@ -216,7 +216,8 @@ impl Future for Sender {
 
 /// Timer that is cheap to set to a later time.
 // `quinn` sets the timer of a connection after almost every packet, nearly always to a later time.
-// A later time does not change tokio's timer, which then ends too early. `poll` sets it again.
+// `reset` then stores the later time, but leaves tokio's timer unchanged. When this timer ends too
+// early, `poll` sets it to the later time.
 #[derive(Debug)]
 struct LazyTimer {
     sleep: Pin<Box<Sleep>>,

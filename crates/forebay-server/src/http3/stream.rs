@@ -157,7 +157,7 @@ impl Http3 {
     /// Takes the received field section.
     pub fn take_section(&self) -> Vec<u8> {
         let section = self.decoder.borrow_mut().take_section();
-        // This cannot fail, because the total shrinks.
+        // This call cannot exceed the limit, because it reduces the connection's total.
         let _ = self.partial.set(0);
         section
     }
@@ -346,8 +346,8 @@ impl Http3 {
         }
     }
 
-    /// Completes when the client cancels the stream. If `is_full` is false, also completes when
-    /// data arrives that the origin has not read.
+    /// Completes when the client cancels the stream. `is_full` is true if the caller knows that
+    /// unread data is stored. If `is_full` is false, also completes when such data arrives.
     fn poll_cancelled(&self, context: &mut Context<'_>, is_full: bool) -> Poll<()> {
         self.poll_leftover(context);
         // Only a read detects a reset, so read if no unread data is stored.

@@ -112,8 +112,9 @@ fn begin(
         return thread.counters.count_limit(Limit::Connections);
     };
     let mut counted = Counted::new(thread);
-    // Limit the sessions of each address only if this is configured. With forged UDP addresses, an
-    // attacker could otherwise lock out real clients. A DNS resolver may also have many sessions.
+    // The default limit for each address does not apply to sessions. By forging the UDP address of
+    // a client, an attacker could use up this limit and lock out the client. A DNS resolver also
+    // needs many sessions.
     let is_limited = !thread.load.addresses.is_default();
     if is_limited && !counted.count_address(context, index, client.into()) {
         return;

@@ -32,8 +32,9 @@ const HELLO: usize = 2048;
 const DECODE_ERROR: &[u8] = &[0x15, 3, 3, 0, 2, 2, 50];
 const UNRECOGNIZED_NAME: &[u8] = &[0x15, 3, 3, 0, 2, 2, 112];
 
-/// Passes the bytes of a connection to a backend until both sides have ended. A time limit or the
-/// end of the server closes both sides earlier. `prefix` contains bytes that were already read.
+/// Passes the bytes of a connection to a backend, and back, until both sides have ended. A time
+/// limit, or the stop of the server, closes both sides earlier. `prefix` contains bytes that were
+/// already read.
 pub async fn serve_connection(
     context: &FrontContext,
     socket: Socket,

@@ -325,8 +325,8 @@ impl Reply {
         }
     }
 
-    /// Returns the collected body bytes followed by `data`, if the route limits the speed of
-    /// replies.
+    /// Returns the collected body bytes followed by `data`, so that the caller can delay them.
+    /// Returns `None` if the route does not limit the speed, or if there are no body bytes.
     fn delay_body(&mut self, data: &[u8]) -> Option<Box<Delayed>> {
         let is_limited = self.pace.is_some() && (!data.is_empty() || self.out.len() > self.body_at);
         is_limited.then(|| {

@@ -11,8 +11,8 @@ use super::{Length, Reply, ReplyPhase};
 
 /// Decides if a reply is recorded, when the head of the reply is complete.
 pub trait Recorder {
-    /// Decides about a reply with this status, these field lines and this body length. The lines do
-    /// not contain `Content-Length`.
+    /// Decides if a reply with this status, these field lines and this body length is recorded. The
+    /// lines do not contain `Content-Length`.
     fn decide(&self, status: u16, lines: &[u8], length: Length) -> Keep;
 
     /// Appends field lines to a reply that the client gets.
@@ -98,7 +98,8 @@ impl Capture {
         }
     }
 
-    // Inlined, this function would make replies without a capture more expensive.
+    // Keep this function out of its caller, because replies without a capture would also pay for
+    // its code.
     #[inline(never)]
     pub(super) fn push(&mut self, data: &[u8]) {
         if self.keep == Some(Keep::Drop) {
@@ -233,7 +234,8 @@ impl Reply {
         }
         capture.recorder.append_fields(&mut self.out);
         if matches!(keep, Keep::Copy(_)) {
-            // Other requests may wait for the copy, so a slow client must not delay it.
+            // Other requests may wait for the recorded copy. So let the backlog store the reply,
+            // and a slow client does not delay the copy.
             self.is_buffered = true;
         }
         false
@@ -248,7 +250,8 @@ impl Reply {
         Ok(())
     }
 
-    /// Discards the recorded reply. The recorder then decides about the next head.
+    /// Discards the recorded reply. At the next head, the recorder decides again if the reply is
+    /// recorded.
     pub(super) fn restart_capture(&mut self) {
         if let Some(capture) = &mut self.capture {
             capture.keep = None;

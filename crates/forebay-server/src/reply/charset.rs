@@ -1,7 +1,7 @@
 //! Adds the charset of a route to the `Content-Type` of texts without one.
 
-/// Adds `charset` to the field `Content-Type` of `out[start..]`, if it names a text without a
-/// charset.
+/// Adds `charset` to the field `Content-Type` of `out[start..]`, if this field names a text type
+/// without a charset.
 pub(super) fn add(charset: &str, out: &mut Vec<u8>, start: usize) {
     let Some(end) = end_of_type(&out[start..]) else { return };
     let added = [b"; charset=", charset.as_bytes()].concat();
@@ -30,7 +30,8 @@ fn end_of_type(lines: &[u8]) -> Option<usize> {
     (is_text(&kind) && !has_charset).then_some(end)
 }
 
-/// Returns true if texts of this type have a charset. JSON is always UTF-8 (RFC 8259).
+/// Returns true if `kind`, a media type, can have the parameter `charset`. Returns false for JSON,
+/// which is always UTF-8 (RFC 8259).
 fn is_text(kind: &[u8]) -> bool {
     const OTHERS: [&[u8]; 3] =
         [b"application/javascript", b"application/x-javascript", b"application/xml"];

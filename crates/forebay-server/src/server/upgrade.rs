@@ -264,7 +264,8 @@ impl Server {
             }
         };
         let (copies, admin) = (std::mem::take(&mut self.copies), self.succession.admin.take());
-        // Share the attempt, so that this function can take it back if the thread cannot start.
+        // Store the attempt in shared memory. If the thread cannot start, this function takes the
+        // launcher and the sockets back.
         let keys = self.succession.tickets.as_ref().map(TicketKeys::to_text).unwrap_or_default();
         let heritage = Heritage { descriptors: started_descriptors(), keys };
         let attempt = Attempt { launcher, handover, copies, admin, heritage };

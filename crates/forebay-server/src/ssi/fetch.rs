@@ -169,8 +169,8 @@ impl Evaluation<'_> {
         request.user.clear();
         let encoded = self.routes.encoded_slashes();
         let outcome = request.rewrite(target, encoded);
-        // REQUEST_URI is the client's own target, as in Apache and nginx. `asked` must not be the
-        // `/` above.
+        // REQUEST_URI is the client's own target, as in Apache and nginx. Clear `asked`, because it
+        // would contain the `/` that was set above.
         (request.original, request.asked) = (Some(original), None);
         request.is_included = true;
         let shown = String::from_utf8_lossy(target);

@@ -21,8 +21,8 @@ pub fn of(lines: &[u8], status: u16) -> u64 {
     freshness.lifetime.min(of_browsers).saturating_sub(freshness.initial_age)
 }
 
-/// Changes the field lines of a page so that caches store it for at most `seconds`. Does nothing if
-/// its lifetime is not longer.
+/// Changes the field lines of a page so that caches store the page for at most `seconds`. Does
+/// nothing if the lines already limit the lifetime to `seconds` or less.
 pub fn limit(lines: &mut Vec<u8>, status: u16, seconds: u64) {
     if longest(lines, status) <= seconds {
         return;

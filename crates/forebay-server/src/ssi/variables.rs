@@ -34,7 +34,8 @@ impl Document<'_> {
             return Some(value.into());
         }
         self.of_url(name).or_else(|| {
-            // A visitor without a cookie gets no value, but another visitor may have the cookie.
+            // The page is private even if this visitor gets no value. For example, another visitor
+            // may have the cookie.
             if is_of_visitor(name) {
                 self.state.is_private.set(true);
             }

@@ -56,7 +56,8 @@ impl Stream {
         self.backlog().0.borrow().is_some()
     }
 
-    /// Writes the backlog as the client accepts it, until it is empty.
+    /// Writes the backlog as fast as the client accepts bytes, until the backlog is empty. Returns
+    /// an error if the client accepts no bytes in time, or if the connection fails.
     pub async fn drain(&self) -> io::Result<()> {
         while self.has_backlog() {
             match self.write_backlog()? {

@@ -40,8 +40,8 @@ pub(super) struct Farewell {
 
 impl Farewell {
     /// Sends bytes of the backend to the client. If these bytes end a message and `is_urgent` is
-    /// set, sends a close frame in the same write. A client that awaited an answer has then
-    /// received this message.
+    /// set, sends a close frame in the same write. So a client that awaits an answer receives the
+    /// message before the close frame.
     pub(super) async fn pass(&self, client: End<'_>, data: &[u8]) -> io::Result<()> {
         let mut bounds = self.bounds.get();
         bounds.pass(data);

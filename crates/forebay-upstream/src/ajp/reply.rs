@@ -78,7 +78,8 @@ impl Session<'_> {
             outcome = &mut upload => match outcome {
                 Ok(never) => match never {},
                 Err(fault) if fault.side == Side::Client => Err(fault),
-                // A container may answer without reading the body, so read its reply.
+                // The upload has failed, but the container may have sent a reply before it stopped
+                // reading. Read this reply.
                 Err(_) => download.await.map(|_| Disposition::Close),
             },
         }
@@ -119,11 +120,12 @@ impl ReplyReading<'_> {
     /// Reads the reply and sends it to the client.
     async fn relay_body(&mut self, reply: &mut Reply) -> Result<Disposition, Fault> {
         let backend = self.session.backend();
-        // A container may send packets that are larger than those that it accepts.
+        // The configured packet size limits only the packets to the container. The container may
+        // send larger packets, up to the maximum of AJP.
         let mut decoder = ReplyDecoder::new(MOST_PACKET);
         let socket = self.session.socket();
         let mut pump = FramedPump { backend, socket, any: false, holds_head: true };
-        // Range of the body bytes in the inbox that the reply has not got yet.
+        // Range of the body bytes in `inbox` that were not passed to `reply` yet.
         let mut body = 0..0;
         let mut at = 0;
         loop {

@@ -42,9 +42,9 @@ impl Packets {
     }
 
     /// Appends the packet for a container's request of `requested` bytes. If the body's length is
-    /// known, first waits until that many bytes, or the rest, have arrived. Otherwise waits for any
-    /// bytes, and appends the bytes that have arrived. If no bytes are left, appends an empty
-    /// packet.
+    /// known, first waits for `requested` bytes, or for the rest of the body if it is shorter. If
+    /// the length is unknown, waits for at least one byte, and appends the bytes that have arrived.
+    /// At the end of the body, appends an empty packet.
     pub async fn append_next(
         &mut self,
         out: &mut Vec<u8>,
@@ -56,7 +56,8 @@ impl Packets {
     }
 
     /// Prepares to send the body again, to another container. The caller has rewound `body`, and
-    /// resends the first packet itself. So reads and drops the bytes of the first packet.
+    /// resends the first packet itself. So this function reads and drops the bytes of the first
+    /// packet.
     pub async fn rewind(&mut self, body: &mut Body) -> Result<(), Fault> {
         if !self.is_past_first {
             return Ok(());

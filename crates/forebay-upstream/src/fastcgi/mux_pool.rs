@@ -58,8 +58,8 @@ impl MuxSupport {
 }
 
 impl MuxPool {
-    /// Creates an empty pool. With `multiplex = "auto"`, connections are opened only after the
-    /// application has confirmed its support.
+    /// Creates an empty pool. With `multiplex = "auto"`, the pool opens shared connections only
+    /// after the application has confirmed that it multiplexes.
     pub fn new(thread: Rc<Thread>, settings: &conf::Fastcgi) -> Self {
         let is_auto = settings.multiplex == conf::Multiplex::Auto;
         Self {
@@ -101,8 +101,8 @@ impl MuxPool {
     /// if the application multiplexes.
     async fn query_support(&self, backend: &Backend) -> Result<bool, Fault> {
         if let MuxSupport::Silent(_) = self.support.get() {
-            // An earlier question got no answer. Set the time of this one, so that other requests
-            // use unshared connections and do not wait.
+            // The application did not answer an earlier query. Record the time of this new query,
+            // so that other requests use unshared connections and do not wait for the answer.
             self.support.set(MuxSupport::Silent(Instant::now()));
         }
         let answer = query_support(backend.connect(true).await?).await;

@@ -76,7 +76,8 @@ impl Script {
     ///
     /// Returns a fault for a missing script, if the root is a directory on this machine. Without
     /// this check, PHP may run a file at the beginning of the path (`cgi.fix_pathinfo`). Also
-    /// returns a fault for a name without an ending in `scripts`, because PHP would run every file.
+    /// returns a fault for a name without an ending in `scripts`. Otherwise PHP would run any file
+    /// that the path names, such as an uploaded image.
     pub fn find(
         request: &Request,
         settings: &conf::Fastcgi,

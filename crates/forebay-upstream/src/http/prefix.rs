@@ -42,8 +42,9 @@ pub fn append_fields(out: &mut Vec<u8>, request: &Request, prefix: &str, host: O
 }
 
 /// Returns the `Destination` without `prefix`. `host`, if given, replaces the client's host. A
-/// `Destination` on another server does not change. Returns `None` if the request has no such
-/// field. Fails if there are several, or if the path is malformed or outside `prefix`.
+/// `Destination` on another server does not change. Returns `None` if the request has no
+/// `Destination`. Fails if the request has several, or if the path is malformed or outside
+/// `prefix`.
 fn destination(
     request: &Request,
     prefix: &str,

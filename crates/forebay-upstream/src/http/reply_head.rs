@@ -47,8 +47,8 @@ impl ReplyHead<'_> {
     pub fn begin(&self, reply: &mut Reply) {
         self.begin_fields(reply);
         if self.head.status == 426 {
-            // `Upgrade` of this status names the protocols that the client can request (RFC 9110
-            // section 15.5.22).
+            // With status 426, the field `Upgrade` names the protocols that the client can request
+            // (RFC 9110 section 15.5.22).
             upgrade::append_fields(reply.field_lines(), &self.head.fields, self.bytes);
         }
         end_head(reply, self.head);

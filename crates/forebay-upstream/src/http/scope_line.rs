@@ -70,8 +70,8 @@ fn append_encoded(out: &mut Vec<u8>, path: &[u8]) {
     }
 }
 
-/// Appends the client's end-to-end fields. Drops forged forwarding fields, which only a trusted
-/// proxy may send.
+/// Appends the client's end-to-end fields. Drops forwarding fields, such as `X-Forwarded-For`, that
+/// did not come from a trusted proxy.
 fn append_fields(out: &mut Vec<u8>, request: &Request) {
     let bytes = &request.bytes;
     let authority = request.head.authority.map(|span| span.of(bytes));

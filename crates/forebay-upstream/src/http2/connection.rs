@@ -307,7 +307,7 @@ impl Http2Connection {
         }
     }
 
-    /// Sends a PING, because a request has waited for its reply since `since` without success. Does
+    /// Sends a PING, because a request that was sent at `since` has not got a reply in time. Does
     /// nothing if the backend has sent any bytes after `since`, or if an earlier PING is
     /// unanswered.
     pub fn doubt(&self, since: Ticks) {
@@ -387,9 +387,9 @@ impl Http2Connection {
 
     /// Fails the streams whose reply has not begun.
     fn fail_unanswered(&self, why: String) {
-        // The backend has sent a GOAWAY with an error code, so it must close the connection (RFC
-        // 9113 section 5.4.1). But a faulty backend may leave the connection open and send nothing
-        // more.
+        // After a GOAWAY with an error code, a backend must close the connection (RFC 9113 section
+        // 5.4.1). But a faulty backend may leave it open and send nothing more. So do not wait for
+        // the close.
         *self.failure.borrow_mut() = why;
         let unanswered = |stream: &&Rc<StreamState>| !stream.has_begun.get();
         self.streams

@@ -22,7 +22,7 @@ pub enum AssignedStream {
 }
 
 impl AssignedStream {
-    /// Returns the use of the connection before this request.
+    /// Returns the origin of the connection: new, kept after an earlier request, or shared.
     pub fn past(&self) -> ConnectionOrigin {
         match self {
             Self::Alone(connection) => connection.past(),
@@ -77,7 +77,8 @@ impl Http2Pool {
         }
         let find = || match self.connections.find() {
             Some(stream) => Some(Some(AssignedStream::Shared(stream))),
-            // Over HTTP/1.1, each request gets its own connection, so it need not wait here.
+            // The backend supports only HTTP/1.1, so the request needs its own connection. End the
+            // wait for a stream.
             None => self.is_http1.get().then_some(None),
         };
         let acquire = async |is_first| backend.acquire_shared_permit(is_first).await;

@@ -172,7 +172,8 @@ impl ProxyAttempt<'_> {
                 outcome = &mut sending, if !is_sent => match outcome {
                     Ok(()) => is_sent = true,
                     Err(fault) if fault.side == Side::Client => return Err(fault),
-                    // A backend may answer without reading the body, so read its reply.
+                    // The upload has failed, but the backend may have sent a reply before it
+                    // stopped reading. Read this reply.
                     Err(_) => return reading.await,
                 },
             }

@@ -129,7 +129,7 @@ impl Task<'_> {
                 return Ok(());
             }
             if connection.link.socket.is_tls() {
-                // A TLS write may send bytes, although it reports that it has accepted none.
+                // A TLS write may send bytes and yet report 0. So count each attempt as a write.
                 connection.has_written.set(true);
             }
             let written = connection.link.socket.try_write(&[IoSlice::new(codec.output())])?;
@@ -157,8 +157,8 @@ impl Task<'_> {
         self.connection.codec.borrow_mut().goaway(ErrorCode::NO_ERROR);
     }
 
-    /// Returns true if the idle connection must close, because a request on another thread waits
-    /// for its permit. The close passes the permit to that request.
+    /// Returns true if the connection is idle and must close, because a request on another thread
+    /// waits for a permit. The close passes the permit of this connection to that request.
     async fn is_given_up(&self) -> bool {
         let connection = self.connection;
         let Some(permit) = connection.link.permit() else { return false };
@@ -169,7 +169,8 @@ impl Task<'_> {
         if !permit.set_idle() {
             return false;
         }
-        // Let requests of this thread take the connection first. They are already awake.
+        // Tasks of this thread may be ready to send a request on this connection. Let them run
+        // first, because they then keep the connection.
         tokio::task::yield_now().await;
         connection.is_idle() && permit.bequeath()
     }

@@ -149,8 +149,8 @@ impl Stream {
         }
     }
 
-    /// Returns the next part of the reply, if one has arrived. Replaces the contents of `buffer`
-    /// with data.
+    /// Returns the next part of the reply, or `None` if no part has arrived. If this part is data,
+    /// the data replaces the contents of `buffer`.
     pub fn try_next(&self, buffer: &mut Vec<u8>) -> Result<Option<StreamEvent>, Fault> {
         let state = &self.state;
         if let Some(head) = state.interim.borrow_mut().pop_front() {
@@ -169,8 +169,8 @@ impl Stream {
         }
     }
 
-    /// Replaces the contents of `buffer` with the received data, and opens the backend's window by
-    /// its length. Returns false, and does nothing, if there is no data.
+    /// Replaces the contents of `buffer` with the received data, and lets the backend send as many
+    /// further bytes. Returns false, and does nothing, if there is no data.
     pub(super) fn take_data(&self, buffer: &mut Vec<u8>) -> bool {
         let mut data = self.state.data.borrow_mut();
         if data.is_empty() {

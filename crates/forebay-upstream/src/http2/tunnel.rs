@@ -69,7 +69,8 @@ impl Duplex for StreamTunnel {
     }
 
     fn finish_writing(&self) {
-        // An error means that the stream has ended. The reader reports this.
+        // Ignore an error, which means that the stream has ended. The next read from the stream
+        // reports this end.
         let _ = self.0.try_send(b"", true);
     }
 

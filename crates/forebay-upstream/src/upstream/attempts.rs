@@ -101,13 +101,13 @@ impl Attempts {
 }
 
 /// Returns true if the request may be resent even if a backend has processed it: the request is
-/// idempotent and available.
+/// idempotent, and [`is_at_hand`] returns true.
 fn may_repeat(exchange: &mut Exchange, body: BodyAtHand) -> bool {
     exchange.request.is_idempotent() && is_at_hand(exchange, body)
 }
 
-/// Returns true if the whole request is available, and no reply to the client has begun. Goes back
-/// to the start of a streamed body.
+/// Returns true if the request can be sent again: its whole body is stored, and no reply to the
+/// client has begun. Goes back to the start of a streamed body.
 pub fn is_at_hand(exchange: &mut Exchange, body: BodyAtHand) -> bool {
     !exchange.reply.has_begun() && (body == BodyAtHand::Whole || exchange.body.rewind())
 }

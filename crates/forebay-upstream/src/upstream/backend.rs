@@ -104,7 +104,7 @@ pub struct BackendConnection {
 }
 
 impl BackendConnection {
-    /// Returns the previous use of the connection.
+    /// Returns the origin of the connection: new, or kept after an earlier request.
     pub fn past(&self) -> ConnectionOrigin {
         if self.is_reused { ConnectionOrigin::Kept } else { ConnectionOrigin::New }
     }
@@ -175,8 +175,8 @@ impl Backend {
         }
     }
 
-    /// Returns true if the addresses of the backend's name have changed since the number of changes
-    /// was `seen`. Stores the present number of changes in `seen`.
+    /// Returns true if the addresses of the backend's name have changed since the last call with
+    /// this `seen`. `seen` stores the number of changes between the calls.
     pub fn has_moved(&self, seen: &Cell<u64>) -> bool {
         let now = self.current_generation();
         seen.replace(now) != now
@@ -305,8 +305,9 @@ impl Backend {
     pub async fn connect_non_idempotent(&self) -> Result<BackendConnection, Fault> {
         self.leave_former_addresses();
         let is_patient = self.idle.keeps_alive();
-        // If connections are limited, each one may occupy a process of the backend. So do not open
-        // another one next to an idle one: the code below uses the idle one, or closes it first.
+        // If connections are limited, each connection may occupy a process of the backend. So while
+        // there is an idle connection, do not open another one: the code below uses the idle
+        // connection or closes it first.
         if !is_patient && self.permits.is_none() && !self.violates_keep_alive {
             return self.connect_settled().await;
         }
@@ -323,8 +324,9 @@ impl Backend {
         self.connect(!is_patient).await
     }
 
-    /// Returns a connection that has been idle for a while, or a new one. Younger idle connections
-    /// stay in the pool: if they remain open, the backend is known to keep connections open.
+    /// Returns a connection that has been idle for a while, or a new connection. Other idle
+    /// connections stay in the pool. If they remain open for a while, they prove that the backend
+    /// keeps connections open.
     async fn connect_settled(&self) -> Result<BackendConnection, Fault> {
         while let Some((socket, permit)) = self.idle.take_settled() {
             if socket.peek().is_none() {

@@ -201,7 +201,8 @@ impl Group {
         standby.or_else(|| self.last_resort((wanted, key), tried, turns))
     }
 
-    /// Returns the next backend if none is up, or `None` if all backends are in `tried`.
+    /// Returns the next backend that is not in `tried`, even if it is down. Call this if no backend
+    /// is up. Returns `None` if all backends are in `tried`.
     fn last_resort(
         &self,
         (wanted, key): (Option<usize>, Option<u64>),
@@ -253,7 +254,8 @@ impl Group {
         }))
     }
 
-    /// Records a reply. If failures had excluded the backend, clears them. Other failures remain.
+    /// Records a reply. If failures exclude the backend, clears its failures, so that the backend
+    /// is up again. Keeps the failures of a backend that is not excluded.
     pub fn succeeded(&self, index: usize) {
         if self.marked.load(Ordering::Relaxed) & bit(index) == 0 {
             return;
@@ -264,8 +266,8 @@ impl Group {
         }
     }
 
-    /// Records a failure. Returns true if this failure excludes the backend, which was not excluded
-    /// before.
+    /// Records a failure. Returns true if this failure excludes the backend. Returns false if the
+    /// backend remains in use, or if it was already excluded.
     pub fn failed(&self, index: usize) -> bool {
         if self.max_fails == 0 {
             return false;
@@ -282,8 +284,8 @@ impl Group {
         failures >= self.max_fails && !is_out
     }
 
-    /// Records if a backend is well, as its health checks have decided. If the backend is well,
-    /// also clears its failures.
+    /// Records the decision of the health checks: `well` is true if the backend is up. In this
+    /// case, also clears the backend's failures.
     pub fn set_well(&self, index: usize, well: bool) {
         self.members[index].unwell.store(!well, Ordering::Relaxed);
         if well {

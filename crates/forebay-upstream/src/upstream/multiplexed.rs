@@ -182,9 +182,10 @@ impl<C: SharedConnection> Multiplexed<C> {
         }
     }
 
-    /// Returns the result of `find` when it succeeds. `is_alone` is true if the thread has no
-    /// connections. Returns `None` as soon as this changes. Another rule for permits then applies,
-    /// because `max_connections` does not limit a thread's first connection.
+    /// Returns the result of `find` when it succeeds. `is_alone` is true if the thread had no
+    /// connections when the wait began. Returns `None` as soon as `is_alone` is no longer correct.
+    /// The caller must then ask for a permit again, because `max_connections` does not limit a
+    /// thread's first connection.
     async fn find_later<T>(&self, find: impl Fn() -> Option<T>, is_alone: bool) -> Option<T> {
         loop {
             self.capacity_changed.notified().await;

@@ -210,7 +210,7 @@ impl Names {
         Ok(wanted)
     }
 
-    /// Returns true if these DNS servers are used.
+    /// Returns true if this set was created with these DNS servers.
     pub fn uses(&self, servers: &[SocketAddr]) -> bool {
         self.servers == servers
     }

@@ -21,7 +21,7 @@ pub struct Opened<'a> {
 
 impl Upstream {
     /// Opens a connection to the backend that the group selects, and writes `greeting`. After a
-    /// failure of a backend, tries the other ones, because no byte of the client was sent yet.
+    /// failure of a backend, tries the other backends, because no byte of the client was sent yet.
     /// `key`, if given, is a hash that selects the backend.
     pub(crate) async fn open(
         &self,
@@ -54,8 +54,8 @@ impl Upstream {
 
 impl Upstream {
     /// Opens a UDP socket to the backend that the group selects. After a failure of a backend,
-    /// tries the other ones. Also returns the backend's number, and a guard that counts the client
-    /// as active.
+    /// tries the other backends. Also returns the backend's number, and a guard that counts the
+    /// client as active.
     pub(crate) async fn open_datagrams(
         &self,
         key: Option<u64>,

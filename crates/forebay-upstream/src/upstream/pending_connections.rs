@@ -98,7 +98,8 @@ impl PendingConnections {
     }
 
     /// Returns true if a new connection is overdue. The caller must then close an idle connection.
-    /// Records that one is closed for the oldest new connection.
+    /// Records this close for the oldest new connection, so that a second close for the same
+    /// connection is not requested.
     pub fn pop_overdue(&self) -> bool {
         if !self.has_any() {
             return false;
@@ -154,7 +155,8 @@ impl PendingConnections {
     }
 
     /// Asks the holders to close an idle connection, if new connections have become overdue since
-    /// the last call. Returns the time of the next call, or `None` if no other connection waits.
+    /// the last call. Returns the time at which the next new connection becomes overdue. Returns
+    /// `None` if all new connections are overdue already, or if there are none.
     fn ask_holders(&self) -> Option<Instant> {
         let mut state = self.state();
         let (now, patience) = (Instant::now(), self.patience());
@@ -172,8 +174,8 @@ impl PendingConnections {
         if asks {
             holders.retain(|holder| holder.send(()).is_ok());
         }
-        // Store this while the lock is held. A thread that opens a connection after that then sees
-        // if it must start `watch`.
+        // Store the value while the lock is held. A thread that adds a connection after the unlock
+        // reads this value, and starts `watch` if the value is false.
         self.is_watched.store(next.is_some(), Ordering::Relaxed);
         next.map(|(_, due)| due)
     }
@@ -183,8 +185,8 @@ impl PendingConnections {
     }
 }
 
-/// Each time a new connection becomes overdue, asks the holders to close an idle one. Ends when it
-/// has asked for all new connections.
+/// Asks the holders to close an idle connection each time that a new connection becomes overdue.
+/// Ends when all new connections have become overdue or have got their first byte.
 async fn watch(watch: Watch) {
     tokio::time::sleep(LEAST_PATIENCE).await;
     while let Some(next) = watch.0.ask_holders() {
@@ -203,8 +205,9 @@ impl Wait {
 }
 
 impl PendingConnection {
-    /// Removes the connection from the list. Returns the time that the connection has waited, since
-    /// it was opened or since an idle connection was closed for it.
+    /// Removes the connection from the list. Returns its waiting time, which begins when the
+    /// connection is opened. The waiting time begins anew when an idle connection is closed in
+    /// favor of this connection.
     fn leave(&self) -> Duration {
         let mut state = self.all.state();
         if let Some(since) = take(&mut state.waiting, self.number) {

@@ -84,7 +84,8 @@ impl Permits {
         Some(self.permit())
     }
 
-    /// Returns a permit for `holder`, or a receiver that gets it later.
+    /// Returns a permit for `holder`. If no permit is available, returns a receiver that gets a
+    /// permit later.
     pub fn acquire(
         self: &Arc<Self>,
         holder: HolderId,
@@ -152,7 +153,7 @@ impl ConnectionPermit {
         self.permits.join()
     }
 
-    /// Counts the connection as in use again.
+    /// Counts the connection as in use, after it was idle.
     pub fn set_busy(&self) {
         if self.is_idle.replace(false) {
             self.permits.state().idle -= 1;

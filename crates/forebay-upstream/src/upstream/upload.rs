@@ -98,7 +98,8 @@ pub async fn upload(
 }
 
 impl BodyEncoder {
-    /// Appends the bytes that precede a piece of `length` bytes. Returns the bytes that follow it.
+    /// Appends the framing bytes that precede a piece of `length` bytes. Returns the framing bytes
+    /// that follow this piece.
     fn frame(self, front: &mut Vec<u8>, length: usize) -> &'static [u8] {
         match self {
             Self::Plain => b"",
@@ -113,7 +114,7 @@ impl BodyEncoder {
         }
     }
 
-    /// Appends the bytes after the last piece.
+    /// Appends the framing bytes that mark the end of the body, if the framing has such bytes.
     fn end(self, out: &mut Vec<u8>) {
         match self {
             Self::Plain => {}

@@ -52,7 +52,8 @@ pub fn stable_hash(bytes: &[u8]) -> u64 {
 /// move to other backends.
 pub fn score(identity: u64, weight: u64, key: u64) -> f64 {
     let mixed = mix(identity ^ key);
-    // `share` is more than 0 and less than 1, so its logarithm is negative.
+    // `share` is more than 0 and less than 1. So its logarithm is negative, and the score is
+    // positive.
     let share = ((mixed >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
     weight as f64 / -share.ln()
 }
