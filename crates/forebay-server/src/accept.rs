@@ -181,8 +181,8 @@ fn place(
     start(context, socket, peer.into(), own, index);
 }
 
-/// Receiver of messages from other threads. The drop of an inbox subtracts the connections in it
-/// from the thread's number of connections.
+/// Receiver of messages from other threads. These messages can contain connections. The drop of an
+/// inbox subtracts these connections from the thread's number of connections.
 struct Inbox {
     context: Rc<FrontContext>,
     messages: mpsc::UnboundedReceiver<Message>,

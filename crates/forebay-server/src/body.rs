@@ -287,7 +287,7 @@ impl Body {
     }
 
     /// Returns the next piece, or `None` after the last piece. The payloads of all chunks that have
-    /// arrived form one piece. Waits at most for the time limits of bodies.
+    /// arrived form one piece. Fails if no further bytes arrive within the time limits for bodies.
     pub async fn next(&mut self) -> Result<Option<&[u8]>, Fault> {
         if self.whole.is_some() {
             return self.next_of_whole();
@@ -329,7 +329,7 @@ impl Body {
     }
 
     /// Returns the trailers received so far. If the body was buffered and had no announced length,
-    /// these are all trailers.
+    /// the result contains all trailers of the request.
     pub fn trailers_so_far(&self) -> Vec<u8> {
         let mut trailers = self.stream().request_trailers();
         trailers.extend_from_slice(self.decoder.trailers());

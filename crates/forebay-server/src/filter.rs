@@ -147,7 +147,8 @@ impl BodyFilter {
         }
     }
 
-    /// Returns true if the route evaluates pages, and the field lines are those of a page.
+    /// Returns true if the route evaluates SSI pages, and `lines` are the field lines of such a
+    /// page.
     pub(crate) fn is_page(&self, lines: &[u8]) -> bool {
         let content_type = fields(lines).find(|(name, _)| is(name, b"content-type"));
         let media_type = content_type.and_then(|(_, value)| value.split(|&b| b == b';').next());

@@ -27,8 +27,8 @@ impl Exchange {
                 let sent = page.status.unwrap_or(status);
                 let body = rendered(page, sent, &self.request);
                 let mut lines = Cow::Borrowed(lines);
-                // If the page changes the status 401 to another one, the reply must not ask for a
-                // password.
+                // If the page replaces the status 401 by another status, the reply must not ask for
+                // a password.
                 if sent != status && sent != 401 {
                     let remove = vec![CHALLENGE.to_owned()];
                     FieldChanges { add: Vec::new(), remove }.remove_from(lines.to_mut(), 0);

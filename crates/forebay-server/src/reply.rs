@@ -623,7 +623,7 @@ impl Reply {
         self.finish().await
     }
 
-    /// Abandons the reply, so that another one can begin. Does nothing if a part of the reply has
+    /// Abandons the reply, so that another reply can begin. Does nothing if a part of the reply has
     /// been written, unless an internal redirect replaces the reply.
     pub fn restart(&mut self) {
         if !self.is_written || self.redirect.take().is_some() {

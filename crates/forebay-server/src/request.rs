@@ -119,7 +119,7 @@ fn http3_port(site: &Site, stream: &Stream) -> Option<u16> {
 }
 
 /// Removes fields with names such as `x_user`, which some applications read as `X-User`. Logs the
-/// first of them. Does nothing if the site has `underscores_in_headers`.
+/// first of the removed fields. Does nothing if the site has `underscores_in_headers`.
 fn remove_marked(stream: &Stream, site: Option<&Site>, request: &mut Request) {
     if site.is_some_and(|site| site.passes_marks) {
         return;
@@ -159,10 +159,11 @@ fn resolve_client(
     })
 }
 
-/// Checks that the handshake of the connection fits the host. Otherwise fails with status 421 (RFC
-/// 9110 section 15.5.20). For example, the handshake was for a host with another certificate, or
-/// did not ask for the client certificate that this host requires. Over HTTP/3, also fails if the
-/// host does not offer HTTP/3.
+/// Checks that the handshake of the connection fits the requested host. Fails with status 421 (RFC
+/// 9110 section 15.5.20) in three cases. In the first, the handshake was for a host with another
+/// certificate. In the second, the handshake did not ask for the client certificate that the
+/// requested host requires. In the third, the connection uses HTTP/3, but the host does not offer
+/// it.
 fn check_certificate(
     context: &FrontContext,
     stream: &Stream,

@@ -158,8 +158,8 @@ pub struct Route {
 /// Finds other paths for which an origin would answer with the requested resource.
 pub trait OtherPaths {
     /// Returns the other paths of the resource that `request` names, such as `/a/index.html` for
-    /// `/a/`. Rules of earlier routes for these paths then apply. `second` is the current time in
-    /// seconds. Returns a fault if the request must be refused.
+    /// `/a/`. Rules of earlier routes for these paths also apply to `request`. `second` is the
+    /// current time in seconds. Returns a fault if the request must be refused.
     fn of(&self, request: &Request, second: u64) -> Result<Vec<OtherPath>, Fault>;
 }
 
@@ -186,9 +186,9 @@ pub enum Instead {
     Refuses,
 }
 
-/// Effect of a route on requests that a later route answers. For example, the later route answers
-/// `/admin.php/x` with the script `/admin.php`. An earlier route that protects `/admin.php` then
-/// protects `/admin.php/x`, too.
+/// Effect of an earlier route on requests that a later route answers. For example, the later route
+/// answers `/admin.php/x` with the script `/admin.php`. If the earlier route protects `/admin.php`,
+/// its gate also applies to `/admin.php/x`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// True if the route restricts access.

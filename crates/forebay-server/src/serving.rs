@@ -153,7 +153,7 @@ impl ThreadStart {
 impl Change {
     /// Replaces table and settings between two requests. Connections stay open.
     fn apply(self, context: &FrontContext, accepting: &mut Accepting) {
-        // Apply settings first, because origins read them when created.
+        // Apply the settings first, because the new table creates origins, which read the settings.
         context.thread.adopt_settings(self.settings, self.log);
         context.replace_table((self.tables)(&context.thread, &self.listens));
         for (index, listener) in self.opened {

@@ -443,7 +443,7 @@ fn size_text(bytes: u64, is_exact: bool) -> String {
     if size < 9.95 { format!("{size:.1}{unit}") } else { format!("{size:>3.0}{unit}") }
 }
 
-/// The escapes for the value of a variable.
+/// The escaping of a variable's value in the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoding {
     None,

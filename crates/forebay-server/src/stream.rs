@@ -32,9 +32,8 @@ pub use included::{IncludeState, Included, IncludedReply};
 
 /// One request and its reply, over any protocol. All clones refer to the same request. The
 /// request's body and the reply hold one clone each.
-///
-/// Futures of HTTP/3 are boxed, so that requests over other protocols need no memory for the timers
-/// of HTTP/3.
+// The methods box the futures of HTTP/3, because these futures contain large timers. Requests over
+// other protocols then need no memory for the timers.
 #[derive(Clone)]
 pub enum Stream {
     /// The current request of an HTTP/1 connection.
@@ -225,7 +224,7 @@ impl Stream {
         }
     }
 
-    /// Sends `100 Continue` to a client that waits for it before it sends the body.
+    /// Sends `100 Continue` to a client that waits for this reply before it sends the body.
     pub async fn send_continue(&self) -> io::Result<()> {
         match self {
             Self::Http1(stream) => stream.send_continue().await,

@@ -123,10 +123,11 @@ impl Duplex for Socket {
 const LAST_BYTES: Duration = Duration::from_secs(10);
 
 impl Tunnel {
-    /// Relays bytes in both directions until both sides have finished, one has failed, or the
-    /// tunnel was idle for too long. Returns the number of bytes sent to the client. `prefix`
-    /// contains the bytes that the client sent after the request's head. The backend gets these
-    /// bytes first. The client first gets the bytes that the backend sent after its 101.
+    /// Relays bytes in both directions until both sides have finished, one side has failed, or the
+    /// tunnel was idle for too long. Returns the number of bytes sent to the client.
+    ///
+    /// `prefix` contains the bytes that the client sent after the request's head. The backend gets
+    /// these bytes first. The client first gets the bytes that the backend sent after its 101.
     ///
     /// After one side has finished sending, the other may continue. If one side accepts no more
     /// bytes, the tunnel still relays the bytes that this side sent earlier. If one connection
@@ -149,8 +150,8 @@ impl Tunnel {
         };
         match end {
             BridgeEnd::Idle => {
-                // The client got a close frame, but need not answer it. End its stream without a
-                // reset.
+                // The client has received a close frame, and perhaps not answered it. This is no
+                // failure, so end the client's stream without a reset.
                 let farewell = bridge.downwards.farewell.as_ref();
                 if farewell.is_some_and(|farewell| farewell.is_closed.get()) {
                     client.finish_writing();
@@ -213,9 +214,9 @@ impl<'a> Bridge<'a> {
         let down = async {
             downwards.carry(to_client).await?;
             if downwards.is_lost.get() {
-                // The client accepts no more bytes, but it may have sent bytes for the backend.
-                // The backend may read these bytes only after somebody has accepted its own bytes.
-                // So read and drop the bytes of the backend.
+                // The client accepts no more bytes, but its own last bytes may still be on their
+                // way to the backend. The backend may read them only if Forebay accepts the
+                // backend's bytes. So read and drop these bytes.
                 tokio::select! {
                     ended = downwards.discard() => ended?,
                     () = is_over.notified() => {}

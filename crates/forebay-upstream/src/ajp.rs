@@ -158,9 +158,9 @@ impl Carrier for AjpCarrier<'_> {
     type Connection = BackendConnection;
     type Outcome = ();
 
-    /// Returns a connection. If `ping` of the route requires it, sends a ping first. A kept
-    /// connection that does not answer is replaced by a new one. If a new connection does not
-    /// answer, returns a fault.
+    /// Returns a connection. Depending on the key `ping` of the route, first sends a ping over the
+    /// connection. If a kept connection does not answer, replaces it by a new connection. If a new
+    /// connection does not answer, returns a fault.
     async fn connect(
         &mut self,
         attempt: &Attempt<'_>,

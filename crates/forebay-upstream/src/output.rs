@@ -10,7 +10,7 @@ use crate::nph::NphReply;
 use crate::script::Script;
 use crate::script_reply::{OutputLimit, ScriptReply};
 
-/// The reply from the output of one script or application.
+/// A reply that is built from the output of one script or application.
 pub enum Output {
     /// A CGI header, then the body.
     Parsed(ScriptReply),

@@ -27,15 +27,15 @@ pub fn request_data(request: &Request, content_length: Option<u64>) -> cgi::Requ
     }
 }
 
-/// Passes the variables of `append` to `sink`, without those that have a name in `params`. Then
+/// Passes the variables of `append` to `sink`, except variables whose name occurs in `params`. Then
 /// passes the variables of `params`.
 pub fn with_params<S: Sink>(
     params: &BTreeMap<String, String>,
     sink: &mut S,
     append: impl FnOnce(&mut Replaced<'_, S>),
 ) {
-    // Pass each name only once. SCGI forbids repeated names, and applications would use different
-    // values of them.
+    // Pass each name only once. SCGI forbids repeated names. Of two values, some applications would
+    // use the first, and others the second.
     append(&mut Replaced { sink, by: params });
     for (name, value) in params {
         sink.variable(name.as_bytes(), value.as_bytes());

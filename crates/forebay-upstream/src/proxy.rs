@@ -98,7 +98,8 @@ impl Proxy {
         self
     }
 
-    /// Returns the pool of HTTP/2 connections of backend number `index`, if it may speak HTTP/2.
+    /// Returns the pool of HTTP/2 connections to backend number `index`. Returns `None` if Forebay
+    /// uses only HTTP/1.1 with this backend.
     fn pool(&self, index: usize) -> Option<&Http2Pool> {
         self.pools.get(index)?.as_deref()
     }

@@ -65,7 +65,7 @@ impl OutputLimit {
     }
 }
 
-/// The reply from the output of one script.
+/// A reply that is built from the output of one script.
 pub struct ScriptReply {
     heads: ReplyReader<ReplyParser>,
     head: ReplyHead,

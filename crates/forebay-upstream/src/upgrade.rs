@@ -8,8 +8,9 @@ use forebay_net::head::Request;
 use forebay_server::body::Body;
 use forebay_wire::http1::{Field, KnownField, RequestFraming, encode};
 
-/// Returns true if the request asks for an upgrade. Returns false if one of the protocols is HTTP
-/// or TLS, which cannot use a tunnel.
+/// Returns true if the request asks for an upgrade that Forebay forwards. Returns false if one of
+/// the requested protocols is HTTP or TLS, because requests in such a tunnel would bypass the
+/// routes.
 pub fn is_requested(request: &Request) -> bool {
     request.head.upgrade
         && protocols(&request.head.fields, &request.bytes).next().is_some()

@@ -155,9 +155,9 @@ impl Upstream {
     }
 
     /// Sends a request to the backend `wanted` if this backend is up, else to the backend that the
-    /// group selects. After a failure, tries further backends if the failed one cannot have
-    /// processed the request, or if the request may be resent. Also returns a guard that counts the
-    /// request as active until it is dropped, for example at the end of a tunnel.
+    /// group selects. After a failure, tries further backends if the failed backend cannot have
+    /// processed the request, or if the request may be resent. Also returns a guard. The request
+    /// counts as active until the guard is dropped, for example at the end of a tunnel.
     pub(crate) async fn send<C: Carrier>(
         &self,
         carrier: &mut C,
@@ -289,7 +289,7 @@ impl Attempt<'_> {
         self.number.into()
     }
 
-    /// Returns true if another backend should get `request`, because this one has answered with
+    /// Returns true if another backend should get `request`, because this backend has answered with
     /// `status`. In this case, takes a retry from the group's budget.
     pub fn takes_retry(&self, status: u16, request: &Request) -> bool {
         self.group.takes_retry(status, request.method(), self.tried)

@@ -25,7 +25,7 @@ pub const COPIED: usize = 1024;
 /// Number of packets of a file that are sent at a time.
 pub const FILE_PACKETS: usize = 8;
 
-/// A connection with the state of its current request.
+/// An AJP connection with the state of its current request.
 pub struct AjpStream {
     /// The connection's socket.
     pub socket: Socket,

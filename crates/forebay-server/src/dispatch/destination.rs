@@ -18,9 +18,9 @@ pub fn is_written(request: &Request, route: &Route) -> bool {
     moving_method(request).is_some() && route.origin.takes_body()
 }
 
-/// Checks that the client may write to the `Destination`. Returns true if it may, or if there is no
-/// such field. Returns false if a gate has answered the request. Fails if the write must be
-/// refused.
+/// Checks that the client may write to the `Destination`. Returns true if the client may write, or
+/// if the request has no `Destination`. Returns false if a gate has answered the request. Fails if
+/// the write must be refused.
 ///
 /// Checks the routes for the `Destination` twice: for PUT, and for the request's own method, so
 /// that rules for COPY and MOVE apply. `at` is the route of the request itself.
@@ -56,8 +56,8 @@ enum WalkEnd {
     NoOrigin,
 }
 
-/// A walk through the routes that a request would try. It asks the gates of these routes, but not
-/// their origins.
+/// A walk through the routes that a request for the `Destination` would try. The walk asks the
+/// gates of these routes, but sends nothing to their origins.
 struct Walk<'w> {
     site: &'w Site,
     /// The route that answers the request. Its gate also checks the request's own path.
@@ -205,9 +205,9 @@ fn refused(error: path::PathError) -> Fault {
     Fault::client(error.status(), format!("Destination: {error}"))
 }
 
-/// Returns path and query of the `Destination`; `None` if the request has no such field. Fails if
-/// the URL names another site, if servers read the URL in different ways, or if there are several
-/// such fields.
+/// Returns path and query of the `Destination`, or `None` if the request has no `Destination`.
+/// Fails if the request has several. Also fails if the URL names another site, or has a form that
+/// servers read in different ways.
 fn destination<'r>(request: &'r Request, site: &Site) -> Result<Option<&'r [u8]>, Fault> {
     let fields = request.head.fields.iter();
     let mut values = fields
@@ -257,10 +257,10 @@ fn parts(value: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
 }
 
 /// Returns true if the path has a dot segment, which RFC 4918 forbids. Backends get the
-/// `Destination` as the client sent it, and some do not resolve such segments.
+/// `Destination` as the client sent it, and some backends do not resolve dot segments.
 fn has_dot_segment(target: &[u8]) -> bool {
     let is_dots = |segment: &[u8]| segment == b"." || segment == b"..";
-    // A malformed escape fails later.
+    // For a malformed escape, return false: the request fails later in `prepare_path`.
     path::unresolved(target).is_some_and(|path| path.split(|&byte| byte == b'/').any(is_dots))
 }
 

@@ -9,7 +9,7 @@ use forebay_wire::http1::encode;
 
 use crate::part::{Accepted, HeadEnd, Part, SharedState};
 
-/// A connection with the state of its current request.
+/// An HTTP/1 connection with the state of its current request.
 pub struct Http1 {
     /// The connection's socket.
     pub socket: Socket,

@@ -12,7 +12,7 @@ use forebay_wire::http2;
 use crate::http2::stream::Http2;
 use crate::part::Accepted;
 
-/// State that the streams of one connection share.
+/// The state of one HTTP/2 connection. All streams of the connection share this state.
 pub struct Connection {
     /// The connection itself.
     pub socket: Socket,

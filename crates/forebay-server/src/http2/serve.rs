@@ -295,9 +295,9 @@ impl Front {
         }
     }
 
-    /// Sends GOAWAY if the connection has carried its last permitted request, or if its listener
-    /// closes. Before such a close, announces the GOAWAY two ticks earlier, so that the client
-    /// stops sending requests.
+    /// Sends the final GOAWAY if the connection has carried its last permitted request. If the
+    /// listener closes, first sends a GOAWAY that refuses no request, so that the client stops
+    /// sending requests. Two ticks later, sends the final GOAWAY.
     fn send_goaway(&mut self) {
         let thread = &self.connection.accepted.thread;
         let now = thread.deadlines.now();
@@ -314,8 +314,8 @@ impl Front {
                 self.goaway = Goaway::Announced(now);
                 return;
             }
-            // Wait for two ticks: requests that the client sent before it received the announcement
-            // arrive in this time.
+            // Wait for two ticks. In this time, the last requests arrive that the client has sent
+            // before it received the first GOAWAY.
             Goaway::Announced(since) if now > since + 1 => {}
             _ => return,
         }

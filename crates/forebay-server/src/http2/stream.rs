@@ -21,7 +21,7 @@ use crate::part::{Abort, Head, SharedState};
 
 pub use crate::http2::connection::Connection;
 
-/// A stream of a connection.
+/// A stream of an HTTP/2 connection: one request and its reply.
 pub struct Http2 {
     id: u32,
     /// The stream's connection.
@@ -130,8 +130,8 @@ impl Http2 {
             self.reset(self.lost_code());
         } else if !self.has_ended.get() {
             // The rest of the request is not needed (RFC 9113 section 8.1). Without a reset, curl
-            // 7.88 would wait forever until the window lets it send the rest: it reads no frames
-            // after a complete reply.
+            // 7.88 could wait forever for a WINDOW_UPDATE, because curl reads no frames after a
+            // complete reply.
             self.reset(ErrorCode::NO_ERROR);
         } else {
             self.connection.codec.borrow_mut().discard(self.id, Connection::now());

@@ -25,7 +25,7 @@ pub(super) const STREAMS: u32 = 100;
 // sections of other streams continue to arrive, so allow several.
 const PARTIAL_SECTIONS: usize = 8;
 
-/// State that the streams of one connection share.
+/// The state of one HTTP/3 connection. All streams of the connection share this state.
 pub struct Connection {
     /// The QUIC connection.
     pub quic: quinn::Connection,

@@ -27,8 +27,8 @@ const LONGEST_RECORD: usize = 16 * 1024;
 /// Returns the on-demand certificates of the site that a server name selects, if the site has any.
 type FindDemand = Box<dyn Fn(&str) -> Option<SiteDemand> + Send + Sync>;
 
-/// The wait of one handshake for a certificate. The connection's session and its task share this
-/// value.
+/// The wait of one handshake for a certificate. The TLS session and the task of the connection
+/// share this value.
 pub struct HeldHello {
     find: FindDemand,
     awaited: Mutex<Option<Arc<AwaitedName>>>,

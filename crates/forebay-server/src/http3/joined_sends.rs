@@ -31,7 +31,7 @@ const SPARE: usize = 2;
 /// Passes datagrams to the kernel. Fails with `WouldBlock` if the socket has no room.
 type SendNow<'a> = &'a mut dyn FnMut(&Transmit<'_>) -> io::Result<()>;
 
-/// The joined sends of one socket that have not been sent yet.
+/// Batches of joined packets that wait to be sent over one socket.
 #[derive(Debug, Default)]
 pub(super) struct JoinedSends {
     batches: Vec<Batch>,
@@ -67,7 +67,7 @@ impl Batch {
     /// Returns true if `transmit` can follow the packets of this batch in one system call.
     fn takes(&self, transmit: &Transmit<'_>) -> bool {
         // The kernel splits a send into segments of one size. Only the last segment may be shorter,
-        // so nothing may follow a shorter one.
+        // so no packet can follow a shorter segment.
         let is_whole = self.bytes.len().is_multiple_of(self.segment_size);
         let size = segment_size(transmit);
         let is_last = transmit.segment_size.is_none() && size < self.segment_size;
@@ -98,9 +98,9 @@ impl Batch {
 }
 
 impl JoinedSends {
-    /// Sends a transmit, or keeps it to join it with the following ones. Fails with `WouldBlock` if
-    /// the socket has no space and the transmit was not kept. The caller then sends the transmit
-    /// again later.
+    /// Sends a transmit, or keeps it to join it with later transmits. Fails with `WouldBlock` if
+    /// the socket has no space and the transmit was not kept. The caller must then send the
+    /// transmit again later.
     pub fn send(&mut self, transmit: &Transmit<'_>, send_now: SendNow<'_>) -> io::Result<()> {
         let is_same = |batch: &Batch| batch.destination == transmit.destination;
         if let Some(at) = self.batches.iter().position(is_same) {

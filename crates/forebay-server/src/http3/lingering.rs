@@ -26,7 +26,7 @@ pub(super) struct Served {
     pub open: Open,
 }
 
-/// The complete replies of a connection that the client has not acknowledged.
+/// The streams of a connection whose reply is complete, but not yet acknowledged by the client.
 pub(super) struct Unacknowledged {
     /// Each stream, with the time since the client last acknowledged data.
     waiting: VecDeque<(Served, Duration)>,

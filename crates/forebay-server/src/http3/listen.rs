@@ -152,8 +152,8 @@ pub async fn accept(
         std::io::Result::Ok(ListenGuard(endpoint))
     };
     let mut listening = open(&sites)?;
-    // True if the endpoint has had many connections. The tables of an endpoint never shrink, so a
-    // new endpoint replaces this one after its last connection has ended.
+    // True if the endpoint has had many connections. The tables of an endpoint never shrink. So a
+    // new endpoint replaces a large endpoint after the last connection has ended.
     let mut is_large = false;
     // Each handshake holds a clone of the receiver, so the number of receivers is the number of
     // handshakes. The drop of the sender ends all handshakes.
@@ -199,7 +199,8 @@ pub async fn accept(
     }
 }
 
-/// Lets handshakes finish after the listener has closed. Their clients are about to send requests.
+/// Lets the open handshakes finish after the listener has closed, because the clients are about to
+/// send requests. Abandons handshakes that take longer than [`HANDSHAKES`].
 async fn finish_handshakes(
     listening: ListenGuard,
     (handshakes, handshake): (watch::Sender<()>, watch::Receiver<()>),

@@ -84,7 +84,7 @@ impl Http3 {
     /// origin.
     pub(crate) fn poll_leftover(&self, context: &mut Context<'_>) {
         if !self.frames.borrow().is_empty() && !self.is_closed.get() {
-            // Ignore a failure, because it marks the stream as closed.
+            // Ignore the error, because `poll_frames` has then marked the stream as closed.
             let _ = self.poll_frames(context);
         }
     }

@@ -189,9 +189,9 @@ impl Front {
         Ok(())
     }
 
-    /// Sends GOAWAY if the connection has carried its last permitted request, or if its listener
-    /// closes. Before such a close, announces the GOAWAY two ticks earlier, so that the client
-    /// stops sending requests.
+    /// Sends the final GOAWAY if the connection has carried its last permitted request. If the
+    /// listener closes, first sends a GOAWAY that refuses no request, so that the client stops
+    /// sending requests. Two ticks later, sends the final GOAWAY.
     fn send_goaway(&mut self) {
         let Accepted { thread, listener, .. } = &self.connection.accepted;
         let now = thread.deadlines.now();
@@ -208,8 +208,8 @@ impl Front {
                 self.goaway = Goaway::Announced(now);
                 return self.send_control(frame);
             }
-            // Wait for two ticks: requests that the client sent before it received the announcement
-            // arrive in this time.
+            // Wait for two ticks. In this time, the last requests arrive that the client has sent
+            // before it received the first GOAWAY.
             Goaway::Announced(since) if now > since + 1 => {}
             _ => return,
         }
@@ -234,8 +234,8 @@ impl Front {
     fn send_control(&mut self, frame: Vec<u8>) {
         if let Some(control) = &mut self.control {
             let mut context = Context::from_waker(Waker::noop());
-            // Ignore a failure: if the client accepts not even a few bytes, it misses the GOAWAY,
-            // but notices the end of the connection.
+            // Ignore a failure. A client that cannot accept these few bytes misses the GOAWAY, but
+            // notices the end of the connection.
             let _ = Pin::new(control).poll_write(&mut context, &frame);
         }
     }

@@ -43,7 +43,7 @@ pub enum Arrived {
     End,
 }
 
-/// A stream of a connection.
+/// A stream of an HTTP/3 connection: one request and its reply.
 // More than 20 fields: all users of the stream share one reference, so each value that changes
 // needs a cell of its own.
 pub struct Http3 {

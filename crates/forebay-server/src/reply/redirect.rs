@@ -4,7 +4,7 @@ use forebay_wire::sendfile::{self, NamedFile};
 
 use crate::filter::SsiPage;
 
-/// Replacement of an origin's reply.
+/// An internal redirect: the source of the reply that replaces the origin's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InternalRedirect {
     /// The site's answer to a GET for this target.

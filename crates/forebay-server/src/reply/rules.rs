@@ -81,8 +81,8 @@ impl Rules {
         }
     }
 
-    /// Returns the names of all fields that the rules remove, from all replies or only from
-    /// successful ones.
+    /// Returns the names of all fields that the rules remove. The result includes fields that are
+    /// removed only from successful replies.
     pub(crate) fn removed(&self) -> Vec<String> {
         [&self.always.remove[..], &self.unless_error.remove].concat()
     }

@@ -84,7 +84,8 @@ impl Succession {
         self.takeover = Some(takeover);
     }
 
-    /// Returns true if this process has taken over from another one, which still runs.
+    /// Returns true if this process has taken over from a predecessor, and the predecessor still
+    /// runs.
     pub(super) fn has_predecessor(&self) -> bool {
         self.predecessor.is_some()
     }

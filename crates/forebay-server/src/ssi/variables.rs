@@ -14,8 +14,8 @@ use crate::stream::IncludeState;
 /// Maximum length of the name of a variable.
 const LONGEST_NAME: usize = 128;
 
-/// The document that the client requested. The pages that it includes use the variables of this
-/// document, too.
+/// The document that the client requested. Pages that this document includes use the same
+/// variables.
 pub(super) struct Document<'a> {
     /// The request of the document.
     pub request: &'a Request,

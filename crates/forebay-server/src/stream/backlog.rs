@@ -68,9 +68,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Writes the backlog whenever it is not empty. Returns only if the connection fails. The
-    /// request's task must poll the origin's future first, then this one: if the origin adds bytes
-    /// to the backlog, nothing wakes the task.
+    /// Writes the backlog whenever it is not empty. Returns only if the connection fails.
+    ///
+    /// Nothing wakes this future when the origin adds bytes to the backlog. So each time that the
+    /// request's task wakes up, it must poll the origin's future first and this future afterwards.
     pub(crate) async fn drain_for_ever(&self) -> io::Error {
         loop {
             poll_fn(|_| if self.has_backlog() { Poll::Ready(()) } else { Poll::Pending }).await;

@@ -19,7 +19,7 @@ const MOST_VARIABLES: usize = 256;
 /// Maximum total length of the names and values of these variables in bytes.
 const MOST_BYTES: usize = 256 * 1024;
 
-/// State that a document and all pages that it includes share.
+/// The state of a document. All pages that the document includes share this state.
 pub struct IncludeState {
     /// The request of the document that the client asked for.
     pub document: Request,

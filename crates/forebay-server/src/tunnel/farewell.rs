@@ -25,7 +25,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// A close frame with the code 1001: the server goes away (RFC 6455 section 7.4.1).
 const GOING_AWAY: [u8; 4] = [0x88, 2, 0x03, 0xe9];
 
-/// Position in the frames to the client, and state of the close frame.
+/// State of a WebSocket's close frame, and the position in the frames to the client.
 #[derive(Default)]
 pub(super) struct Farewell {
     bounds: Cell<MessageBounds>,

@@ -8,7 +8,8 @@ use forebay_wire::ajp13::{END_OF_BODY, data_header, most_data};
 use forebay_wire::http1::RequestFraming;
 use tokio::sync::Notify;
 
-/// The part of a request's body that was not sent yet, and the state of sending it in packets.
+/// The state of sending a request's body in packets, with the received bytes that were not sent
+/// yet.
 pub struct Packets {
     framing: RequestFraming,
     most: usize,
@@ -124,7 +125,7 @@ fn length_of(framing: RequestFraming) -> u64 {
 }
 
 /// Number of body bytes that the container requests. The reader of the reply sets the number, and
-/// the sender clears it.
+/// the sender of the body clears it.
 #[derive(Default)]
 pub struct BodyDemand {
     length: Cell<Option<usize>>,

@@ -34,7 +34,7 @@ const QUEUED: usize = 256 * 1024;
 /// Number of aborted requests after which a connection takes no further requests.
 const ABORTED: usize = 1024;
 
-/// A connection that requests share.
+/// A FastCGI connection to an application, which carries several requests at once.
 pub struct MuxConnection {
     thread: Rc<Thread>,
     name: String,

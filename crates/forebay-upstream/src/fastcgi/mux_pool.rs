@@ -25,7 +25,7 @@ const ASKING: Duration = Duration::from_millis(250);
 /// starting.
 const ASK_AGAIN: Duration = Duration::from_secs(300);
 
-/// Connections of one thread to one backend.
+/// Multiplexed FastCGI connections of one thread to one backend.
 pub struct MuxPool {
     thread: Rc<Thread>,
     connections: Multiplexed<MuxConnection>,

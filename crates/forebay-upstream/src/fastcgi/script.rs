@@ -15,7 +15,7 @@ use forebay_wire::http1::KnownField;
 use crate::mount;
 use crate::params::{request_data, with_params};
 
-/// A script with the parts of its path, split as nginx does.
+/// A script file, with its script name and path info. These parts are the same as in nginx.
 pub struct Script {
     /// The file, the script name and the path info, one after the other.
     bytes: Vec<u8>,
@@ -156,7 +156,8 @@ impl Script {
         &self.bytes[self.name_end..]
     }
 
-    /// Passes the variables of `request` for this script, and those of the route, to `sink`.
+    /// Passes the variables of `request` for this script, and the configured variables of the
+    /// route, to `sink`.
     pub fn append_variables(
         &self,
         request: &Request,

@@ -19,7 +19,7 @@ pub struct Rewrite {
     own: Vec<Option<(String, bool)>>,
 }
 
-/// The facts about a request that the rewriting of its reply needs.
+/// The facts about one request that are necessary to rewrite URLs in its reply.
 pub struct Context<'a> {
     pub rewrite: &'a Rewrite,
     /// Number of the backend that answers.

@@ -232,8 +232,8 @@ impl<'a> ReplyReading<'a> {
         }
     }
 
-    /// Reads the head of the final reply, and sends interim replies to the client. For an upgrade,
-    /// a reply with status 101 is final. Otherwise, such a reply is an error.
+    /// Reads the head of the final reply, and sends interim replies to the client. A reply with
+    /// status 101 is final if the request is an upgrade, and an error if not.
     async fn read_head(&mut self, reply: &mut Reply, to_head: bool) -> Result<(), Fault> {
         let backend = self.attempt.backend();
         let mut heads = ReplyReader::new(ResponseParser::new(Http1Limits::default(), to_head));

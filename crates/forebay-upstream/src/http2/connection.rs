@@ -28,7 +28,7 @@ use crate::upstream::{self, Backend, Readiness, SharedConnection};
 const MOST_INTERIM: usize = 256;
 const INTERIM_BYTES: usize = 64 * 1024;
 
-/// A connection that requests share.
+/// An HTTP/2 connection to a backend, which carries several requests at once.
 pub struct Http2Connection {
     pub(super) thread: Rc<Thread>,
     pub(super) link: upstream::BackendConnection,
@@ -214,8 +214,9 @@ impl Http2Connection {
         self.wake();
     }
 
-    /// If the connection is idle, checks with a system call if the backend has closed it. The
-    /// connection's task may detect the close only later.
+    /// If the connection is idle, checks with a system call if the backend has closed it. Marks a
+    /// closed connection as broken at once, because the connection's task may detect the close only
+    /// later.
     pub async fn look(&self) {
         if !self.is_idle() || self.is_broken.get() {
             return;
@@ -434,7 +435,7 @@ impl Http2Connection {
         self.announce_capacity();
     }
 
-    /// Returns the time limit for a write. If all streams are tunnels, this is their idle limit,
+    /// Returns the time limit for a write: the idle limit of tunnels if all streams are tunnels,
     /// else `limit`.
     pub fn write_limit(&self, limit: Duration) -> Duration {
         self.streams.write_limit(limit)

@@ -31,7 +31,7 @@ impl AssignedStream {
     }
 }
 
-/// The connections of one thread to one backend.
+/// HTTP/2 connections of one thread to one backend.
 pub struct Http2Pool {
     thread: Rc<Thread>,
     connections: Multiplexed<Http2Connection>,
@@ -43,7 +43,7 @@ pub struct Http2Pool {
     idle_time: Duration,
 }
 
-/// Pools that the routes of one thread share, by backend address and idle time.
+/// HTTP/2 pools of one thread, by backend address and idle time. Routes share these pools.
 #[derive(Default)]
 pub struct Http2Pools(RefCell<HashMap<(String, Duration), Rc<Http2Pool>>>);
 
@@ -101,9 +101,9 @@ impl Http2Pool {
         Ok(self.take_up(backend, connection))
     }
 
-    /// Returns the fault of a request that got no stream: `fault`, or a fault that says that the
-    /// backend allows no streams. In the second case, closes the refusing connections, so that
-    /// later requests open others.
+    /// Returns the fault of a request that got no stream. If the backend allows no streams, the
+    /// fault says so. In this case, closes the connections without streams, so that later requests
+    /// open new connections. Otherwise returns `fault`.
     fn explain_refusal(&self, backend: &Backend, fault: Fault) -> Fault {
         let mut refusing = self.connections.connections();
         refusing.retain(|connection| connection.is_refusing());

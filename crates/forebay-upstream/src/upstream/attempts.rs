@@ -74,15 +74,15 @@ impl Attempts {
     }
 
     /// Returns true if the request may be resent over a new connection, because a kept or shared
-    /// one has failed. Returns true only once for each request.
+    /// connection has failed. Returns true only once for each request.
     pub fn send_anew(&mut self, exchange: &mut Exchange, body: BodyAtHand) -> bool {
         let may = !self.is_sent_anew && may_repeat(exchange, body);
         self.is_sent_anew |= may;
         may
     }
 
-    /// Returns true if the request may be sent again after a backend left it unprocessed. From the
-    /// third such time on, waits first, because the backend is probably overloaded.
+    /// Returns true if the request may be sent again after a backend left it unprocessed. If this
+    /// has happened at least three times, waits first, because the backend is probably overloaded.
     pub async fn was_unprocessed(&mut self, exchange: &mut Exchange, body: BodyAtHand) -> bool {
         self.unprocessed += 1;
         if self.unprocessed > MOST_UNPROCESSED || !is_at_hand(exchange, body) {

@@ -231,10 +231,12 @@ impl Backend {
         self.reply_timeout
     }
 
-    /// Returns an idle connection. Opens a new one if there is none, or if `fresh` is set.
+    /// Returns an idle connection. Opens a new connection if no connection is idle, or if `fresh`
+    /// is true.
     pub async fn connect(&self, fresh: bool) -> Result<BackendConnection, Fault> {
         self.leave_former_addresses();
-        // Most requests find an idle connection here, and create no future that opens one.
+        // Most requests find an idle connection here. So they need no future that opens a
+        // connection.
         if !fresh && let Some((socket, permit, _)) = self.idle.take() {
             return Ok(self.reused(socket, permit));
         }
@@ -386,7 +388,8 @@ impl Backend {
         }
     }
 
-    /// Waits for an idle connection, or for the right to open one. Fails after the connect timeout.
+    /// Waits for an idle connection, or for a permit to open a connection. In the second case, the
+    /// returned socket is `None`. Fails after the connect timeout.
     async fn wait_for(
         &self,
         permits: &Arc<Permits>,
@@ -487,9 +490,9 @@ impl Backend {
         Err(last.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
     }
 
-    /// Keeps a connection for another request, after its whole reply was read. Closes the
-    /// connection if it goes to a former address. Also closes it if another, new connection waits
-    /// too long for a process of the backend (`pending_connections`).
+    /// Keeps a connection for another request, after the whole reply was read. Closes the
+    /// connection if it goes to a former address of the backend. Also closes it if a new connection
+    /// waits too long for a process of the backend (`pending_connections`).
     pub fn keep(&self, connection: BackendConnection) {
         connection.answered();
         if connection.is_reused {

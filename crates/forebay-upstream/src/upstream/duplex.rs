@@ -4,9 +4,10 @@ use std::pin::Pin;
 
 use forebay_net::fault::Fault;
 
-/// Sends a request and reads its reply, until the reply has ended. Returns the result of `download`
-/// if everything was sent before. Returns `None` if the reply is complete, but `upload` has failed
-/// or has not ended. Fails if `download` fails. If both fail, returns the error of `upload`.
+/// Runs `upload`, which sends a request, and `download`, which reads the reply, until the reply has
+/// ended. Returns the result of `download` if `upload` has ended successfully. Returns `None` if
+/// the reply is complete, but `upload` has failed or has not ended. Fails if `download` fails. If
+/// both fail, returns the error of `upload`.
 pub async fn send_and_read<T>(
     mut upload: Pin<&mut impl Future<Output = Result<(), Fault>>>,
     mut download: Pin<&mut impl Future<Output = Result<T, Fault>>>,

@@ -38,7 +38,7 @@ pub type Set = u64;
 
 const _: () = assert!(conf::Upstream::MOST <= Set::BITS as usize);
 
-/// State of a group that all threads share.
+/// A group of backends: the state that all threads share.
 pub struct Group {
     members: Vec<Member>,
     balance: conf::Balance,
@@ -222,8 +222,8 @@ impl Group {
     /// balance method. Returns `None` if all backends of `set` are in `tried`.
     fn next_for(&self, key: Option<u64>, set: Set, tried: Set, turns: &Turns) -> Option<usize> {
         let Some(key) = key else { return self.next(set, tried, turns) };
-        // During the slow start of a backend, its share grows, so it takes over more and more of
-        // its keys.
+        // During the slow start of a backend, its share and therefore its scores grow. So the
+        // backend gets more and more of the keys that it will serve after the slow start.
         let ramp = self.ramp();
         let score_of = |index: usize| {
             let member = &self.members[index];
@@ -232,8 +232,9 @@ impl Group {
         bits(set & !tried).max_by(|&a, &b| score_of(a).total_cmp(&score_of(b)))
     }
 
-    /// Returns backend `index` if this request may use it, else its replacement, else `None`. A
-    /// backend that is disabled for new sessions may be used here.
+    /// Returns backend `index` if this request may use it. Otherwise returns the backend in its
+    /// `redirect`, if this request may use that backend, else `None`. Accepts backends that are
+    /// disabled for new sessions.
     fn it_or_redirect(&self, index: usize, up: Set, tried: Set, now: &Now) -> Option<usize> {
         [Some(index), self.members[index].redirect].into_iter().flatten().find(|&index| {
             bit(index) & self.all & !tried != 0
@@ -380,8 +381,8 @@ pub fn bit(index: usize) -> Set {
     1 << index
 }
 
-/// Returns the tiers of active backends in order. Backups come after all others. Among the backups,
-/// and among the others, a smaller distance comes first.
+/// Returns the tiers of active backends in order: first the tiers without backups, then the tiers
+/// of backups. In both parts, tiers with a smaller distance come first.
 fn tiers(to: &[Rank]) -> Vec<Set> {
     let mut tiers = BTreeMap::<_, Set>::new();
     let active =

@@ -25,7 +25,7 @@ use super::permits::{ConnectionPermit, Grant, HolderId, Permits};
 /// Interval at which old idle connections are closed.
 const PRUNING: Duration = Duration::from_millis(500);
 
-/// The idle connections of one thread.
+/// The idle connections of one thread to one backend.
 pub struct IdleConnections {
     pool: Pool<Option<ConnectionPermit>>,
     deadlines: Rc<Deadlines>,
@@ -79,7 +79,8 @@ pub struct IdleOptions<'a> {
 }
 
 impl IdleConnections {
-    /// Returns a pool with these options. If routes may share the pool, returns the shared one.
+    /// Returns a pool with these options. If `how.pools` is given, routes with the same options get
+    /// the same pool.
     pub fn of(thread: &Rc<Thread>, how: &IdleOptions<'_>) -> Rc<Self> {
         match how.pools {
             Some(pools) if how.keep != Some(0) => {
@@ -134,8 +135,8 @@ impl IdleConnections {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Waits in the queue for an idle connection, or for the permit to open one. The returned
-    /// socket is `None` if the request must open a connection. Returns `None` if nothing is granted
+    /// Waits in the queue for an idle connection, or for a permit to open a connection. In the
+    /// second case, the returned socket is `None`. Returns `None` if the request gets neither
     /// within `limit`.
     pub async fn wait(
         &self,

@@ -114,8 +114,8 @@ impl Name {
     }
 
     /// Returns the addresses in the order in which a new connection should try them. Each call
-    /// begins with another address, in rotation. Addresses that have failed in the last 10 s come
-    /// last.
+    /// begins with the next address, in rotation. Addresses that have refused or failed a
+    /// connection in the last 10 s come last.
     ///
     /// # Errors
     /// Fails if the name has no address.

@@ -16,7 +16,7 @@ const WINDOW: usize = 10;
 /// linkerd proxy allows ten each second.
 const ALWAYS: u64 = 10;
 
-/// The rule for retries on statuses, and its budget.
+/// A group's rule for retries after certain statuses, with the budget that limits these retries.
 pub struct Retries {
     rule: conf::StatusRetry,
     counts: Mutex<Counts>,

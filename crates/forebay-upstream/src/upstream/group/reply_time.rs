@@ -24,7 +24,7 @@ const UNKNOWN: f64 = 1e12;
 /// stores the value, so it must be small.
 pub type Begun = Option<NonZeroU32>;
 
-/// The mean time of one backend's replies.
+/// The mean time that one backend takes for a reply.
 #[derive(Default)]
 pub struct ReplyTime(Mutex<ReplyMean>);
 
