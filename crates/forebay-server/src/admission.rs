@@ -28,7 +28,7 @@ pub async fn make_room(context: &FrontContext, listener: usize, address: Option<
     let waiting = load.pressure.wait();
     loop {
         let mut changed = pin!(waiting.changed());
-        // Register before the check, so that no change is missed.
+        // Register for the notification before the check, so that no change is missed.
         changed.as_mut().enable();
         if load.has_room() {
             return;

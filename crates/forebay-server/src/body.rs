@@ -148,8 +148,8 @@ impl Body {
     }
 
     /// Reads the complete body, so that a slow upload does not occupy the origin. Does nothing if
-    /// `inbox` already contains a body of known length. Afterwards the body has a known length and
-    /// can be resent.
+    /// the body has a known length and has already arrived. After the call, the body has a known
+    /// length and can be resent.
     pub async fn buffer(&mut self) -> Result<(), Fault> {
         if let RequestFraming::Length(length) = self.framing
             && length <= (self.inbox.len() - self.start) as u64

@@ -130,7 +130,8 @@ impl Offer {
         length: Option<u64>,
     ) -> Option<Algorithm> {
         if status == 304 {
-            // A 304 has the `Vary` field of the reply with content (RFC 9110 section 15.4.5).
+            // A 304 must have the same `Vary` as the 200 for the same request (RFC 9110 section
+            // 15.4.5).
             Changes { coding: None }.apply(out, start);
             return None;
         }

@@ -81,7 +81,7 @@ pub async fn try_routes<'s>(
         {
             return Ok(route);
         }
-        // For the route of a rule, `apply_rules` has already asked the gate.
+        // If this route answers because of a rule, `apply_rules` has already asked its gate.
         let gate = route.gate.as_deref().filter(|_| !is_rule);
         if !admit(stream, exchange, route, gate).await? {
             return Ok(route);
@@ -291,7 +291,8 @@ async fn admit(
     Ok(true)
 }
 
-/// Applies the route's settings to the reply, because the route's gate may answer.
+/// Applies the route's settings to the reply. Call this before the route's gate, because the gate
+/// may answer the request.
 fn prepare(exchange: &mut Exchange, route: &Route) {
     let rules = route.rules.as_ref().map(|rules| rules.of_request(&exchange.request));
     exchange.reply.set_rules(rules);

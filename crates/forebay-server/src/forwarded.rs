@@ -64,8 +64,9 @@ impl Trust {
 /// Determines the client of `request`, which came from `peer`.
 ///
 /// Only fields of a trusted peer count. The client is the first address from the right that is not
-/// a trusted proxy, as with nginx's `real_ip_recursive`. An unreadable address ends the search.
-/// Fails if a `Forwarded` field is malformed, or contradicts the `X-Forwarded-` fields.
+/// a trusted proxy, as with nginx's `real_ip_recursive`. If the search meets an unreadable address,
+/// the client is the address to its right. Fails if a `Forwarded` field is malformed, or
+/// contradicts the `X-Forwarded-` fields.
 pub fn find_client(
     request: &mut Request,
     peer: ClientAddress,
@@ -107,7 +108,8 @@ struct Claimed {
     https: Option<bool>,
 }
 
-/// Returns the claims of the `X-Forwarded-` fields. Returns `None` if there are no such fields.
+/// Returns the client and the scheme in the `X-Forwarded-` fields. Returns `None` if the request
+/// has no such fields.
 fn by_x_fields(request: &Request, peer: ClientAddress, trust: &Trust) -> Option<Claimed> {
     let has = |known| request.head.fields.iter().any(|field| field.known == known);
     let client = has(KnownField::XForwardedFor).then(|| {
@@ -125,8 +127,8 @@ fn by_x_fields(request: &Request, peer: ClientAddress, trust: &Trust) -> Option<
     (client.is_some() || https.is_some()).then_some(Claimed { client, https })
 }
 
-/// Returns the claims of the `Forwarded` fields. Returns `None` if there are no such fields, and an
-/// error if a field is malformed.
+/// Returns the client and the scheme in the `Forwarded` fields. Returns `None` if the request has
+/// no such fields, and an error if a field is malformed.
 fn by_forwarded(
     request: &Request,
     peer: ClientAddress,

@@ -182,7 +182,7 @@ async fn await_certificate(
     demand: &SiteDemand,
     server_name: Option<&str>,
 ) -> Result<(), HandshakeFailure> {
-    // The wait for a certificate has its own limit.
+    // Remove the limit of the handshake, because the wait for a certificate has its own limit.
     socket.unlimit_read();
     let awaited = demand.wait_for(server_name).await;
     socket.limit_read(context.thread.settings().timeouts.head);

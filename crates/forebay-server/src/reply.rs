@@ -457,7 +457,7 @@ impl Reply {
             self.framing = Framing::None;
         }
         if self.framing == Framing::Open && self.to_http10 {
-            // The end of the connection marks the end of the body.
+            // HTTP/1.0 has no chunks. So only the end of the connection marks the end of this body.
             self.keep_alive = false;
         }
         self.end_head_as(&HeadEnd {
@@ -561,7 +561,7 @@ impl Reply {
         self.phase = ReplyPhase::Body;
     }
 
-    /// Takes the redirect that replaces the reply, if there is one. The reply can then begin again.
+    /// Takes the redirect that replaces the reply, if there is one. A new reply can then begin.
     pub(crate) fn take_redirect(&mut self) -> Option<InternalRedirect> {
         let redirect = self.redirect.take()?;
         self.phase = ReplyPhase::Waiting;

@@ -338,7 +338,8 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
     // The origin has returned, so no task would write a backlog to the client.
     reply.set_buffered(false);
     if fault.is_cancelled && (reply.has_begun() || reply.is_to_grpc()) {
-        // The reset code shows a gRPC client that the server's deadline has passed.
+        // Reset the stream instead of sending an error: the reset code shows a gRPC client that the
+        // server's deadline has passed.
         if !reply.has_begun() {
             reply.record_status(fault.status);
         }
@@ -366,7 +367,7 @@ async fn end_reply(stream: &Stream, exchange: &mut Exchange, outcome: Result<(),
     exchange.respond_error_with(fault.status, b"").await.is_ok()
 }
 
-/// Counts and logs the request (step 10).
+/// Counts and logs the request.
 pub fn record(
     stream: &Stream,
     exchange: &Exchange,

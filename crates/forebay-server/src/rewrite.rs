@@ -96,7 +96,8 @@ pub fn rewrite_here(
 }
 
 /// Returns the fault for a query such as `a=1&a=2`, if a route with access rules requires `a=1`.
-/// Applications read such a query differently, so a client could bypass the rules.
+/// Some applications use the first value of `a`, and others the last, so a client could bypass the
+/// rules.
 pub fn ambiguous_condition() -> Fault {
     let why = "applications read a parameter or a cookie that decides about the route differently";
     Fault::client(404, why)

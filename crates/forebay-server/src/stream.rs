@@ -290,7 +290,7 @@ impl Stream {
         }
     }
 
-    /// Writes a part of a reply with a protocol that has separate frames for head and body.
+    /// Writes a part of a reply over a protocol that has separate frames for head and body.
     async fn write_frames(&self, part: Part<'_>, keeps: bool) -> io::Result<()> {
         let (head, body) = part.gathered.split_at(part.body_at);
         // Pass only non-empty pieces.
@@ -325,7 +325,7 @@ impl Stream {
         }
     }
 
-    /// Ends the reply with a protocol that has frames for the end.
+    /// Ends the reply over a protocol that has a frame for the end of a reply.
     fn send_end(&self, trailers: &[u8]) -> io::Result<()> {
         match self {
             Self::Http2(stream) => stream.send_end(trailers),

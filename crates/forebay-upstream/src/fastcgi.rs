@@ -360,9 +360,9 @@ impl RequestConnection {
 /// Returns a fault if the application refused the request, or if it ended the request without
 /// output.
 fn check_end(name: &str, status: ProtocolStatus, is_empty: bool) -> Result<(), Fault> {
-    // `Overloaded` and `CantMultiplex` mean that the application has not processed the request, so
-    // `Retry::Yes`. fastcgi-mono-server4 sometimes sends an empty reply on a reused connection
-    // (mono#20086), so `Retry::IfReused`.
+    // After `Overloaded` and `CantMultiplex`, allow a retry, because the application has not
+    // processed the request. After an empty reply, allow a retry only on a reused connection:
+    // fastcgi-mono-server4 sometimes sends such replies there (mono#20086).
     let (code, what, retry) = match status {
         ProtocolStatus::Complete if is_empty => (502, "sent an empty reply", Retry::IfReused),
         ProtocolStatus::Complete => return Ok(()),

@@ -190,8 +190,8 @@ impl Origin for HopLimit {
     }
 }
 
-/// Returns true if `request` has a count of passages, which a route of this server adds if its
-/// backend is this server.
+/// Returns true if `request` has the field that counts passages through this server. A route of
+/// this server adds this field if its backend may be this server.
 pub fn has_passed(request: &Request) -> bool {
     request.head.fields.iter().any(|field| is_count(field, &request.bytes))
 }

@@ -136,7 +136,7 @@ impl NphReply {
             reply.push(&self.output[start + step.data.start..start + step.data.end]).await?;
             start += step.consumed;
             if step.done {
-                // Bytes after the reply are discarded.
+                // Discard bytes after the end of the reply.
                 start = self.output.len();
             }
             if step.consumed == 0 || start == self.output.len() {

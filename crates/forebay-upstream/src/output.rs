@@ -113,7 +113,7 @@ impl Output {
         }
     }
 
-    /// Ends the output.
+    /// Ends the reply, because the output has ended.
     pub async fn finish(&mut self, reply: &mut Reply) -> Result<(), Fault> {
         if let Self::Undecided(_) = self {
             let start = self.decide();

@@ -56,7 +56,7 @@ impl<'a> ReplyPump<'a> {
         if self.output.has_output() { self.output.flush(self.reply).await } else { Ok(()) }
     }
 
-    /// Ends the output.
+    /// Ends the reply, because the output has ended.
     pub async fn finish(&mut self) -> Result<(), Fault> {
         self.output.finish(self.reply).await
     }

@@ -69,8 +69,8 @@ struct Walk<'w> {
 }
 
 impl Walk<'_> {
-    /// Asks the gates of the routes in their order. An origin that may decline the request does not
-    /// end the walk.
+    /// Asks the gates of the matching routes in their order, until a route would certainly answer.
+    /// If the origin of a route may decline the request, the walk continues with the next route.
     async fn follow(&mut self, exchange: &mut Exchange) -> Result<WalkEnd, Fault> {
         let (site, mut from, mut taken) = (self.site, 0, Vec::new());
         let mut end = WalkEnd::NoOrigin;
@@ -230,7 +230,7 @@ fn destination<'r>(request: &'r Request, site: &Site) -> Result<Option<&'r [u8]>
 /// Returns the host, if any, and the path and query of a `Destination` (`Simple-ref`, RFC 4918
 /// section 8.3). Returns `None` for all other forms: servers read them differently.
 fn parts(value: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
-    // Some servers end a path at `#`, and some remove tabs.
+    // Refuse `#` and tabs, because some servers end a path at `#`, and some remove tabs.
     if value.iter().any(|byte| b"#\t".contains(byte)) || value.starts_with(b"//") {
         return None;
     }

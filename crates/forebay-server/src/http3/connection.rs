@@ -179,7 +179,7 @@ impl Connection {
     /// Subtracts the cost of a reset stream from the client's budget, unless the connection has
     /// ended.
     pub(crate) fn charge_reset(&self) {
-        // The end of a connection ends its streams without resets.
+        // After the end of the connection, the client has not caused this reset.
         if self.quic.close_reason().is_none() {
             self.charge(budget::RESET);
         }

@@ -86,8 +86,8 @@ impl Unacknowledged {
         self.remove_first();
     }
 
-    /// Resets the streams that have waited for the time limit while the client acknowledged no
-    /// data. Does nothing before the time of `look_due`.
+    /// Resets each stream for which the client has acknowledged no data of the connection during
+    /// the stream's time limit. Does nothing before the time of `look_due`.
     pub fn look(&mut self, deadlines: &Deadlines) {
         if self.look_due() > deadlines.now() {
             return;

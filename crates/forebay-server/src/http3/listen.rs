@@ -232,12 +232,12 @@ async fn begin(
     let (guest, admitted) = thread.deadlines.admit();
     let ip = incoming.local_ip().filter(|_| own.ip().is_unspecified());
     let local = SocketAddr::new(ip.unwrap_or(own.ip()), own.port());
-    // `accept_with` is the costly step of the handshake.
+    // Wait for a turn, because `accept_with` is the costly step of the handshake.
     let turn = thread.handshake_turn().await;
     let (config, held) = sites.connection_config();
     let connecting = incoming.accept_with(config);
     turn.end().await;
-    // Ignore invalid packets.
+    // Ignore an error, which means that the packet was invalid.
     let Ok(connecting) = connecting else { return };
     let (context, shown) = (context.clone(), sites.shown.clone());
     guest.occupancy.set(Activity::PartialHead, &thread.deadlines);

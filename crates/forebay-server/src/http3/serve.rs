@@ -112,8 +112,8 @@ impl Front {
     async fn serve(&mut self) -> Result<(), quinn::ConnectionError> {
         let Accepted { thread, .. } = &self.connection.accepted;
         let (thread, limit) = (thread.clone(), thread.settings().timeouts.head);
-        // Limit the wait: a client may allow the server to open no streams, not even the control
-        // stream.
+        // Limit the wait, because a client may forbid the server to open any stream, even the
+        // control stream.
         let Ok(opened) = thread.deadlines.timeout(limit, self.open_control()).await else {
             thread.counters.count_limit(Limit::Head);
             return Ok(());

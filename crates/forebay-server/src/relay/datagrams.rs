@@ -87,7 +87,7 @@ pub(crate) async fn accept(
         let datagram = buffer[..length].to_vec();
         let session = shared.sessions.borrow().get(&client).cloned();
         match session {
-            // If too many datagrams wait, this one is lost.
+            // If too many datagrams wait for this session, the new datagram is lost.
             Some(session) => drop(session.try_send(datagram)),
             None => begin(context, &shared, (index, client), datagram),
         }

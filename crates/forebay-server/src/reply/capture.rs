@@ -234,8 +234,8 @@ impl Reply {
         }
         capture.recorder.append_fields(&mut self.out);
         if matches!(keep, Keep::Copy(_)) {
-            // Other requests may wait for the recorded copy. So let the backlog store the reply,
-            // and a slow client does not delay the copy.
+            // Other requests may wait for the recorded copy. Let the backlog store the reply, so
+            // that a slow client does not delay the copy.
             self.is_buffered = true;
         }
         false

@@ -63,8 +63,8 @@ fn code_of(status: u16) -> u8 {
 /// Returns the gRPC code for a fault.
 fn code_of_fault(fault: &Fault) -> u8 {
     match fault.limit {
-        // The backend may have acted on the call, so the client must not retry. Clients retry after
-        // UNAVAILABLE.
+        // The backend may have acted on the call, so the client must not retry. With UNAVAILABLE,
+        // the client would retry.
         Some(Limit::ReplyIdle | Limit::RequestTimeout) if fault.status == 504 => DEADLINE_EXCEEDED,
         _ => code_of(fault.status),
     }

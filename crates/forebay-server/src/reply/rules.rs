@@ -51,7 +51,8 @@ impl Rules {
         !self.by_request.is_empty() || self.cors.is_some()
     }
 
-    /// Returns the rules for the reply to `request`, with the values of its placeholders.
+    /// Returns the rules for the reply to `request`. In these rules, all placeholders are replaced
+    /// by their values.
     pub(crate) fn of_request(self: &Rc<Self>, request: &Request) -> Rc<Self> {
         if !self.is_by_request() {
             return self.clone();

@@ -28,7 +28,7 @@ enum Token {
 const OPERATORS: [&str; 13] =
     ["&&", "||", "!=", "!~", "=~", "==", "<=", ">=", "=", "<", ">", "(", ")"];
 
-/// Returns the value of an expression.
+/// Returns true if the expression is true, and false if not. Fails if the expression is malformed.
 pub(super) fn evaluate(expression: &[u8], values: &impl VariableValues) -> Result<bool, Wrong> {
     let tokens = tokens(expression)?;
     let mut parser = ExpressionParser { tokens: &tokens, at: 0, values };

@@ -91,8 +91,8 @@ impl Evaluation<'_> {
     ) -> Result<IncludedReply, SsiFailure> {
         let outcome = self.send(target, is_probe).await;
         if outcome.is_err() {
-            // The document may be available again later, so no cache may store a page that lacks
-            // it.
+            // The included document may be available again later. So no cache may store a page
+            // without this document.
             self.state.is_uncacheable.set(true);
         }
         outcome

@@ -39,7 +39,7 @@ impl Command {
     }
 }
 
-/// Returns the parts of a page.
+/// Splits a page into its parts: text, commands and malformed commands.
 pub(super) fn parse(page: &[u8]) -> Vec<PagePart> {
     let finder = memchr::memmem::Finder::new(START);
     let (mut parts, mut at) = (Vec::new(), 0);

@@ -164,8 +164,9 @@ fn is_of_visitor(name: &str) -> bool {
         || field_name(name).is_some()
 }
 
-/// Returns the name of the request field that a variable names. Returns `None` if the variable
-/// names no field. As in CGI, also returns `None` for fields with credentials and for `Proxy`.
+/// Returns the name of the request field for a variable, for example `ACCEPT-LANGUAGE` for
+/// `HTTP_ACCEPT_LANGUAGE`. Returns `None` for other variables. As in CGI, also returns `None` for
+/// fields with credentials, and for `Proxy`.
 fn field_name(variable: &str) -> Option<String> {
     let field = variable.strip_prefix("HTTP_").or_else(|| variable.strip_prefix("http_"))?;
     let field = field.replace('_', "-");

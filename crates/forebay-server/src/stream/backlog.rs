@@ -39,7 +39,8 @@ impl Stream {
             if pieces.is_empty() {
                 return Ok(());
             }
-            // If the backlog's file could not be written, no limit was reached.
+            // Count a reached limit once. Do not count if the backlog's file could not be written,
+            // because no limit was then reached.
             if !has_failed && !std::mem::replace(&mut is_counted, true) {
                 self.count_full();
             }

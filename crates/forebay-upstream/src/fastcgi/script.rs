@@ -185,8 +185,8 @@ impl Script {
         });
     }
 
-    /// Adds variables that nginx sends, too, because scripts may rely on them. PATH_INFO,
-    /// CONTENT_LENGTH, CONTENT_TYPE and REMOTE_USER are sent even if they are empty.
+    /// Adds variables that CGI does not require, but nginx sends, because scripts may rely on them.
+    /// PATH_INFO, CONTENT_LENGTH, CONTENT_TYPE and REMOTE_USER are sent even if they are empty.
     /// HTTP_CONTENT_LENGTH and HTTP_CONTENT_TYPE are copies of the request's fields.
     fn append_as_nginx(
         &self,
@@ -216,7 +216,8 @@ impl Script {
                 }
             }
         }
-        // Without a login, there is no user. nginx passes the name that the client claims.
+        // If Forebay has checked no password, pass no user name. nginx differs: it passes the name
+        // that the client claims.
         if request.user.is_empty() {
             params.variable(b"REMOTE_USER", b"");
         }

@@ -38,8 +38,8 @@ impl Rewrite {
         }
         let prefix = plan.strip_prefix.as_deref().unwrap_or_default().trim_end_matches('/');
         let own = plan.upstream.to.iter().map(|backend| {
-            // The URLs of a backend on a Unix socket contain the configured name only if Forebay
-            // sends this name as `Host`.
+            // A backend on a Unix socket uses its configured name in URLs only if Forebay sends
+            // this name as `Host`. So rewrite these URLs only in this case.
             let is_meant = plan.host == conf::HostField::Backend
                 || matches!(backend.address, conf::Address::Tcp(_));
             is_meant.then(|| (backend.authority.clone(), backend.https))
@@ -155,7 +155,8 @@ impl Context<'_> {
     /// Adds the prefix to a cookie's path, and removes the cookie's domain if it is the backend's
     /// host. Returns `None` if nothing changes.
     fn cookie(&self, value: &[u8]) -> Option<Vec<u8>> {
-        // If the name of a cookie begins with `__Host-`, browsers require the path "/".
+        // If the name of a cookie begins with `__Host-`, browsers require the path "/". So do not
+        // add the prefix to this path.
         let is_bound = value.get(..7).is_some_and(|name| name.eq_ignore_ascii_case(b"__Host-"));
         let mut parts = value.split(|&b| b == b';');
         let mut out = parts.next().unwrap_or_default().to_vec();

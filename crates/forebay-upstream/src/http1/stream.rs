@@ -57,8 +57,8 @@ impl ProxyAttempt<'_> {
         if exchange.body.framing() == RequestFraming::None {
             backend.readable(socket).await?;
         }
-        // Buffers are taken only now, because hundreds of requests may wait for replies at once. If
-        // waiting requests hold no buffers, those of active requests stay in the CPU cache.
+        // Take the buffers only now, because hundreds of requests may wait for replies at once. If
+        // waiting requests hold no buffers, the buffers of active requests stay in the CPU cache.
         let mut buffers = self.proxy.take_buffers();
         let outcome = self.pass_reply(connection, exchange, &mut buffers).await;
         self.proxy.keep_buffers(buffers);
@@ -100,8 +100,8 @@ impl ProxyAttempt<'_> {
                 let len = reading.head.len;
                 return Ok(Disposition::Tunnel(reading.inbox.split_off(len)));
             }
-            // Close the connection after the reply. After a refused upgrade, a backend may no
-            // longer expect HTTP on it.
+            // After a refused upgrade, a backend may no longer expect HTTP on the connection. So
+            // close the connection after the reply.
             reading.head().make_way(reply, true)?;
             return reading.relay_body(reply).await.map(|_| Disposition::Close);
         }
@@ -218,7 +218,7 @@ impl<'a> ReplyReading<'a> {
             }
             if pump.holds_head {
                 // With Nagle's algorithm, the backend sends the body only after the ACK of the
-                // head, which the kernel would delay by 40 ms.
+                // head. Send this ACK now, because the kernel would delay it by 40 ms.
                 self.socket().acknowledge();
             }
             if pump.next(self.inbox, start, reply).await? == 0 {

@@ -253,8 +253,8 @@ async fn send_body(stream: &Stream, request: &Request, body: &mut Body) -> Resul
     let has_trailers =
         || announced_trailers(request).next().is_some() || !body.trailers_so_far().is_empty();
     let left = match body.framing() {
-        // Tomcat counts small frames that do not end the stream, so end the stream with the last
-        // data. This is not possible for an empty body.
+        // End the stream with the last data. Tomcat closes connections with many small DATA frames,
+        // but does not count frames that end a stream. An empty body has no such frame.
         RequestFraming::Length(length @ 1..) if !has_trailers() => Some(length),
         _ => None,
     };

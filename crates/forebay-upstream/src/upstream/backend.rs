@@ -284,7 +284,7 @@ impl Backend {
         Ok(ConnectionRight(Some(permit)))
     }
 
-    /// Opens a connection for sharing.
+    /// Opens a connection that several requests can share.
     pub async fn connect_with_permit(
         &self,
         right: ConnectionRight,
@@ -468,8 +468,8 @@ impl Backend {
         }
     }
 
-    /// Tries the addresses of a name one after another. Each gets an equal part of the remaining
-    /// time.
+    /// Tries to connect to the addresses of a name, one after another. Each attempt gets an equal
+    /// part of the remaining time. Fails if no attempt succeeds.
     async fn connect_to_name(&self, name: &Name) -> io::Result<Socket> {
         let (addresses, deadline) = (name.in_turn()?, Instant::now() + self.connect_timeout);
         let mut last = None;
@@ -478,7 +478,8 @@ impl Backend {
             let share = left / u32::try_from(addresses.len() - index).unwrap_or(u32::MAX);
             match tokio::time::timeout(share, self.thread.connect_tcp(address)).await {
                 Ok(Ok(socket)) => return Ok(socket),
-                // Without files or memory for a socket, no address can be tried.
+                // Without a descriptor or memory for a socket, the attempts at other addresses
+                // would also fail.
                 Ok(Err(error)) if Fault::exhausted("connect", &error).is_some() => {
                     return Err(error);
                 }
@@ -508,7 +509,7 @@ impl Backend {
     pub async fn readable(&self, socket: &Socket) -> Result<(), Fault> {
         socket.limit_read(self.reply_timeout);
         let _waiting = Waiting(socket);
-        // A timeout is not reported here, but by the next read.
+        // After a timeout, this call succeeds, and the next read reports the timeout.
         socket.readable().await.map_err(|error| self.not_read(&error))
     }
 

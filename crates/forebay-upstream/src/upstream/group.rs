@@ -136,7 +136,8 @@ impl Group {
         let redirects = to.iter().filter_map(|rank| rank.redirect);
         let standby = redirects.clone().next();
         let replacements = redirects.fold(0, |set, index| set | bit(index)) & disabled;
-        // A backend without a replacement is never excluded, so its failures are not counted.
+        // If the group has only one backend that can serve, this backend is never excluded. So do
+        // not count its failures.
         let is_replaceable = (taking_all | replacements).count_ones() > 1;
         let now = millis(started.elapsed());
         let slow_start = balancing.slow_start.filter(|_| is_replaceable);

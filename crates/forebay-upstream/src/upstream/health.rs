@@ -98,7 +98,7 @@ fn no_answer(limit: Duration) -> String {
     format!("no answer within {limit:?}")
 }
 
-/// Sends one check. Returns the reason if it fails.
+/// Performs one check. Returns the reason if the check fails.
 async fn request(check: &HealthCheck) -> Result<(), String> {
     let text = |error: io::Error| error.to_string();
     let health = &check.health;
@@ -135,7 +135,7 @@ async fn request(check: &HealthCheck) -> Result<(), String> {
     Ok(())
 }
 
-/// Opens and closes a connection, for backends of streams.
+/// Checks a backend of a `[[stream]]`: opens a connection and closes it.
 async fn connect(
     check: &HealthCheck,
     at_port: impl Fn(SocketAddr) -> SocketAddr,

@@ -185,8 +185,8 @@ impl IdleConnections {
         let _ = waiter.sender.send(grant);
     }
 
-    /// Takes back a connection that was ready for a request which no longer waits. Gives the
-    /// connection to the next request, or keeps it.
+    /// Takes back a connection that was granted to a request, but this request no longer waits.
+    /// Gives the connection to the next request. If no request waits, keeps the connection.
     fn put_back(&self) {
         if let Some((socket, permit)) = self.take_ready() {
             self.put(socket, Some(permit));

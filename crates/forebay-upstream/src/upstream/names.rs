@@ -344,8 +344,8 @@ impl Lookup {
         };
         let dns = builder.and_then(|mut builder| {
             let options = builder.options_mut();
-            // Forebay itself keeps each answer for its time to live. A second cache would only
-            // delay changes.
+            // Disable the resolver's cache. Forebay itself keeps each answer for its time to live,
+            // so a second cache would only delay changes.
             options.cache_size = 0;
             options.timeout = Duration::from_secs(2);
             builder.build().ok()
@@ -353,7 +353,7 @@ impl Lookup {
         Self { dns, uses_system: servers.is_empty() }
     }
 
-    /// Returns the addresses of a name and their time of validity.
+    /// Returns the addresses of a name, and the time for which they are valid.
     async fn addresses(&self, host: &str) -> Result<(Vec<IpAddr>, Duration), Failure> {
         let failure = match &self.dns {
             Some(dns) => match dns.lookup_ip(host).await {

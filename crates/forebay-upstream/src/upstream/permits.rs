@@ -172,8 +172,8 @@ impl Drop for ConnectionPermit {
             waiter
         };
         if let Some(waiter) = waiter {
-            // If the request no longer waits, the send fails and drops the new permit, which then
-            // goes to the next request.
+            // If this request no longer waits, the send fails and drops the new permit. This drop
+            // passes the permit to the next request.
             let _ = waiter.sender.send(Grant::Open(self.permits.permit()));
         }
     }

@@ -45,11 +45,11 @@ pub trait Outlet {
     /// Sends the pieces in order.
     async fn send(&self, pieces: [&[u8]; 3]) -> Result<(), Fault>;
 
-    /// Suspends the time limit of the reply. Forebay waits for the client's next bytes, so the
-    /// backend has nothing to answer.
+    /// Suspends the time limit of the reply while Forebay waits for the client's next bytes,
+    /// because the backend then has nothing to answer.
     fn suspend_reply_limit(&self) {}
 
-    /// Restarts the time limit of the reply. A piece was sent, so the backend still reads.
+    /// Restarts the time limit of the reply after each piece, because the backend still reads.
     fn renew_reply_limit(&self) {}
 
     /// Starts the time limit of the reply, because the whole body was sent.
@@ -64,7 +64,7 @@ pub struct ToBackend<'a> {
     pub socket: &'a Socket,
 }
 
-/// Sends all of `source` and its end.
+/// Sends all pieces of `source`, and then the end of the body.
 pub async fn upload(
     outlet: &impl Outlet,
     encoder: BodyEncoder,

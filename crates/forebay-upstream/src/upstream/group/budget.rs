@@ -86,7 +86,8 @@ impl Group {
     /// have got the request.
     pub fn takes_retry(&self, status: u16, method: &[u8], tried: Set) -> bool {
         let Some(retries) = &self.retries else { return false };
-        // The other backend must be up. A backend that is down would only give a worse error.
+        // Another backend must be up. A retry at a backend that is down would only give a worse
+        // error.
         let others = self.tiers.iter().fold(0, |all, tier| all | tier) & self.up() & !tried;
         retries.are_for(status, method, tried.count_ones())
             && others != 0

@@ -48,8 +48,9 @@ impl ReplyTime {
         *mean = ReplyMean { micros, at: now, has_replied: true };
     }
 
-    /// Returns the cost of another request at the time `now`: the mean, which decays with its age,
-    /// times the number of requests. `open` is the number of active requests.
+    /// Returns the cost of another request at the time `now`. The cost is the mean, which decays
+    /// with its age, times the number of active requests with the new one. `open` is the number of
+    /// active requests without the new one.
     pub fn cost(&self, now: f64, open: usize) -> f64 {
         let mean = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let micros = mean.micros * mean.weight(now);

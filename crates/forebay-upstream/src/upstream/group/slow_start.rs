@@ -80,7 +80,7 @@ impl Group {
     }
 
     /// Returns backends in their slow start that this request should not use. `random` differs for
-    /// each request, so each such backend gets only its share of the requests.
+    /// each request, so that each backend in its slow start gets only its share of the requests.
     pub(super) fn held_back(&self, ramp: &Ramp, random: u64) -> Set {
         let is_held =
             |&index: &usize| mix(random ^ mix(index as u64)) % FULL >= self.share(index, ramp);
