@@ -46,7 +46,7 @@ pub fn is_full(context: &FrontContext, listener: usize, address: IpAddr) -> bool
     context.thread.load.addresses.is_full(address) && !context.table().is_trusted(listener, address)
 }
 
-/// Counts a connection until this value is dropped, also if a panic drops it.
+/// Counts a connection until this value is dropped, even by a panic.
 pub struct Counted {
     thread: Rc<Thread>,
     /// The client address, if it counts against a limit.

@@ -126,7 +126,8 @@ impl BodyFilter {
         self.left = announced;
         adapt_head(out, start, settings.last_modified);
         if replacer.is_private() {
-            // A cache between Forebay and the client must not give the reply to another visitor.
+            // The body contains values of this visitor. So no cache may give the reply to another
+            // visitor.
             forbid_sharing(out, start, b"private");
         }
         Ok(())

@@ -100,7 +100,7 @@ pub fn find_client(
     Ok(())
 }
 
-/// The client and the scheme that one kind of field names.
+/// The client and the scheme, according to one kind of forwarding field.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Claimed {
     /// The client, or the peer if the field names no other client.
@@ -162,8 +162,8 @@ fn named(address: IpAddr) -> ClientAddress {
     SocketAddr::new(address, 0).into()
 }
 
-/// Returns the peer without its port, as forwarding fields name it. A peer on a Unix socket does
-/// not change.
+/// Returns `peer` without its port, because addresses in forwarding fields usually have no port.
+/// Returns a peer on a Unix socket unchanged.
 fn without_port(peer: ClientAddress) -> ClientAddress {
     peer.ip().map_or(peer, named)
 }

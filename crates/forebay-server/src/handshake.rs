@@ -2,8 +2,8 @@
 //!
 //! The ClientHello is read first, because the site that it names determines the certificate and the
 //! client authentication (`rustls::server::Acceptor`). In each thread, only one handshake at a time
-//! executes its costly steps, and other tasks run between them. Many new clients therefore do not
-//! delay others.
+//! executes its costly steps, and other tasks run between these steps. Many new clients therefore
+//! do not delay the requests of other clients.
 
 use std::io;
 use std::rc::Rc;

@@ -3,8 +3,8 @@
 //!
 //! The new path is prepared like the path of a client: it is decoded once and has no dot segments.
 //! If a route only rewrites, Forebay selects a route again, and the rules of the new route apply.
-//! If a route rewrites and answers, the rules of the route that the new path would select apply as
-//! well.
+//! If a route rewrites and also answers, its own rules apply, and the rules of the route that the
+//! new path would select.
 
 use forebay_conf::{EncodedSlashes, Rewrite};
 use forebay_net::fault::Fault;

@@ -252,8 +252,8 @@ impl Server {
         stage.send_replace(Stage::Serving);
         self.is_ready.store(true, Ordering::Relaxed);
         ready();
-        // A predecessor reports the start to the service manager, which does not accept messages of
-        // this process yet.
+        // If there is a predecessor, let it report the start to the service manager. The service
+        // manager does not accept messages of this process yet.
         if !self.succession.has_predecessor() {
             self.notify.ready("serving");
         }

@@ -44,7 +44,7 @@ impl Spooled {
     }
 }
 
-/// A body that is being read.
+/// A request body that is being received, in memory or in a file.
 pub struct Spool {
     dir: PathBuf,
     memory: Vec<u8>,

@@ -1,10 +1,10 @@
 //! Server-side includes (`ssi` of a route): evaluates the commands of a page, as Apache's
 //! mod_include and nginx's SSI module do.
 //!
-//! A page is complete in memory before its evaluation begins, and the result before it is sent. An
+//! Forebay reads the whole page into memory, evaluates the page, and then sends the result. An
 //! included path is requested in the same way as a client's request: the same site selects the
-//! route, with all its rules. The reply stays in memory (`stream/included.rs`), so no field of it
-//! can reach the client.
+//! route, with all its rules. The reply for an included path stays in memory
+//! (`stream/included.rs`), so none of its fields can reach the client.
 //!
 //! Commands come only from pages. The text of an included reply or a variable is never searched for
 //! commands.
@@ -202,7 +202,7 @@ impl<'a> Evaluation<'a> {
         )
     }
 
-    /// Logs a failure, and writes the text for failures.
+    /// Logs the failure of a command, and writes the configured error text in its place.
     fn fail(&mut self, failure: &str) -> Result<(), Fault> {
         // Log the target and not the decoded path, which may have line ends.
         let page = String::from_utf8_lossy(self.request.target());

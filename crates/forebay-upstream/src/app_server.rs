@@ -1,12 +1,12 @@
-//! SCGI and uwsgi applications that have their own listener. They take one request per connection.
+//! SCGI and uwsgi applications that have their own listener. Each connection carries one request.
 //!
-//! They receive the variables of nginx's `scgi_params` and `uwsgi_params`, and the CGI variables
-//! that do not describe a script. An application has no script: the path after `mount` is its
-//! PATH_INFO.
+//! The applications receive the variables of nginx's `scgi_params` and `uwsgi_params`, and the CGI
+//! variables that do not describe a script. An application has no script: the path after `mount` is
+//! its PATH_INFO.
 //!
-//! Applications answer with HTTP or with CGI output. The first bytes of a reply show which form it
-//! has. If a reply announces its length, Forebay reads no further: uWSGI resets the connection if
-//! it has not read the request's body, and this reset must not count as an error.
+//! Applications answer with HTTP or with CGI output. The first bytes of a reply show the form. If a
+//! reply announces its length, Forebay reads no further than its end. If uWSGI has not read the
+//! request's body, it then resets the connection, and this reset must not count as an error.
 
 use std::io::IoSlice;
 use std::os::unix::ffi::OsStrExt;

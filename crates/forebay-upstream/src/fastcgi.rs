@@ -9,7 +9,7 @@
 //! not be reused anyway.
 //!
 //! Connections are multiplexed only if configured, because in practice only fastcgi-mono-server4
-//! and Go's applications support that.
+//! and Go's applications support multiplexing.
 //!
 //! Forebay makes the kernel acknowledge each piece of a reply at once (`Socket::acknowledge`).
 //! fastcgi-mono-server4 writes three small pieces with Nagle's algorithm, and each would wait 40 ms

@@ -1,8 +1,9 @@
-//! Ends loops: a route may send requests to a listener of this server, and from there they may come
-//! back to the route.
+//! Ends loops. In a loop, a route sends a request to a listener of this server, and this listener
+//! passes the request to the route again.
 //!
-//! Only routes whose backend may be such a listener count the passages of a request, in a field. So
-//! no other request needs time for it. After such a passage, the request keeps the field.
+//! Only routes whose backend may be a listener of this server count the passages of a request, in a
+//! header field. So requests to other backends need no time for the count. A request keeps the
+//! field on its further way.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -75,7 +76,8 @@ impl OwnListeners {
 
     fn take_tcp(&self, address: SocketAddr) -> bool {
         let ip = match address.ip().to_canonical() {
-            // A connection to `0.0.0.0` or `::` reaches this machine.
+            // A connection to `0.0.0.0` or `::` reaches this machine, as a connection to
+            // `127.0.0.1` does.
             ip if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
             ip => ip,
         };

@@ -1,10 +1,10 @@
 //! Parts of HTTP to backends that do not depend on the version.
 //!
 //! `attempt` is one request to one backend, with the settings of its route. `reply_head` passes
-//! reply heads on, and `rewrite` rewrites redirects and cookies in them. `prefix` changes the
-//! fields that contain paths with a removed prefix. `variables` writes the head for
-//! `hosts/rack.rb`, which runs Rack applications. `scope_line` writes the head for `hosts/asgi.py`,
-//! which runs ASGI applications.
+//! reply heads on, and `rewrite` rewrites redirects and cookies in them. If a route removes a
+//! prefix from the path, `prefix` changes the fields that depend on the prefix. `variables` writes
+//! the head for `hosts/rack.rb`, which runs Rack applications. `scope_line` writes the head for
+//! `hosts/asgi.py`, which runs ASGI applications.
 
 pub mod attempt;
 pub mod prefix;

@@ -11,12 +11,12 @@
 //! requests wait in order of arrival.
 //!
 //! If later settings allow no streams, the pool opens another connection. If the first settings
-//! allow none, requests wait for new settings, for at most the connect timeout. After a GOAWAY with
-//! an error code, streams without a reply fail at once.
+//! allow no streams, requests wait for new settings, for at most the connect timeout. After a
+//! GOAWAY with an error code, streams without a reply fail at once.
 //!
-//! A backend has not processed a request that it refuses (REFUSED_STREAM), or whose stream
-//! identifier is above the identifier in the backend's GOAWAY. Forebay resends such a request if
-//! the request's body is still available, for every method (`upstream/attempts.rs`).
+//! A backend has not processed a request if it refuses the stream (REFUSED_STREAM), or if the
+//! identifier in its GOAWAY is lower than the stream's. Forebay then resends the request, whatever
+//! its method, if the request's body is still available (`upstream/attempts.rs`).
 //!
 //! While bytes arrive, Forebay sends no PING, because gRPC servers count PINGs. If a reply is late
 //! and nothing else arrived on its connection, Forebay sends a PING. Until the answer arrives, the

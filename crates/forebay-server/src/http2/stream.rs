@@ -402,7 +402,7 @@ impl Http2 {
         self.waits.write_limit.set(limit);
     }
 
-    /// Marks the stream as a tunnel. The client may then keep its window closed for `idle`.
+    /// Marks the stream as a tunnel. The client may then keep its window closed for up to `idle`.
     pub(crate) fn begin_tunnel(&self, idle: Duration) {
         self.waits.tunnel_idle.set(Some(idle));
     }

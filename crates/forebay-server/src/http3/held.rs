@@ -1,8 +1,9 @@
 //! QUIC handshakes that wait until their certificate exists.
 //!
 //! The TLS library selects the certificate while it reads the ClientHello, and cannot wait. A
-//! [`HeldSession`] therefore keeps the ClientHello. When the certificate exists, the handshake continues
-//! with the client's next packet: until a handshake ends, clients send probes (RFC 9002 section 6.2.2.1).
+//! [`HeldSession`] therefore keeps the ClientHello. When the certificate exists, the handshake
+//! continues with the client's next packet. This packet arrives soon, because clients send probes
+//! until a handshake ends (RFC 9002 section 6.2.2.1).
 
 use std::any::Any;
 use std::future::pending;

@@ -1,8 +1,9 @@
 //! Waits until the client has acknowledged the replies of a connection.
 //!
-//! A connection stays open until then. Nearly all replies are acknowledged in the order in which
-//! they were sent, often together with the next request. The task of the connection therefore waits
-//! for the oldest reply only, so that a small reply needs no task of its own.
+//! A connection stays open until the client has acknowledged all replies. Clients acknowledge
+//! nearly all replies in the order of sending, often together with the next request. The task of
+//! the connection therefore waits for the oldest reply only, so that a small reply needs no task of
+//! its own.
 
 use std::collections::VecDeque;
 use std::future::{pending, poll_fn};

@@ -3,7 +3,7 @@
 //! Each thread has its own socket on the listener's address, and serves the connections whose
 //! packets arrive on this socket. The kernel selects the socket by connection ID
 //! (`sys/datagrams.rs`), so that a client may change its address. 0-RTT is off, because an attacker
-//! can replay its packets. Client certificates are not requested, because all sites of a listener
+//! can replay 0-RTT packets. Client certificates are not requested, because all sites of a listener
 //! share one TLS configuration.
 
 use std::future::pending;

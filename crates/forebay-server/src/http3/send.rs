@@ -317,7 +317,7 @@ impl Http3 {
         Poll::Ready(Ok(()))
     }
 
-    /// Marks the stream as a tunnel. The client may then keep its window closed for `idle`.
+    /// Marks the stream as a tunnel. The client may then keep its window closed for up to `idle`.
     pub(crate) fn begin_tunnel(&self, idle: Duration) {
         self.tunnel_idle.set(Some(idle));
     }

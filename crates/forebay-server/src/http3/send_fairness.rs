@@ -1,8 +1,8 @@
 //! Decides which of the waiting streams of one connection may send first.
 //!
 //! When the client has accepted bytes, `quinn` wakes all waiting streams, beginning with the stream
-//! that blocked last. This stream would use the whole window each time. With this queue, another
-//! stream sends first each time, and the others yield once.
+//! that blocked last. Without this module, that stream would use the whole window each time. With
+//! this module, a different stream sends first each time, and all other streams yield once.
 
 use std::cell::Cell;
 

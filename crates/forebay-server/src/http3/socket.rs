@@ -113,8 +113,9 @@ impl AsyncUdpSocket for JoiningSocket {
             // it only once.
             let Ok(count) = self.io.try_io(Interest::READABLE, receive) else { continue };
             if count < buffers.len().min(BATCH_SIZE) {
-                // The kernel has no more datagrams, so do not ask again until it reports some. The
-                // event loop of this thread receives these reports, so none can be missed.
+                // The kernel has no more datagrams, so do not ask again until it reports new
+                // datagrams. The event loop of this thread receives these reports, so none can be
+                // missed.
                 let is_empty = || Err::<(), _>(ErrorKind::WouldBlock.into());
                 let _ = self.io.try_io(Interest::READABLE, is_empty);
             }

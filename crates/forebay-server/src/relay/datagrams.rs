@@ -194,8 +194,8 @@ impl DatagramSession {
             let changed = shared.thread.changed.notified();
             let is_stopping = shared.thread.is_stopping();
             let idle = if is_stopping { IDLE_AT_STOP } else { relay.idle.unwrap_or(IDLE) };
-            // A backend that keeps sending must not keep a session open after the listener has
-            // closed.
+            // After the listener has closed, the session ends at a fixed time, even if the backend
+            // keeps sending.
             let end = shared.closed.get().map_or(last + idle, |closed| closed + IDLE_AT_STOP);
             let is_closed = shared.closed.get().is_some() && waiting.is_empty();
             let outcome = tokio::select! {

@@ -1,8 +1,8 @@
 //! Serves a stream's connection: selects the stream, connects to a backend and passes bytes on.
 //!
 //! If several streams share a listener, the server name in the ClientHello selects the stream. A
-//! stream without `tls` passes the ClientHello on unchanged. Forebay reads it as strictly as
-//! possible (`forebay_wire::client_hello`), so that the backend finds the same name.
+//! stream without `tls` passes the ClientHello on unchanged. Forebay reads the ClientHello as
+//! strictly as possible (`forebay_wire::client_hello`), so that the backend finds the same name.
 //!
 //! A connection keeps its stream and its backend when the configuration is reloaded. When the
 //! server stops, connections may continue for the grace period: a silent database connection may

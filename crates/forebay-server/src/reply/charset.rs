@@ -1,4 +1,4 @@
-//! Adds the charset of a route to the `Content-Type` of texts without one.
+//! Adds the charset of a route to the `Content-Type` of texts without a charset.
 
 /// Adds `charset` to the field `Content-Type` of `out[start..]`, if this field names a text type
 /// without a charset.

@@ -41,7 +41,7 @@ impl Reply {
         cors: &Cors,
         request: &Request,
     ) -> Result<(), Fault> {
-        // The route's rules would add the CORS fields a second time.
+        // Remove the route's rules, because they would add the CORS fields a second time.
         self.set_rules(None);
         self.begin(204, b"");
         let lines = self.field_lines();

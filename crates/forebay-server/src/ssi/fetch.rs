@@ -137,7 +137,8 @@ impl Evaluation<'_> {
         let is_encoded = |(name, value): (&[u8], &[u8])| {
             is(name, b"content-encoding") && !is(value, b"identity") && !value.is_empty()
         };
-        // The request has no `Range` and accepts no encoding, so such a reply is a failure.
+        // The request has no `Range` and accepts no encoding. So a partial or encoded reply is a
+        // failure.
         if !is_probe && (reply.status == 206 || fields(&reply.lines).any(is_encoded)) {
             return Err(format!("{} is encoded, or only a part of a document", shown()));
         }

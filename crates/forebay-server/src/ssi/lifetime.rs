@@ -1,4 +1,5 @@
-//! The lifetime of a page in caches, which is at most that of the replies that it includes.
+//! The lifetime of a page in caches. A page may be cached no longer than any reply that it
+//! includes.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

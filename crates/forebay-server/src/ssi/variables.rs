@@ -1,4 +1,4 @@
-//! The variables of a page: those of the request, and those that the page sets.
+//! The variables of a page: variables of the request, and variables that the page sets.
 
 use std::borrow::Cow;
 

@@ -1,9 +1,9 @@
 //! State that the streams of one connection share.
 //!
 //! Streams write frames into the codec's output buffer, and the connection's task sends them.
-//! Received data waits in its `StreamState`. When the request takes the data, the stream's window
-//! opens again. The window of the connection has the largest possible size, so that a stream with
-//! unread data does not delay other streams.
+//! Received data waits in the `StreamState` of its stream. When the request takes the data, the
+//! stream's window opens again. The window of the connection has the largest possible size, so that
+//! a stream with unread data does not delay other streams.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,5 +1,5 @@
 //! The PROXY header before the first request of a connection. The header applies to the whole
-//! connection, so a route that sends it never reuses a connection for another client.
+//! connection. So a route that sends PROXY headers never reuses a connection for another client.
 //!
 //! One write sends the header and the request's head. The header of a health check names no client
 //! (`LOCAL`, or `UNKNOWN` in version 1).

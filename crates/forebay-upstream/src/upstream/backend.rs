@@ -1,5 +1,5 @@
-//! Takes a connection to a backend from the thread's pool (`idle_connections`), waits for one, or
-//! opens one.
+//! Takes a connection to a backend from the thread's pool (`idle_connections`), waits for a
+//! connection, or opens a new connection.
 
 use std::cell::Cell;
 use std::io;

@@ -5,8 +5,8 @@
 //! Each thread keeps a computed round of smooth weighted round robin for the backends that are up.
 //! A selection then costs one `fetch_add`. A group has up to 64 backends, one bit each.
 //!
-//! By default, as in nginx, one failure in 10 s excludes a backend for 10 s, then one request tries
-//! it. Unlike in nginx, if all backends are excluded, a request tries all of them.
+//! By default, as in nginx, one failure in 10 s excludes a backend for 10 s. Then one request tries
+//! the backend again. Unlike in nginx, if all backends are excluded, a request tries all of them.
 //!
 //! `distance` and `redirect` work as in mod_jk. If the backend of a session is excluded, the
 //! backend in its `redirect` takes over. Other requests go to the nearest backends that are up.
@@ -169,9 +169,15 @@ impl Group {
         self.up() & bit(index) != 0
     }
 
-    /// Returns the next backend that is not in `tried`. The order of preference is: `wanted`, the
-    /// replacement of `wanted`, a backend of the nearest tier, the standby. Backends that are down
-    /// come last. Returns `None` if all backends are in `tried`.
+    /// Returns the next backend that is not in `tried`. The order of preference is:
+    ///
+    /// 1. `wanted`, else the backend in its `redirect`
+    /// 2. a backend of the nearest tier that has a usable backend
+    /// 3. the standby, else the backend in its `redirect`
+    /// 4. a backend that is down
+    ///
+    /// A backend is usable if it is up, or if this request should try an excluded backend again.
+    /// Returns `None` if all backends are in `tried`.
     ///
     /// `key`, if given, is a hash that selects the backend of a tier, in place of the balance
     /// method.

@@ -1,4 +1,4 @@
-//! Health checks of backends: one thread for all of them.
+//! Health checks of backends. One thread checks all backends.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! Shared connections of one thread to a backend, for any protocol: finds one that can take another
-//! request, opens another, or waits.
+//! Shared connections of one thread to a backend, for any protocol: finds a connection that can
+//! take another request, opens a new connection, or waits.
 //!
 //! Requests that find no stream wait in a queue, in order of arrival. Only the first request in the
 //! queue looks for a stream. When this request has found a stream or starts to open a connection,

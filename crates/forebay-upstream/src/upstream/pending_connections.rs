@@ -9,8 +9,9 @@
 //! four times the usual wait for the first byte of a reply, and at least 5 ms. Forebay then closes
 //! a connection that has no request, at most one for each new connection.
 //!
-//! Forebay learns the usual wait from kept connections while new ones wait, and from every new
-//! connection. If another connection was closed for a new one, the wait counts from that close.
+//! Forebay learns the usual wait from every new connection, and from kept connections while new
+//! connections wait. If Forebay has closed another connection for a new connection, the wait counts
+//! from that close.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

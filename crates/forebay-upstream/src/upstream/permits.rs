@@ -1,11 +1,12 @@
 //! Limit of connections to a backend over all threads. The limit includes idle connections, because
 //! each occupies a process of php-fpm while it is open.
 //!
-//! If the limit is reached, a request enters a queue that all threads share. It later gets a permit
-//! to open a connection, or an open connection that another request no longer needs.
+//! If the limit is reached, a request enters a queue that all threads share. The request later gets
+//! a permit to open a connection, or an open connection that another request no longer needs.
 //!
-//! If a request waits, each thread with idle connections is asked to give up one. Such a connection
-//! moves to the request's thread, or is closed if several requests can share it (HTTP/2).
+//! If a request waits, Forebay asks each thread with idle connections to give up one of them. Such
+//! a connection moves to the request's thread, or is closed if several requests can share it
+//! (HTTP/2).
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! Limits retries on statuses to a share of a group's requests.
+//! Limits retries after certain statuses (key `retry`) to a share of a group's requests.
 //!
 //! If all backends are overloaded, each retry adds load, and the overload lasts longer. The budget
 //! is that of Finagle and linkerd (`RetryBudget`): a share of the requests of the last 10 s, and a
@@ -41,7 +41,7 @@ impl Retries {
         self.with_counts(second, |counts| counts.at(second).0 += 1);
     }
 
-    /// Returns true if the rule allows to resend a request with this method, after `attempts`
+    /// Returns true if the rule allows a retry of a request with this method, after `attempts`
     /// attempts and a reply with this status.
     pub fn are_for(&self, status: u16, method: &[u8], attempts: u32) -> bool {
         let Self { rule, .. } = self;

@@ -1,7 +1,8 @@
 //! Gives a backend that has come back its share of requests gradually (`slow_start`).
 //!
-//! A server that has just started is slow: caches are empty, and code is not compiled yet. With the
-//! full load at once it could fail again. As in nginx and HAProxy, the weight grows linearly.
+//! A server that has just started is slow: caches are empty, and code is not compiled yet. If such
+//! a server got its full share at once, it could fail again. As in nginx and HAProxy, the weight
+//! grows linearly.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
