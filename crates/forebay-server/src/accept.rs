@@ -94,7 +94,7 @@ impl Accepting {
             tasks.push(task);
         }
         for mut task in tasks {
-            // With many new clients, a queue may never be empty: abort the task at the deadline.
+            // With many new clients, a queue may never be empty. So abort the task at the deadline.
             if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
                 task.abort();
             }
@@ -169,8 +169,8 @@ fn place(
         Some(other) => {
             let Ok(stream) = stream.into_std() else { return };
             let handed = Handed { stream, peer, listener: index };
-            // A stopping server ends its threads one by one. If the other thread has ended, `hand`
-            // fails, and this thread serves the connection.
+            // While the server stops, its threads end one by one. If the other thread has ended,
+            // `hand` fails, and this thread serves the connection.
             let Err(Handed { stream, .. }) = thread.load.hand(other, handed) else { return };
             let Ok(stream) = TcpStream::from_std(stream) else { return };
             stream
@@ -202,7 +202,8 @@ impl Drop for Inbox {
 }
 
 /// Serves connections from other threads, and closes an idle connection if another thread needs
-/// room. After `closed`, closes the inbox, but still serves the connections in it.
+/// room. When `closed` completes, closes the inbox, and serves the connections that are left in the
+/// inbox.
 async fn take_handed(mut inbox: Inbox, mut closed: oneshot::Receiver<()>) {
     let context = inbox.context.clone();
     let mut is_closed = false;
@@ -218,7 +219,7 @@ async fn take_handed(mut inbox: Inbox, mut closed: oneshot::Receiver<()>) {
         let Some(message) = message else { return };
         let Message::Connection(Handed { stream, peer, listener }) = message else {
             if !context.thread.close_oldest() {
-                // No connection of this thread can be closed: wake `make_room`, which then asks
+                // No connection of this thread can be closed. So wake `make_room`, which then asks
                 // another thread.
                 context.thread.load.pressure.notify();
             }
@@ -420,7 +421,7 @@ async fn serve_secured(
 
 /// Reads the PROXY header. Returns the header and the bytes that were read after it.
 async fn read_announcement(thread: &Thread, socket: &Socket) -> io::Result<(Announced, Vec<u8>)> {
-    // The time limit is that of a request head.
+    // The time limit is the same as for a request head.
     socket.limit_read(thread.settings().timeouts.head);
     socket.set_activity(Activity::Idle);
     let mut bytes = Vec::with_capacity(2 * proxy_protocol::LARGEST);

@@ -34,7 +34,7 @@ pub async fn make_room(context: &FrontContext, listener: usize, address: Option<
             return;
         }
         // A connection that becomes idle does not notify this task. So if no connection could be
-        // closed, check again sooner.
+        // closed, wait only a tenth of a tick before the next check.
         let patience = if thread.close_for_another() { TICK } else { TICK / 10 };
         let _ = tokio::time::timeout(patience, changed).await;
     }

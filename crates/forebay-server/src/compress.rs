@@ -83,8 +83,8 @@ impl Compression {
     /// Selects the coding for the client of `request`.
     pub fn offer(self: &Rc<Self>, request: &Request) -> Offer {
         let algorithms = &self.settings.algorithms;
-        // Do not compress for HTTP/1.0 clients: the length of a compressed reply is unknown, so
-        // only the end of the connection could end such a reply.
+        // Do not compress for HTTP/1.0 clients. The length of a compressed reply is unknown, so
+        // only the end of the connection could mark the end of the reply.
         let best = if request.head.version == Version::Http10 {
             None
         } else {

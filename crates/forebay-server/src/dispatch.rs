@@ -60,8 +60,8 @@ pub async fn try_routes<'s>(
             let ruling = if rules.is_empty() {
                 Ruling::Pass
             } else {
-                // Box the future: otherwise each connection, even an idle one, reserves memory for
-                // it.
+                // Box the future. Otherwise each connection, even an idle connection, reserves
+                // memory for the future.
                 Box::pin(apply_rules(exchange, (site, at), rules)).await?
             };
             match ruling {

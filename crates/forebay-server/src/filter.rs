@@ -232,8 +232,8 @@ pub(crate) enum Unchanged {
     Encoded,
 }
 
-/// Checks if the body of a reply with these field lines may be changed: the media type must be in
-/// `types`, and the body must be neither encoded nor partial.
+/// Decides if the body of a reply with these field lines may be changed. The media type must be in
+/// `types`. The body must be neither encoded nor partial.
 fn suitability(lines: &[u8], types: &[MediaPattern]) -> Suitability {
     let (mut media_type, mut is_encoded) = (None, false);
     for (name, value) in fields(lines) {

@@ -127,7 +127,7 @@ async fn shake_hands(
     let challenges = table.challenges.clone();
     drop(table);
     // The waits below, for a certificate and for `handshake_turn`, do not end if the connection is
-    // evicted. So mark the connection as busy, and eviction selects another one.
+    // evicted. So mark the connection as busy, so that eviction selects another connection.
     socket.set_activity(Activity::Busy);
     let challenge = match &challenges {
         None => None,

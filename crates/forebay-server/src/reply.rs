@@ -214,7 +214,7 @@ impl Reply {
     }
 
     /// Prepares the refusal of a request whose head could not be parsed. `method` is empty if the
-    /// method could not be parsed either.
+    /// method is malformed, too.
     pub(crate) fn prepare_refusal(&mut self, method: &[u8]) {
         self.prepare(&RequestHead::default(), method);
         self.keep_alive = false;
@@ -312,7 +312,8 @@ impl Reply {
         sendfile::strip(&mut self.out, self.fields);
         self.end_head_as(&HeadEnd { is_chunked: false, keep_alive: true, to_http10: false });
         let written = self.flush().await;
-        // An interim reply does not count as written: the final reply can still be abandoned.
+        // An interim reply does not count as written, because the final reply can still be
+        // abandoned.
         self.is_written = false;
         written
     }

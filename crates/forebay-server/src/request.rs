@@ -209,8 +209,8 @@ fn challenge(context: &FrontContext, request: &Request) -> Option<String> {
     table.challenges.as_ref()?.reply(&request.path)
 }
 
-/// Returns true if the path is that of an ACME challenge, and another machine may have stored the
-/// answer in the shared store.
+/// Returns true if the shared store may have the answer: the path is the path of an ACME challenge,
+/// and another machine may have stored the answer.
 fn may_ask(context: &FrontContext, request: &Request) -> bool {
     context.table().challenges.as_ref().is_some_and(|all| all.may_ask(&request.path))
 }
@@ -291,7 +291,8 @@ async fn answer_by_routes<'s>(
     let route = try_routes(stream, exchange, site, &mut taken, answering).await?;
     let Some(redirect) = exchange.reply.take_redirect() else { return Ok(()) };
     let origins = Origins { site, route, taken };
-    // Box the future: otherwise each connection, even an idle one, reserves memory for it.
+    // Box the future. Otherwise each connection, even an idle connection, reserves memory for the
+    // future.
     Box::pin(follow(stream, exchange, origins, redirect, answering)).await
 }
 

@@ -448,8 +448,8 @@ impl Site {
 
     /// Returns true if the path `Request::unmasked` would select another route than `at`, among the
     /// routes from number `from` on. In `unmasked`, `%2F`, `%5C` and `\` have become slashes, and
-    /// repeated slashes have become one slash. `unmasked` is empty if it would equal the path: the
-    /// result is then false.
+    /// repeated slashes have become one slash. If this changes nothing, `unmasked` is empty, and
+    /// the result is false.
     pub fn is_ambiguous(&self, request: &Request, from: usize, at: usize) -> bool {
         let method = request.head.method.of(&request.bytes);
         let mut routes = self.routes[from..=at].iter();

@@ -192,8 +192,8 @@ impl Stream {
         !matches!(self, Self::Http1(_))
     }
 
-    /// Records if received bytes, of a body or of the next request, are still unread. Does nothing
-    /// for other protocols than HTTP/1.
+    /// Stores `has_input`, which is true if received bytes of a body or of the next request are
+    /// unread. Does nothing over protocols other than HTTP/1.
     pub fn set_has_input(&self, has_input: bool) {
         match self {
             Self::Http1(stream) => stream.set_has_input(has_input),

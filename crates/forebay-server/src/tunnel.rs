@@ -129,9 +129,10 @@ impl Tunnel {
     /// `prefix` contains the bytes that the client sent after the request's head. The backend gets
     /// these bytes first. The client first gets the bytes that the backend sent after its 101.
     ///
-    /// After one side has finished sending, the other may continue. If one side accepts no more
-    /// bytes, the tunnel still relays the bytes that this side sent earlier. If one connection
-    /// fails, Forebay resets the other one: a regular end would look like the end of complete data.
+    /// After one side has finished sending, the other side may continue to send. If one side
+    /// accepts no more bytes, the tunnel still relays the bytes that this side sent earlier. If one
+    /// connection fails, Forebay resets the other connection, because a regular end would look like
+    /// the end of complete data.
     ///
     /// When the server stops, the client of a WebSocket gets a close frame.
     pub async fn carry(self, client: &Stream, prefix: Vec<u8>, is_websocket: bool) -> u64 {
@@ -201,8 +202,8 @@ impl<'a> Bridge<'a> {
         }
     }
 
-    /// Relays bytes until both sides have finished, one has failed, or both were idle for too long.
-    /// Sends the bytes of `to_backend` and `to_client` first.
+    /// Relays bytes until both sides have finished, one side has failed, or both sides were idle
+    /// for too long. Sends the bytes of `to_backend` and `to_client` first.
     pub(crate) async fn carry(&self, to_backend: Vec<u8>, to_client: Vec<u8>) -> BridgeEnd {
         let Self { upwards, downwards } = self;
         let is_over = Notify::new();

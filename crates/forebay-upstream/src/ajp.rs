@@ -141,8 +141,8 @@ struct AjpCarrier<'a> {
 }
 
 impl AjpCarrier<'_> {
-    /// Writes the head again, with the activation of container `index`, such as `disabled`. Does
-    /// nothing if all containers are active.
+    /// Encodes the head again, so that it contains the activation of container `index`, such as
+    /// `disabled`. Does nothing if all containers are active.
     fn announce_activation(&mut self, index: usize, request: &Request) -> Result<(), Fault> {
         let Some(activation) = self.origin.activations.get(index) else { return Ok(()) };
         let (length, framing) = self.head;

@@ -127,8 +127,8 @@ fn is_replaced(field: &Field) -> bool {
     )
 }
 
-/// Returns those trailers of `lines` that the backend may get. If the request's `Connection` names
-/// fields, returns none: the trailers could contain a field that `Connection` names.
+/// Returns the trailers in `lines` that the backend may get. If the request's `Connection` names
+/// fields, returns no trailers, because a trailer could have one of these names.
 pub fn request_trailers<'a>(
     request: &'a Request,
     lines: &'a [u8],

@@ -144,7 +144,8 @@ impl HopLimit {
         Box::new(Self { origin, listeners: listeners.clone(), is_certain, names })
     }
 
-    /// Returns true if a backend's present address is that of a listener of this server.
+    /// Returns true if a present address of a backend is also the address of a listener of this
+    /// server.
     fn leads_here(&self) -> bool {
         let leads = |known: &KnownName| {
             let generation = known.name.generation();

@@ -1,5 +1,5 @@
-//! Splits a path into the mount point and the application's part. This is for applications that
-//! take every path below their route, such as PSGI and WSGI applications.
+//! Splits a path into the mount point and the application's part. PSGI and WSGI applications, for
+//! example, take every path below their route.
 
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;

@@ -63,8 +63,8 @@ impl<'a> ReplyPump<'a> {
 
     /// Ends the output of a killed script. If the output is complete by its `Content-Length`, ends
     /// the reply normally. Otherwise sends the client the output so far, as Apache does, and
-    /// returns `fault`. The caller then sends an error page if the header is incomplete, and else
-    /// resets the connection or stream.
+    /// returns `fault`. The caller then sends an error page if the header is incomplete, and
+    /// otherwise resets the connection or stream.
     pub async fn cut_off(mut self, fault: Fault) -> Result<(), Fault> {
         if self.output.is_complete() {
             return self.finish().await;

@@ -59,7 +59,7 @@ impl Http1 {
     }
 
     /// Waits until the client has disconnected. If a body or further requests are unread when the
-    /// client closes its sending side, waits forever: the client may still expect replies.
+    /// client closes its sending side, waits forever, because the client may still expect replies.
     pub(crate) async fn closed_by_client(&self) {
         if !self.is_half_closed.get() {
             self.socket.wait_for_close().await;

@@ -22,7 +22,7 @@ pub(super) const STREAMS: u32 = 100;
 /// Maximum total size of incomplete field sections on a connection, in sections of the largest
 /// allowed size.
 // Usually, only one section of a connection is incomplete. After packet loss on one stream, the
-// sections of other streams continue to arrive, so allow several.
+// sections of other streams continue to arrive, so allow several incomplete sections.
 const PARTIAL_SECTIONS: usize = 8;
 
 /// The state of one HTTP/3 connection. All streams of the connection share this state.

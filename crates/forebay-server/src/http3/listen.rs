@@ -333,10 +333,11 @@ impl Sites {
     }
 
     /// Returns the settings of the endpoint for socket number `place` on `address`. The tokens of
-    /// stateless resets depend on both, so a successor of this process derives the same tokens.
+    /// stateless resets depend on `place` and `address`, so a successor of this process derives the
+    /// same tokens.
     ///
-    /// No two endpoints may have the same tokens, because one could then reset connections of the
-    /// other (RFC 9000 section 21.11).
+    /// No two endpoints may have the same tokens, because one endpoint could then reset connections
+    /// of the other endpoint (RFC 9000 section 21.11).
     fn endpoint_config(&self, address: SocketAddr, place: u8) -> EndpointConfig {
         match self.shown.quic_keys() {
             Some(QuicKeys { reset, .. }) => {

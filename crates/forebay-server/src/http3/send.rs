@@ -102,7 +102,8 @@ impl Http3 {
             }
         }
         if self.has_finished.get() {
-            // Ignore a failure: the stream was reset, which other code detects.
+            // Ignore a failure, which means that the stream was reset. Other code detects the
+            // reset.
             let _ = self.send.borrow_mut().finish();
         }
         Poll::Ready(Ok(()))

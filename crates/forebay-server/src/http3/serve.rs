@@ -183,7 +183,7 @@ impl Front {
         let _ = control.set_priority(4);
         let mut opening = Vec::new();
         http3::opening(&mut opening, self.connection.list_limits().size);
-        // Ignore a failure: the connection has ended, which `serve` detects.
+        // Ignore a failure, which means that the connection has ended. `serve` detects this end.
         let _ = control.write_all(&opening).await;
         self.control = Some(control);
         Ok(())

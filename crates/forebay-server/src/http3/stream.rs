@@ -144,7 +144,8 @@ impl Http3 {
         // In `quinn`, the default priority is 0, and higher priorities are sent first.
         let priority = i32::from(DEFAULT_URGENCY) - i32::from(urgency);
         if priority != 0 {
-            // Ignore a failure: the stream was reset, which other code detects.
+            // Ignore a failure, which means that the stream was reset. Other code detects the
+            // reset.
             let _ = self.send.borrow().set_priority(priority);
         }
     }
@@ -319,7 +320,7 @@ impl Http3 {
     }
 
     pub(super) fn reset(&self, code: ErrorCode) {
-        // Ignore a failure: the stream was already reset.
+        // Ignore a failure, which means that the stream was already reset.
         let _ = self.send.borrow_mut().reset(code.0.into());
         self.is_reset.set(true);
         self.has_finished.set(true);

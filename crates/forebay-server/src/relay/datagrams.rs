@@ -75,7 +75,7 @@ pub(crate) async fn accept(
             received = shared.socket.recv_from(&mut buffer) => received,
             () = closed.given() => {
                 shared.closed.set(Some(Instant::now()));
-                // Drop the senders: the sessions then notice that no more datagrams come.
+                // Drop the senders, so that the sessions notice that no more datagrams come.
                 shared.sessions.borrow_mut().clear();
                 return Ok(());
             }

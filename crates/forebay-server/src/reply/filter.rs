@@ -24,8 +24,8 @@ impl Reply {
         self.next_filter = filter;
     }
 
-    /// Returns the route's change to the body of a reply of this media type. Ranges of a changed
-    /// body cannot be served.
+    /// Returns the route's change to the body of a reply with this media type. The caller must not
+    /// serve ranges of a body that changes.
     pub fn body_change_of(&self, content_type: &str) -> BodyChange {
         let filter = self.next_filter.as_ref();
         filter.map_or(BodyChange::No, |filter| filter.change_of(content_type))

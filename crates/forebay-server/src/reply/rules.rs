@@ -70,8 +70,8 @@ impl Rules {
         Rc::new(rules)
     }
 
-    /// Removes the fields of this name, unless `field.is_added` is true. Then adds the field,
-    /// unless its placeholders yield no value, as in nginx.
+    /// Removes the fields of this name, unless `field.is_added` is true. Then adds the field. As in
+    /// nginx, does not add a field whose value is empty because its placeholders have no values.
     fn set(&mut self, field: &ReplyField, value: &[u8]) {
         let changes = if field.always { &mut self.always } else { &mut self.unless_error };
         if !field.is_added {

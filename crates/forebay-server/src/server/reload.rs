@@ -144,7 +144,7 @@ impl Server {
         }
     }
 
-    /// Applies the configuration, or returns an error and changes nothing.
+    /// Applies the configuration. If a step fails, returns an error and changes nothing.
     fn adopt(&mut self, threads: &Threads, reload: Reload) -> Result<(), String> {
         let Reload { wanted, tables, done } = reload;
         // Perform all steps that may fail before the first change.
@@ -239,7 +239,7 @@ impl Server {
         threads.loads.limit(most, per_address);
         let (acknowledge, acknowledged) = std::sync::mpsc::channel();
         for (changes, opened) in threads.changes.iter().zip(opened) {
-            // Ignore a failure: the thread has ended, so nothing needs to change.
+            // Ignore a failure, which means that the thread has ended and needs no change.
             let _ = changes.send(Change {
                 settings: wanted.settings.clone(),
                 log: self.writer.access(&wanted.log),

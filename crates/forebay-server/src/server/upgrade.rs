@@ -90,8 +90,8 @@ impl Succession {
         self.predecessor.is_some()
     }
 
-    /// Returns one end of a socket pair. The other end closes when the thread of the admin listener
-    /// must stop.
+    /// Returns one end of a socket pair. This process closes the other end when the thread of the
+    /// admin listener must stop.
     pub(super) fn admin_stopped(&mut self) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
         self.admin_stop = Some(ours);

@@ -176,7 +176,7 @@ fn field_name(variable: &str) -> Option<String> {
 }
 
 /// Returns the name at the start of `text`, which follows a `$`. Also returns the name's length in
-/// `text`, with any braces. The name is empty if there is none.
+/// `text`, with any braces. If `text` does not begin with a name, the returned name is empty.
 fn name(text: &[u8]) -> (&[u8], usize) {
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     if let Some(inner) = text.strip_prefix(b"{") {

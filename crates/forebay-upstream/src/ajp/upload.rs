@@ -30,8 +30,8 @@ impl Packets {
         Self { framing, most, left, carry: Vec::new(), start: 0, is_past_first: false }
     }
 
-    /// Returns true if the body can be resent without reading it again: at most the first packet
-    /// was sent, which the caller still has.
+    /// Returns true if the body can be resent without reading it again. This is the case if at most
+    /// the first packet was sent, because the caller stores this packet.
     pub fn is_at_hand(&self) -> bool {
         !self.is_past_first
     }

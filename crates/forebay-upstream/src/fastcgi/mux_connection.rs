@@ -223,8 +223,8 @@ impl MuxConnection {
         Ok(())
     }
 
-    /// Returns true if reading must pause: the connection has only one request, and more than
-    /// `max_buffered / 2` bytes of output wait for the client.
+    /// Returns true if reading must pause. This is the case if the connection has only one request,
+    /// and more than `max_buffered / 2` bytes of its output wait for the client.
     fn is_held_back(&self) -> bool {
         let has_enough = |state: &Rc<RequestState>| {
             !state.is_left.get() && state.output.borrow().len() > self.max_buffered / 2

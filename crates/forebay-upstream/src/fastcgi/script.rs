@@ -225,8 +225,8 @@ impl Script {
 }
 
 /// Returns the part of `path` after `strip_prefix`, which is looked up below the root. Returns
-/// `None` for a path outside that prefix, which the route then declines. So each script has only
-/// one path, and access rules for this path protect the script.
+/// `None` for a path outside that prefix. The route then declines the request. So each script has
+/// only one path, and access rules for this path protect the script.
 pub fn below_prefix<'a>(path: &'a [u8], strip_prefix: Option<&str>) -> Option<&'a [u8]> {
     let below = path.strip_prefix(strip_prefix.unwrap_or_default().as_bytes())?;
     (below.is_empty() || below.starts_with(b"/")).then_some(below)

@@ -86,7 +86,8 @@ impl<'a> ProxyAttempt<'a> {
         self.to.backend
     }
 
-    /// Returns the `Host` that replaces the client's, or `None` if the client's remains.
+    /// Returns the `Host` that replaces the client's `Host`, or `None` if the client's `Host`
+    /// remains.
     pub fn host(&self) -> Option<&str> {
         self.proxy.hosts.as_ref().map(|hosts| hosts[self.to.index()].as_str())
     }

@@ -117,8 +117,8 @@ impl Context<'_> {
     }
 
     /// Returns `origin`, the prefix and `path`, joined. Returns `None` if `path` already has the
-    /// prefix, which some applications add themselves. Also returns `None` if `path` begins with
-    /// another byte than a slash, for example `?a`.
+    /// prefix, which some applications add themselves. Also returns `None` if `path` does not begin
+    /// with a slash, for example `?a`.
     fn with_prefix(&self, origin: &[u8], path: &[u8]) -> Option<Vec<u8>> {
         let prefix = &self.rewrite.prefix[..];
         let is_below = path

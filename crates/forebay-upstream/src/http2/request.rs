@@ -237,8 +237,8 @@ fn append_switch(out: &mut Vec<u8>, request: &Request) {
     }
 }
 
-/// Returns the values of the client's `Trailer` fields. Returns none if the request has no body, or
-/// if its `Connection` names fields, because [`request_trailers`] then passes no trailers.
+/// Returns the values of the client's `Trailer` fields. Returns no values if the request has no
+/// body, or if its `Connection` names fields, because [`request_trailers`] then passes no trailers.
 fn announced_trailers(request: &Request) -> impl Iterator<Item = &[u8]> {
     let head = &request.head;
     let passes = head.framing != RequestFraming::None && !head.connection_names_fields;

@@ -251,7 +251,7 @@ impl Backend {
 
     /// Opens a connection that offers the HTTP versions in `alpn`. If connections are limited,
     /// first waits for a permit. A connection that becomes idle during this wait is returned
-    /// instead of a new one, unless `fresh` is true.
+    /// instead of a new connection, unless `fresh` is true.
     async fn connect_by(&self, fresh: bool, alpn: Alpn) -> Result<BackendConnection, Fault> {
         let Some(permits) = &self.permits else { return self.open_by(None, alpn).await };
         let (socket, permit) = self.wait_for(permits).await?;
@@ -307,9 +307,9 @@ impl Backend {
     pub async fn connect_non_idempotent(&self) -> Result<BackendConnection, Fault> {
         self.leave_former_addresses();
         let is_patient = self.idle.keeps_alive();
-        // If connections are limited, each connection may occupy a process of the backend. So while
-        // there is an idle connection, do not open another one: the code below uses the idle
-        // connection or closes it first.
+        // If connections are limited, each connection may occupy a process of the backend. So do
+        // not open a connection while another connection is idle. The code below uses the idle
+        // connection, or closes it first.
         if !is_patient && self.permits.is_none() && !self.violates_keep_alive {
             return self.connect_settled().await;
         }

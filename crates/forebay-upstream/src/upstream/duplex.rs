@@ -13,7 +13,7 @@ pub async fn send_and_read<T>(
     mut download: Pin<&mut impl Future<Output = Result<T, Fault>>>,
 ) -> Result<Option<T>, Fault> {
     // Send and read at the same time. An application may stop reading until Forebay reads its
-    // output. It may also answer without reading the whole request.
+    // output. An application may also answer without reading the whole request.
     tokio::select! {
         biased;
         sent = &mut upload => match (sent, download.await) {
