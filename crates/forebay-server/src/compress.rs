@@ -137,8 +137,8 @@ impl Offer {
         }
         let settings = &self.compression.settings;
         if status == 206 {
-            // Add `Vary`, because other clients may get the document compressed (RFC 9110 section
-            // 15.3.7).
+            // A partial reply is not compressed. But add `Vary`, because a reply with the whole
+            // document may be compressed (RFC 9110 section 15.3.7).
             if is_part_of(&out[start..], &settings.types) {
                 Changes { coding: None }.apply(out, start);
             }

@@ -236,8 +236,8 @@ pub fn no_route() -> Fault {
     Fault::client(404, "no route takes this request")
 }
 
-/// Returns the fault for a script in the directory of an earlier `files` route that allows no
-/// scripts.
+/// Returns the fault for a script that must not run, because an earlier `files` route allows no
+/// scripts in the script's directory.
 pub fn kept_from_scripts() -> Fault {
     Fault::client(
         404,

@@ -444,7 +444,8 @@ impl Reply {
         if !has_date {
             stream.thread().deadlines.clock.append_date(&mut self.out);
         }
-        // The server may have begun to stop since the request arrived.
+        // The server may have begun to stop since the request arrived. The connection then closes
+        // after this reply.
         self.keep_alive &= !stream.thread().is_stopping();
         self.framing = match length {
             Length::Known(length) => {

@@ -149,7 +149,7 @@ impl Http2 {
     }
 
     /// Returns the code of the RST_STREAM that is sent if the rest of the reply is not available.
-    /// For tunnels, see RFC 8441 section 5.
+    /// RFC 8441 section 5 requires CANCEL for a tunnel.
     fn lost_code(&self) -> ErrorCode {
         if self.waits.tunnel_idle.get().is_some() {
             return ErrorCode::CANCEL;

@@ -127,7 +127,7 @@ impl Connection {
         })
     }
 
-    /// Counts a new stream.
+    /// Counts a new stream until the returned value is dropped.
     pub fn open(self: &Rc<Self>) -> Open {
         self.open.set(self.open.get() + 1);
         self.reading.set(self.reading.get() + 1);
@@ -179,7 +179,7 @@ impl Connection {
     /// Subtracts the cost of a reset stream from the client's budget, unless the connection has
     /// ended.
     pub(crate) fn charge_reset(&self) {
-        // After the end of the connection, the client has not caused this reset.
+        // If the connection has ended, this end has reset the stream. So do not charge the client.
         if self.quic.close_reason().is_none() {
             self.charge(budget::RESET);
         }

@@ -50,7 +50,7 @@ const UNI_STREAMS: u32 = 8;
 /// Maximum number of unread bytes of one stream, as with HTTP/2. `WINDOW` is the limit for all
 /// streams of a connection together.
 // The descriptor limit does not bound the number of QUIC connections, so bound the memory of each
-// one.
+// connection.
 const STREAM_WINDOW: u32 = 64 * 1024;
 const WINDOW: u32 = 256 * 1024;
 

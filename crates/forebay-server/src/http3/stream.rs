@@ -204,7 +204,7 @@ impl Http3 {
 
     /// Stops reading the request, because its head is refused.
     pub fn read_no_more(&self) {
-        // Ignore a failure: the receiving direction has already ended.
+        // Ignore a failure, which means that the receiving direction has already ended.
         let _ = self.receive.borrow_mut().stop(ErrorCode::NO_ERROR.0.into());
         self.raw.borrow_mut().clear();
         self.has_ended.set(true);
@@ -230,7 +230,7 @@ impl Http3 {
 
     /// Resets both directions of the stream.
     pub fn give_up(&self, code: ErrorCode) {
-        // Ignore a failure: the receiving direction has already ended.
+        // Ignore a failure, which means that the receiving direction has already ended.
         let _ = self.receive.borrow_mut().stop(code.0.into());
         self.reset(code);
     }

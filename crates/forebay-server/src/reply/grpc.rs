@@ -24,8 +24,8 @@ const INTERNAL: u8 = 13;
 const UNAVAILABLE: u8 = 14;
 const UNAUTHENTICATED: u8 = 16;
 
-/// Returns true if the request is a gRPC call. gRPC-Web does not count: its clients accept HTTP
-/// errors.
+/// Returns true if the request is a gRPC call. gRPC-Web does not count, because its clients accept
+/// HTTP errors.
 pub(crate) fn is_call(request: &Request) -> bool {
     let content_type = || request.head.value(KnownField::ContentType, &request.bytes);
     request.method() == b"POST" && content_type().is_some_and(is_grpc)

@@ -265,8 +265,8 @@ impl Server {
             }
         };
         let (copies, admin) = (std::mem::take(&mut self.copies), self.succession.admin.take());
-        // Store the attempt in shared memory. If the thread cannot start, this function takes the
-        // launcher and the sockets back.
+        // Share the attempt with the thread that runs it. If this thread cannot start, this
+        // function takes the launcher and the sockets back.
         let keys = self.succession.tickets.as_ref().map(TicketKeys::to_text).unwrap_or_default();
         let heritage = Heritage { descriptors: started_descriptors(), keys };
         let attempt = Attempt { launcher, handover, copies, admin, heritage };

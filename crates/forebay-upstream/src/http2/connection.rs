@@ -308,9 +308,9 @@ impl Http2Connection {
         }
     }
 
-    /// Sends a PING, because a request that was sent at `since` has not got a reply in time. Does
-    /// nothing if the backend has sent any bytes after `since`, or if an earlier PING is
-    /// unanswered.
+    /// Sends a PING, because a request has waited too long for its reply. The wait began at
+    /// `since`. Does nothing if the backend has sent any bytes after `since`, or if an earlier PING
+    /// is unanswered.
     pub fn doubt(&self, since: Ticks) {
         if self.heard.get() > since || self.doubted.get().is_some() {
             return;
