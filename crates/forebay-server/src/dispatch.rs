@@ -163,7 +163,7 @@ async fn apply_rules<'s>(
             return Err(kept_from_scripts());
         }
         // Only an earlier route answers in place of route `at`. After a rewrite, a rule may come
-        // from a later route: then only the gate of that route applies.
+        // from a later route. In this case, only the gate of the later route applies.
         if rule.instead != Instead::No && number < at {
             exchange.request.reroute(path);
             exchange.request.take(&rule.matcher);

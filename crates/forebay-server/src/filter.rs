@@ -57,7 +57,7 @@ pub enum BodyChange {
 pub struct SsiPage {
     /// Status of the reply.
     pub status: u16,
-    /// Field lines of the reply, without those that are wrong for the evaluated page.
+    /// Field lines of the reply, without the lines that are wrong for the evaluated page.
     pub lines: Vec<u8>,
     /// True if the lines have a `Date`.
     pub has_date: bool,

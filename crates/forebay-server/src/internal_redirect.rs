@@ -34,7 +34,8 @@ pub struct Origins<'s> {
     pub site: &'s Site,
     /// The route whose origin replied.
     pub route: &'s Route,
-    /// Numbers of the routes whose `fallback_to` or `rewrite` was followed. Each is followed once.
+    /// Numbers of the routes whose `fallback_to` or `rewrite` was followed. A request follows each
+    /// of them once.
     pub taken: Vec<usize>,
 }
 

@@ -14,7 +14,7 @@ use forebay_wire::http1::encode;
 use crate::exchange::Exchange;
 use crate::reply::FieldChanges;
 
-/// The field that asks for a password.
+/// The field with which a reply asks for a password.
 const CHALLENGE: &str = "www-authenticate";
 
 impl Exchange {

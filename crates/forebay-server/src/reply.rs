@@ -355,19 +355,19 @@ impl Reply {
         self.body_bytes += bytes;
     }
 
-    /// Skips the search for file fields: the origin guarantees that no field so far asks a gateway
+    /// Skips the search for file fields. The caller guarantees that no field so far asks a gateway
     /// to send a file.
     pub fn skip_sendfile_scan(&mut self) {
         self.may_name_files = false;
     }
 
-    /// Skips the search for unbuffered fields: the origin guarantees that [`is_unbuffered_field`]
+    /// Skips the search for unbuffered fields. The caller guarantees that [`is_unbuffered_field`]
     /// returns false for all fields so far.
     pub fn allow_buffering(&mut self) {
         self.may_be_immediate = false;
     }
 
-    /// Takes a buffer of the thread to build the reply in: see
+    /// Takes a buffer of the thread, in which the caller builds the reply; see
     /// [`Thread::take_buffer`](forebay_net::thread::Thread::take_buffer).
     pub fn take_buffer(&self) -> Vec<u8> {
         self.stream().thread().take_buffer()

@@ -481,7 +481,7 @@ enum Signalled {
     Reopen,
     Reload,
     Upgrade,
-    /// No signal: the process from which this one took over has ended.
+    /// No signal: the predecessor of this process has ended.
     Alone,
     /// No signal: the administrator wants a change.
     Requested(ReloadRequest),

@@ -33,7 +33,7 @@ pub enum Stage {
     Serving,
     /// Current requests are finished.
     Stopping,
-    /// Current requests are finished, and another process accepts new ones.
+    /// Current requests are finished, and another process accepts new requests.
     Leaving,
     /// Current requests are aborted.
     Ending,
@@ -76,8 +76,8 @@ pub struct Change {
 }
 
 /// Maximum number of socket events that the event loop reports at a time.
-// The requests of all reported sockets are read before the first one is answered. Each needs a
-// buffer, and hundreds of buffers would not fit into the CPU cache.
+// The requests of all reported sockets are read before the first request is answered. Each request
+// needs a buffer, and hundreds of buffers would not fit into the CPU cache.
 const EVENTS: usize = 64;
 
 impl ThreadStart {

@@ -52,7 +52,7 @@ impl Stream {
     /// Creates a stream without a client, for requests that Forebay itself makes. Nothing can be
     /// read from the stream, and several requests may share it.
     pub(crate) fn without_client(thread: &Rc<Thread>) -> io::Result<Self> {
-        // The other end closes at once.
+        // The other end closes at once, so that nothing can be read from the stream.
         let (socket, _) = UnixStream::pair()?;
         let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let accepted = Accepted {

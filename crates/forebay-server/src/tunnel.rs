@@ -181,7 +181,7 @@ pub(crate) struct Bridge<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BridgeEnd {
     /// Both sides have finished. If `is_client_unread` is true, the backend accepted no more bytes,
-    /// and the client may still send some.
+    /// and the client may still send bytes.
     Closed { is_client_unread: bool },
     /// Neither side sent bytes for too long.
     Idle,
@@ -402,7 +402,8 @@ impl<'a> Direction<'a> {
     async fn stuck(&self) {
         loop {
             let age = self.writes_since.get().map_or(Duration::ZERO, |since| since.elapsed());
-            // During this time, nothing reads from `from`, so its end would remain unnoticed.
+            // While `to` accepts nothing, nothing reads from `from`. So the end of `from` would
+            // remain unnoticed.
             if age >= LAST_BYTES {
                 return;
             }

@@ -108,8 +108,8 @@ fn append_chain(out: &mut Vec<u8>, request: &Request) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Name of an unknown client in RFC 7239. Without it, backends would use Forebay's address as the
-/// client's.
+/// Name of an unknown client in RFC 7239. Without this name, backends would use Forebay's address
+/// as the client's address.
 const UNKNOWN: &[u8] = b"unknown";
 
 fn is_replaced(field: &Field) -> bool {

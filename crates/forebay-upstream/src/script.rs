@@ -151,8 +151,8 @@ pub fn is_script(file: &Path) -> bool {
 }
 
 /// Returns true if `route` leaves files that are not scripts to other routes. This requires
-/// `fallback` or `fallback_to`. If the route requires endings, returns false: all files with such
-/// an ending count as scripts.
+/// `fallback` or `fallback_to`. If the route requires endings, returns false, because all files
+/// with these endings count as scripts.
 fn skips_non_scripts(route: &Route) -> bool {
     route.passes_on() && route.matcher.suffixes.is_empty()
 }

@@ -123,8 +123,8 @@ pub trait Carrier {
     fn body(&self) -> BodyAtHand;
 
     /// Returns true if the shared connection of the last exchange had carried replies before it
-    /// failed. Returns false for a connection without replies: its failure counts as a failure of
-    /// the backend.
+    /// failed. Returns false for a connection without replies. The failure of such a connection
+    /// counts as a failure of the backend.
     fn was_proven(&self) -> bool {
         true
     }

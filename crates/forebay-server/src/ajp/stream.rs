@@ -49,7 +49,7 @@ pub struct AjpStream {
     pub has_ended: Cell<bool>,
     /// True if a packet was written only in part.
     pub is_torn: Cell<bool>,
-    /// Held during each write, so that reply packets and requests for body packets do not mix.
+    /// Locked during each write, so that reply packets and requests for body packets do not mix.
     pub turn: Mutex<()>,
     pub(crate) shared: SharedState,
 }
@@ -218,7 +218,7 @@ impl PacketFraming {
     pub fn new(pieces: [&[u8]; 2], packet_size: usize) -> Self {
         let most = most_chunk(packet_size);
         let header = |length: usize| {
-            // The first byte is the NUL that ends the packet before this one.
+            // The first byte is the NUL that ends the previous packet.
             let mut header = [0; 8];
             header[1..].copy_from_slice(&chunk_header(length));
             header

@@ -228,7 +228,8 @@ fn destination<'r>(request: &'r Request, site: &Site) -> Result<Option<&'r [u8]>
 }
 
 /// Returns the host, if any, and the path and query of a `Destination` (`Simple-ref`, RFC 4918
-/// section 8.3). Returns `None` for all other forms: servers read them differently.
+/// section 8.3). Returns `None` for all other forms, because servers read these forms in different
+/// ways.
 fn parts(value: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
     // Refuse `#` and tabs, because some servers end a path at `#`, and some remove tabs.
     if value.iter().any(|byte| b"#\t".contains(byte)) || value.starts_with(b"//") {
@@ -260,7 +261,7 @@ fn parts(value: &[u8]) -> Option<(Option<&[u8]>, &[u8])> {
 /// `Destination` as the client sent it, and some backends do not resolve dot segments.
 fn has_dot_segment(target: &[u8]) -> bool {
     let is_dots = |segment: &[u8]| segment == b"." || segment == b"..";
-    // For a malformed escape, return false: the request fails later in `prepare_path`.
+    // For a malformed escape, return false, because the request fails later in `prepare_path`.
     path::unresolved(target).is_some_and(|path| path.split(|&byte| byte == b'/').any(is_dots))
 }
 

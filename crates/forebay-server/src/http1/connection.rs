@@ -241,8 +241,8 @@ async fn read_head(
 
 /// Returns an error if `bytes` begin with a TLS handshake.
 fn refuse_other_protocols(bytes: &[u8]) -> Result<(), Fault> {
-    // Refuse now: a TLS client waits for an answer, and its bytes may never form an HTTP/1 line.
-    // 0x16 is the record type of a TLS handshake, and no method begins with it.
+    // Refuse now, because a TLS client waits for an answer, and its bytes may never form an HTTP/1
+    // line. 0x16 is the record type of a TLS handshake, and no method begins with it.
     if bytes[0] == 0x16 {
         return Err(Fault::client(400, "TLS on a listener that speaks plain HTTP"));
     }

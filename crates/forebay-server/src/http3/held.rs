@@ -177,8 +177,8 @@ impl Session for HeldSession {
     }
 
     fn write_handshake(&mut self, out: &mut Vec<u8>) -> Option<Keys> {
-        // Check the wait here: the client's next packets contain no new handshake bytes, so `quinn`
-        // does not call `read_handshake` again.
+        // Check the wait here, because `quinn` does not call `read_handshake` again: the client's
+        // next packets contain no new handshake bytes.
         if matches!(self.hello, Hello::Waiting(_)) && self.pass_if_ready().is_err() {
             self.held.failed.notify_one();
         }

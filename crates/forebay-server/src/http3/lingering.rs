@@ -17,7 +17,7 @@ use forebay_net::deadline::{Deadlines, NEVER, Ticks};
 use super::connection::{Open, Progress};
 use super::stream::{Http3, LOOK};
 
-/// If at most this many replies wait, only the oldest one is examined.
+/// If at most this many replies wait, only the oldest reply is examined.
 const FEW: usize = 16;
 
 /// A stream whose reply is complete.

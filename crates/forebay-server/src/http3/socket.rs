@@ -108,9 +108,9 @@ impl AsyncUdpSocket for JoiningSocket {
         loop {
             ready!(self.io.poll_recv_ready(context))?;
             let receive = || self.state.recv((&self.io).into(), buffers, received);
-            // Ignore errors. `WouldBlock` means that no datagram has arrived: the next turn of the
-            // loop waits. Any other error is the result of an earlier send, and the kernel reports
-            // it only once.
+            // Ignore errors. `WouldBlock` means that no datagram has arrived. The next turn of the
+            // loop then waits. Any other error is the result of an earlier send, and the kernel
+            // reports it only once.
             let Ok(count) = self.io.try_io(Interest::READABLE, receive) else { continue };
             if count < buffers.len().min(BATCH_SIZE) {
                 // The kernel has no more datagrams, so do not ask again until it reports new

@@ -141,7 +141,8 @@ impl Http3 {
 
     /// Sets the priority of the reply. Replies with a smaller number are sent first (RFC 9218).
     pub fn set_urgency(&self, urgency: u8) {
-        // In `quinn`, the default priority is 0, and higher priorities are sent first.
+        // In `quinn`, the default priority is 0, and higher priorities are sent first. So invert
+        // the urgency.
         let priority = i32::from(DEFAULT_URGENCY) - i32::from(urgency);
         if priority != 0 {
             // Ignore a failure, which means that the stream was reset. Other code detects the
@@ -242,7 +243,8 @@ impl Http3 {
             self.reset(self.lost_code());
         }
         if !self.has_ended.get() {
-            // The rest of the request is not needed (RFC 9114 section 4.1).
+            // Ask the client to stop sending the rest of the request, which is not needed (RFC 9114
+            // section 4.1).
             let _ = self.receive.borrow_mut().stop(ErrorCode::NO_ERROR.0.into());
         }
         if !self.is_closed.get() {

@@ -49,7 +49,7 @@ pub enum Keep {
     /// The client gets the reply. All bytes of the body go to [`Recorder::spill`].
     Spill,
     /// The cache gets the reply instead of the client, and then answers the client. If the body has
-    /// more than this many bytes, it is discarded.
+    /// more than this many bytes, the body is discarded.
     Instead(usize),
     /// The reply is discarded. The cache answers the client.
     Drop,

@@ -72,7 +72,7 @@ type Opened = Vec<(usize, Listener)>;
 
 /// Listeners that a reload adds.
 struct New {
-    /// Configured addresses. Their indexes follow those of the existing listeners.
+    /// Configured addresses. Their indexes follow the indexes of the existing listeners.
     listens: Vec<Listen>,
     /// Actual addresses.
     addresses: Vec<Listen>,

@@ -183,7 +183,7 @@ impl Server {
             takeover.wait_for_end();
             let _ = sender.send(());
         });
-        // If the thread cannot start, the receiver completes at once.
+        // If the thread cannot start, `ended` completes at once, as if the old process had ended.
         if let Err(error) = outcome {
             self.errors().error(&format!("cannot wait for the end of the old process: {error}"));
         }

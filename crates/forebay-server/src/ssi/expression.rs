@@ -23,8 +23,8 @@ enum Token {
     Operator(&'static str),
 }
 
-/// The operators. [`tokens`] tries them in this order. An operator that begins with another one
-/// comes before it: `==` before `=`.
+/// The operators. [`tokens`] tries them in this order. A longer operator comes before a shorter
+/// operator with the same beginning: `==` before `=`.
 const OPERATORS: [&str; 13] =
     ["&&", "||", "!=", "!~", "=~", "==", "<=", ">=", "=", "<", ">", "(", ")"];
 

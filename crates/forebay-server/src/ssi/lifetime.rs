@@ -17,7 +17,7 @@ const EXTENDING: [&[u8]; 5] =
 pub fn of(lines: &[u8], status: u16) -> u64 {
     let control = ReplyControl::of_lines(lines);
     let freshness = freshness(&control, lines, status);
-    // `s-maxage` may differ from `max-age`, which browsers use. The shorter lifetime counts.
+    // Browsers use `max-age`, but shared caches may use `s-maxage`. The shorter lifetime counts.
     let of_browsers = control.directives.max_age.unwrap_or(u64::MAX);
     freshness.lifetime.min(of_browsers).saturating_sub(freshness.initial_age)
 }

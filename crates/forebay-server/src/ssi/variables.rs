@@ -191,7 +191,7 @@ fn name(text: &[u8]) -> (&[u8], usize) {
 pub(super) fn format_time(time: Timestamp, zone: TimeZone, format: &str) -> Option<Vec<u8>> {
     let is_utc = zone == TimeZone::UTC;
     let zoned = time.to_zoned(zone);
-    // Write `GMT` for this zone, as `strftime` of C does.
+    // For UTC, write `GMT`, as `strftime` of C does.
     let format = if is_utc { format.replace("%Z", "GMT") } else { format.to_owned() };
     if format == "%s" {
         return Some(time.as_second().to_string().into_bytes());

@@ -73,8 +73,8 @@ fn content_length(request: &Request) -> Option<u64> {
 fn encoded_parts<'a>(request: &'a Request, point: Option<&str>) -> (Cow<'a, [u8]>, Cow<'a, [u8]>) {
     let parts = parts(request, point);
     let target = match parts.path_info {
-        // PATH_INFO contains the client's repeated slashes, which only the original target still
-        // has.
+        // PATH_INFO must contain the client's repeated slashes. Only the original target has these
+        // slashes, so use this target.
         Cow::Owned(_) => request.original_target(),
         Cow::Borrowed(_) => request.target(),
     };

@@ -117,7 +117,7 @@ impl BackendConnection {
     }
 
     /// Stops measuring the time to the first byte. Call this for a connection that several requests
-    /// share: its first byte may be the reply to any of them.
+    /// share, because its first byte may belong to the reply to any of these requests.
     pub fn forget_wait(&self) {
         self.wait.take();
     }

@@ -37,7 +37,7 @@ pub struct PendingConnections {
     count: AtomicUsize,
     /// Usual time from a request to the first byte of its reply, in microseconds. 0 means unknown.
     usual: AtomicU64,
-    /// True if a thread runs [`watch`]. May be false although a thread runs it: the next new
+    /// True if a thread runs [`watch`]. May be false although a thread runs `watch`: the next new
     /// connection then starts another `watch`, which does no harm.
     is_watched: AtomicBool,
     state: Mutex<PendingState>,
