@@ -14,7 +14,7 @@ use forebay_wire::http1::encode;
 use crate::exchange::Exchange;
 use crate::reply::FieldChanges;
 
-/// The field with which a reply asks for a password.
+/// The field that makes a browser ask for a password.
 const CHALLENGE: &str = "www-authenticate";
 
 impl Exchange {

@@ -367,7 +367,7 @@ impl Reply {
         self.may_be_immediate = false;
     }
 
-    /// Takes a buffer of the thread, in which the caller builds the reply; see
+    /// Takes a buffer of the thread, so that the caller can build the reply there; see
     /// [`Thread::take_buffer`](forebay_net::thread::Thread::take_buffer).
     pub fn take_buffer(&self) -> Vec<u8> {
         self.stream().thread().take_buffer()
