@@ -15,7 +15,7 @@ use forebay_wire::path;
 use crate::exchange::Exchange;
 use crate::route::{Route, Site};
 
-/// Returns the target of `rewrite` for the request.
+/// Returns the target that `rewrite` produces for the request.
 pub fn target(rewrite: &Rewrite, request: &Request) -> Vec<u8> {
     let mut target = Vec::new();
     request.fill(&rewrite.to, Escape::Target, &mut target);

@@ -441,9 +441,9 @@ fn chosen_port(wanted: &Listen, listens: &[Option<Listen>], addresses: &[Listen]
     found.and_then(|(_, address)| address.beside_for_http3()).unwrap_or_else(|| wanted.clone())
 }
 
-/// Starts a thread that waits for the second signal to stop. The thread ends the process [`ENDING`]
-/// later, even if other threads are blocked. Guardian processes then end the processes of
-/// applications.
+/// Starts a thread that waits for the second signal to stop. At the time [`ENDING`] after this
+/// signal, the thread ends the process, even if other threads are blocked. Guardian processes then
+/// end the processes of applications.
 fn wait_for_second(mut signals: Signals, log: Reopener) -> oneshot::Receiver<()> {
     let (seen, second) = oneshot::channel();
     // If the thread cannot start, a second signal has no effect, and the grace period applies.

@@ -380,8 +380,8 @@ impl Http3 {
         }
     }
 
-    /// Completes with true if the client stopped before it accepted the whole reply. Completes with
-    /// false when the client has acknowledged the whole reply.
+    /// Completes with true if the client stops reading before it has accepted the whole reply.
+    /// Completes with false when the client has acknowledged the whole reply.
     fn poll_stopped(&self, context: &mut Context<'_>) -> Poll<bool> {
         let mut state = self.stopped.borrow_mut();
         loop {

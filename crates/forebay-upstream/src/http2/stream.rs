@@ -72,8 +72,8 @@ impl Stream {
         Ok(connection.codec.borrow().peer_takes_extended_connect())
     }
 
-    /// Sends the head of the request. `lines` are its fields as HTTP/1.1 lines. If `ends` is true,
-    /// no body and no trailers follow.
+    /// Sends the head of the request. `lines` are the fields of the request, as HTTP/1.1 lines. If
+    /// `ends` is true, no body and no trailers follow.
     pub fn send_head(&self, pseudo: &RequestPseudo, lines: &[u8], ends: bool) -> Result<(), Fault> {
         let fields = fields::of_lines(lines);
         let sent = self.connection.codec.borrow_mut().send_request(pseudo, fields, ends);
