@@ -149,8 +149,8 @@ async fn prepare_get(exchange: &mut Exchange, target: &[u8]) -> Result<(), Fault
 /// of that route.
 ///
 /// The reply to the GET gets the lines in `fields`, which come from the reply with
-/// `X-Accel-Redirect`. Lines are left out if their field is in the new reply, or if a rule of
-/// `route` removes their field.
+/// `X-Accel-Redirect`. Lines other than `Set-Cookie` are left out if the new reply has a field of
+/// the same name. Lines are also left out if a rule of `route` removes their field.
 async fn prepare_internal(
     exchange: &mut Exchange,
     (site, route): (&Site, &Route),
