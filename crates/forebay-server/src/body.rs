@@ -408,7 +408,7 @@ impl Body {
     }
 
     /// Returns the remaining time to wait for the client, or `None` if no minimum body rate is set.
-    /// The whole time is `idle`, plus the number of received bytes divided by the minimum rate.
+    /// The client may take `idle` plus the number of received bytes divided by the minimum rate.
     fn left_by_rate(&self, settings: &Settings, idle: Duration) -> Option<Duration> {
         let rate = settings.limits.body_rate;
         let earned = Duration::from_millis(self.read.saturating_mul(1000).checked_div(rate)?);

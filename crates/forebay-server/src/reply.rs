@@ -549,8 +549,8 @@ impl Reply {
         self.redirect = Some(Box::new(redirect));
         // The cache of this origin must not record the new reply, which another origin sends.
         self.capture = None;
-        // The filter of this route does not apply to the new reply. The next route sets its own,
-        // and a file that an application names is sent unchanged.
+        // The filter of this route does not apply to the new reply. The route of the new reply sets
+        // its own filter. A file that an application names is sent unchanged.
         self.next_filter = None;
         self.withhold();
     }

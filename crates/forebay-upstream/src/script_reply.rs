@@ -190,7 +190,8 @@ impl ScriptReply {
             }
             Stage::Held => {
                 let length = (self.output.len() - self.head.len) as u64;
-                // A script may answer HEAD without a body. The length for GET is then unknown.
+                // A script may answer HEAD without a body. So the length of the body for GET is
+                // unknown.
                 let is_known = length > 0 || !reply.is_to_head();
                 let length = if is_known { Length::Known(length) } else { Length::Unknown };
                 self.start(length, reply).await?;
