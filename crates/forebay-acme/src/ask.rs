@@ -14,10 +14,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum number of bytes that are read to find the status of a reply.
 const LONGEST_REPLY: usize = 16 * 1024;
 
-/// Returns true if the application answers with the status 200, and false for other statuses below
-/// 500. Returns an error for a status of 500 or more, and for a request without a valid answer.
-/// Does not follow redirects. `name` has only letters, digits, hyphens and dots. If `url` begins
-/// with https://, `tls` is required.
+/// Asks the application at `url` if the host `name` may have a certificate. Returns true for the
+/// status 200, and false for other statuses below 500. Returns an error for a status of 500 or
+/// more, and if no valid answer arrives. Does not follow redirects. `name` has only letters,
+/// digits, hyphens and dots. If `url` begins with https://, `tls` is required.
 pub async fn ask(url: &AskUrl, tls: Option<&ClientTls>, name: &str) -> Result<bool, String> {
     let answer = tokio::time::timeout(PATIENCE, status(url, tls, name)).await;
     match answer {
@@ -60,7 +60,7 @@ async fn status(url: &AskUrl, tls: Option<&ClientTls>, name: &str) -> io::Result
     Err(io::Error::other("its reply has no status in the first 16 KiB"))
 }
 
-/// A connection for one question.
+/// Connection for one request to the application.
 struct AskConnection {
     socket: TcpStream,
     session: Option<ClientConnection>,

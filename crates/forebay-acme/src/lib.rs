@@ -221,8 +221,8 @@ async fn renew(
         let stored = state::parse(&text, acme).ok_or_else(|| {
             "the authority's certificate has other names than the order".to_owned()
         })?;
-        // The certificate is served even if it cannot be saved. A second order would count toward
-        // the authority's rate limit, and could not be saved either.
+        // Serve the certificate even if it cannot be saved. Another order would count toward the
+        // authority's rate limit, and its certificate could not be saved either.
         if let Err(error) = state::save(acme, &text) {
             errors.warn(&format!(
                 "ACME: {names}: {error}; the next start orders another certificate"
@@ -234,8 +234,9 @@ async fn renew(
         Ok(stored) => {
             errors.info(&format!("ACME: {names}: a certificate was issued by {}", acme.directory));
             kept.failures = 0;
-            // With a wrong clock or a short lifetime, the new certificate could be due immediately.
-            // The manager therefore waits at least `LOOK` before it renews a certificate.
+            // With a wrong clock or a short lifetime, the renewal could be due immediately. It
+            // waits at least an hour (`LOOK`), so that orders do not follow each other without a
+            // pause.
             kept.due = schedule::renewal(&stored).max(SystemTime::now() + LOOK);
             kept.stored = Some(stored);
         }

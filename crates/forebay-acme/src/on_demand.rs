@@ -284,7 +284,7 @@ impl Issuer {
                     break;
                 }
                 // Another machine has obtained the certificate, or its order has failed. In both
-                // cases, the next order is due only later.
+                // cases, `due` is in the future, and this machine does not order now.
                 OrderTurn::Wait(_) if kept.due > SystemTime::now() => break,
                 OrderTurn::Wait(until) => {
                     let wait = until.duration_since(SystemTime::now()).unwrap_or_default();
@@ -299,9 +299,9 @@ impl Issuer {
         drop(founding);
     }
 
-    /// Sets `has_account` if the order has created the account. Orders then no longer wait for each
-    /// other. A failed order may have created the account too, so the function also looks for a
-    /// saved account.
+    /// Sets `has_account` if the account exists, so that later orders do not wait for each other.
+    /// `is_issued` is true if an order succeeded, which needs an account. A failed order may also
+    /// have created the account, so the function looks for a saved account.
     fn look_for_account(&self, is_issued: bool) {
         let exists = is_issued || state::account(&self.settings.acme).is_some();
         self.has_account.set(self.has_account.get() || exists);

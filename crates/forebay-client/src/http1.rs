@@ -136,7 +136,7 @@ impl ReplyReader {
         }
         self.is_fresh = false;
         while self.body.is_none() {
-            // The parser overwrites `head`, so the bytes in `seen` no longer match `head`.
+            // `seen` must be the text of `head`. The parser overwrites `head` now, so clear `seen`.
             self.seen.clear();
             let step = self.heads.read(&bytes[at..], &mut self.head);
             match step.map_err(malformed)? {

@@ -277,7 +277,7 @@ impl<S: Sink> Http3<S> {
             Err(ReplyError::Interim) => Err(StreamError::Malformed(Malformed::Interim)),
             Err(ReplyError::Reset(code)) => Err(StreamError::ResetHttp3(code)),
         };
-        // A server that has already replied does not need the rest of the request.
+        // A server that has already replied does not need the rest of the request, so stop sending.
         if result.is_err() || state.sent < state.request.bytes.len() {
             self.abort(exchange);
         }

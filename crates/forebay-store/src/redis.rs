@@ -177,8 +177,8 @@ fn of_server(reply: RespValue) -> Result<RespValue, ConnectionError> {
     let RespValue::Error(text) = reply else { return Ok(reply) };
     let text = connection::shown(&text);
     let kind = text.split(' ').next().unwrap_or_default();
-    // With these errors, the server cannot serve for now. `Away` makes the caller reconnect, and
-    // the new connection may reach another server.
+    // These errors mean that this server cannot carry out the command now. `Away` makes the caller
+    // reconnect, and the new connection may reach another server.
     let kinds = ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "TRYAGAIN", "CLUSTERDOWN"];
     let is_away = kinds.contains(&kind);
     Err(if is_away { ConnectionError::Away(text) } else { ConnectionError::Refused(text) })
@@ -311,8 +311,8 @@ impl StoreBackend for Redis {
         };
         *cursor = Some(vec![last.clone()]);
         let block = milliseconds(wait);
-        // Ask for only one message. A reply that is too large is dropped as a whole, with all its
-        // messages.
+        // Ask for only one message per reply. If a reply with several messages were too large, all
+        // of its messages would be lost.
         let arguments: [&[u8]; 8] = [
             b"XREAD",
             b"COUNT",

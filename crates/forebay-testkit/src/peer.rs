@@ -130,8 +130,8 @@ fn end(mut peer: Peer, signal: Signal) -> Folder {
 }
 
 /// Starts a program of the Java virtual machine and waits until its output contains `started`.
-/// Fails if the program ends first. The start takes several seconds. On a busy machine, one
-/// deadline is too short, so this function waits for up to six deadlines.
+/// Fails if the program ends first. A start takes several seconds, and more on a busy machine, so
+/// the time limit is six times [`DEADLINE`](crate::DEADLINE).
 fn start_jvm(command: Command, started: &str) -> Result<Process, String> {
     let mut process = Process::start(command);
     let mut outcome = Ok(());
@@ -279,7 +279,7 @@ fn account_for_skip(reason: &str, is_failure: bool, list: Option<&Path>) {
         .unwrap_or_else(|error| panic!("FOREBAY_SKIPPED={}: {error}", list.display()));
 }
 
-/// Returns true if the test runs as root, so that servers need an unprivileged user.
+/// Returns true if the test runs as root. Servers then run as the unprivileged user [`WORKER`].
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

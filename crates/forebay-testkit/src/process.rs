@@ -56,8 +56,8 @@ impl Process {
     /// Works as [`Process::start`] does, but returns an error instead of a panic.
     pub fn try_start(mut command: Command) -> io::Result<Self> {
         let output = TempDir::with_prefix("fb-")?;
-        // In append mode, all writes go to the end of the file. Standard output and standard error
-        // share the file, and the child may open it again.
+        // Standard output and standard error share the file, so use append mode: all writes then go
+        // to the end of the file.
         let file =
             OpenOptions::new().create(true).append(true).open(output.path().join("output"))?;
         let child = command

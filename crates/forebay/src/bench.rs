@@ -419,8 +419,8 @@ impl BenchArgs {
         };
         let file = self.requests_file.as_ref().or(self.replay.as_ref());
         if file.or(self.scenario.as_ref()).is_some() {
-            // The file defines the bodies, so the fixed ranges of the command line's body do not
-            // apply.
+            // The file defines the bodies. `fixed` has the ranges without placeholders in the body
+            // of the command line, so these ranges do not apply.
             fixed.clear();
         }
         if file.or(self.scenario.as_ref()).is_some() && urls.len() > 1 {
@@ -611,7 +611,7 @@ fn read_requests(file: &Path, url: &Url) -> Result<Vec<Part>, String> {
     parse_requests(&text, url, directory).map_err(wrong)
 }
 
-/// Reads a table of values.
+/// Reads the CSV file of `--values`, whose values replace placeholders in requests.
 fn read_values(file: &Path) -> Result<Arc<ValueTable>, String> {
     let wrong = |why: String| format!("--values {}: {why}", file.display());
     let bytes = body_file::read(file).map_err(|error| wrong(error.to_string()))?;

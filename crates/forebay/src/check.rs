@@ -69,7 +69,7 @@ pub fn run(args: CheckArgs) -> ExitCode {
                 }
             }
             let mut tests = expect::expectations(&plan);
-            // Send the requests before this process drops root, because the server of the tests may
+            // Send the requests before this process drops root: `send` starts a server, which may
             // need root to change its user.
             let replies =
                 if args.start { requests::send(&file, &plan, &mut tests) } else { Ok(()) };

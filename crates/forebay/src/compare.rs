@@ -245,7 +245,7 @@ fn earlier(out: &Path) -> Result<Experiment, String> {
 }
 
 /// Creates the output directory. Checks that results can probably be written there and to the file
-/// of `--json`. Called before the experiment starts, so that no results are lost at its end.
+/// of `--json`. The caller does this before the experiment starts, so that no results are lost.
 fn check_outputs(args: &CompareArgs) -> Result<(), String> {
     fs::create_dir_all(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
     tempfile::tempfile_in(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
@@ -372,8 +372,8 @@ fn exit_code(experiment: &Experiment, decisions: &Decisions, interrupt: &Interru
     }
 }
 
-/// Prints the reason and the output of each configuration that did not start. Returns true if there
-/// was one.
+/// Prints the reason and the output of each configuration that did not start. Returns true if at
+/// least one configuration did not start.
 fn print_start_failures(experiment: &Experiment) -> bool {
     let failed = experiment.results.iter();
     let failed = failed.filter_map(|results| Some((results, results.start_failure()?)));

@@ -76,7 +76,7 @@ fn date() -> String {
 
 /// Breaks long lines, keeps the columns of examples, and removes spaces at the ends of lines.
 fn tidy(source: &str) -> String {
-    // `.sp` also prints an empty line.
+    // clap writes `.br`, an empty line and `.br`. The command `.sp` prints the same empty line.
     let source = source.replace("\n.br\n\n.br\n", "\n.sp\n");
     let source = source.replace("\n.SH EXTRA\nExamples:\n", "\n.SH EXAMPLES\n");
     let mut tidied = String::with_capacity(source.len() + source.len() / 8);

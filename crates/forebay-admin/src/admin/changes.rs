@@ -104,7 +104,7 @@ pub struct Changed {
     pub text: String,
 }
 
-/// Reason why a change did not happen. The configuration that ran still runs.
+/// Reason why the server refused a change. A refusal leaves the running configuration in force.
 #[derive(Clone, Debug)]
 pub struct Refused {
     /// Status of the answer.

@@ -54,7 +54,7 @@ impl PeerEntry {
         Self::find(&format!("the package {package}"), |entry| entry.package == package)
     }
 
-    /// Returns the entry whose sign is the program `name`.
+    /// Returns the entry of the package that contains the program `name`.
     ///
     /// # Panics
     /// Panics if the list lacks the program.

@@ -16,7 +16,8 @@ pub struct Earlier<'a> {
 }
 
 impl<'a> Earlier<'a> {
-    /// Reads the result of the earlier run.
+    /// Reads the file of `--against`, which has the result of an earlier run. Fails if the result
+    /// has no series of seconds.
     pub fn read(file: &'a Path) -> Result<Self, String> {
         let wrong = |why: String| format!("--against {}: {why}", file.display());
         let outcome = merge::read(file).map_err(wrong)?;

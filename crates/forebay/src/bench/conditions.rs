@@ -18,7 +18,8 @@ pub enum Conditions {
     Unknown,
 }
 
-/// Compares the outcome with conditions. Prints the conditions that hold or cannot be decided.
+/// Checks if the outcome meets the conditions. Prints each condition that holds, and the reason for
+/// each condition that is inconclusive.
 pub fn check(goals: &[Goal], outcome: &Outcome, print: impl Fn(&str)) -> Conditions {
     let mut result = Conditions::Fine;
     for condition in goals {

@@ -194,7 +194,8 @@ impl Machine {
         )
     }
 
-    /// Checks that /proc is mounted. Forebay starts helper processes by its own path in /proc.
+    /// Checks that /proc is mounted, because Forebay starts helper processes with the program
+    /// /proc/self/exe.
     fn proc(&self) -> Finding {
         const TOPIC: &str = "/proc";
         if self.root.join("proc/self").exists() || self.root != Path::new("/") {
@@ -229,7 +230,7 @@ fn is_root() -> bool {
 
 fn open_files() -> Finding {
     const TOPIC: &str = "open files";
-    // Forebay raises its soft limit to the hard one.
+    // Only the hard limit counts, because Forebay raises its soft limit to the hard limit.
     let Some(most) = getrlimit(Resource::Nofile).maximum else {
         return Finding::ok(TOPIC, "no limit");
     };
