@@ -70,7 +70,7 @@ impl AskConnection {
     async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.session {
             None => self.socket.write_all(bytes).await,
-            // The session keeps the bytes, and encrypts them after the handshake.
+            // The TLS session keeps the bytes, and encrypts them after the handshake.
             Some(session) => session.writer().write_all(bytes),
         }
     }

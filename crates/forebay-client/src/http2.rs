@@ -231,7 +231,7 @@ impl<S: Sink> Http2<S> {
                 self.is_settled = true;
                 None
             }
-            // These events occur only on the server's side.
+            // `connection` reports these events only if it has the role of a server.
             Event::Unacceptable { .. } | Event::Refused { .. } => None,
         }
     }

@@ -314,8 +314,8 @@ pub fn run(args: &BenchArgs) -> ExitCode {
         Ok(outcome) => outcome,
         Err(error @ Error::Invalid(_)) => return fail(2, &error.to_string()),
         Err(error) => {
-            // Replace the file of an earlier run. Otherwise, a build server could read it as the
-            // result of this run.
+            // Replace the file of --junit, so that a build server does not read the file of an
+            // earlier run as the result of this run.
             let case = ("load".to_owned(), Decision::Problem(error.to_string()));
             let _ = args.write_junit(&spec, &[case]);
             return fail(3, &error.to_string());

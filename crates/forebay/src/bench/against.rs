@@ -46,7 +46,8 @@ impl<'a> Earlier<'a> {
             .map_or(Ok(()), |why| Err(format!("--against {file}: {why}")))
     }
 
-    /// Compares a run with the earlier one. Returns the comparison and its text for people.
+    /// Compares the new run `outcome` with the earlier run. Returns the comparison, and the same as
+    /// text for people.
     pub fn compare(&self, outcome: &Outcome, threshold: f64) -> (RunComparison, String) {
         let comparison = RunComparison::of(&self.outcome, outcome, threshold);
         let mut out = format!("\nAgainst {}:\n", self.file.display());

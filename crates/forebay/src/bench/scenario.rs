@@ -286,8 +286,8 @@ impl ScenarioReader<'_> {
         Ok(extractions)
     }
 
-    /// Marks the extracted values that a request uses in a header field or a multipart body. A line
-    /// break in such a value is refused.
+    /// Marks the extracted values that a request uses in a header field or a multipart body. The
+    /// load generator refuses a marked value that contains a line break.
     fn mark_lines(&mut self) {
         let names = self.plan.variables.iter();
         let is_line: Vec<bool> = names

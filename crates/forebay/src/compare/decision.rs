@@ -145,7 +145,7 @@ fn compared(experiment: &Experiment, row: &Row, threshold: f64) -> Decision {
     }
 }
 
-/// Escapes the text of a GitHub workflow command, which ends at the end of its line.
+/// Escapes the text of a GitHub workflow command. A line break would end the command.
 fn annotation(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }

@@ -133,7 +133,8 @@ impl CtlServer {
         let sent =
             stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
         let mut bytes = Vec::new();
-        // A server may answer before it has read the body, so a failed write may be no failure.
+        // Read the answer even if a write has failed, because a server may answer and close the
+        // connection before it has read the whole body.
         match (Read::take(&mut stream, LARGEST).read_to_end(&mut bytes), sent) {
             (Err(error), _) | (Ok(0), Err(error)) => Err(error),
             _ => Ok(bytes),

@@ -82,7 +82,7 @@ impl Machine {
 
     fn processes(&self) -> Option<Finding> {
         const TOPIC: &str = "processes";
-        // The limit does not apply to root.
+        // The kernel does not apply this limit (RLIMIT_NPROC) to root.
         let most = getrlimit(Resource::Nproc).maximum.filter(|_| !is_root());
         let threads = self.number("/proc/sys/kernel/threads-max");
         let most = [most, threads].into_iter().flatten().min()?;

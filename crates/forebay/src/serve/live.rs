@@ -194,7 +194,7 @@ impl Live {
         Ok(Reload { wanted, tables, done: Box::new(done) })
     }
 
-    /// Reads the configuration file again.
+    /// Reads the configuration again, from the source that the command line names.
     fn read(&self) -> Result<Plan, Refused> {
         if let Some(source) = &self.args.source {
             let checked = source::check(source, Some(self.source_kind));
