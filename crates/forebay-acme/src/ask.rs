@@ -99,9 +99,9 @@ impl AskConnection {
             socket.read_buf(&mut bytes).await?;
             let mut rest = &bytes[..];
             loop {
-                // `read_tls` may take only some of the bytes. If `rest` is empty, `read_tls`
-                // records the end of the connection. After the peer's close_notify alert,
-                // `read_tls` takes nothing.
+                // Repeat, because `read_tls` may take only some of the bytes. If `rest` is empty,
+                // `read_tls` records the end of the connection. After the peer's close_notify
+                // alert, `read_tls` takes nothing.
                 let taken = session.read_tls(&mut rest)?;
                 if let Err(error) = session.process_new_packets() {
                     let mut alert = Vec::new();

@@ -172,7 +172,7 @@ impl<S: Sink> Session for WebSocket<S> {
     }
 
     fn has_late_output(&self) -> bool {
-        // The output that remains is a pong.
+        // After the complete reply, the output can only contain a pong.
         !self.output.is_empty()
     }
 

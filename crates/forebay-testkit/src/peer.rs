@@ -269,8 +269,8 @@ fn account_for_skip(reason: &str, is_failure: bool, list: Option<&Path>) {
         let _no_console = io::stderr().write_all(line.as_bytes());
         return;
     };
-    // The line is written with a single write in append mode, because other tests write at the same
-    // time.
+    // Write the line with a single write in append mode, because other tests write to the same file
+    // at the same time.
     OpenOptions::new()
         .create(true)
         .append(true)

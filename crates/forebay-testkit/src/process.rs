@@ -258,7 +258,8 @@ pub fn link_programs(programs: &[&str], folder: &Path) {
 fn member_of(folder: &Path, group: u32) -> Option<String> {
     let id: u32 = folder.file_name()?.to_str()?.parse().ok()?;
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
-    // The process name is in parentheses, and may itself contain spaces and parentheses.
+    // The name of the process is in parentheses, and may itself contain spaces and parentheses. The
+    // last `)` therefore ends the name.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
     let is_alive = !matches!(fields.next()?, "Z" | "X");

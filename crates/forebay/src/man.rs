@@ -106,7 +106,8 @@ fn wrap(text: &str, wrapped: &mut String) {
     let mut length = 0;
     let mut previous = "";
     for word in text.split(' ') {
-        // A backslash makes the space after it part of a word.
+        // Do not break the line at a space after a backslash, because roff treats this space as
+        // part of the word.
         if length + 1 + word.len() > LINE && length > 0 && !previous.ends_with('\\') {
             wrapped.push('\n');
             length = 0;

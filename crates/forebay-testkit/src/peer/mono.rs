@@ -25,7 +25,7 @@ pub fn mono_fastcgi_tcp(site: &Folder, options: &[&str]) -> Option<Peer> {
         let start = |folder: &Folder, port: u16| {
             start(folder, site, &format!("tcp:127.0.0.1:{port}"), options)
         };
-        // The server does not write its process ID, and prints nothing when it listens.
+        // The server writes no process ID, and prints nothing when it listens, so try to connect.
         on_free_port_when(start, |_, port| {
             let address = Address::Tcp((std::net::Ipv4Addr::LOCALHOST, port).into());
             TestStream::connect(&address, crate::DEADLINE).is_ok()

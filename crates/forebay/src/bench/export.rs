@@ -74,7 +74,8 @@ pub fn check_file(flag: &str, path: &Path) -> Result<(), String> {
 }
 
 impl Outputs<'_> {
-    /// Checks before the run that the files can probably be written after the run.
+    /// Checks before the run that the files can probably be written after the run. Fails if two
+    /// results go to standard output.
     pub fn check(self) -> Result<(), String> {
         if self.files().filter(|(_, path)| is_stdout(path)).count() > 1 {
             return Err("only one result can go to standard output".to_owned());

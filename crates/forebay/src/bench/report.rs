@@ -189,7 +189,7 @@ fn replies(outcome: &Outcome) -> String {
         .iter()
         .map(|(status, count)| format!("{status}: {}", grouped(*count)))
         .collect();
-    // Raw replies have no status.
+    // Raw replies have no status, so print only their number.
     if statuses.is_empty() && outcome.protocol == Protocol::Tcp {
         return grouped(outcome.requests.completed + outcome.requests.failures.check);
     }

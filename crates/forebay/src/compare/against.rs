@@ -167,8 +167,8 @@ fn git(dir: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("git")
         .current_dir(dir)
         .args(arguments)
-        // If a git hook runs this program, these variables name the repository of the hook. The
-        // experiment may be in another repository.
+        // If a git hook runs this program, these variables name the repository of the hook. Remove
+        // the variables, because the experiment may be in another repository.
         .env_remove("GIT_DIR")
         .env_remove("GIT_WORK_TREE")
         .env_remove("GIT_INDEX_FILE")

@@ -121,7 +121,8 @@ impl Machine {
         })
     }
 
-    /// Returns the values of a file of this process's control group and of the groups above it.
+    /// Returns the content of `file`, such as `memory.max`, in this process's control group and in
+    /// each group above it. Leaves out groups without this file.
     fn of_groups(&self, file: &str) -> Vec<String> {
         let text = self.read("/proc/self/cgroup").unwrap_or_default();
         let Some(own) = text.lines().find_map(|line| line.strip_prefix("0::")) else {

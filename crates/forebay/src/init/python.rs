@@ -39,8 +39,8 @@ pub fn django(look: &Look<'_>) -> Option<Detected> {
     let (packages, interpreter) = (packages_of(settings), interpreter(look).map(str::to_owned));
     for package in &packages {
         let file = |module: &str| format!("{}/{module}.py", package.replace('.', "/"));
-        // Django Channels needs ASGI. Otherwise, if a project has both files, WSGI is the usual
-        // choice.
+        // If a project has both files, take WSGI, which is usual. Only a project with Django
+        // Channels needs ASGI.
         let asgi = look.text(&file("asgi"));
         if asgi.contains("channels") || !asgi.is_empty() && !look.is_file(&file("wsgi")) {
             let module = format!("{package}.asgi:{}", callable(&asgi));
@@ -97,7 +97,7 @@ pub fn modules(look: &Look<'_>) -> Vec<Detected> {
 fn of(look: &Look<'_>, file: &str, callable: &str, is_asgi: bool, why: String) -> Detected {
     let path = file.strip_suffix(".py").unwrap_or(file);
     let path = path.strip_suffix("/__init__").unwrap_or(path);
-    // A directory `src` without `__init__.py` works, too: as a namespace package.
+    // A directory without `__init__.py` is a namespace package, so `src.app` also works for it.
     let module = format!("{}:{callable}", path.replace('/', "."));
     let interpreter = interpreter(look).map(str::to_owned);
     let app = if is_asgi {

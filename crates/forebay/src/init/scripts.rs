@@ -53,7 +53,7 @@ fn find(directory: &Path) -> Scripts {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.path().is_file()) {
         let Ok(name) = entry.file_name().into_string() else { continue };
-        // Other names would need escapes in the URL or in the experiment file.
+        // Skip scripts whose names would need escapes in the URL or in the experiment file.
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
         if !name.bytes().all(is_plain) || name.starts_with('.') {
             continue;

@@ -115,7 +115,7 @@ impl Watched {
     /// files of the last list, because the error may be in one of them.
     fn renew(&mut self) {
         if stamp(&self.file).is_none() && !self.stamps.is_empty() {
-            // The file may be a pipe. To open it would block until its writer opens it.
+            // The file may now be a pipe, and opening a pipe blocks until a writer opens it.
             return;
         }
         let mut paths = forebay_conf::inputs(&self.file);
