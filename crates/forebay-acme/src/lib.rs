@@ -82,7 +82,7 @@ impl Manager {
 }
 
 impl Manager {
-    /// Asks the thread to end. The thread first removes the DNS records of an order.
+    /// Asks the thread to end. If an order is under way, the thread first removes its DNS records.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -131,8 +131,8 @@ struct ChallengeFront<'a> {
 /// Receives true when the manager is to end.
 type Stopped = watch::Receiver<bool>;
 
-/// Obtains and renews certificates, one order at a time, until a stop. Returns immediately if
-/// `wanted` is empty.
+/// Obtains and renews certificates, one order at a time, until `stopped` is true. Returns
+/// immediately if `wanted` is empty.
 async fn keep(
     wanted: Vec<Wanted>,
     front: ChallengeFront<'_>,

@@ -156,8 +156,8 @@ impl Issuer {
         }
     }
 
-    /// Obtains certificates until a stop, or until another manager takes over. Then waits until the
-    /// current orders have ended and removed their DNS records.
+    /// Obtains certificates until `stopped` is true, or until another manager takes over. Then
+    /// waits until the current orders have ended and removed their DNS records.
     async fn serve(
         self: Rc<Self>,
         mut names: mpsc::UnboundedReceiver<String>,
@@ -217,8 +217,8 @@ impl Issuer {
     /// has already ordered the certificate.
     ///
     /// # Errors
-    /// Fails if the application refuses the name or does not answer, or if the rate of orders is
-    /// reached. The error has the reason, and the time until the next attempt.
+    /// Fails if the application refuses the name or does not answer, or if the limit on the rate of
+    /// orders is reached. The error has the reason, and the time until the next attempt.
     async fn admit(&self, kept: &mut Kept) -> Result<Admitted<'_>, (String, Duration)> {
         let name = kept.wanted.acme.names[0].clone();
         match self.permission(&name).await {

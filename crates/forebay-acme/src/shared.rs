@@ -115,8 +115,8 @@ impl SharedState {
         put.await.map_err(|error| error.to_string())
     }
 
-    /// Uses the certificate in the store if it is newer than this machine's. If this machine's
-    /// certificate is newer, stores it.
+    /// Uses the certificate in the store if that certificate is newer than this machine's
+    /// certificate. If this machine's certificate is newer, stores it.
     pub async fn refresh(&self, kept: &mut Kept, errors: &ErrorLog) {
         let name = certificate_name(&kept.wanted.acme);
         let found = self.with(move |store| store.get(&name)).await;

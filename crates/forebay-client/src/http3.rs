@@ -310,8 +310,8 @@ impl<S: Sink> Http3<S> {
         while *sent < request.bytes.len() {
             match stream.write_chunks(&mut [request.bytes.slice(*sent..)]) {
                 Ok(written) => *sent += written.bytes,
-                // Try again after the next event of this stream: the stream accepts more bytes, or
-                // the server has stopped it.
+                // A `Writable` event follows when the stream accepts more bytes. If the server has
+                // stopped the stream, send no more.
                 Err(_) => return,
             }
         }

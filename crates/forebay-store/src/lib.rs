@@ -135,7 +135,8 @@ impl Store {
         self.0.seal.as_ref().map(Seal::derivation)
     }
 
-    /// Returns an error if the store cannot be used: writes, reads and removes an entry.
+    /// Checks that the store can be used: writes, reads and removes an entry. Fails if one of these
+    /// operations fails.
     pub fn probe(&self) -> Result<(), StoreError> {
         let name = format!("probe/{}", self.0.owner);
         self.put(&name, b"probe", Some(Duration::from_secs(60)))?;

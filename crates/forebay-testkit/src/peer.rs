@@ -287,9 +287,9 @@ fn is_root() -> bool {
 /// User and group of servers that root starts. Debian provides this user for web servers.
 const WORKER: &str = "www-data";
 
-/// Starts a TCP server on a free port, which `start` receives with the folder. If another process
-/// takes this port, tries again with another port. When the server listens, it must write its
-/// process ID to the file `pid` in the folder.
+/// Starts a TCP server: calls `start` with a new folder and a free port. If another process takes
+/// this port, tries again with another port. When the server listens, it must write its process ID
+/// to the file `pid` in the folder.
 fn on_free_port(start: impl Fn(&Folder, u16) -> Process) -> Peer {
     // Only the server itself can report that it listens, because another process could answer on
     // the port.

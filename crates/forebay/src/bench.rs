@@ -500,7 +500,7 @@ impl BenchArgs {
     }
 
     /// Returns a request for each URL. The result is empty if there is only one URL, because the
-    /// load is then not mixed. Fails if the number of `--weights` differs from that of the URLs.
+    /// load is then not mixed. Fails if the numbers of URLs and of `--weights` differ.
     fn mixed(&self, urls: &[Url], body: &[u8]) -> Result<Vec<Part>, String> {
         if !self.weights.is_empty() && self.weights.len() != urls.len() {
             let (weights, urls) = (self.weights.len(), urls.len());
@@ -602,7 +602,7 @@ impl BenchArgs {
     }
 }
 
-/// Reads a file of requests. Paths in the file are on the server of `url`.
+/// Reads a file of requests. Requests with only a path go to the server of `url`.
 fn read_requests(file: &Path, url: &Url) -> Result<Vec<Part>, String> {
     let wrong = |why: String| format!("--requests-file {}: {why}", file.display());
     let bytes = body_file::read(file).map_err(|error| wrong(error.to_string()))?;

@@ -131,8 +131,8 @@ fn tested(tests: &[Tested]) -> String {
     text
 }
 
-/// Checks that the user of `[server]` can write large bodies to the spool directory. Switches to
-/// this user first. If `is_user` is true, this process already runs as this user.
+/// Checks that the user of `[server]` can write large bodies to the spool directory. First changes
+/// this process to that user, unless `is_user` is true: the process then runs as that user already.
 fn spools(plan: &Plan, is_user: bool) -> Result<(), String> {
     let server = &plan.server;
     if server.spool_dir.is_some() && !is_user {

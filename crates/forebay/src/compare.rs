@@ -141,7 +141,7 @@ pub fn run(args: CompareArgs) -> ExitCode {
 }
 
 /// Carries out the comparison. An error (`Err`) means that nothing was measured. If reports cannot
-/// be written afterwards, returns the exit code [`NOT_STARTED`].
+/// be written after the measurement, returns the exit code [`NOT_STARTED`].
 fn compare(args: &CompareArgs) -> Result<ExitCode, String> {
     let mut plan = plan(args)?;
     let program = std::env::current_exe()
@@ -245,7 +245,7 @@ fn earlier(out: &Path) -> Result<Experiment, String> {
 }
 
 /// Creates the output directory. Checks that results can probably be written there and to the file
-/// of `--json`. The caller does this before the experiment starts, so that no results are lost.
+/// of `--json`. Call this before the experiment starts, so that no results are lost at its end.
 fn check_outputs(args: &CompareArgs) -> Result<(), String> {
     fs::create_dir_all(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
     tempfile::tempfile_in(&args.out).map_err(|error| cannot_write(&args.out, &error))?;

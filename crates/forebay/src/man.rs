@@ -67,7 +67,7 @@ fn page(command: &clap::Command) -> io::Result<String> {
     Ok(tidy(&String::from_utf8_lossy(&source)))
 }
 
-/// Returns the date of the pages. Builds that must give the same bytes set SOURCE_DATE_EPOCH.
+/// Returns the date of the pages: SOURCE_DATE_EPOCH if a reproducible build sets it, else today.
 fn date() -> String {
     let fixed = std::env::var("SOURCE_DATE_EPOCH").ok();
     let fixed = fixed.and_then(|seconds| Timestamp::from_second(seconds.parse().ok()?).ok());

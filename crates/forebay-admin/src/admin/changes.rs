@@ -219,8 +219,8 @@ impl Admin {
     }
 }
 
-/// Reads a body of this content type, and of at most this length. Otherwise, the error is the
-/// answer for the client.
+/// Reads a body of this content type, and of at most this length. If the body is incomplete, too
+/// long or of another type, the error is the answer for the client.
 fn read_body(
     request: &mut AdminRequest,
     connection: &mut AdminConnection,

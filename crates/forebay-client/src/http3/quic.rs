@@ -51,8 +51,8 @@ const WINDOW: u32 = 15 << 20;
 const ALERTS: u64 = 0x100;
 
 impl Http3Config {
-    /// Creates the configuration from the TLS configuration of the client. `server_name` is the name
-    /// in the server's certificate.
+    /// Creates the configuration from the TLS configuration of the client. The server's certificate
+    /// must contain the name `server_name`.
     pub fn new(crypto: Arc<dyn crypto::ClientConfig>, server_name: String) -> Self {
         let mut transport = TransportConfig::default();
         transport

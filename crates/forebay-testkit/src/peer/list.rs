@@ -94,7 +94,7 @@ impl PeerEntry {
         Path::new(TOOLS).join("../pip")
     }
 
-    /// Returns the folder of the unpacked source of a Python package in this version.
+    /// Returns the folder with the unpacked source of this Python package, in version `version`.
     pub(super) fn source_folder(self, version: &str) -> PathBuf {
         Path::new(TOOLS).join(format!("../source/{}-{version}", self.package))
     }

@@ -89,8 +89,8 @@ impl Outputs<'_> {
         self.files().any(|(_, path)| is_stdout(path))
     }
 
-    /// Writes all results, even after an error, and returns the first error. Adds the field `more`,
-    /// a name and a value, to the JSON.
+    /// Writes all results, even after an error, and returns the first error. `more` is the name and
+    /// the value of a further field for the JSON.
     pub fn write(self, outcome: &Outcome, more: Option<(&str, Value)>) -> Result<(), String> {
         let mut json = outcome.to_json();
         if let Some((name, value)) = more {

@@ -13,7 +13,7 @@ pub fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     T::try_from(number as u64).map_err(|_| format!("{text} is too large"))
 }
 
-/// Parses a rate in requests per second: `100`, `2.5k`, also `100/s` or `600/m`.
+/// Parses a rate in requests per second: `100`, `2.5k`, `100/s` or `600/m`.
 pub fn rate(text: &str) -> Result<f64, String> {
     let wrong = || format!("{text:?} is not a rate: write requests per second, such as 500 or 10k");
     let (number, per) = match text.split_once('/') {

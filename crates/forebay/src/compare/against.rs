@@ -55,9 +55,9 @@ pub struct WorkDirectories<'a> {
 /// Adds the configurations of an earlier experiment to the plan, so that they run in the same
 /// rounds as the current configurations. `label` is the name of saved results, or a git revision.
 ///
-/// A saved configuration with the same settings as the current one does not run again: the function
-/// returns its saved results. The configurations of a git revision always run, because their
-/// directory (`{dir}`) differs.
+/// A saved configuration whose settings have not changed does not run again: the function returns
+/// its saved results. The configurations of a git revision always run, because their directory
+/// (`{dir}`) differs from the current directory.
 pub fn prepare(
     plan: &mut Plan,
     label: &str,

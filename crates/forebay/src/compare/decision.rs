@@ -77,8 +77,8 @@ impl Decisions {
     }
 }
 
-/// Returns the reason why all trials of a configuration are void. Returns `None` if a trial counts,
-/// or if the configuration has no trial.
+/// Returns the reason why all trials of a configuration are void. Returns `None` if at least one
+/// trial is not void, or if the configuration has no trial.
 fn uncounted(row: &Row, results: &Results) -> Option<String> {
     if row.counted > 0 {
         return None;

@@ -19,8 +19,8 @@ const FILES: [&str; 8] = [
     "src/app.py",
 ];
 
-/// Returns the virtual environment's interpreter, relative to the directory. Returns `None` if
-/// there is no virtual environment.
+/// Returns the path of the virtual environment's interpreter, relative to the application's
+/// directory. Returns `None` if there is no virtual environment.
 pub fn interpreter(look: &Look<'_>) -> Option<&'static str> {
     look.first_file(&[".venv/bin/python", "venv/bin/python", "env/bin/python"])
 }
@@ -125,8 +125,9 @@ fn made_by(text: &str, framework: &str) -> Option<String> {
     assigned.map(str::to_owned).or_else(|| factory().map(|name| format!("{name}()")))
 }
 
-/// Returns the name of the application in the text of `wsgi.py` or `asgi.py`. Without a known name,
-/// returns `application`.
+/// Returns the name of the application in the text of `wsgi.py` or `asgi.py`: `application` or
+/// `app` if the text defines that name, else the variable with a framework's object. Returns
+/// `application` if there is no such variable.
 fn callable(text: &str) -> String {
     let names = |line: &str, name: &str| {
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
