@@ -41,7 +41,7 @@ const LOOKS: usize = 30;
 /// Minimum interval between log messages about names without a certificate.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Certificates on demand that one or more sites need.
+/// Settings and certificates of one or more sites that obtain certificates on demand.
 #[derive(Clone, Debug)]
 pub struct Demanded {
     pub settings: OnDemand,
@@ -99,7 +99,7 @@ impl Manager {
     }
 }
 
-/// Obtains the certificates for one set of settings.
+/// Obtains certificates on demand, with the ACME settings of one or more sites.
 struct Issuer {
     settings: OnDemand,
     tls: AskTls,

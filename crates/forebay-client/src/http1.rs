@@ -26,7 +26,7 @@ pub struct Http1<S> {
     sink: S,
 }
 
-/// Incremental reader of replies, one after another.
+/// Incremental reader of HTTP/1.1 replies that follow each other on one connection.
 #[derive(Debug)]
 pub struct ReplyReader {
     heads: Heads<ResponseParser>,

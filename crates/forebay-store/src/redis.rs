@@ -45,13 +45,13 @@ const UNLOCK: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('
     return 1";
 
 /// Adds each count to the due time of its key. Due times are in microseconds of the server's clock,
-/// so the clocks of the machines need not agree. If a key has no number, its due time is now. A due
-/// time of NaN becomes now, too: comparisons with a NaN are false, so each condition is negated.
+/// so the clocks of the machines need not agree. If a key has no number, or has NaN, its due time
+/// is now. The conditions are negated, because every comparison with NaN is false.
 ///
 /// The first key has the number of the owner's last batch. If the number of this batch is not
 /// larger, the server has already added the batch, and the script only reads. Forebay never writes
-/// a number from 2^53 on, so such a number counts as 0. The script writes the number before the due
-/// times. A server without free memory refuses this first write, so nothing has changed then.
+/// 2^53 or a larger number, so such a number counts as 0. The script writes the number before the
+/// due times. A server without free memory refuses this first write, so that nothing changes.
 const ADVANCE: &str = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] local out = {} \
     local last = redis.pcall('GET', KEYS[1]) last = type(last) == 'string' and tonumber(last) or 0 \
     if not (last < 9007199254740992) then last = 0 end \

@@ -147,10 +147,9 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         }
     }
     let is_takeover = takeover.is_some();
-    // In a takeover, accept the session tickets of the old process, so that its clients can resume
-    // TLS sessions.
     server.set_tickets(tls.tickets().clone());
     if let Some(takeover) = takeover {
+        // Use the ticket keys of the old process, so that its clients can resume TLS sessions.
         tls.tickets().take_text(&takeover.keys);
         server.take_over(takeover);
     }

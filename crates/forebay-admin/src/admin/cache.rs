@@ -111,8 +111,8 @@ impl Admin {
 }
 
 impl Purge {
-    /// Parses a query, which must have exactly one of the keys `url`, `prefix`, `tag` and `all`.
-    /// Otherwise, the error is a hint for the administrator.
+    /// Parses a query, which must have exactly one of the keys `url`, `prefix`, `tag` and `all`,
+    /// and may have `soft`. If the query is not valid, the error is a hint for the administrator.
     fn parse(query: &[u8]) -> Result<Self, &'static str> {
         let (mut what, mut is_soft) = (None, false);
         let names_url =

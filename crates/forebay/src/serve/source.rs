@@ -1,5 +1,5 @@
 //! The argument of `forebay serve`: a configuration file or a directory. While Forebay runs, a user
-//! may replace one by the other, or by a pipe. A reload and a new process (SIGUSR2) then refuse it.
+//! may replace one by the other, or by a pipe. Reloads and upgrades (SIGUSR2) refuse such a source.
 
 use std::path::Path;
 

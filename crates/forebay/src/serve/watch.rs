@@ -1,8 +1,8 @@
 //! Reloads the configuration when its files change (`--watch`).
 //!
-//! A thread compares the metadata of the files once a second. Kubernetes updates a mounted ConfigMap
-//! by swapping a link to a directory. So the path of a file then leads to another file, and inotify
-//! would need watches on each directory of the path.
+//! A thread compares the metadata of the files once a second. inotify is no alternative, because
+//! Kubernetes updates a mounted ConfigMap by swapping a link to a directory: inotify would need a
+//! watch on each directory in the path of a file.
 
 use std::collections::BTreeMap;
 use std::fs::metadata;
