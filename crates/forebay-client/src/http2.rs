@@ -326,8 +326,8 @@ impl<S: Sink> MuxSession for Http2<S> {
     }
 
     fn input(&mut self, bytes: &[u8], now: Instant) -> Result<MuxReceipt, Malformed> {
-        // A server without HTTP/2 answers the preface with an HTTP/1.1 error. This reply gets an
-        // error of its own, which says more than an error about frames.
+        // A server without HTTP/2 answers the preface with an HTTP/1.1 error. Decoding this error
+        // as HTTP/2 frames would hide the cause.
         if !self.is_settled && bytes.starts_with(b"HTTP/") {
             return Err(Malformed::NotHttp2);
         }

@@ -132,7 +132,7 @@ fn tested(tests: &[Tested]) -> String {
 }
 
 /// Checks that the user of `[server]` can write large bodies to the spool directory. First changes
-/// this process to that user, unless `is_user` is true: the process then runs as that user already.
+/// this process to that user, unless the process already runs as that user (`is_user`).
 fn spools(plan: &Plan, is_user: bool) -> Result<(), String> {
     let server = &plan.server;
     if server.spool_dir.is_some() && !is_user {

@@ -95,7 +95,7 @@ impl Failure {
         Self { code: BAD_CONFIGURATION, message: error.to_string() }
     }
 
-    /// Converts the error text of [`source::check`] to a failure with the code for a wrong
+    /// Converts the error text of [`source::check`] to a failure with the exit code for a wrong
     /// configuration.
     fn changed(why: String) -> Self {
         Self::configuration(format!("forebay: {why}\n"))
@@ -238,8 +238,8 @@ fn threads(args: &ServeArgs, plan: &Plan) -> usize {
     args.threads.map(usize::from).or(plan.server.threads).unwrap_or_else(cores)
 }
 
-/// Converts the error text of [`Plan::share_connections`] to a failure with the code for a wrong
-/// configuration.
+/// Converts the error text of [`Plan::share_connections`] to a failure with the exit code for a
+/// wrong configuration.
 fn unshared(why: String) -> Failure {
     Failure::configuration(format!("forebay: {why}\n"))
 }

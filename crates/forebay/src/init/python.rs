@@ -97,7 +97,7 @@ pub fn modules(look: &Look<'_>) -> Vec<Detected> {
 fn of(look: &Look<'_>, file: &str, callable: &str, is_asgi: bool, why: String) -> Detected {
     let path = file.strip_suffix(".py").unwrap_or(file);
     let path = path.strip_suffix("/__init__").unwrap_or(path);
-    // A directory without `__init__.py` is a namespace package, so `src.app` also works for it.
+    // A directory without `__init__.py` is a namespace package, so names such as `src.app` work.
     let module = format!("{}:{callable}", path.replace('/', "."));
     let interpreter = interpreter(look).map(str::to_owned);
     let app = if is_asgi {
@@ -125,9 +125,9 @@ fn made_by(text: &str, framework: &str) -> Option<String> {
     assigned.map(str::to_owned).or_else(|| factory().map(|name| format!("{name}()")))
 }
 
-/// Returns the name of the application in the text of `wsgi.py` or `asgi.py`: `application` or
-/// `app` if the text defines that name, else the variable with a framework's object. Returns
-/// `application` if there is no such variable.
+/// Returns the name of the application in the text of `wsgi.py` or `asgi.py`. Looks for
+/// `application`, then for `app`, then for a variable with a framework's object. If the text has
+/// none of these, returns `application`.
 fn callable(text: &str) -> String {
     let names = |line: &str, name: &str| {
         let is_word = |c: char| c.is_alphanumeric() || c == '_';

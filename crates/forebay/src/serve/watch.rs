@@ -1,8 +1,8 @@
 //! Reloads the configuration when its files change (`--watch`).
 //!
-//! A thread compares the metadata of the files once a second. inotify is no alternative, because
-//! Kubernetes updates a mounted ConfigMap by swapping a link to a directory: inotify would need a
-//! watch on each directory in the path of a file.
+//! A thread compares the metadata of the files once a second. inotify would need a watch on each
+//! directory in the path of a file: Kubernetes updates a mounted ConfigMap by swapping a link to a
+//! directory.
 
 use std::collections::BTreeMap;
 use std::fs::metadata;

@@ -50,9 +50,9 @@ pub fn watch() -> io::Result<(Notices, Waker)> {
     let flags: Vec<_> = ended.chain(STOPS.into_iter().zip(&notices.stopped)).collect();
     let mut registered = Vec::new();
     for (signal, is_set) in flags {
-        // Register flags before the pipe, so that a flag is set when the pipe wakes the thread. The
-        // program may have been started with an ignored signal (`nohup`: SIGHUP). An ignored signal
-        // ends only the view, not the run.
+        // Register flags before the pipe, so that a flag is set when the pipe wakes the thread. A
+        // program that `nohup` starts ignores SIGHUP. A signal that the program ignores at its
+        // start ends only the view, not the run.
         registered.push(flag::register(signal, is_set.clone())?);
     }
     for signal in ENDS.into_iter().chain(STOPS).chain([SIGWINCH]) {

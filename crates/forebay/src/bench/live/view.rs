@@ -124,7 +124,7 @@ impl View {
 
     /// Returns the seconds that the charts show, with their indices. Leaves out a second while
     /// threads may still post its counts: until all threads have posted, or until two later seconds
-    /// exist. A thread that has ended never posts.
+    /// exist. The second rule is for threads that have ended, which never post.
     pub fn points(&self) -> impl DoubleEndedIterator<Item = (usize, &Point)> {
         let threads = self.threads.len();
         let is_over = move |place: usize, point: &Point| {
