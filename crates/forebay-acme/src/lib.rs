@@ -234,8 +234,8 @@ async fn renew(
         Ok(stored) => {
             errors.info(&format!("ACME: {names}: a certificate was issued by {}", acme.directory));
             kept.failures = 0;
-            // With a wrong clock or a short lifetime, the renewal could be due immediately. `due` is
-            // at least an hour (`LOOK`) from now, so that orders do not follow without a pause.
+            // With a wrong clock or a short lifetime, the renewal could be due immediately. `due`
+            // is at least an hour (`LOOK`) from now, so that orders do not follow without a pause.
             kept.due = schedule::renewal(&stored).max(SystemTime::now() + LOOK);
             kept.stored = Some(stored);
         }

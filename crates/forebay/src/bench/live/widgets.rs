@@ -192,8 +192,8 @@ fn draw_distribution(frame: &mut Frame<'_>, area: Rect, view: &View, ink: Ink) {
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
-/// Divides the whole numbers from `low` to `high` into at most `rows` ranges, which have about equal
-/// widths on a logarithmic scale.
+/// Divides the whole numbers from `low` to `high` into at most `rows` ranges, which have about
+/// equal widths on a logarithmic scale.
 fn ranges(low: f64, high: f64, rows: usize) -> Vec<[f64; 2]> {
     let low = low.max(1.0);
     let rows = rows.min((high - low) as usize + 1);
