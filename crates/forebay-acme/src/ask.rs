@@ -14,10 +14,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum number of bytes that are read to find the status of a reply.
 const LONGEST_REPLY: usize = 16 * 1024;
 
-/// Returns true if the application answers with the status 200, and false for other statuses below
-/// 500. Returns an error for a status of 500 or more, and for a request without a valid answer.
-/// Does not follow redirects. `name` has only letters, digits, hyphens and dots. If `url` begins
-/// with https://, `tls` is required.
+/// Asks the application at `url` if the host `name` may have a certificate. Returns true for the
+/// status 200, and false for other statuses below 500. Returns an error for a status of 500 or
+/// more, and if no valid answer arrives. Does not follow redirects. `name` has only letters,
+/// digits, hyphens and dots. If `url` begins with https://, `tls` is required.
 pub async fn ask(url: &AskUrl, tls: Option<&ClientTls>, name: &str) -> Result<bool, String> {
     let answer = tokio::time::timeout(PATIENCE, status(url, tls, name)).await;
     match answer {
@@ -60,7 +60,7 @@ async fn status(url: &AskUrl, tls: Option<&ClientTls>, name: &str) -> io::Result
     Err(io::Error::other("its reply has no status in the first 16 KiB"))
 }
 
-/// A connection for one question.
+/// Connection for one request to the application.
 struct AskConnection {
     socket: TcpStream,
     session: Option<ClientConnection>,
@@ -70,7 +70,7 @@ impl AskConnection {
     async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.session {
             None => self.socket.write_all(bytes).await,
-            // The session keeps the bytes, and encrypts them after the handshake.
+            // The TLS session keeps the bytes, and encrypts them after the handshake.
             Some(session) => session.writer().write_all(bytes),
         }
     }
@@ -99,9 +99,9 @@ impl AskConnection {
             socket.read_buf(&mut bytes).await?;
             let mut rest = &bytes[..];
             loop {
-                // `read_tls` may take only some of the bytes. If `rest` is empty, `read_tls`
-                // records the end of the connection. After the peer's close_notify alert,
-                // `read_tls` takes nothing.
+                // Repeat, because `read_tls` may take only some of the bytes. If `rest` is empty,
+                // `read_tls` records the end of the connection. After the peer's close_notify
+                // alert, `read_tls` takes nothing.
                 let taken = session.read_tls(&mut rest)?;
                 if let Err(error) = session.process_new_packets() {
                     let mut alert = Vec::new();

@@ -65,7 +65,8 @@ impl DnsRecords {
         };
         let failed = |why: String| format!("{program} {action} {name}: {why}");
         let mut command = Command::new(program);
-        // Pass the value unchanged, as lego does, even if the value begins with a hyphen.
+        // Pass the value unchanged even if it begins with a hyphen. The ACME client lego does so,
+        // and the program may be written for lego.
         command.args(arguments).args([action, name, value]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child =
@@ -110,7 +111,7 @@ async fn end_of(child: &mut Child) -> Result<(), String> {
 /// KiB.
 async fn read_into(text: &mut Vec<u8>, stderr: impl AsyncRead + Unpin) {
     let mut stream = stderr.take(LONGEST_OUTPUT);
-    // Ignore an error, because the status of the program decides.
+    // Ignore a read error: the exit status of the program decides if the call has failed.
     let _ = stream.read_to_end(text).await;
     let _ = tokio::io::copy(&mut stream.into_inner(), &mut tokio::io::sink()).await;
 }

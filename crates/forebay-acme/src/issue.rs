@@ -111,8 +111,8 @@ async fn new_order(acme: &Acme, shared: Option<&SharedState>) -> Result<Order, O
     let wanted = NewOrder::new(&names);
     if let Some(account) = kept_account(acme, shared).await? {
         match account.new_order(&wanted).await {
-            // The authority deleted the account, or the configured directory URL now names another
-            // authority.
+            // Create a new account below: the authority has deleted the saved account, or the
+            // configured directory URL now names another authority.
             Err(error) if is_problem(&error, "accountDoesNotExist") => {}
             outcome => return Ok(outcome?),
         }

@@ -82,7 +82,7 @@ impl Manager {
 }
 
 impl Manager {
-    /// Asks the thread to end. The thread first removes the DNS records of an order.
+    /// Asks the thread to end. If an order is under way, the thread first removes its DNS records.
     pub fn stop(&self) {
         self.stop.send_replace(true);
     }
@@ -131,8 +131,8 @@ struct ChallengeFront<'a> {
 /// Receives true when the manager is to end.
 type Stopped = watch::Receiver<bool>;
 
-/// Obtains and renews certificates, one order at a time, until a stop. Returns immediately if
-/// `wanted` is empty.
+/// Obtains and renews certificates, one order at a time, until `stopped` is true. Returns
+/// immediately if `wanted` is empty.
 async fn keep(
     wanted: Vec<Wanted>,
     front: ChallengeFront<'_>,
@@ -221,8 +221,8 @@ async fn renew(
         let stored = state::parse(&text, acme).ok_or_else(|| {
             "the authority's certificate has other names than the order".to_owned()
         })?;
-        // The certificate is served even if it cannot be saved. A second order would count toward
-        // the authority's rate limit, and could not be saved either.
+        // Serve the certificate even if it cannot be saved. Another order would count toward the
+        // authority's rate limit, and its certificate could not be saved either.
         if let Err(error) = state::save(acme, &text) {
             errors.warn(&format!(
                 "ACME: {names}: {error}; the next start orders another certificate"
@@ -234,8 +234,8 @@ async fn renew(
         Ok(stored) => {
             errors.info(&format!("ACME: {names}: a certificate was issued by {}", acme.directory));
             kept.failures = 0;
-            // With a wrong clock or a short lifetime, the new certificate could be due immediately.
-            // The manager therefore waits at least `LOOK` before it renews a certificate.
+            // With a wrong clock or a short lifetime, the renewal could be due immediately. `due`
+            // is at least an hour (`LOOK`) from now, so that orders do not follow without a pause.
             kept.due = schedule::renewal(&stored).max(SystemTime::now() + LOOK);
             kept.stored = Some(stored);
         }

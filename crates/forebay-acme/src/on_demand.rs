@@ -41,7 +41,7 @@ const LOOKS: usize = 30;
 /// Minimum interval between log messages about names without a certificate.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Certificates on demand that one or more sites need.
+/// Settings and certificates of one or more sites that obtain certificates on demand.
 #[derive(Clone, Debug)]
 pub struct Demanded {
     pub settings: OnDemand,
@@ -99,7 +99,7 @@ impl Manager {
     }
 }
 
-/// Obtains the certificates for one set of settings.
+/// Obtains certificates on demand, with the ACME settings of one or more sites.
 struct Issuer {
     settings: OnDemand,
     tls: AskTls,
@@ -156,8 +156,8 @@ impl Issuer {
         }
     }
 
-    /// Obtains certificates until a stop, or until another manager takes over. Then waits until the
-    /// current orders have ended and removed their DNS records.
+    /// Obtains certificates until `stopped` is true, or until another manager takes over. Then
+    /// waits until the current orders have ended and removed their DNS records.
     async fn serve(
         self: Rc<Self>,
         mut names: mpsc::UnboundedReceiver<String>,
@@ -217,8 +217,8 @@ impl Issuer {
     /// has already ordered the certificate.
     ///
     /// # Errors
-    /// Fails if the application refuses the name or does not answer, or if the rate of orders is
-    /// reached. The error has the reason, and the time until the next attempt.
+    /// Fails if the application refuses the name or does not answer, or if the limit on the rate of
+    /// orders is reached. The error has the reason, and the time until the next attempt.
     async fn admit(&self, kept: &mut Kept) -> Result<Admitted<'_>, (String, Duration)> {
         let name = kept.wanted.acme.names[0].clone();
         match self.permission(&name).await {
@@ -284,7 +284,7 @@ impl Issuer {
                     break;
                 }
                 // Another machine has obtained the certificate, or its order has failed. In both
-                // cases, the next order is due only later.
+                // cases, `due` is in the future, and this machine does not order now.
                 OrderTurn::Wait(_) if kept.due > SystemTime::now() => break,
                 OrderTurn::Wait(until) => {
                     let wait = until.duration_since(SystemTime::now()).unwrap_or_default();
@@ -299,9 +299,9 @@ impl Issuer {
         drop(founding);
     }
 
-    /// Sets `has_account` if the order has created the account. Orders then no longer wait for each
-    /// other. A failed order may have created the account too, so the function also looks for a
-    /// saved account.
+    /// Sets `has_account` if the account exists, so that later orders do not wait for each other.
+    /// `is_issued` is true if an order succeeded, which needs an account. A failed order may also
+    /// have created the account, so the function looks for a saved account.
     fn look_for_account(&self, is_issued: bool) {
         let exists = is_issued || state::account(&self.settings.acme).is_some();
         self.has_account.set(self.has_account.get() || exists);

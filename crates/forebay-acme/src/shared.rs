@@ -102,8 +102,8 @@ impl SharedState {
         put.await.map_err(|error| error.to_string())
     }
 
-    /// Stores the certificate for the authority's handshakes for `name`, so that every machine can
-    /// present it.
+    /// Stores the certificate that answers the challenge tls-alpn-01 for `name`. Every machine can
+    /// then present this certificate when the authority connects.
     pub async fn answer_handshake(
         &self,
         name: &str,
@@ -115,8 +115,8 @@ impl SharedState {
         put.await.map_err(|error| error.to_string())
     }
 
-    /// Uses the certificate in the store if it is newer than this machine's. If this machine's
-    /// certificate is newer, stores it.
+    /// Uses the certificate in the store if that certificate is newer than this machine's
+    /// certificate. If this machine's certificate is newer, stores it.
     pub async fn refresh(&self, kept: &mut Kept, errors: &ErrorLog) {
         let name = certificate_name(&kept.wanted.acme);
         let found = self.with(move |store| store.get(&name)).await;
@@ -190,8 +190,8 @@ impl SharedState {
         loop {
             tokio::time::sleep(EXTEND).await;
             let name = lock.to_owned();
-            // If the store is unreachable for longer than the lease, another machine may order,
-            // too. This costs only one more order.
+            // If the store is unreachable for longer than the lease, another machine may take the
+            // lock and order the same certificate. This costs only one more order.
             let _ = self.with(move |store| store.lock(&name, LEASE)).await;
         }
     }
@@ -265,9 +265,9 @@ fn take(kept: &mut Kept, theirs: Stored, errors: &ErrorLog) {
 /// `is_first` is true if this machine had no certificate before.
 fn due(theirs: &Stored, is_first: bool) -> SystemTime {
     let renewal = schedule::renewal(theirs);
-    // If this machine already had a certificate, another machine has just ordered this one. With a
-    // wrong clock or a short lifetime, the new certificate could be due immediately, and the
-    // machines would order in turn without a pause.
+    // If this machine already had a certificate, another machine has just renewed it. With a wrong
+    // clock or a short lifetime, the new certificate could be due immediately. The machines would
+    // then order one after another without a pause.
     if is_first { renewal } else { renewal.max(SystemTime::now() + crate::LOOK) }
 }
 
@@ -317,7 +317,8 @@ fn find(store: &Store, of: &Challenge) -> Option<ChallengeAnswer> {
     };
     let text = String::from_utf8(store.get(&name).ok()??.value).ok()?;
     match of {
-        // Send only a key authorization: the token, a dot and a digest (RFC 8555 section 8.1).
+        // Send the stored text only if it is a key authorization: the token, a dot and a digest
+        // (RFC 8555 section 8.1). Any other text in the store is not for clients.
         Challenge::Token(token) => {
             let digest = text.strip_prefix(token.as_str())?.strip_prefix('.')?;
             let is_digest = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';

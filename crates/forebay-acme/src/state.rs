@@ -44,8 +44,8 @@ const LARGEST_FILE: u64 = 1 << 20;
 /// Returns the saved certificate. Returns `None` if there is no readable certificate for exactly
 /// the names of `acme`.
 pub fn load(acme: &Acme) -> Option<Stored> {
-    // A certificate for several names may also be in a file that is named after only the first
-    // configured name.
+    // A certificate for several names is usually in a file with a hash of all names. Also look for
+    // it in the file that is named after only the first configured name.
     let first = acme.names.first().map_or("", String::as_str);
     let once = authority(acme).join(format!("{}.pem", file_name(first)));
     [certificate_file(acme), once].into_iter().find_map(|path| load_file(&path, acme))

@@ -182,15 +182,16 @@ pub trait Control: Send + Sync {
     /// replies.
     fn purge(&self, purge: &Purge) -> Option<usize>;
 
-    /// Carries out a change. Waits until the change is in force. Returns an error if it is refused.
+    /// Carries out a change, and waits until the change is in force. Fails if the server refuses
+    /// the change.
     fn change(&self, order: ChangeOrder) -> Result<Changed, Refused>;
 
     /// Returns the generation of the running configuration, and its settings.
     fn settings(&self) -> (u64, Vec<Setting>);
 
     /// Compares the running configuration with the settings in `next`. If `next` is `None`,
-    /// compares it with the configuration file. Returns the changes in words, and the applications
-    /// that a reload would restart.
+    /// compares it with the configuration file. Returns a line of text for each difference, and the
+    /// names of the applications that a reload would restart. Fails if the file has an error.
     fn difference(&self, next: Option<Vec<Setting>>)
     -> Result<(Vec<String>, Vec<String>), Refused>;
 }
@@ -276,7 +277,8 @@ impl Admin {
                 return;
             }
             match AdminConnection::accept(listener) {
-                // At the limit, or if no thread can be started, the connection is closed.
+                // If the limit of clients is reached, or if no thread can be started, the drop of
+                // `connection` closes the connection.
                 Ok(connection) => {
                     let Some(visitor) = visitors.admit(&connection) else { continue };
                     let admin = self.clone();

@@ -14,7 +14,7 @@ use forebay_wire::fastcgi::{
 use crate::script::ScriptReader;
 use crate::{Answer, Ended, Malformed, MuxReceipt, MuxSession, Sink, StreamError};
 
-/// Connection to a FastCGI application that multiplexes.
+/// Connection on which a FastCGI application processes several requests at once.
 #[derive(Debug)]
 pub struct FastcgiMux<S> {
     decoder: Decoder,
@@ -96,8 +96,8 @@ impl<S: Sink> FastcgiMux<S> {
 
     /// Returns true if the connection starts no further request.
     fn is_used_up(&self) -> bool {
-        // Start no request after `FCGI_GET_VALUES`, because many applications close the connection
-        // after their answer to it (php-fpm).
+        // Start no request on the connection that carried `FCGI_GET_VALUES`. Many applications,
+        // such as php-fpm, close this connection after the answer.
         self.asked.is_some() || self.aborted.len() >= ABORTED_LIMIT
     }
 
@@ -225,8 +225,8 @@ impl<S: Sink> MuxSession for FastcgiMux<S> {
     fn start(&mut self, exchange: usize, _: Instant) -> bool {
         let Some(id) = self.unused_id() else { return false };
         let FastcgiExchange { request, script, sink } = &mut self.exchanges[exchange];
-        // Written bytes are dropped here, so that the buffer does not grow while the application
-        // reads slowly.
+        // Remove the bytes that were written, so that the buffer does not grow with each request
+        // while the application reads slowly.
         self.output.drain(..self.written);
         self.written = 0;
         let begin = self.output.len();

@@ -26,7 +26,7 @@ pub struct Http1<S> {
     sink: S,
 }
 
-/// Incremental reader of replies, one after another.
+/// Incremental reader of HTTP/1.1 replies that follow each other on one connection.
 #[derive(Debug)]
 pub struct ReplyReader {
     heads: Heads<ResponseParser>,
@@ -136,7 +136,7 @@ impl ReplyReader {
         }
         self.is_fresh = false;
         while self.body.is_none() {
-            // The parser overwrites `head`, so the bytes in `seen` no longer match `head`.
+            // `seen` must be the text of `head`. The parser overwrites `head` now, so clear `seen`.
             self.seen.clear();
             let step = self.heads.read(&bytes[at..], &mut self.head);
             match step.map_err(malformed)? {

@@ -231,7 +231,7 @@ impl<S: Sink> Http2<S> {
                 self.is_settled = true;
                 None
             }
-            // These events occur only on the server's side.
+            // `connection` reports these events only if it has the role of a server.
             Event::Unacceptable { .. } | Event::Refused { .. } => None,
         }
     }
@@ -252,7 +252,7 @@ impl<S: Sink> Http2<S> {
     fn send_body(&mut self, exchange: usize, now: Instant) {
         let state = &mut self.exchanges[exchange];
         let rest = &state.request.body[state.sent..];
-        // A stream that was reset returns an error here. Its `Event::Reset` ends the exchange.
+        // Ignore the error of a stream that was reset: its `Event::Reset` ends the exchange.
         let taken = self.connection.send_data(self.streams[exchange], rest, true, now);
         state.sent += taken.unwrap_or_default();
     }
@@ -326,7 +326,8 @@ impl<S: Sink> MuxSession for Http2<S> {
     }
 
     fn input(&mut self, bytes: &[u8], now: Instant) -> Result<MuxReceipt, Malformed> {
-        // A server without HTTP/2 answers the preface with an HTTP/1.1 error.
+        // A server without HTTP/2 answers the preface with an HTTP/1.1 error. Decoding this error
+        // as HTTP/2 frames would hide the cause.
         if !self.is_settled && bytes.starts_with(b"HTTP/") {
             return Err(Malformed::NotHttp2);
         }

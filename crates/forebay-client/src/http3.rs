@@ -158,8 +158,8 @@ impl<S: Sink> Http3<S> {
                     }
                 }
                 StreamEvent::Available { dir: Dir::Bi } => self.is_full = false,
-                // After the server has stopped a stream, writes fail. The reply then decides if the
-                // exchange succeeded.
+                // Ignore that the server has stopped a stream: the reply alone decides if the
+                // exchange has succeeded.
                 _ => {}
             }
         }
@@ -185,8 +185,8 @@ impl<S: Sink> Http3<S> {
             std::iter::from_fn(|| quic.connection.streams().accept(Dir::Uni)).collect();
         for stream in accepted {
             self.unis.push((stream, UniDecoder::of_server()));
-            // `quinn_proto` reports no `Readable` event for data in the packet that opens the
-            // stream.
+            // Read at once, because `quinn_proto` reports no `Readable` event for data in the
+            // packet that opens the stream.
             self.read_uni(stream)?;
         }
         Ok(())
@@ -277,7 +277,7 @@ impl<S: Sink> Http3<S> {
             Err(ReplyError::Interim) => Err(StreamError::Malformed(Malformed::Interim)),
             Err(ReplyError::Reset(code)) => Err(StreamError::ResetHttp3(code)),
         };
-        // A server that has already replied does not need the rest of the request.
+        // A server that has already replied does not need the rest of the request, so stop sending.
         if result.is_err() || state.sent < state.request.bytes.len() {
             self.abort(exchange);
         }
@@ -310,7 +310,8 @@ impl<S: Sink> Http3<S> {
         while *sent < request.bytes.len() {
             match stream.write_chunks(&mut [request.bytes.slice(*sent..)]) {
                 Ok(written) => *sent += written.bytes,
-                // An event follows when the stream accepts more, or when the server has stopped it.
+                // A `Writable` event follows when the stream accepts more bytes. If the server has
+                // stopped the stream, send no more.
                 Err(_) => return,
             }
         }

@@ -24,14 +24,14 @@ pub trait MuxSession {
     /// connection are dropped.
     fn connect(&mut self, now: Instant);
 
-    /// Returns true if the session itself still performs a handshake. No exchange can start before
-    /// the handshake ends.
+    /// Returns true during the handshake of the session's own protocol, such as QUIC. Handshakes of
+    /// TCP and TLS do not count. No exchange can start before the handshake ends.
     fn is_connecting(&self) -> bool {
         false
     }
 
-    /// Returns the duration of the last handshake that the session itself has performed. Returns
-    /// `None` if there was no handshake, or if an earlier call has returned its duration.
+    /// Returns the duration of the last handshake of the session's own protocol, such as QUIC.
+    /// Returns `None` if there was no handshake, or if an earlier call has returned its duration.
     fn take_handshake(&mut self) -> Option<Duration> {
         None
     }
@@ -39,8 +39,8 @@ pub trait MuxSession {
     /// Ends the connection. The output then contains the message for the peer, if there is one.
     fn close(&mut self, _now: Instant) {}
 
-    /// Returns the reason why the connection has ended, if the session itself noticed the end.
-    /// Otherwise returns `None`.
+    /// Returns the reason why a QUIC connection has ended. Returns `None` while the connection is
+    /// open, and always for other transports, because their caller notices the end.
     fn end(&self) -> Option<&SessionEnd> {
         None
     }

@@ -18,7 +18,7 @@ pub enum ReplyEnd {
     Pattern(Vec<u8>),
 }
 
-/// Connection that sends and receives fixed bytes.
+/// Connection on which each exchange sends fixed bytes and reads a reply.
 #[derive(Debug)]
 pub struct Raw<S> {
     request: Arc<[u8]>,
@@ -47,7 +47,8 @@ impl<S: Sink> Raw<S> {
     /// has not arrived completely.
     fn find_pattern(&mut self, bytes: &[u8]) -> Option<usize> {
         let length = self.finder.needle().len();
-        // The pattern may begin in the tail, so the tail and the first new bytes are searched together.
+        // The pattern may begin in the last bytes before this input (`tail`), so search these bytes
+        // together with the first new bytes.
         let before = self.tail.len();
         self.tail.extend_from_slice(&bytes[..bytes.len().min(length - 1)]);
         if let Some(at) = self.finder.find(&self.tail) {

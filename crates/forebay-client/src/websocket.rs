@@ -106,8 +106,8 @@ impl<S: Sink> WebSocket<S> {
                     self.output.extend_from_slice(&self.request.frame);
                     return Ok((at + len, None));
                 }
-                // The body of a refusal is not read. The connection is closed instead, because it
-                // is not reusable.
+                // Do not read the body of a refusal: the refused connection is not reusable, so the
+                // caller closes it.
                 ReplyStep::Final(_) => {
                     self.status = head.status;
                     let answer = Answer { status: head.status, reusable: false };
@@ -172,7 +172,7 @@ impl<S: Sink> Session for WebSocket<S> {
     }
 
     fn has_late_output(&self) -> bool {
-        // The output that remains is a pong.
+        // After the complete reply, the output can only contain a pong.
         !self.output.is_empty()
     }
 

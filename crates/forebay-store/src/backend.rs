@@ -19,8 +19,8 @@ pub trait StoreBackend: Send + Sync {
     fn unlock(&self, name: &str, owner: &str) -> Result<(), StoreError>;
 
     /// Adds the counts of a batch to the rate limit named `limit`. Adds nothing if the store
-    /// already has this batch, or a later batch of the same owner. In both cases, returns a time
-    /// for each count: the time from now until the due time of the count's key.
+    /// already has this batch, or a later batch of the same owner. Returns for each count the time
+    /// from now until its key is due (GCRA), even if nothing was added.
     fn advance(&self, limit: &str, batch: &Batch<'_>) -> Result<Vec<Duration>, StoreError>;
 
     fn publish(&self, channel: &str, message: &[u8]) -> Result<(), StoreError>;

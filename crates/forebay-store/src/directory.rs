@@ -49,8 +49,9 @@ impl Directory {
         self.root.join(kind).join(name)
     }
 
-    /// Locks `.lock`, which every change needs, and returns the file. The lock ends when the file
-    /// is dropped. Fails if another process keeps the lock for longer than `LIMIT`.
+    /// Locks the file `.lock`, so that only one process changes the store at a time. Returns the
+    /// open file, whose drop ends the lock. Fails if another process keeps the lock for longer than
+    /// `LIMIT`.
     fn change(&self) -> Result<File, StoreError> {
         let path = self.root.join(".lock");
         create_directory(&self.root)?;
@@ -72,8 +73,8 @@ impl Directory {
         }
     }
 
-    /// Returns the content of an entry or of a lock. Returns `None` if it does not exist or has
-    /// expired. A file that Forebay has not written is an error.
+    /// Returns the content of an entry or of a lock. Returns `None` if its file does not exist, or
+    /// if its life has ended. A file that Forebay has not written is an error.
     fn read(&self, kind: &str, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(bytes) = read(&self.path(kind, name), LARGEST_ENTRY + 32)? else {
             return Ok(None);

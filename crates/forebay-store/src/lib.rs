@@ -135,7 +135,8 @@ impl Store {
         self.0.seal.as_ref().map(Seal::derivation)
     }
 
-    /// Returns an error if the store cannot be used: writes, reads and removes an entry.
+    /// Checks that the store can be used: writes, reads and removes an entry. Fails if one of these
+    /// operations fails.
     pub fn probe(&self) -> Result<(), StoreError> {
         let name = format!("probe/{}", self.0.owner);
         self.put(&name, b"probe", Some(Duration::from_secs(60)))?;
@@ -160,8 +161,8 @@ impl Store {
         self.change(name, value, Expected::Anything, life).map(drop)
     }
 
-    /// Sets an entry if its content is still that of `before`. If `before` is `None`, the entry
-    /// must not exist. Otherwise, changes nothing and returns false.
+    /// Sets an entry if its content still equals `before`. If `before` is `None`, sets the entry
+    /// only if it does not exist. If the condition is not met, changes nothing and returns false.
     pub fn replace(
         &self,
         name: &str,
@@ -193,8 +194,8 @@ impl Store {
     }
 
     /// Takes the lock `name`, or extends it if this process has the lock already. Returns false if
-    /// another process has the lock. The lock ends `lease` after the last call, so the lock of a
-    /// dead process becomes free.
+    /// another process has the lock. Without a further call, the lock ends after `lease`, so that
+    /// the lock of a dead process becomes free.
     pub fn lock(&self, name: &str, lease: Duration) -> Result<bool, StoreError> {
         self.0.backend.lock(name::checked(name)?, &self.0.owner, lease)
     }
@@ -211,9 +212,9 @@ impl Store {
     }
 
     /// Adds `counts`, at most [`LARGEST_BATCH`], to the rate limit `limit`. As in GCRA, the store
-    /// has a due time for each key, and each admitted request delays it. The delay is the interval
-    /// between two requests at the rate of the limit. Returns for each count the time from now
-    /// until the due time of its key.
+    /// has a due time for each key. Each admitted request delays the due time of its key by the
+    /// interval between two requests at the rate of the limit. Returns for each count the time from
+    /// now until the due time of its key.
     ///
     /// After an error other than [`StoreError::Refused`], the store may have added the counts. The
     /// caller then sends the batch again with the same number, before later batches. The store adds
@@ -267,8 +268,8 @@ impl Store {
     }
 
     /// Records the outcome of an operation. Returns a line for the log when the store becomes
-    /// unreachable or reachable again. Also returns a line for another error that was not logged in
-    /// the last hour. Otherwise returns `None`.
+    /// unreachable or reachable again. For an error of a reachable store, returns a line unless the
+    /// same line was logged in the last hour. Otherwise returns `None`.
     pub fn notice<T>(&self, outcome: &Result<T, StoreError>) -> Option<String> {
         let mut noticed = self.0.noticed.lock().unwrap_or_else(PoisonError::into_inner);
         let is_away = matches!(outcome, Err(StoreError::Away(_)));

@@ -45,13 +45,13 @@ const UNLOCK: &str = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('
     return 1";
 
 /// Adds each count to the due time of its key. Due times are in microseconds of the server's clock,
-/// so the clocks of the machines need not agree. If a key has no number, its due time is now. A due
-/// time of NaN becomes now, too: comparisons with a NaN are false, so each condition is negated.
+/// so the clocks of the machines need not agree. If a key has no number, or has NaN, its due time
+/// is now. The conditions are negated, because every comparison with NaN is false.
 ///
 /// The first key has the number of the owner's last batch. If the number of this batch is not
 /// larger, the server has already added the batch, and the script only reads. Forebay never writes
-/// a number from 2^53 on, so such a number counts as 0. The script writes the number before the due
-/// times. A server without free memory refuses this first write, so nothing has changed then.
+/// 2^53 or a larger number, so such a number counts as 0. The script writes the number before the
+/// due times. A server without free memory refuses this first write, so that nothing changes.
 const ADVANCE: &str = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] local out = {} \
     local last = redis.pcall('GET', KEYS[1]) last = type(last) == 'string' and tonumber(last) or 0 \
     if not (last < 9007199254740992) then last = 0 end \
@@ -177,8 +177,8 @@ fn of_server(reply: RespValue) -> Result<RespValue, ConnectionError> {
     let RespValue::Error(text) = reply else { return Ok(reply) };
     let text = connection::shown(&text);
     let kind = text.split(' ').next().unwrap_or_default();
-    // With these errors, the server cannot serve for now. `Away` makes the caller reconnect, and
-    // the new connection may reach another server.
+    // These errors mean that this server cannot carry out the command now. `Away` makes the caller
+    // reconnect, and the new connection may reach another server.
     let kinds = ["LOADING", "READONLY", "MASTERDOWN", "BUSY", "TRYAGAIN", "CLUSTERDOWN"];
     let is_away = kinds.contains(&kind);
     Err(if is_away { ConnectionError::Away(text) } else { ConnectionError::Refused(text) })
@@ -311,8 +311,8 @@ impl StoreBackend for Redis {
         };
         *cursor = Some(vec![last.clone()]);
         let block = milliseconds(wait);
-        // Ask for only one message. A reply that is too large is dropped as a whole, with all its
-        // messages.
+        // Ask for only one message per reply. If a reply with several messages were too large, all
+        // of its messages would be lost.
         let arguments: [&[u8]; 8] = [
             b"XREAD",
             b"COUNT",

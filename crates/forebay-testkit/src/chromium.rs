@@ -36,7 +36,8 @@ pub fn show(profile: &Path, url: &str, milliseconds: u32, scheme: u8) -> (String
     (title, console.collect())
 }
 
-/// Returns the sum of red, green and blue of a colour as a browser computes it.
+/// Returns the sum of red, green and blue in a colour as `getComputedStyle` writes it, such as
+/// `rgb(10, 20, 30)`.
 pub fn brightness(colour: &str) -> u32 {
     let numbers = colour.split(|c: char| !c.is_ascii_digit());
     numbers.filter_map(|number| number.parse::<u32>().ok()).take(3).sum()

@@ -43,8 +43,8 @@ pub enum Reaction {
 
 impl Case {
     /// Returns true if the reaction is correct. If the corpus expects an error status, every 4xx or
-    /// 5xx status is correct. A close without a reply is then correct, too. With `+` in `expected`,
-    /// a reply is required.
+    /// 5xx status is correct, and so is a close without a reply. If `expected` contains `+`, a
+    /// close without a reply is wrong, and the server must close the connection after a 2xx reply.
     pub fn accepts(&self, outcome: Reaction) -> bool {
         let words: Vec<_> = self.expected.split(|c: char| !c.is_ascii_alphanumeric()).collect();
         let wants_success = words.iter().any(|word| word.starts_with('2'));

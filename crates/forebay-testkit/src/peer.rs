@@ -130,8 +130,8 @@ fn end(mut peer: Peer, signal: Signal) -> Folder {
 }
 
 /// Starts a program of the Java virtual machine and waits until its output contains `started`.
-/// Fails if the program ends first. The start takes several seconds. On a busy machine, one
-/// deadline is too short, so this function waits for up to six deadlines.
+/// Fails if the program ends first. A start takes several seconds, and more on a busy machine, so
+/// the time limit is six times [`DEADLINE`](crate::DEADLINE).
 fn start_jvm(command: Command, started: &str) -> Result<Process, String> {
     let mut process = Process::start(command);
     let mut outcome = Ok(());
@@ -269,8 +269,8 @@ fn account_for_skip(reason: &str, is_failure: bool, list: Option<&Path>) {
         let _no_console = io::stderr().write_all(line.as_bytes());
         return;
     };
-    // The line is written with a single write in append mode, because other tests write at the same
-    // time.
+    // Write the line with a single write in append mode, because other tests write to the same file
+    // at the same time.
     OpenOptions::new()
         .create(true)
         .append(true)
@@ -279,7 +279,7 @@ fn account_for_skip(reason: &str, is_failure: bool, list: Option<&Path>) {
         .unwrap_or_else(|error| panic!("FOREBAY_SKIPPED={}: {error}", list.display()));
 }
 
-/// Returns true if the test runs as root, so that servers need an unprivileged user.
+/// Returns true if the test runs as root. Servers then run as the unprivileged user [`WORKER`].
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -287,9 +287,9 @@ fn is_root() -> bool {
 /// User and group of servers that root starts. Debian provides this user for web servers.
 const WORKER: &str = "www-data";
 
-/// Starts a TCP server on a free port, which `start` receives with the folder. If another process
-/// takes this port, tries again with another port. When the server listens, it must write its
-/// process ID to the file `pid` in the folder.
+/// Starts a TCP server: calls `start` with a new folder and a free port. If another process takes
+/// this port, tries again with another port. When the server listens, it must write its process ID
+/// to the file `pid` in the folder.
 fn on_free_port(start: impl Fn(&Folder, u16) -> Process) -> Peer {
     // Only the server itself can report that it listens, because another process could answer on
     // the port.

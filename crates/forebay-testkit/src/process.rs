@@ -56,8 +56,8 @@ impl Process {
     /// Works as [`Process::start`] does, but returns an error instead of a panic.
     pub fn try_start(mut command: Command) -> io::Result<Self> {
         let output = TempDir::with_prefix("fb-")?;
-        // In append mode, all writes go to the end of the file. Standard output and standard error
-        // share the file, and the child may open it again.
+        // Standard output and standard error share the file, so use append mode: all writes then go
+        // to the end of the file.
         let file =
             OpenOptions::new().create(true).append(true).open(output.path().join("output"))?;
         let child = command
@@ -258,7 +258,8 @@ pub fn link_programs(programs: &[&str], folder: &Path) {
 fn member_of(folder: &Path, group: u32) -> Option<String> {
     let id: u32 = folder.file_name()?.to_str()?.parse().ok()?;
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
-    // The process name is in parentheses, and may itself contain spaces and parentheses.
+    // The name of the process is in parentheses, and may itself contain spaces and parentheses. The
+    // last `)` therefore ends the name.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ');
     let is_alive = !matches!(fields.next()?, "Z" | "X");

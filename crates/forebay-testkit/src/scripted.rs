@@ -192,8 +192,8 @@ fn serve(
     let mut waiting = scripts.into_iter();
     let mut running = Vec::new();
     loop {
-        // The flag is read before the accept. Connections that came before the stop are therefore
-        // still served.
+        // Read the flag before the accept, so that a connection that came before the stop is
+        // served.
         let is_last = stopping.load(Ordering::Acquire);
         match accept() {
             Ok(stream) => {
@@ -274,7 +274,7 @@ impl ScriptedConnection {
                 Ok(())
             }
             ScriptStep::Signal(test) => {
-                // If the test has ended, the receiver no longer exists.
+                // Ignore an error: if the test has ended, the receiver no longer exists.
                 let _ = test.send(());
                 Ok(())
             }

@@ -314,8 +314,8 @@ pub fn run(args: &BenchArgs) -> ExitCode {
         Ok(outcome) => outcome,
         Err(error @ Error::Invalid(_)) => return fail(2, &error.to_string()),
         Err(error) => {
-            // Replace the file of an earlier run. Otherwise, a build server could read it as the
-            // result of this run.
+            // Replace the file of --junit, so that a build server does not read the file of an
+            // earlier run as the result of this run.
             let case = ("load".to_owned(), Decision::Problem(error.to_string()));
             let _ = args.write_junit(&spec, &[case]);
             return fail(3, &error.to_string());
@@ -419,8 +419,8 @@ impl BenchArgs {
         };
         let file = self.requests_file.as_ref().or(self.replay.as_ref());
         if file.or(self.scenario.as_ref()).is_some() {
-            // The file defines the bodies, so the fixed ranges of the command line's body do not
-            // apply.
+            // The file defines the bodies. `fixed` has the ranges without placeholders in the body
+            // of the command line, so these ranges do not apply.
             fixed.clear();
         }
         if file.or(self.scenario.as_ref()).is_some() && urls.len() > 1 {
@@ -500,7 +500,7 @@ impl BenchArgs {
     }
 
     /// Returns a request for each URL. The result is empty if there is only one URL, because the
-    /// load is then not mixed. Fails if the number of `--weights` differs from that of the URLs.
+    /// load is then not mixed. Fails if the numbers of URLs and of `--weights` differ.
     fn mixed(&self, urls: &[Url], body: &[u8]) -> Result<Vec<Part>, String> {
         if !self.weights.is_empty() && self.weights.len() != urls.len() {
             let (weights, urls) = (self.weights.len(), urls.len());
@@ -602,7 +602,7 @@ impl BenchArgs {
     }
 }
 
-/// Reads a file of requests. Paths in the file are on the server of `url`.
+/// Reads a file of requests. Requests with only a path go to the server of `url`.
 fn read_requests(file: &Path, url: &Url) -> Result<Vec<Part>, String> {
     let wrong = |why: String| format!("--requests-file {}: {why}", file.display());
     let bytes = body_file::read(file).map_err(|error| wrong(error.to_string()))?;
@@ -611,7 +611,7 @@ fn read_requests(file: &Path, url: &Url) -> Result<Vec<Part>, String> {
     parse_requests(&text, url, directory).map_err(wrong)
 }
 
-/// Reads a table of values.
+/// Reads the CSV file of `--values`, whose values replace placeholders in requests.
 fn read_values(file: &Path) -> Result<Arc<ValueTable>, String> {
     let wrong = |why: String| format!("--values {}: {why}", file.display());
     let bytes = body_file::read(file).map_err(|error| wrong(error.to_string()))?;

@@ -69,7 +69,7 @@ pub fn run(args: CheckArgs) -> ExitCode {
                 }
             }
             let mut tests = expect::expectations(&plan);
-            // Send the requests before this process drops root, because the server of the tests may
+            // Send the requests before this process drops root: `send` starts a server, which may
             // need root to change its user.
             let replies =
                 if args.start { requests::send(&file, &plan, &mut tests) } else { Ok(()) };
@@ -131,8 +131,8 @@ fn tested(tests: &[Tested]) -> String {
     text
 }
 
-/// Checks that the user of `[server]` can write large bodies to the spool directory. Switches to
-/// this user first. If `is_user` is true, this process already runs as this user.
+/// Checks that the user of `[server]` can write large bodies to the spool directory. First changes
+/// this process to that user, unless the process already runs as that user (`is_user`).
 fn spools(plan: &Plan, is_user: bool) -> Result<(), String> {
     let server = &plan.server;
     if server.spool_dir.is_some() && !is_user {

@@ -141,7 +141,7 @@ pub fn run(args: CompareArgs) -> ExitCode {
 }
 
 /// Carries out the comparison. An error (`Err`) means that nothing was measured. If reports cannot
-/// be written afterwards, returns the exit code [`NOT_STARTED`].
+/// be written after the measurement, returns the exit code [`NOT_STARTED`].
 fn compare(args: &CompareArgs) -> Result<ExitCode, String> {
     let mut plan = plan(args)?;
     let program = std::env::current_exe()
@@ -245,7 +245,7 @@ fn earlier(out: &Path) -> Result<Experiment, String> {
 }
 
 /// Creates the output directory. Checks that results can probably be written there and to the file
-/// of `--json`. Called before the experiment starts, so that no results are lost at its end.
+/// of `--json`. Call this before the experiment starts, so that no results are lost at its end.
 fn check_outputs(args: &CompareArgs) -> Result<(), String> {
     fs::create_dir_all(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
     tempfile::tempfile_in(&args.out).map_err(|error| cannot_write(&args.out, &error))?;
@@ -372,8 +372,8 @@ fn exit_code(experiment: &Experiment, decisions: &Decisions, interrupt: &Interru
     }
 }
 
-/// Prints the reason and the output of each configuration that did not start. Returns true if there
-/// was one.
+/// Prints the reason and the output of each configuration that did not start. Returns true if at
+/// least one configuration did not start.
 fn print_start_failures(experiment: &Experiment) -> bool {
     let failed = experiment.results.iter();
     let failed = failed.filter_map(|results| Some((results, results.start_failure()?)));

@@ -19,7 +19,7 @@ pub struct CompletionsArgs {
 
 /// Prints the script for `command`.
 pub fn run(args: &CompletionsArgs, mut command: clap::Command) -> ExitCode {
-    // `generate` panics if a write fails, so it writes to memory.
+    // Generate the script in memory, because `generate` panics if a write fails.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "forebay", &mut script);
     match io::stdout().write_all(&script) {

@@ -143,7 +143,8 @@ fn fail(code: u8, why: &str) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Carries out the order. Returns the text for standard output, or the exit code and the reason.
+/// Carries out the subcommand of `forebay ctl`. Returns the text for standard output. An error has
+/// the exit code and the reason.
 fn order(args: &CtlArgs) -> Result<String, (u8, String)> {
     let refused = |why: String| (REFUSED, why);
     let config = args.config.as_deref();

@@ -43,7 +43,8 @@ pub fn suite(class: &str, title: &str, cases: &[(String, Decision)]) -> String {
     out + "</testsuite>\n"
 }
 
-/// Escapes text for an XML attribute. XML allows neither control characters nor U+FFFE and U+FFFF.
+/// Escapes text for an XML attribute. Replaces control characters, U+FFFE and U+FFFF, because XML
+/// forbids most of them.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

@@ -71,8 +71,8 @@ fn main() -> ExitCode {
     }
     let verb = Cli::parse().verb;
     if !matches!(verb, Verb::Serve(_)) {
-        // `serve` calls this later, because a service manager passes sockets as descriptors 3 and
-        // above.
+        // `serve` calls `keep_from_programs` itself, but first takes the sockets that a service
+        // manager passes as descriptors 3 and above.
         keep_from_programs(3);
     }
     match verb {

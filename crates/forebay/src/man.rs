@@ -67,7 +67,7 @@ fn page(command: &clap::Command) -> io::Result<String> {
     Ok(tidy(&String::from_utf8_lossy(&source)))
 }
 
-/// Returns the date of the pages. Builds that must give the same bytes set SOURCE_DATE_EPOCH.
+/// Returns the date of the pages: SOURCE_DATE_EPOCH if a reproducible build sets it, else today.
 fn date() -> String {
     let fixed = std::env::var("SOURCE_DATE_EPOCH").ok();
     let fixed = fixed.and_then(|seconds| Timestamp::from_second(seconds.parse().ok()?).ok());
@@ -76,7 +76,7 @@ fn date() -> String {
 
 /// Breaks long lines, keeps the columns of examples, and removes spaces at the ends of lines.
 fn tidy(source: &str) -> String {
-    // `.sp` also prints an empty line.
+    // clap writes `.br`, an empty line and `.br`. The command `.sp` prints the same empty line.
     let source = source.replace("\n.br\n\n.br\n", "\n.sp\n");
     let source = source.replace("\n.SH EXTRA\nExamples:\n", "\n.SH EXAMPLES\n");
     let mut tidied = String::with_capacity(source.len() + source.len() / 8);
@@ -106,7 +106,8 @@ fn wrap(text: &str, wrapped: &mut String) {
     let mut length = 0;
     let mut previous = "";
     for word in text.split(' ') {
-        // A backslash makes the space after it part of a word.
+        // Do not break the line at a space after a backslash, because roff treats this space as
+        // part of the word.
         if length + 1 + word.len() > LINE && length > 0 && !previous.ends_with('\\') {
             wrapped.push('\n');
             length = 0;

@@ -95,7 +95,8 @@ impl Failure {
         Self { code: BAD_CONFIGURATION, message: error.to_string() }
     }
 
-    /// Converts the error of [`source::check`].
+    /// Converts the error text of [`source::check`] to a failure with the exit code for a wrong
+    /// configuration.
     fn changed(why: String) -> Self {
         Self::configuration(format!("forebay: {why}\n"))
     }
@@ -146,9 +147,9 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
         }
     }
     let is_takeover = takeover.is_some();
-    // Clients of the old process can then resume TLS sessions.
     server.set_tickets(tls.tickets().clone());
     if let Some(takeover) = takeover {
+        // Use the ticket keys of the old process, so that its clients can resume TLS sessions.
         tls.tickets().take_text(&takeover.keys);
         server.take_over(takeover);
     }
@@ -162,8 +163,8 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     let grace = plan.server.grace;
     let errors = server.errors();
     notes.iter().for_each(|note| errors.warn(note));
-    // In a takeover, all applications must start. If one does not, the old process continues to
-    // serve.
+    // In a takeover, all applications must start. If an application does not start, this process
+    // fails, and the old process continues to serve.
     let starts = if is_takeover { Starts::All } else { Starts::Later };
     let origins = Origins::new(plan, tls, &errors, starts).map_err(Failure::start)?;
     let origins = Arc::new(origins);
@@ -194,11 +195,11 @@ fn serve(args: ServeArgs) -> Result<(), Failure> {
     outcome.map_err(Failure::start)
 }
 
-/// Returns the files that `--watch` watches. A directory, a pipe and a missing FILE argument are
-/// errors.
+/// Returns the files that `--watch` watches. Fails for a directory, for a pipe, and without a FILE
+/// argument. If no file exists at the path of FILE, [`plan`] reports that error.
 fn watched(args: &ServeArgs) -> Result<Watched, Failure> {
     match &args.source {
-        // Accept no pipe, because it can be read only once.
+        // Accept no pipe: it can be read only once, and each reload reads the configuration again.
         Some(file) if file.is_file() || !file.exists() => Ok(Watched::new(file)),
         _ => Err(Failure::configuration(
             "forebay: --watch needs a configuration file; changed files of a directory are served \
@@ -207,7 +208,8 @@ fn watched(args: &ServeArgs) -> Result<Watched, Failure> {
     }
 }
 
-/// Sends SIGTERM to this process when standard input ends, because `forebay check` has then ended.
+/// Sends SIGTERM to this process when standard input ends. The program that started this server for
+/// its tests, such as `forebay check`, has then closed the pipe or ended.
 fn end_with_input() {
     std::thread::spawn(|| {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
@@ -236,7 +238,8 @@ fn threads(args: &ServeArgs, plan: &Plan) -> usize {
     args.threads.map(usize::from).or(plan.server.threads).unwrap_or_else(cores)
 }
 
-/// Converts the error of [`Plan::share_connections`].
+/// Converts the error text of [`Plan::share_connections`] to a failure with the exit code for a
+/// wrong configuration.
 fn unshared(why: String) -> Failure {
     Failure::configuration(format!("forebay: {why}\n"))
 }
@@ -247,7 +250,8 @@ fn plan(args: &ServeArgs, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
     finished(args, read_plan(args)?, warn)
 }
 
-/// Applies the command line to a plan, and checks that this machine meets its requirements.
+/// Applies the command line to a plan, and checks that this machine has everything that the plan
+/// needs.
 fn finished(args: &ServeArgs, mut plan: Plan, warn: impl FnOnce(&str)) -> Result<Plan, Failure> {
     if let Some(level) = args.log_level {
         plan.log.level = level;

@@ -17,7 +17,7 @@ pub struct TestServer(Child);
 
 impl TestServer {
     /// Starts this program as a server that listens on sockets in `dir`. Returns when the server
-    /// accepts connections. If the server does not start, the error has its messages.
+    /// accepts connections. If the server ends instead, the error is the server's error output.
     pub fn start(file: &Path, dir: &Path) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut command = Command::new(program);
@@ -42,7 +42,7 @@ impl TestServer {
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        // The server ends when its standard input ends.
+        // The server ends when its standard input ends, so close the pipe.
         drop(self.0.stdin.take());
         let until = Instant::now() + PATIENCE;
         while matches!(self.0.try_wait(), Ok(None)) && Instant::now() < until {

@@ -111,8 +111,8 @@ impl Admin {
 }
 
 impl Purge {
-    /// Parses a query. Fails with a hint for the administrator if the query does not name exactly
-    /// one set.
+    /// Parses a query, which must have exactly one of the keys `url`, `prefix`, `tag` and `all`,
+    /// and may have `soft`. If the query is not valid, the error is a hint for the administrator.
     fn parse(query: &[u8]) -> Result<Self, &'static str> {
         let (mut what, mut is_soft) = (None, false);
         let names_url =
@@ -159,7 +159,7 @@ fn check_url(url: &[u8]) -> Result<(), &'static str> {
     if url.iter().all(u8::is_ascii_graphic) { Ok(()) } else { Err(NOT_ENCODED) }
 }
 
-/// Returns the counts as JSON.
+/// Returns the counts of the reply store as JSON.
 pub(super) fn json(row: &CacheRow) -> Value {
     let mut value = json!({
         "replies": row.replies, "bytes": row.bytes, "capacity": row.capacity, "hits": row.hits,
@@ -175,7 +175,7 @@ pub(super) fn json(row: &CacheRow) -> Value {
     value
 }
 
-/// Appends the metrics of the store.
+/// Appends the metrics of the reply store.
 pub(super) fn append_metrics(out: &mut String, row: &CacheRow) {
     family(out, "forebay_cache_requests_total", "counter", "Requests of routes with a cache.");
     for (result, count) in [
@@ -206,7 +206,7 @@ pub(super) fn append_metrics(out: &mut String, row: &CacheRow) {
     }
 }
 
-/// Appends the counts to the page.
+/// Appends the counts of the reply store to the status page.
 pub(super) fn append_page(page: &mut String, row: &CacheRow) {
     let _ = writeln!(
         page,

@@ -104,7 +104,7 @@ pub struct Changed {
     pub text: String,
 }
 
-/// Reason why a change did not happen. The configuration that ran still runs.
+/// Reason why the server refused a change. A refusal leaves the running configuration in force.
 #[derive(Clone, Debug)]
 pub struct Refused {
     /// Status of the answer.
@@ -219,8 +219,8 @@ impl Admin {
     }
 }
 
-/// Reads a body of this content type, and of at most this length. Otherwise, the error is the
-/// answer for the client.
+/// Reads a body of this content type, and of at most this length. If the body is incomplete, too
+/// long or of another type, the error is the answer for the client.
 fn read_body(
     request: &mut AdminRequest,
     connection: &mut AdminConnection,

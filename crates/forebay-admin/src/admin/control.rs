@@ -70,8 +70,8 @@ impl Admin {
         page.push_str("<body>\n");
         let _ = writeln!(page, "<h1>{}</h1>", escape(name));
         append_app(&mut page, app);
-        // Without a token, only clients of the Unix socket may restart an application, and browsers
-        // do not connect to Unix sockets.
+        // Without a token, show no button. Only clients of the Unix socket may then restart an
+        // application, and browsers do not connect to Unix sockets.
         if self.token.is_some() {
             let _ = writeln!(
                 page,
@@ -143,7 +143,7 @@ pub(super) fn encode_name(name: &str) -> String {
 
 /// Decodes a path segment to a name.
 fn decode_name(segment: &str) -> String {
-    // In a path, a plus sign does not mean a space.
+    // `decode` replaces a plus sign by a space, but a plus sign in a path means itself.
     let decoded = forebay_wire::forms::decode(segment.replace('+', "%2B").as_bytes()).into_owned();
     String::from_utf8_lossy(&decoded).into_owned()
 }

@@ -47,7 +47,7 @@ impl MirrorCounts {
     }
 }
 
-/// Returns the counts as JSON.
+/// Returns the counts of copied requests as JSON, with an object for each route.
 pub(super) fn json(rows: &[MirrorRow]) -> Vec<Value> {
     let row = |row: &MirrorRow| {
         let mut value = json!({
@@ -61,7 +61,7 @@ pub(super) fn json(rows: &[MirrorRow]) -> Vec<Value> {
     rows.iter().map(row).collect()
 }
 
-/// Appends the counts as metrics.
+/// Appends the counts of copied requests as metrics.
 pub(super) fn append_metrics(out: &mut String, rows: &[MirrorRow]) {
     if rows.is_empty() {
         return;
@@ -80,7 +80,7 @@ pub(super) fn append_metrics(out: &mut String, rows: &[MirrorRow]) {
     }
 }
 
-/// Appends the counts as a table of the status page.
+/// Appends the counts of copied requests as a table of the status page.
 pub(super) fn append_page(page: &mut String, rows: &[MirrorRow]) {
     if rows.is_empty() {
         return;

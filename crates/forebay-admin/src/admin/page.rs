@@ -57,7 +57,8 @@ impl Admin {
     }
 }
 
-/// Appends tables of the measured steps and the reached limits.
+/// Appends a table of the durations of request steps, if they were measured, and a table of the
+/// limits that were reached.
 fn append_details(page: &mut String, totals: &Totals) {
     let steps = Step::ALL.iter().zip(&totals.steps).filter(|(_, took)| took.count() > 0);
     let steps: Vec<_> = steps.collect();

@@ -156,8 +156,8 @@ impl AdminRequest {
         self.method == Method::Post && !self.path.starts_with("/control/")
     }
 
-    /// Returns the token of `token=TOKEN` in a small form. Returns `None` if the form is too large
-    /// or has no token.
+    /// Reads a form from the body, and returns the value of its field `token`. Returns `None` if
+    /// there is no such field, or if the body is incomplete or larger than [`LONGEST_FORM`].
     fn read_form(&mut self, connection: &mut AdminConnection) -> Option<String> {
         let form = self.body(connection, LONGEST_FORM).ok()?;
         let value = form.split(|&b| b == b'&').find_map(|pair| pair.strip_prefix(b"token="))?;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{escape, family, histogram, label};
 
-/// Returns the counters as JSON.
+/// Returns the counters of requests as JSON, with an object for each route.
 pub fn json(routes: &[RouteTotals]) -> Vec<Value> {
     let requests = |route: &RouteTotals| {
         let row = |(method, status, n): &(&str, String, u64)| json!({ "method": method, "status": status, "requests": n });

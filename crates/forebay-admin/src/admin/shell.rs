@@ -7,7 +7,8 @@ pub const STYLE_PATH: &str = "/status/page.css";
 pub const SCRIPT: &str = include_str!("assets/page.js");
 pub const STYLE: &str = include_str!("assets/page.css");
 
-/// Returns a page that loads nothing from elsewhere, and that no other page can frame.
+/// Returns the answer for an HTML page. Its headers forbid the page to load anything from other
+/// origins, and forbid all pages to show this page in a frame.
 pub fn secured(page: String) -> AdminAnswer {
     const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
                           connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; \

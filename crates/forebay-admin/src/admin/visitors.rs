@@ -32,9 +32,9 @@ impl Visitors {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a client. At the limit of clients, first ends the oldest connection whose thread
-    /// waits for a slow client. Otherwise, slow clients could keep the administrator out. Returns
-    /// `None` at the limit if no thread waits for its client.
+    /// Admits a client. At the limit of clients, first closes the oldest connection whose thread
+    /// waits for its client, so that slow clients cannot keep the administrator out. Returns `None`
+    /// if the limit is reached and no thread waits for its client.
     pub fn admit(self: &Arc<Self>, connection: &AdminConnection) -> Option<Visitor> {
         let mut present = self.lock();
         if present.count >= MOST_VISITORS {
@@ -61,7 +61,8 @@ impl Visitor {
         }
     }
 
-    /// Records that the thread carries out the request. `admit` then does not end the connection.
+    /// Records that the thread carries out the request, so that `admit` does not close the
+    /// connection.
     pub fn is_served(&self) {
         self.visitors.lock().waiting.remove(&self.number);
     }

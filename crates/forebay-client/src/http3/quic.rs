@@ -51,8 +51,8 @@ const WINDOW: u32 = 15 << 20;
 const ALERTS: u64 = 0x100;
 
 impl Http3Config {
-    /// Creates the configuration from the TLS configuration of the client. `server_name` is the name
-    /// in the server's certificate.
+    /// Creates the configuration from the TLS configuration of the client. The server's certificate
+    /// must contain the name `server_name`.
     pub fn new(crypto: Arc<dyn crypto::ClientConfig>, server_name: String) -> Self {
         let mut transport = TransportConfig::default();
         transport
@@ -61,7 +61,7 @@ impl Http3Config {
             .stream_receive_window(STREAM_WINDOW.into())
             .receive_window(WINDOW.into())
             .datagram_receive_buffer_size(None)
-            // The server decides when an idle connection ends, as with TCP.
+            // Let only the server end an idle connection, as with TCP.
             .max_idle_timeout(None);
         let mut client = ClientConfig::new(crypto);
         client.transport_config(Arc::new(transport));
@@ -97,8 +97,8 @@ impl Quic {
         while !rest.is_empty() {
             let datagram = rest.split_to(size.clamp(1, rest.len()));
             let event = self.endpoint.handle(now, SERVER, None, None, datagram, &mut reply);
-            // Other events ask for a reply to a packet of an unknown connection. A client need not
-            // send this reply.
+            // Ignore other events. They ask for a reply to a packet of an unknown connection, and a
+            // client need not send this reply.
             if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
                 self.connection.handle_event(event);
             }

@@ -35,7 +35,7 @@ struct Added {
     number: u64,
 }
 
-/// Content of the file.
+/// Parsed file of one rate limit: the last batch of each process, and the due time of each key.
 #[derive(Debug, Default)]
 struct RateFile {
     added: BTreeMap<u64, Added>,
@@ -43,7 +43,8 @@ struct RateFile {
 }
 
 impl RateFile {
-    /// Parses a file. Leaves out due times that have passed, and batches that are too old.
+    /// Parses the content of a file. Leaves out due times that have passed, and batches that are
+    /// older than [`BATCH_LIFE`] hours.
     fn parse(file: &[u8], now: u64, hour: u64) -> Self {
         let mut counts = Self::default();
         let (records, _) = file.as_chunks::<16>();
@@ -81,8 +82,8 @@ impl RateFile {
 }
 
 /// Adds the counts of a batch to the content of a file. Returns the new content, and for each count
-/// the time from `now` to the due time of its key. If the file already has this batch, or a later
-/// one of the same process, adds nothing and returns `None` as the content.
+/// the time from `now` until its key is due (GCRA). If the file already has this batch, or a later
+/// batch of the same process, adds nothing and returns `None` instead of the content.
 pub fn advance(
     before: &[u8],
     batch: &Batch<'_>,

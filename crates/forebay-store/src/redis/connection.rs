@@ -85,7 +85,7 @@ pub fn shown(error: &str) -> String {
     error.escape_debug().take(200).collect()
 }
 
-/// Returns the TLS settings, and the name in the server's certificate.
+/// Returns the TLS settings, and the name that the server's certificate must contain.
 fn tls(server: &RedisServer) -> Result<(Arc<ClientConfig>, ServerName<'static>), String> {
     let trust = match &server.ca {
         None => Trust::of_machine(),

@@ -24,10 +24,10 @@ StartServers 2
 
 /// Starts Apache with the given modules (such as "cgi", "perl" or "proxy_fcgi") and configuration.
 ///
-/// In the configuration, `{port}` is replaced by the port, and `{tmp}` by the path of the folder.
-/// If the test runs as root, Debian's user for web servers must be able to read the served files. A
-/// [`Folder`](crate::folder::Folder) permits that. If Apache or a module is not installed, reports
-/// the test as skipped and returns `None`.
+/// In the configuration, `{port}` is replaced by a free port, and `{tmp}` by the path of the
+/// server's folder. If the test runs as root, Apache runs as Debian's user for web servers. This
+/// user can read the files in a [`Folder`](crate::folder::Folder). If Apache or a module is not
+/// installed, reports the test as skipped and returns `None`.
 pub fn apache(modules: &[&str], conf: &str) -> Option<Peer> {
     let program = installed("apache2")?;
     let mut frame = FRAME.to_owned();

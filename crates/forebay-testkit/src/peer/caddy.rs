@@ -19,9 +19,9 @@ const OPTIONS: &str = "{
 }
 ";
 
-/// Starts Caddy with the given sites. In this text, `{port}` is replaced by a free port, and `{tmp}`
-/// by the path of the folder, which contains `files`. If Caddy is not installed, reports the test as
-/// skipped and returns `None`.
+/// Starts Caddy with the given sites, in a new folder with `files`. In the text `sites`, `{port}`
+/// is replaced by a free port, and `{tmp}` by the path of the folder. If Caddy is not installed,
+/// reports the test as skipped and returns `None`.
 pub fn caddy(sites: &str, files: &[(&str, &str)]) -> Option<Peer> {
     let program = installed("caddy")?;
     let start = |folder: &crate::folder::Folder, port| {

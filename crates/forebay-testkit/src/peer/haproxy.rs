@@ -27,7 +27,8 @@ pub fn haproxy(sections: &str) -> Option<Peer> {
         command.arg("-db").arg("-f").arg(file);
         Process::start(command)
     };
-    // HAProxy in the foreground does not write its process ID, but ends if the port is in use.
+    // HAProxy in the foreground writes no process ID, so try to connect. HAProxy ends if another
+    // process uses the port.
     Some(on_free_port_when(start, |_, port| {
         let address = Address::Tcp((Ipv4Addr::LOCALHOST, port).into());
         TestStream::connect(&address, DEADLINE).is_ok()

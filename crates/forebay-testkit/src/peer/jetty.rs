@@ -28,8 +28,8 @@ pub fn jetty_http2(pages: &[(&str, &str)], streams: usize) -> Option<Peer> {
             folder.write(&format!("webapps/ROOT/{name}"), page);
         }
         folder.write("tmp/README", "Jetty's.\n");
-        // With scans of the folder, Jetty would redeploy an application that writes to its own
-        // folder. The application would be missing for a moment.
+        // Without `scanInterval=0`, Jetty would redeploy an application that writes to its own
+        // folder, and requests during the redeployment would fail.
         let keys = format!(
             "jetty.http.host=127.0.0.1\njetty.http.port={port}\n\
              jetty.http2c.maxConcurrentStreams={streams}\n\

@@ -54,7 +54,7 @@ impl PeerEntry {
         Self::find(&format!("the package {package}"), |entry| entry.package == package)
     }
 
-    /// Returns the entry whose sign is the program `name`.
+    /// Returns the entry of the package that contains the program `name`.
     ///
     /// # Panics
     /// Panics if the list lacks the program.
@@ -94,7 +94,7 @@ impl PeerEntry {
         Path::new(TOOLS).join("../pip")
     }
 
-    /// Returns the folder of the unpacked source of a Python package in this version.
+    /// Returns the folder with the unpacked source of this Python package, in version `version`.
     pub(super) fn source_folder(self, version: &str) -> PathBuf {
         Path::new(TOOLS).join(format!("../source/{}-{version}", self.package))
     }

@@ -7,9 +7,10 @@ use crate::folder::Folder;
 use crate::process::Process;
 use crate::stream::{Address, TestStream};
 
-/// Starts the server on a Unix socket, with the application in `site` and further `options` such as
-/// "/multiplex=True". The server compiles the handlers in `site` at their first request. If the
-/// server or the compiler is not installed, reports the test as skipped and returns `None`.
+/// Starts Mono's FastCGI server on a Unix socket, with the application in `site` and further
+/// `options` such as "/multiplex=True". The server compiles the handlers in `site` at their first
+/// request. If the server or the compiler is not installed, reports the test as skipped and returns
+/// `None`.
 pub fn mono_fastcgi(site: &Folder, options: &[&str]) -> Option<Peer> {
     is_installed().then(|| {
         on_socket(|folder, socket| {
@@ -24,7 +25,7 @@ pub fn mono_fastcgi_tcp(site: &Folder, options: &[&str]) -> Option<Peer> {
         let start = |folder: &Folder, port: u16| {
             start(folder, site, &format!("tcp:127.0.0.1:{port}"), options)
         };
-        // The server does not write its process ID, and prints nothing when it listens.
+        // The server writes no process ID, and prints nothing when it listens, so try to connect.
         on_free_port_when(start, |_, port| {
             let address = Address::Tcp((std::net::Ipv4Addr::LOCALHOST, port).into());
             TestStream::connect(&address, crate::DEADLINE).is_ok()
@@ -32,7 +33,7 @@ pub fn mono_fastcgi_tcp(site: &Folder, options: &[&str]) -> Option<Peer> {
     })
 }
 
-/// Returns true if the server, the compiler and the runtime are installed. Otherwise, reports the
+/// Returns true if Mono's server, compiler and runtime are installed. Otherwise, reports the
 /// test as skipped.
 pub fn has_mono() -> bool {
     is_installed() && has(&["mono-runtime"])

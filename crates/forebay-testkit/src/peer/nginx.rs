@@ -23,8 +23,8 @@ http {
 "#;
 
 /// Starts nginx with the given content of `http { ... }`. In this text, `{port}` is replaced by a
-/// free port (for `listen 127.0.0.1:{port}`), and `{tmp}` by the path of the folder. If nginx is
-/// not installed, reports the test as skipped and returns `None`.
+/// free port (for `listen 127.0.0.1:{port}`), and `{tmp}` by the path of the server's folder. If
+/// nginx is not installed, reports the test as skipped and returns `None`.
 pub fn nginx(http: &str) -> Option<Peer> {
     let program = installed("nginx")?;
     Some(on_free_port(|folder, port| {

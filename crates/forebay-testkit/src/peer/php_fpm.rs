@@ -9,8 +9,8 @@ use crate::process::{self, Process};
 
 /// Starts php-fpm with `children` processes on a Unix socket.
 ///
-/// If the test runs as root, Debian's user for web servers must be able to read the PHP files. A
-/// [`Folder`](crate::folder::Folder) permits that. If php-fpm is not installed, reports the test as
+/// If the test runs as root, php-fpm runs as Debian's user for web servers. This user can read the
+/// files in a [`Folder`](crate::folder::Folder). If php-fpm is not installed, reports the test as
 /// skipped and returns `None`.
 pub fn php_fpm(children: usize) -> Option<Peer> {
     php_fpm_with(children, "")
@@ -57,8 +57,8 @@ fn installed_program() -> Option<PathBuf> {
     has(&["php-fpm"]).then(program)?
 }
 
-/// Returns the program of the newest installed version, or `None`. In Debian, the program's name
-/// contains the version.
+/// Returns the path of the program php-fpm. In Debian, the program's name contains the version,
+/// such as `php-fpm8.4`. Returns the program with the highest version, or `None` if there is none.
 fn program() -> Option<PathBuf> {
     if let Some(program) = process::find("php-fpm") {
         return Some(program);

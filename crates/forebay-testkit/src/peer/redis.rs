@@ -55,7 +55,7 @@ impl Redis {
         self.process = None;
     }
 
-    /// Starts Redis without data, on the same port. If Redis runs, kills it before.
+    /// Kills Redis if it runs, then starts Redis without data on the same port.
     pub fn restart(&mut self) {
         self.kill();
         let mut command = Command::new(&self.program);

@@ -16,7 +16,8 @@ pub struct Earlier<'a> {
 }
 
 impl<'a> Earlier<'a> {
-    /// Reads the result of the earlier run.
+    /// Reads the file of `--against`, which has the result of an earlier run. Fails if the result
+    /// has no series of seconds.
     pub fn read(file: &'a Path) -> Result<Self, String> {
         let wrong = |why: String| format!("--against {}: {why}", file.display());
         let outcome = merge::read(file).map_err(wrong)?;
@@ -45,7 +46,8 @@ impl<'a> Earlier<'a> {
             .map_or(Ok(()), |why| Err(format!("--against {file}: {why}")))
     }
 
-    /// Compares a run with the earlier one. Returns the comparison and its text for people.
+    /// Compares the new run `outcome` with the earlier run. Returns the comparison, and the same as
+    /// text for people.
     pub fn compare(&self, outcome: &Outcome, threshold: f64) -> (RunComparison, String) {
         let comparison = RunComparison::of(&self.outcome, outcome, threshold);
         let mut out = format!("\nAgainst {}:\n", self.file.display());

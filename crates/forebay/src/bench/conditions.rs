@@ -18,7 +18,8 @@ pub enum Conditions {
     Unknown,
 }
 
-/// Compares the outcome with conditions. Prints the conditions that hold or cannot be decided.
+/// Checks the outcome for each condition of `--fail-if`. Prints the conditions that hold, and the
+/// reason for each condition that is inconclusive.
 pub fn check(goals: &[Goal], outcome: &Outcome, print: impl Fn(&str)) -> Conditions {
     let mut result = Conditions::Fine;
     for condition in goals {
@@ -40,8 +41,8 @@ pub fn check(goals: &[Goal], outcome: &Outcome, print: impl Fn(&str)) -> Conditi
     result
 }
 
-/// Returns the test cases of `--junit`: the requests, the load, each step of a scenario, each
-/// condition and `--against`.
+/// Returns the test cases of `--junit`: one each for the requests, the load, each step of a
+/// scenario, each condition of `--fail-if`, and `--against`.
 pub fn cases(
     goals: &[Goal],
     outcome: &Outcome,

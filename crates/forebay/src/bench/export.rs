@@ -74,7 +74,8 @@ pub fn check_file(flag: &str, path: &Path) -> Result<(), String> {
 }
 
 impl Outputs<'_> {
-    /// Checks before the run that the files can probably be written after the run.
+    /// Checks before the run that the files can probably be written after the run. Fails if two
+    /// results go to standard output.
     pub fn check(self) -> Result<(), String> {
         if self.files().filter(|(_, path)| is_stdout(path)).count() > 1 {
             return Err("only one result can go to standard output".to_owned());
@@ -88,8 +89,8 @@ impl Outputs<'_> {
         self.files().any(|(_, path)| is_stdout(path))
     }
 
-    /// Writes all results, even after an error, and returns the first error. Adds the field `more`,
-    /// a name and a value, to the JSON.
+    /// Writes all results, even after an error, and returns the first error. `more` is the name and
+    /// the value of a further field for the JSON.
     pub fn write(self, outcome: &Outcome, more: Option<(&str, Value)>) -> Result<(), String> {
         let mut json = outcome.to_json();
         if let Some((name, value)) = more {

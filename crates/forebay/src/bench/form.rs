@@ -20,7 +20,7 @@ const LARGEST: usize = 64 << 20;
 impl Form {
     /// Creates a `multipart/form-data` body (RFC 7578) from fields such as `name=value`,
     /// `name=@FILE`, `name=<FILE`, with `;type=TYPE` and `;filename=NAME`. The load generator
-    /// replaces placeholders such as `{n}` in the body. It replaces placeholders in files only if
+    /// replaces placeholders such as `{n}` in the body, but placeholders in files only if
     /// `fills_files` is true.
     pub fn multipart(fields: &[String], fills_files: bool) -> Result<Self, String> {
         let parts =
@@ -156,8 +156,8 @@ fn quoted(name: &str) -> String {
     name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// Percent-encodes `content`, except unreserved characters. If `fills` is true, placeholders such
-/// as `{n}` stay unchanged, too.
+/// Percent-encodes `content`, except unreserved characters. If `fills` is true, does not encode
+/// placeholders such as `{n}`.
 fn encode(content: &[u8], fills: bool, out: &mut String) {
     let is_placeholder = |rest: &[u8]| {
         let end = rest.iter().position(|&b| b == b'}')?;

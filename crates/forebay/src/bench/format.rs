@@ -289,7 +289,7 @@ fn per_second(bytes: u64, outcome: &Outcome) -> f64 {
     bytes as f64 / outcome.duration.max(Duration::from_nanos(1)).as_secs_f64()
 }
 
-/// Formats bytes in powers of 1024, as all of these programs do.
+/// Formats bytes in powers of 1024, as wrk, h2load and oha do.
 fn binary(bytes: f64) -> String {
     const K: f64 = 1024.0;
     match bytes {

@@ -42,7 +42,7 @@ pub fn watch<T>(spec: &Spec, control: &Control, load: impl FnOnce() -> T) -> io:
     let over = AtomicBool::new(false);
     Ok(thread::scope(|scope| {
         let painter = scope.spawn(|| paint(spec, control, &over, &notices));
-        // The drop of `end` wakes the painter, also if the load panics.
+        // The drop of `end` wakes the painter, even if the load panics.
         let end = LoadEnd { over: &over, waker };
         let result = load();
         drop(end);
@@ -65,8 +65,8 @@ impl Drop for LoadEnd<'_> {
     }
 }
 
-/// Draws frames until the load is over or a signal ends it. If the terminal fails, the load
-/// continues without a view.
+/// Draws frames until the load is over, or until a signal ends the view. If the terminal fails, the
+/// load continues without a view.
 fn paint(spec: &Spec, control: &Control, over: &AtomicBool, notices: &Notices) {
     let start = Instant::now();
     let mut view = View::new(spec, start);
@@ -75,8 +75,8 @@ fn paint(spec: &Spec, control: &Control, over: &AtomicBool, notices: &Notices) {
     loop {
         notices.wait(wait);
         wait = FRAME;
-        // Restore the terminal at the first signal, because a second signal ends the program at
-        // once.
+        // After the first signal, return, which restores the terminal. A second signal ends the
+        // program at once, without a chance to restore the terminal.
         if over.load(Ordering::Acquire)
             || notices.ends()
             || control.cancelled.load(Ordering::Relaxed)

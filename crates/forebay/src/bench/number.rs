@@ -6,14 +6,14 @@ const SUFFIXES: [(char, f64); 4] = [('k', 1e3), ('K', 1e3), ('M', 1e6), ('G', 1e
 pub fn count<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let wrong = || format!("{text:?} is not a number: write digits, such as 500, 10k or 1M");
     let number = scaled(text).ok_or_else(wrong)?;
-    // `f64` cannot represent every larger whole number exactly.
+    // Above 2^53, `f64` cannot represent every whole number exactly.
     if number.fract() != 0.0 || number > (1u64 << 53) as f64 {
         return Err(wrong());
     }
     T::try_from(number as u64).map_err(|_| format!("{text} is too large"))
 }
 
-/// Parses a rate in requests per second: `100`, `2.5k`, also `100/s` or `600/m`.
+/// Parses a rate in requests per second: `100`, `2.5k`, `100/s` or `600/m`.
 pub fn rate(text: &str) -> Result<f64, String> {
     let wrong = || format!("{text:?} is not a rate: write requests per second, such as 500 or 10k");
     let (number, per) = match text.split_once('/') {

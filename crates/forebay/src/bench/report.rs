@@ -111,7 +111,7 @@ pub fn shards(merged: &Merged) -> String {
             grouped(shard.failed),
             shard.busy * 100.0,
         );
-        // The host's name comes from a file.
+        // The label has a host name from a result file, which may contain control characters.
         let label = clean(&shard.label());
         writeln!(out, "  {label}\n      {figures}").expect("writing to memory does not fail");
     }
@@ -138,8 +138,8 @@ fn rate(outcome: &Outcome) -> String {
     text + ")"
 }
 
-/// Prints the latency. Leaves out a percentile if fewer than [`SAMPLES_BEYOND`] requests were
-/// slower.
+/// Prints the latency. Leaves out a percentile if fewer than [`SAMPLES_BEYOND`] requests took
+/// longer than this percentile.
 fn latency(outcome: &Outcome, line: &mut impl FnMut(&str, &str)) {
     let latency = &outcome.latency;
     if latency.is_empty() {
@@ -189,7 +189,7 @@ fn replies(outcome: &Outcome) -> String {
         .iter()
         .map(|(status, count)| format!("{status}: {}", grouped(*count)))
         .collect();
-    // Raw replies have no status.
+    // Raw replies have no status, so print only their number.
     if statuses.is_empty() && outcome.protocol == Protocol::Tcp {
         return grouped(outcome.requests.completed + outcome.requests.failures.check);
     }
@@ -434,8 +434,8 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Replaces control characters and characters that change the direction of text. A server or a URL
-/// could otherwise write to the terminal.
+/// Replaces control characters and characters that change the direction of text, so that text from
+/// a server or a URL cannot control the terminal.
 pub fn clean(text: &str) -> String {
     let is_hostile = |c: char| {
         c.is_control()

@@ -286,8 +286,8 @@ impl ScenarioReader<'_> {
         Ok(extractions)
     }
 
-    /// Marks the extracted values that a request uses in a header field or a multipart body. A line
-    /// break in such a value is refused.
+    /// Marks the extracted values that a request uses in a header field or a multipart body. The
+    /// load generator refuses a marked value that contains a line break.
     fn mark_lines(&mut self) {
         let names = self.plan.variables.iter();
         let is_line: Vec<bool> = names
@@ -314,8 +314,8 @@ impl ScenarioReader<'_> {
         Err(self.at(span, format!("{pointer:?} is no JSON pointer"), help))
     }
 
-    /// Parses `1s` (constant), `1s..3s` (uniform) or `exponential 2s` (with this mean). Returns
-    /// `None` without a text.
+    /// Parses `1s` (constant), `1s..3s` (uniform) or `exponential 2s` (with a mean of 2 s). Returns
+    /// `None` if `typed` is `None`.
     fn think(&self, typed: Option<&Spanned<String>>) -> Result<Option<ThinkTime>, Problem> {
         let Some(typed) = typed else { return Ok(None) };
         let wrong = |why: String| {
@@ -371,7 +371,7 @@ impl Place {
     const LINES: [Self; 2] = [Self::Field, Self::Multipart];
 }
 
-/// Returns true if the request has the placeholder of a value in one of these places.
+/// Returns true if the request has a placeholder for the value `name` in one of these places.
 fn uses(part: &Part, name: &str, places: &[Place]) -> bool {
     let placeholder = format!("{{{name}}}");
     let is_multipart = part.headers.iter().any(|(name, value)| {

@@ -47,7 +47,7 @@ fn reply(socket: &Path, test: &Tested) -> std::io::Result<(u16, Option<String>)>
     let mut lines = BufReader::new(stream.take(LARGEST_HEAD));
     loop {
         let (status, location) = head(&mut lines)?;
-        // Informational replies precede the final reply.
+        // Skip informational replies, which precede the final reply.
         if status >= 200 {
             return Ok((status, location));
         }

@@ -52,12 +52,12 @@ pub struct WorkDirectories<'a> {
     pub quiet: bool,
 }
 
-/// Adds the earlier configurations to the plan, so that they run in the same rounds as the current
-/// ones. `label` names saved results or a git revision.
+/// Adds the configurations of an earlier experiment to the plan, so that they run in the same
+/// rounds as the current configurations. `label` is the name of saved results, or a git revision.
 ///
-/// A saved configuration with the same settings as the current one does not run again: the function
-/// returns its saved results. The configurations of a git revision always run, because their
-/// directory (`{dir}`) differs.
+/// A saved configuration whose settings have not changed does not run again: the function returns
+/// its saved results. The configurations of a git revision always run, because their directory
+/// (`{dir}`) differs from the current directory.
 pub fn prepare(
     plan: &mut Plan,
     label: &str,
@@ -78,9 +78,9 @@ fn wrong(label: &str, why: &str) -> String {
     format!("error: --against {label}: {why}")
 }
 
-/// Adds the saved configurations that differ from the current ones to the plan. Returns the saved
-/// results of the others. Fails if these results cannot be compared with the new ones, for example
-/// because the load is different.
+/// Adds the saved configurations that differ from the current configurations to the plan. Returns
+/// the saved results of the configurations that are unchanged. Fails if these results cannot be
+/// compared with new results, for example because the load is different.
 fn of_saved(plan: &mut Plan, label: &str, path: &Path) -> Result<Vec<Results>, String> {
     let damaged = |why: String| wrong(label, &format!("cannot read {}: {why}", path.display()));
     let text = fs::read_to_string(path).map_err(|error| damaged(error.to_string()))?;
@@ -167,8 +167,8 @@ fn git(dir: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("git")
         .current_dir(dir)
         .args(arguments)
-        // If a git hook runs this program, these variables name the repository of the hook. The
-        // experiment may be in another repository.
+        // If a git hook runs this program, these variables name the repository of the hook. Remove
+        // the variables, because the experiment may be in another repository.
         .env_remove("GIT_DIR")
         .env_remove("GIT_WORK_TREE")
         .env_remove("GIT_INDEX_FILE")

@@ -4,7 +4,7 @@
 use crate::junit::{self, Decision};
 use forebay_lab::{Experiment, Results, Row, report, rows};
 
-/// Decisions about all configurations of an experiment.
+/// Result of an experiment: each configuration is fine, has a problem, or is undecided.
 pub struct Decisions {
     title: String,
     /// Names of the configurations, with the decision about each.
@@ -17,8 +17,8 @@ const FIRST_ROUNDS: u32 = 5;
 const MOST_ROUNDS: u32 = 1000;
 
 impl Decisions {
-    /// Decides about each configuration. A configuration that is slower by more than `threshold`
-    /// has a problem.
+    /// Classifies each configuration. If `threshold` is given, a configuration that is slower than
+    /// its reference by more than this share has a problem.
     pub fn of(experiment: &Experiment, threshold: Option<f64>) -> Self {
         let rows = rows(experiment);
         let decide = |((row, problems), results): ((Row, Vec<String>), &Results)| {
@@ -41,7 +41,8 @@ impl Decisions {
         self.cases.iter().any(|(_, decision)| matches!(decision, Decision::Problem(_)))
     }
 
-    /// Returns true if the measurement cannot decide about at least one configuration.
+    /// Returns true if at least one configuration is undecided, because its measurement is
+    /// inconclusive.
     pub fn is_undecided(&self) -> bool {
         self.cases.iter().any(|(_, decision)| matches!(decision, Decision::Undecided(_)))
     }
@@ -76,8 +77,8 @@ impl Decisions {
     }
 }
 
-/// Returns the reason why all trials of a configuration are void. Returns `None` if a trial counts,
-/// or if the configuration has no trial.
+/// Returns the reason why all trials of a configuration are void. Returns `None` if at least one
+/// trial is not void, or if the configuration has no trial.
 fn uncounted(row: &Row, results: &Results) -> Option<String> {
     if row.counted > 0 {
         return None;
@@ -86,7 +87,8 @@ fn uncounted(row: &Row, results: &Results) -> Option<String> {
     Some(format!("inconclusive: no trial counts: {void}"))
 }
 
-/// Decides about a configuration by the ratio of its rate to the rate of its reference.
+/// Classifies a configuration by the ratio of its rate to the rate of its reference. If this ratio
+/// shows no problem and is inconclusive, the ratio of the CPU times may show a problem.
 fn compared(experiment: &Experiment, row: &Row, threshold: f64) -> Decision {
     let Some(reference) = &row.reference else { return Decision::Fine };
     let undecided = |why: String| Decision::Undecided(format!("inconclusive: {why}"));
@@ -143,7 +145,7 @@ fn compared(experiment: &Experiment, row: &Row, threshold: f64) -> Decision {
     }
 }
 
-/// Escapes the text of a GitHub workflow command, which ends at the end of its line.
+/// Escapes the text of a GitHub workflow command. A line break would end the command.
 fn annotation(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }

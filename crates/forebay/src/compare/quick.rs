@@ -51,7 +51,7 @@ pub fn plan(
     }
     let mut plan = Plan::parse(Path::new("command-line"), &text)
         .map_err(|problem| format!("error: {}", problem.plain()))?;
-    // These URLs already contain their paths, so no path is appended.
+    // The URLs of the command line already contain their paths, so append no path to them.
     plan.configurations[..urls.len()].iter_mut().for_each(|each| each.path = Some(String::new()));
     Ok(plan)
 }

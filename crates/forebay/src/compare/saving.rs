@@ -65,7 +65,7 @@ pub fn write_stacks(experiment: &Experiment, out: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Replaces a file atomically: after a crash, it has either the old or the new content.
+/// Replaces a file atomically: after a crash, the file has either the old or the new content.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     replace_by(path, |file| file.write_all(text))
 }

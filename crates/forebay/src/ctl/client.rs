@@ -20,7 +20,7 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 
 const DEFAULT_FILE: &str = "/etc/forebay/site.toml";
 
-/// A server, and the token for changes.
+/// Address of a server's administrator listener, and the token that the listener may require.
 pub struct CtlServer {
     address: Listen,
     token: Option<String>,
@@ -89,7 +89,8 @@ impl CtlServer {
         self.exchange(format!("GET {target} HTTP/1.1\r\n{}\r\n", self.fields()), "")
     }
 
-    /// Sends a POST request. `generation` is the number of the configuration to change.
+    /// Sends a POST request. If `generation` is given, the server refuses the request unless the
+    /// configuration with this number runs.
     pub fn post(
         &self,
         target: &str,
@@ -132,7 +133,8 @@ impl CtlServer {
         let sent =
             stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
         let mut bytes = Vec::new();
-        // A server may answer before it has read the body, so a failed write may be no failure.
+        // Read the answer even if a write has failed, because a server may answer and close the
+        // connection before it has read the whole body.
         match (Read::take(&mut stream, LARGEST).read_to_end(&mut bytes), sent) {
             (Err(error), _) | (Ok(0), Err(error)) => Err(error),
             _ => Ok(bytes),

@@ -82,7 +82,7 @@ impl Machine {
 
     fn processes(&self) -> Option<Finding> {
         const TOPIC: &str = "processes";
-        // The limit does not apply to root.
+        // The kernel does not apply this limit (RLIMIT_NPROC) to root.
         let most = getrlimit(Resource::Nproc).maximum.filter(|_| !is_root());
         let threads = self.number("/proc/sys/kernel/threads-max");
         let most = [most, threads].into_iter().flatten().min()?;
@@ -121,7 +121,8 @@ impl Machine {
         })
     }
 
-    /// Returns the values of a file of this process's control group and of the groups above it.
+    /// Returns the content of `file`, such as `memory.max`, in this process's control group and in
+    /// each group above it. Leaves out groups without this file.
     fn of_groups(&self, file: &str) -> Vec<String> {
         let text = self.read("/proc/self/cgroup").unwrap_or_default();
         let Some(own) = text.lines().find_map(|line| line.strip_prefix("0::")) else {
@@ -194,7 +195,8 @@ impl Machine {
         )
     }
 
-    /// Checks that /proc is mounted. Forebay starts helper processes by its own path in /proc.
+    /// Checks that /proc is mounted, because Forebay starts helper processes with the program
+    /// /proc/self/exe.
     fn proc(&self) -> Finding {
         const TOPIC: &str = "/proc";
         if self.root.join("proc/self").exists() || self.root != Path::new("/") {
@@ -229,7 +231,7 @@ fn is_root() -> bool {
 
 fn open_files() -> Finding {
     const TOPIC: &str = "open files";
-    // Forebay raises its soft limit to the hard one.
+    // Only the hard limit counts, because Forebay raises its soft limit to the hard limit.
     let Some(most) = getrlimit(Resource::Nofile).maximum else {
         return Finding::ok(TOPIC, "no limit");
     };

@@ -111,8 +111,8 @@ fn certificates(plan: &Plan) -> Vec<Finding> {
     findings
 }
 
-/// Returns a warning if other users may read a private key. Returns `None` if they may not, or if
-/// the key is not in a file.
+/// Returns a warning if all users of this machine may read the private key. Returns `None` if they
+/// may not, if the key is not in a file, or if the file's mode cannot be read.
 fn key_mode(tls: &Tls) -> Option<Finding> {
     let CertificateSource::Files { key, .. } = &tls.source else { return None };
     let mode = fs::metadata(key).ok()?.mode();
@@ -216,7 +216,7 @@ fn directories(plan: &Plan, machine: &Machine) -> Vec<Finding> {
     roots.into_iter().map(of).collect()
 }
 
-/// Resolves the names of backends.
+/// Resolves the host name of each backend, and returns a finding for each name.
 fn names(plan: &Plan) -> Vec<Finding> {
     const TOPIC: &str = "names";
     let actions = plan.sites.iter().flat_map(|site| &site.routes).map(|route| &route.action);
@@ -234,7 +234,7 @@ fn names(plan: &Plan) -> Vec<Finding> {
     let of = |host: String| {
         let (sender, outcome) = mpsc::channel();
         let name = host.clone();
-        // The system's resolver has no time limit that a caller could set.
+        // Resolve the name on another thread, because the system's resolver takes no time limit.
         std::thread::spawn(move || sender.send(name.to_socket_addrs().map(|mut all| all.next())));
         match outcome.recv_timeout(PATIENCE) {
             Ok(Ok(Some(address))) => Finding::ok(TOPIC, format!("{host} is {address}")),

@@ -20,9 +20,9 @@ const IGNORED: [&str; 12] = [
     "via",
 ];
 
-/// Returns the differences between the reply of the old server and the reply of the translation.
-/// `again` is a second reply of the old server. A field or body that differs between the two
-/// replies of the old server is not compared.
+/// Returns the differences between a reply of the old server (`before`) and Forebay's reply with
+/// the translated configuration (`now`). `again` is a second reply of the old server. A field or
+/// body that differs between the two replies of the old server is not compared.
 pub fn differences(
     target: &VerifiedUrl,
     before: &Received,
@@ -35,8 +35,8 @@ pub fn differences(
     let mut found = Vec::new();
     let names = [before, now].into_iter().flat_map(|reply| &reply.fields);
     let names: BTreeSet<&str> = names.map(|(name, _)| name.as_str()).collect();
-    // Do not compare the Content-Type of redirects and errors, because servers send different notes
-    // and error pages.
+    // Do not compare the Content-Type of redirects and errors, because each server generates its
+    // own text for these replies.
     let is_note = |name: &str| name == "content-type" && before.status >= 300;
     let is_compared = |name: &&str| !IGNORED.contains(name) && !is_note(name);
     for name in names.into_iter().filter(is_compared) {
@@ -57,12 +57,13 @@ pub fn differences(
     found
 }
 
-/// Returns the values of a field in a form that can be compared.
+/// Returns the values of a field. Values with the same meaning become equal texts.
 fn values(target: &VerifiedUrl, reply: &Received, name: &str) -> Vec<String> {
     let fields = reply.fields.iter().filter(|(field, _)| field == name);
     let value = |value: &str| match name {
         "location" => location(target, value),
-        // RFC 9239 makes `application/javascript` obsolete. A charset is no part of the type.
+        // Compare types without `charset`. `application/javascript` counts as `text/javascript`,
+        // which replaces it (RFC 9239).
         "content-type" => {
             let kind = value.split(';').next().unwrap_or_default().trim();
             kind.replace("application/javascript", "text/javascript")
@@ -72,7 +73,8 @@ fn values(target: &VerifiedUrl, reply: &Received, name: &str) -> Vec<String> {
     fields.map(|(_, text)| value(text)).collect()
 }
 
-/// Returns a Location without scheme and host, if these are the ones of the request.
+/// Returns the value of `Location` without scheme and host if both are those of the request's URL.
+/// Otherwise, returns the value unchanged.
 fn location(target: &VerifiedUrl, value: &str) -> String {
     let scheme = if target.is_https { "https" } else { "http" };
     let rest = value.strip_prefix(scheme).and_then(|rest| rest.strip_prefix("://"));

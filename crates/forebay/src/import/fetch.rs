@@ -84,8 +84,8 @@ impl VerifiedUrl {
     }
 }
 
-/// Requests a URL from the old server. Connects to `connect` if it is given, otherwise to the host
-/// of the URL.
+/// Requests a URL from the server that Forebay will replace. Connects to `connect` if it is given,
+/// otherwise to the host of the URL.
 pub fn from_old(target: &VerifiedUrl, connect: Option<&str>) -> std::io::Result<Received> {
     let address = connect.map_or_else(|| target.address(), str::to_owned);
     let mut last = Error::new(ErrorKind::NotFound, format!("{address} has no address"));
@@ -120,7 +120,7 @@ fn tls_config() -> std::io::Result<Arc<ClientConfig>> {
     Ok(Arc::new(builder.with_no_client_auth()))
 }
 
-/// Requests a URL from the server of the translation.
+/// Requests a URL from Forebay, which runs the translated configuration and listens on `socket`.
 pub fn from_socket(target: &VerifiedUrl, socket: &Path) -> std::io::Result<Received> {
     let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -137,7 +137,7 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> std::io::Result<Rec
     read(BufReader::new(stream))
 }
 
-/// Reads a reply, after informational replies.
+/// Reads a final reply, and skips the informational replies before it.
 fn read(mut from: impl BufRead) -> std::io::Result<Received> {
     let mut reply = loop {
         let reply = head(&mut from)?;

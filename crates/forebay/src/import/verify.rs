@@ -1,4 +1,5 @@
-//! `forebay import --verify`: compares the answers of the old server with those of the translation.
+//! `forebay import --verify`: compares the answers of the old server with the answers of Forebay,
+//! which runs the translated configuration.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,8 +12,9 @@ use super::compare::differences;
 use super::fetch::{VerifiedUrl, from_old, from_socket};
 use crate::test_server::TestServer;
 
-/// Requests each URL from both servers, and reports the differences. `connect` is the address of
-/// the old server, if the host names of the URLs lead to another server.
+/// Requests each URL from the old server and from Forebay with the configuration `toml`, and
+/// reports the differences. `connect` is the address of the old server, if the host names of the
+/// URLs lead to another server.
 pub fn verify(toml: &str, urls: &[String], connect: Option<&str>) -> ExitCode {
     let mut stderr = std::io::stderr().lock();
     match compared(toml, urls, connect, &mut stderr) {
@@ -28,7 +30,8 @@ pub fn verify(toml: &str, urls: &[String], connect: Option<&str>) -> ExitCode {
     }
 }
 
-/// Returns the number of URLs with different answers, and writes the differences to `out`.
+/// Returns the number of URLs that the old server and Forebay answer differently. Writes the
+/// differences to `out`.
 fn compared(
     toml: &str,
     urls: &[String],
@@ -58,7 +61,7 @@ fn compared(
     Ok(different)
 }
 
-/// Returns the differences between the answers for one URL.
+/// Returns the differences between the answers of the old server and of Forebay for one URL.
 fn differences_of(
     plan: &Plan,
     dir: &Path,

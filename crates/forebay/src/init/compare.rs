@@ -46,8 +46,8 @@ const MARKS: &str = "app.psgi, wsgi.py, asgi.py, manage.py, cgi-bin, index.php, 
 const EXPERIMENT: &str = "compare.toml";
 const SITE: &str = "compare-site.toml";
 
-/// Writes the files for the application in `dir`. Returns a report. Never replaces an existing
-/// file.
+/// Detects the application in `dir`. Writes an experiment for this application, and a site if the
+/// experiment needs one, to `dir`. Returns a report for the user. An existing file is an error.
 pub fn write(dir: &Path) -> Result<String, String> {
     let all = detect::all(&Look::at(dir));
     let Some((found, (experiment, site))) =
@@ -80,8 +80,8 @@ pub fn write(dir: &Path) -> Result<String, String> {
     ))
 }
 
-/// Returns the texts of the experiment and of the site. Returns `None` if there is no template for
-/// the application.
+/// Returns the content of the experiment file, and of the site file if the experiment needs one.
+/// Returns `None` if there is no template for the application.
 fn texts(found: &Detected, dir: &Path) -> Option<(String, Option<String>)> {
     let own = |template: ExperimentTemplate, from: &str, to: &str| {
         let named = |text: &str| text.replace(from, to);

@@ -11,8 +11,9 @@ pub const MARKS: &str = "manage.py, app.psgi, wsgi.py, asgi.py, main.py or app.p
     FastAPI, config.ru, index.php, artisan, package.json with a start script, go.mod, WEB-INF, \
     *.aspx, web.config, cgi-bin, index.html";
 
-/// Returns everything that the directory contains, the most likely application first. Frameworks
-/// come before languages, because a Rails or Django application may also have a `package.json`.
+/// Returns the applications and files that the directory may serve, the most likely first.
+/// Frameworks come before languages, because a Rails or Django application may also have a
+/// `package.json`.
 pub fn all(look: &Look<'_>) -> Vec<Detected> {
     let one = [servlet, mono, python::django, laravel, wordpress, rack, psgi];
     let mut found: Vec<Detected> = one.iter().filter_map(|find| find(look)).collect();

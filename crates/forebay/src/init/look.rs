@@ -43,8 +43,9 @@ impl<'a> Look<'a> {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Returns the names in the directory `name`, sorted, except those that are not UTF-8. The
-    /// empty name is the directory itself.
+    /// Returns the sorted names in the subdirectory `name`, or in the application's directory if
+    /// `name` is empty. Leaves out names that are not UTF-8. If the directory cannot be read, the
+    /// result is empty.
     pub fn names(&self, name: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(name)).into_iter().flatten().flatten();
         let mut names: Vec<String> =

@@ -19,8 +19,8 @@ const FILES: [&str; 8] = [
     "src/app.py",
 ];
 
-/// Returns the virtual environment's interpreter, relative to the directory. Returns `None` if
-/// there is no virtual environment.
+/// Returns the path of the virtual environment's interpreter, relative to the application's
+/// directory. Returns `None` if there is no virtual environment.
 pub fn interpreter(look: &Look<'_>) -> Option<&'static str> {
     look.first_file(&[".venv/bin/python", "venv/bin/python", "env/bin/python"])
 }
@@ -39,8 +39,8 @@ pub fn django(look: &Look<'_>) -> Option<Detected> {
     let (packages, interpreter) = (packages_of(settings), interpreter(look).map(str::to_owned));
     for package in &packages {
         let file = |module: &str| format!("{}/{module}.py", package.replace('.', "/"));
-        // Django Channels needs ASGI. Otherwise, if a project has both files, WSGI is the usual
-        // choice.
+        // If a project has both files, take WSGI, which is usual. Only a project with Django
+        // Channels needs ASGI.
         let asgi = look.text(&file("asgi"));
         if asgi.contains("channels") || !asgi.is_empty() && !look.is_file(&file("wsgi")) {
             let module = format!("{package}.asgi:{}", callable(&asgi));
@@ -97,7 +97,7 @@ pub fn modules(look: &Look<'_>) -> Vec<Detected> {
 fn of(look: &Look<'_>, file: &str, callable: &str, is_asgi: bool, why: String) -> Detected {
     let path = file.strip_suffix(".py").unwrap_or(file);
     let path = path.strip_suffix("/__init__").unwrap_or(path);
-    // A directory `src` without `__init__.py` works, too: as a namespace package.
+    // A directory without `__init__.py` is a namespace package, so names such as `src.app` work.
     let module = format!("{}:{callable}", path.replace('/', "."));
     let interpreter = interpreter(look).map(str::to_owned);
     let app = if is_asgi {
@@ -125,8 +125,9 @@ fn made_by(text: &str, framework: &str) -> Option<String> {
     assigned.map(str::to_owned).or_else(|| factory().map(|name| format!("{name}()")))
 }
 
-/// Returns the name of the application in the text of `wsgi.py` or `asgi.py`. Without a known name,
-/// returns `application`.
+/// Returns the name of the application in the text of `wsgi.py` or `asgi.py`. Looks for
+/// `application`, then for `app`, then for a variable with a framework's object. If the text has
+/// none of these, returns `application`.
 fn callable(text: &str) -> String {
     let names = |line: &str, name: &str| {
         let is_word = |c: char| c.is_alphanumeric() || c == '_';

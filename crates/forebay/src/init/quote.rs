@@ -41,7 +41,7 @@ pub fn shell(path: &Path) -> String {
     let is_plain = |b: &u8| b.is_ascii_alphanumeric() || b"/._-+,:@%".contains(b);
     let text = str::from_utf8(bytes).ok().filter(|text| line(text) == **text);
     match text {
-        // A program would take a name with a leading hyphen for an option.
+        // Put `./` before a leading hyphen, so that no program takes the name for an option.
         _ if bytes.starts_with(b"-") => shell(&Path::new(".").join(path)),
         Some(text) if !text.is_empty() && bytes.iter().all(is_plain) => text.to_owned(),
         Some(text) => format!("'{}'", text.replace('\'', "'\\''")),

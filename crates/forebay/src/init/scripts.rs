@@ -20,10 +20,10 @@ struct Scripts {
     python: Vec<String>,
 }
 
-/// Puts the name of a script in `directory` into the text of the experiment, and the kind of the
-/// script into the text of the site. Takes the first Perl script, or the first Python script if
-/// there is no Perl script. A comment in the experiment lists the other scripts of the same
-/// language. Without scripts, returns the texts unchanged.
+/// Returns the texts `experiment` and `site` for a script in `directory`: the experiment with the
+/// script's name, the site with its language. Takes the first Perl script, or the first Python
+/// script if there is no Perl script. A comment in the experiment lists the other scripts of the
+/// same language. Without scripts, returns the texts unchanged.
 pub fn name(directory: &Path, experiment: &str, site: &str) -> (String, String) {
     let Scripts { perl, python } = find(directory);
     let (scripts, kind) = if perl.is_empty() { (python, PYTHON) } else { (perl, PERL) };
@@ -53,7 +53,7 @@ fn find(directory: &Path) -> Scripts {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.path().is_file()) {
         let Ok(name) = entry.file_name().into_string() else { continue };
-        // Other names would need escapes in the URL or in the experiment file.
+        // Skip scripts whose names would need escapes in the URL or in the experiment file.
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
         if !name.bytes().all(is_plain) || name.starts_with('.') {
             continue;

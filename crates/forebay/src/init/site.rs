@@ -12,8 +12,8 @@ use super::found::{Detected, FoundApp, SITE_FILE};
 use super::look::Look;
 use super::quote;
 
-/// Writes the site for what `dir` contains. Returns a report. Replaces an existing file only with
-/// `force`.
+/// Detects the application or the files in `dir`, and writes a site for them to `dir`. Returns a
+/// report for the user. An existing site is an error, unless `force` is true.
 pub fn write(dir: &Path, force: bool) -> Result<String, String> {
     let shown = quote::line(&dir.to_string_lossy());
     if !dir.is_dir() {
@@ -75,8 +75,8 @@ impl<'a> Chosen<'a> {
 
 /// Returns the user of the application. If this command runs as root, the user is the owner of the
 /// directory. An owner without a name becomes `www-data`. If root owns the directory, PHP runs as
-/// `www-data`, because PHP must not run as root. Otherwise, no user is needed, and the result is
-/// `None`.
+/// `www-data`, because PHP must not run as root. In all other cases, the result is `None`, and the
+/// site sets no user.
 fn user(look: &Look<'_>, app: &FoundApp) -> Option<String> {
     if !rustix::process::geteuid().is_root() || matches!(app, FoundApp::Files { .. }) {
         return None;
@@ -93,8 +93,9 @@ fn user(look: &Look<'_>, app: &FoundApp) -> Option<String> {
     name.or_else(|| needs_user.then(|| "www-data".to_owned()))
 }
 
-/// Writes the file atomically, so that an error leaves no incomplete file. If `force` is true,
-/// replaces an existing file, or the symbolic link itself. Otherwise, an existing file is an error.
+/// Writes the file atomically, so that an error leaves no incomplete file. If `force` is false, an
+/// existing file is an error. If `force` is true, replaces an existing file. Replaces a symbolic
+/// link itself, not its target.
 fn save(dir: &Path, file: &Path, text: &str, force: bool) -> std::io::Result<()> {
     let permissions = Permissions::from_mode(0o666);
     let mut new =
@@ -122,7 +123,8 @@ fn report(chosen: &Chosen<'_>, others: &[Detected], file: &Path, existed: bool) 
         _ => false,
     };
     lines.extend(others.iter().filter(is_part).map(found));
-    // Do not report a listing as unused: it is only for directories without an application.
+    // A site lists files only if the directory has no application. If there is an application, the
+    // report therefore does not name the listing as "not used".
     let is_rival = |other: &&Detected| {
         let is_listing = matches!(other.app, FoundApp::Files { listing: true, .. });
         !is_part(other) && !is_listing && other.mark != chosen.main.mark

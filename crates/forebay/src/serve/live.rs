@@ -27,7 +27,8 @@ const OTHER_GENERATION: u16 = 412;
 /// Status of the answer if this process no longer serves.
 const STOPPING: u16 = 503;
 
-/// Origins that currently answer requests, and threads that stop the origins replaced by a reload.
+/// State of a running server: its configuration, the origins that answer requests, and the threads
+/// that stop the origins of earlier configurations.
 pub(super) struct Live {
     args: ServeArgs,
     source_kind: SourceKind,
@@ -130,8 +131,9 @@ impl Live {
         lock(&self.running).clone()
     }
 
-    /// Prepares the configuration after a change, and starts its new applications. If `is_tested`
-    /// is true, the tests of `expect` must not fail. Also returns the change in words.
+    /// Prepares the configuration that results from `change`, and starts its new applications. If
+    /// `is_tested` is true, a new configuration must not fail the tests in its `expect` keys. Also
+    /// returns a text that describes the change.
     fn prepare(
         self: &Arc<Self>,
         change: &AdminChange,
@@ -192,7 +194,7 @@ impl Live {
         Ok(Reload { wanted, tables, done: Box::new(done) })
     }
 
-    /// Reads the configuration file again.
+    /// Reads the configuration again, from the source that the command line names.
     fn read(&self) -> Result<Plan, Refused> {
         if let Some(source) = &self.args.source {
             let checked = source::check(source, Some(self.source_kind));

@@ -1,9 +1,9 @@
 //! The argument of `forebay serve`: a configuration file or a directory. While Forebay runs, a user
-//! may replace one by the other, or by a pipe. A reload and a new process (SIGUSR2) then refuse it.
+//! may replace one by the other, or by a pipe. Reloads and upgrades (SIGUSR2) refuse such a source.
 
 use std::path::Path;
 
-/// The kind that the argument had when Forebay started.
+/// Kind of the argument of `forebay serve` when Forebay started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SourceKind {
     /// A configuration file, or a backend (`--to`).
@@ -20,8 +20,8 @@ impl SourceKind {
         }
     }
 
-    /// Returns the word for this kind, which the old process sends to a new process that takes
-    /// over.
+    /// Returns the word for this kind. In an upgrade, the old process sends this word to the new
+    /// process.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Configuration => "configuration",
@@ -30,7 +30,7 @@ impl SourceKind {
     }
 
     /// Returns the kind for the word that the old process sent. Returns `None` for an unknown word,
-    /// which older versions send.
+    /// because an older version of Forebay may send other text.
     pub(super) fn parse(word: &str) -> Option<Self> {
         [Self::Configuration, Self::Directory].into_iter().find(|kind| kind.word() == word)
     }
@@ -42,12 +42,13 @@ pub(super) fn check(source: &Path, at_start: Option<SourceKind>) -> Result<(), S
     let Ok(found) = std::fs::metadata(source) else { return Ok(()) };
     let refuse = |why: &str| Err(format!("{} {why}", source.display()));
     match at_start {
-        // To open a pipe would block until its writer opens it, and no later reload could begin.
+        // Refuse a pipe: opening a pipe blocks until a writer opens it, and meanwhile no other
+        // reload could begin.
         _ if !found.is_file() && !found.is_dir() => {
             refuse("is a pipe or a device, which is read only at the start")
         }
-        // Refuse this: Forebay would serve the files of the directory instead of the configured
-        // sites.
+        // Refuse a directory in place of the configuration file. Forebay would serve the files of
+        // the directory instead of the configured sites.
         Some(SourceKind::Configuration) if found.is_dir() => {
             refuse("is a directory, not a configuration file")
         }

@@ -1,8 +1,8 @@
 //! Reloads the configuration when its files change (`--watch`).
 //!
-//! A thread compares the metadata of the files once a second. Kubernetes updates a mounted ConfigMap
-//! by swapping a link to a directory. So the path of a file then leads to another file, and inotify
-//! would need watches on each directory of the path.
+//! A thread compares the metadata of the files once a second. inotify would need a watch on each
+//! directory in the path of a file: Kubernetes updates a mounted ConfigMap by swapping a link to a
+//! directory.
 
 use std::collections::BTreeMap;
 use std::fs::metadata;
@@ -27,7 +27,7 @@ type Stamp = (u64, u64, u64, i64, i64);
 /// State of each file; `None` if it cannot be found.
 type Stamps = BTreeMap<PathBuf, Option<Stamp>>;
 
-/// The files of a configuration, as they were when it was read.
+/// The files of a configuration, each with its state when the configuration was last read.
 pub(super) struct Watched {
     file: PathBuf,
     stamps: Stamps,
@@ -67,9 +67,9 @@ impl Watched {
         }
     }
 
-    /// Returns true once after each change. Waits until two checks in a row find the same state,
-    /// because a write may take some time. If the files keep changing for [`RESTLESS`] checks,
-    /// returns true, too.
+    /// Returns true if the files have changed since the last call that returned true. Returns false
+    /// while two checks in a row find different states, because a write may take some time. After
+    /// [`RESTLESS`] such calls, returns true although the files are still changing.
     fn has_changed(&mut self) -> bool {
         let now = self.look();
         if now == self.stamps {
@@ -115,7 +115,7 @@ impl Watched {
     /// files of the last list, because the error may be in one of them.
     fn renew(&mut self) {
         if stamp(&self.file).is_none() && !self.stamps.is_empty() {
-            // The file may be a pipe. To open it would block until its writer opens it.
+            // The file may now be a pipe, and opening a pipe blocks until a writer opens it.
             return;
         }
         let mut paths = forebay_conf::inputs(&self.file);
@@ -124,8 +124,8 @@ impl Watched {
             Err(_) => paths.extend(self.stamps.keys().cloned()),
         }
         let known = std::mem::take(&mut self.stamps);
-        // A known file keeps its old state, so that the next check notices a change since the last
-        // check.
+        // Keep the recorded state of a known file. If the file has changed after the last check,
+        // the next check then notices the change.
         let first = |path: &PathBuf| stamp(path).flatten();
         let state = |path: &PathBuf| known.get(path).copied().unwrap_or_else(|| first(path));
         self.stamps = paths.into_iter().map(|path| (path.clone(), state(&path))).collect();

@@ -68,7 +68,7 @@ impl Screen {
         let area = area_of(&output);
         let modes = tcgetattr(&output)?;
         let mut quiet = modes.clone();
-        // Do not show typed characters in the view. Signals such as Ctrl-C remain.
+        // Do not show typed characters in the view. Ctrl-C and similar keys still send signals.
         quiet.local_modes.remove(LocalModes::ECHO);
         let taken = (output.try_clone()?, modes);
         *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(taken);
@@ -114,7 +114,7 @@ fn frames(output: &File, area: Rect) -> io::Result<Frames> {
 fn restore() {
     let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some((mut output, modes)) = taken else { return };
-    // Errors mean that the terminal is closed.
+    // Ignore errors, which mean that the terminal is closed.
     let _ = tcsetattr(&output, OptionalActions::Now, &modes);
     let _ = output.write_all(LEAVE);
 }

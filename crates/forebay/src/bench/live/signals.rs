@@ -50,9 +50,9 @@ pub fn watch() -> io::Result<(Notices, Waker)> {
     let flags: Vec<_> = ended.chain(STOPS.into_iter().zip(&notices.stopped)).collect();
     let mut registered = Vec::new();
     for (signal, is_set) in flags {
-        // Register flags before the pipe, so that a flag is set when the pipe wakes the thread. If
-        // the program was started with a signal ignored, for example by `nohup`, that signal ends
-        // only the view.
+        // Register flags before the pipe, so that a flag is set when the pipe wakes the thread. A
+        // program that `nohup` starts ignores SIGHUP. A signal that the program ignores at its
+        // start ends only the view, not the run.
         registered.push(flag::register(signal, is_set.clone())?);
     }
     for signal in ENDS.into_iter().chain(STOPS).chain([SIGWINCH]) {
@@ -62,27 +62,27 @@ pub fn watch() -> io::Result<(Notices, Waker)> {
     Ok((notices, Waker(writer)))
 }
 
-/// Does the default action of a signal: stops or ends the program. Returns when a stopped program
-/// continues.
+/// Performs the default action of a signal, which ends or stops this program. After a stop, returns
+/// when the program continues (SIGCONT).
 pub fn obey(signal: i32) {
     let _ = emulate_default_handler(signal);
 }
 
 impl Notices {
-    /// Waits for a signal or a [`Waker`], at most for `timeout`.
+    /// Waits for a signal or a [`Waker`], at most for `timeout`, which is less than a second.
     pub fn wait(&self, timeout: Duration) {
         let limit = Timespec { tv_sec: 0, tv_nsec: timeout.subsec_nanos().into() };
         let _ = poll(&mut [PollFd::new(&self.reader, PollFlags::IN)], Some(&limit));
         while matches!(io::Read::read(&mut &self.reader, &mut [0; 64]), Ok(64)) {}
     }
 
-    /// Returns true if a signal ends the run.
+    /// Returns true if a signal that ends the view has arrived.
     pub fn ends(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Returns the signal that must stop or end the program after the terminal is restored. Returns
-    /// each signal only once, and `None` if there is no such signal.
+    /// Returns SIGTSTP or SIGQUIT if that signal has arrived since the last call, otherwise `None`.
+    /// The caller restores the terminal, then passes the signal to [`obey`].
     pub fn take_stop(&self) -> Option<i32> {
         let arrived = |is_set: &Arc<AtomicBool>| is_set.swap(false, Ordering::Relaxed);
         STOPS.into_iter().zip(&self.stopped).find(|(_, is_set)| arrived(is_set)).map(|(s, _)| s)

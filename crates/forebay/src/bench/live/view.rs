@@ -98,7 +98,7 @@ impl View {
     }
 
     fn add_second(&mut self, index: usize, second: Second) {
-        // Ignore seconds older than the window, which a paused thread may post late.
+        // A paused thread may post its counts late. Ignore a second that the charts no longer show.
         let Some(mut place) = index.checked_sub(self.base) else { return };
         if place >= WINDOW {
             let surplus = place + 1 - WINDOW;
@@ -122,9 +122,9 @@ impl View {
         }
     }
 
-    /// Returns the seconds that the charts show, with their indices. A second is shown if all
-    /// threads have posted its counts. A thread that has ended posts no counts, so a second is also
-    /// shown if two later seconds exist.
+    /// Returns the seconds that the charts show, with their indices. Leaves out a second while
+    /// threads may still post its counts: until all threads have posted, or until two later seconds
+    /// exist. The second rule is for threads that have ended, which never post.
     pub fn points(&self) -> impl DoubleEndedIterator<Item = (usize, &Point)> {
         let threads = self.threads.len();
         let is_over = move |place: usize, point: &Point| {

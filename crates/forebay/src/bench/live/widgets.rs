@@ -192,13 +192,14 @@ fn draw_distribution(frame: &mut Frame<'_>, area: Rect, view: &View, ink: Ink) {
     frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
-/// Divides `low` to `high` into ranges whose ends grow by a constant factor.
+/// Divides the whole numbers from `low` to `high` into at most `rows` ranges, which have about
+/// equal widths on a logarithmic scale.
 fn ranges(low: f64, high: f64, rows: usize) -> Vec<[f64; 2]> {
     let low = low.max(1.0);
     let rows = rows.min((high - low) as usize + 1);
     let factor = ((high + 1.0) / low).powf(1.0 / rows.max(1) as f64);
     let end = |row: usize| (low * factor.powi(row as i32)).round();
-    // The ends of a range are inclusive.
+    // Both ends belong to the range, so a range ends one below the beginning of the next range.
     let range = |row| [end(row), (end(row + 1) - 1.0).max(end(row))];
     (0..rows).map(range).collect()
 }

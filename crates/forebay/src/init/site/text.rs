@@ -32,7 +32,7 @@ export CATALINA_HOME="$3" CATALINA_BASE="$base" CATALINA_TMPDIR="$base/temp"
 exec "$3/bin/catalina.sh" run
 "#;
 
-/// Returns the whole file.
+/// Returns the content of the site's configuration file.
 pub fn site(chosen: &Chosen<'_>) -> String {
     let mut text = HEAD.to_owned();
     if matches!(chosen.main.app, FoundApp::Servlet { tomcat: None }) {
@@ -101,7 +101,8 @@ fn files_beside_scripts(root: &str) -> String {
     files(root, false, false)
 }
 
-/// Returns a route that answers 404 for `paths`, and for files that are not for clients.
+/// Returns routes that answer 404: one for configurations, logs and databases, which have certain
+/// suffixes, and one for `paths` unless `paths` is empty.
 fn private(paths: &[&str]) -> String {
     let mut text = route(
         "The configuration, logs and data are not for clients.",
