@@ -102,7 +102,7 @@ fn comparison(term: &str) -> Option<Vec<String>> {
     let text = text.trim();
     let text = match quoted(text) {
         Some((quoted, "")) => quoted,
-        // The text has no quotation marks if the parser of the Caddyfile has removed them.
+        // The parser of the Caddyfile may have removed the quotation marks around the text.
         None if !text.is_empty() && !text.contains([' ', '\'', '"', '(', '{', '|', '+', '?']) => {
             text
         }

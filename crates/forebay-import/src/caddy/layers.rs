@@ -51,7 +51,7 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
         "log" | "log_name" | "log_append" => {
             cx.note(directive, "write [log] with access = \"FILE\"");
         }
-        // The site reads these lines.
+        // The module `sites` reads these lines.
         "tls" | "bind" => {}
         "tracing" => drop(cx.note(directive, "traces of all sites go to `endpoint` of [traces]")),
         "push" => drop(cx.note(directive, "browsers ignore pushed replies: remove the line")),
@@ -68,8 +68,8 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
             cx.note(directive, "Forebay has no such directive: let the application do it");
         }
         "method" | "invoke" => {
-            // Without `method`, the server would get another method. Without `invoke`, access rules
-            // in the invoked route would be lost.
+            // Close the layer. Without `method`, the server would get another method. Without
+            // `invoke`, requests would skip the access rules of the invoked route.
             layer.closed = Some(cx.note(directive, "write routes for these requests"));
         }
         name => {

@@ -76,8 +76,9 @@ pub fn read(cx: &mut Cx<'_>, lines: &[Directive]) -> Global {
         }
     }
     if global.has_other_clients {
-        // Trust no proxies, because Caddy finds the client's address in another way. With trusted
-        // proxies, a client could choose its own address in X-Forwarded-For.
+        // Trust no proxies, because this Caddyfile finds the client's address in a way that Forebay
+        // does not have. With trusted proxies, a client could choose its own address in
+        // X-Forwarded-For.
         global.trusted.clear();
     }
     cx.has_other_clients = global.has_other_clients;

@@ -226,8 +226,8 @@ fn size(lines: &[Directive]) -> usize {
 }
 
 /// Returns lines with the arguments of an import in place of `{args[0]}`, `{args[1]}` and so on.
-/// Each copy has its own mark "read", because the translation may use a line in one site and not in
-/// another.
+/// Each copy has its own mark "read", because one site may use a line that another site does not
+/// use.
 fn copied(lines: &[Directive], args: &[String]) -> Vec<Directive> {
     let fill = |text: &String| {
         let mut text = text.clone();
