@@ -101,8 +101,8 @@ impl ListingValue {
         matches!(self, Self::Path | Self::Name)
     }
 
-    /// Returns true if the value is a link. Its text must not become part of another link or of a
-    /// script.
+    /// Returns true if the value is a link. The text of a link must not become part of another link
+    /// or of a script.
     pub(crate) fn is_link(self) -> bool {
         use ListingValue::{Href, Parent, SortName, SortSize, SortTime};
         matches!(self, Href | Parent | SortName | SortSize | SortTime)

@@ -90,9 +90,9 @@ impl Regex {
         );
     }
 
-    /// Returns the text that each match begins with. This text allows comparing a pattern with the
-    /// paths of other routes. Returns `None` if the pattern is not anchored with `^`, has
-    /// alternatives or ignores case.
+    /// Returns the text that each match begins with, so that the pattern can be compared with the
+    /// paths of other routes. Returns `None` if the pattern does not begin with `^`, contains `|`,
+    /// or ignores case.
     pub fn literal_start(&self) -> Option<String> {
         let rest = self.pattern.strip_prefix('^')?;
         if self.ignores_case || rest.contains('|') {

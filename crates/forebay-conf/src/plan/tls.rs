@@ -131,8 +131,8 @@ impl Acme {
         names
     }
 
-    /// Returns true if one certificate is enough for both settings: equal names, authority and
-    /// directory.
+    /// Returns true if both settings describe the same certificate: the names, the authority's URL,
+    /// and the directory for saved certificates are equal.
     pub fn is_same_certificate(&self, other: &Self) -> bool {
         let same = (&self.directory, &self.state) == (&other.directory, &other.state);
         same && self.sorted_names() == other.sorted_names()

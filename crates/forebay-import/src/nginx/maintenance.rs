@@ -39,8 +39,9 @@ pub fn table(
     Some(table)
 }
 
-/// Returns the path of the page that a named location sends, and its Retry-After. Returns `None` if
-/// the location sends no page.
+/// Returns the path of the page that a named location sends, and the time for the field
+/// Retry-After. The time is `None` if the location does not set this field. Returns `None` if the
+/// location sends no page.
 fn named(server: &TranslatedServer<'_>, name: &str) -> Option<(String, Option<String>)> {
     let mut all = server.locations.iter();
     let location = all.find(|location| location.kind == LocationKind::Named(name))?;

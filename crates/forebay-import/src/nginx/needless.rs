@@ -298,10 +298,10 @@ pub fn is_of_files(name: &str) -> bool {
 /// effect only together with `proxy_pass`.
 type Beside = fn(&Directive) -> bool;
 
-/// Returns a test, and its name, for a directive that needs another directive: `proxy_buffering`
-/// needs `proxy_pass`. The test is true for `proxy_pass`. The needed directive must be in a block
-/// around the directive, in the same block, or in a block inside it. Returns `None` if the
-/// directive needs no other directive.
+/// Returns a test for the directive that the directive `name` needs, and the name of the test. For
+/// example, `proxy_buffering` needs `proxy_pass`, so the test is true for `proxy_pass`. The needed
+/// directive may be in the same block, in a block around it, or in a block inside it. Returns
+/// `None` if `name` needs no other directive.
 pub fn needs(name: &str) -> Option<(&'static str, Beside)> {
     const GROUPS: [(&str, Beside); 32] = [
         ("proxy_ssl_", passes_to_tls),
@@ -337,7 +337,8 @@ pub fn needs(name: &str) -> Option<(&'static str, Beside)> {
         ("auth_request_", |other| other.name == "auth_request" && other.arg(0) != "off"),
         ("auth_delay", |other| other.name.starts_with("auth_") && other.name != "auth_delay"),
     ];
-    // Report a second `proxy_pass` of a block, because the second one has no route.
+    // A second `proxy_pass` of a block has no route, so it needs a note, even beside another
+    // `proxy_pass`.
     if name.ends_with("_pass") || name == "proxy_protocol" {
         return None;
     }

@@ -222,9 +222,9 @@ fn split_of<'a>(cx: &Cx<'a>, address: &str) -> Option<&'a Directive> {
     splits.find(|split| address.starts_with('$') && split.arg(1) == address)
 }
 
-/// Returns `@NAME`, the value of the key `to` for the variable of a `split_clients` block. Adds a
-/// group to the draft with the servers of all parts. The percentage of a part becomes the weight of
-/// its servers. Returns an error if a part has no address.
+/// Adds a group with all servers of a `split_clients` block to the draft. The percentage of a part
+/// of the block becomes the weight of the part's servers. Returns `@NAME`, the value of the key
+/// `to` for the group. Returns an error if a part has no address.
 fn canary(cx: &mut Cx<'_>, split: &Directive, protocol: BackendProtocol) -> Result<String, String> {
     let name = split.arg(1).trim_start_matches('$').to_owned();
     if cx.draft.upstreams.iter().any(|(other, _)| *other == name) {

@@ -99,8 +99,8 @@ impl Variables<'_, '_> {
         }
     }
 
-    /// Returns the value of a variable if the scope sets it exactly once and without a condition.
-    /// Otherwise returns `None`.
+    /// Returns the value of a variable if exactly one `set` of the scope sets it, outside of `if`
+    /// blocks. Otherwise returns `None`.
     fn constant(&self, name: &str) -> Option<&str> {
         let mut all = self.scope.every("set");
         let first = all.find(|set| set.arg(0).strip_prefix('$') == Some(name))?;

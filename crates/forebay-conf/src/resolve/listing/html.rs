@@ -67,8 +67,8 @@ impl HtmlPosition {
     }
 
     /// Returns true if the template may have a link at this position: in text, or at the start of
-    /// an attribute's value. After `javascript:` in an attribute, browsers would decode the link
-    /// and run it.
+    /// an attribute's value. A later position in the value may follow `javascript:`. Browsers would
+    /// then decode the link and run it as a script.
     pub(super) fn takes_link(&self) -> bool {
         let is_code = self.attribute.starts_with("on")
             || CODE_ATTRIBUTES.contains(&&*self.attribute)
