@@ -57,7 +57,7 @@ pub(crate) struct Filled {
     pub span: Range<usize>,
 }
 
-/// All keys that were added.
+/// All keys that were added to routes and sites.
 #[derive(Default)]
 pub(crate) struct AllFilled {
     /// Keys of routes, by the index of the site and the index of the route in the site.

@@ -44,7 +44,8 @@ pub enum ListingValue {
     Path,
     /// `{parent}`: a link to the parent directory. For `/`: a link to `/` itself.
     Parent,
-    /// `{sort.name}`: a link that sorts by name, or that reverses this order.
+    /// `{sort.name}`: a link that sorts by name. If the listing is already sorted by name, the link
+    /// reverses the order.
     SortName,
     /// `{sort.size}`: a link that sorts by size.
     SortSize,

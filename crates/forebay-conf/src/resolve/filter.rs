@@ -19,7 +19,7 @@ const LONGEST_TEXT: usize = 1024;
 
 /// Default of `max_size`.
 const PAGE: u64 = 4 * 1024 * 1024;
-/// The largest `max_size`, because pages are in memory.
+/// The largest accepted `max_size`. Forebay keeps each page in memory while it changes the page.
 const LARGEST_PAGE: u64 = 64 * 1024 * 1024;
 
 /// Resolves `replace` and `ssi`, which change the bodies of replies. Adds to `fields` the removal

@@ -53,7 +53,7 @@ fn cache_memory(typed: &Option<file::Size>) -> Resolution<Option<u64>> {
 /// Returns the directory and the size of the cache on disk. Returns `None` if Forebay stores
 /// replies only in memory.
 fn cache_disk(context: &Context<'_>, typed: &file::Server) -> Resolution<Option<CacheDisk>> {
-    // Enough for several replies of the largest usual size.
+    // The smallest accepted size. It is enough for several replies of the largest usual size.
     const LEAST: u64 = 16 * 1024 * 1024;
     const DEFAULT: u64 = 1 << 30;
     match (&typed.cache_dir, &typed.cache_disk) {

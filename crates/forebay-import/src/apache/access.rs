@@ -41,7 +41,7 @@ struct ClientRules {
     needs_user: bool,
     /// The users that `Require user` names. If empty, all users of the file may pass.
     users: Vec<String>,
-    /// True if any user of the file may pass, whatever `users` has.
+    /// True if any user of the file may pass, even if `users` names users.
     admits_all_users: bool,
 }
 

@@ -17,7 +17,7 @@ pub struct Base<'a> {
     /// The beginning of the base's URL paths, for example `/x` of `Alias /x /dir`.
     pub url: String,
     pub matcher: Matcher,
-    /// The directory with the content of this path, if any.
+    /// The directory with the content of the base. `None` if the content is not in a directory.
     pub dir: Option<String>,
     pub content: Content,
 }

@@ -24,7 +24,7 @@ pub struct Conditions<'d> {
     /// True if a line compares a path that Apache has not mapped to a file yet. The rule then also
     /// applies to existing files.
     pub is_unmapped: bool,
-    /// A line without a translation.
+    /// The first line without a translation.
     pub unknown: Option<&'d Directive>,
 }
 
@@ -38,7 +38,7 @@ enum Meaning {
     Present(FileKind),
     /// True for all paths, because Apache has not mapped the path to a file yet.
     Unmapped,
-    /// The condition is true for requests that meet one of these.
+    /// The condition is true for requests that meet one of these matchers.
     Requests(Vec<Matcher>),
     Unknown,
 }

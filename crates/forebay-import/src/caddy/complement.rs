@@ -71,7 +71,7 @@ fn remaining(included: &[Rest<'_>], excluded: &[Rest<'_>]) -> Option<String> {
     group(parts)
 }
 
-/// Selects the rests that begin with `byte`, and returns them without this byte.
+/// Returns the rests that begin with `byte`, without this byte.
 fn after<'p>(rests: &[Rest<'p>], byte: u8) -> Vec<Rest<'p>> {
     let split = |rest: &Rest<'p>| Some((rest.0.split_first()?, rest.1));
     let found = rests.iter().filter_map(split).filter(|((first, _), _)| **first == byte);

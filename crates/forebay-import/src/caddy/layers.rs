@@ -172,7 +172,8 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut L
         if name == "defer" {
             continue;
         }
-        // `NAME TEXT OTHER` replaces a text in the field, and `?NAME` keeps a field that is there.
+        // Two forms have no translation: `NAME TEXT OTHER` replaces a text in the field, and
+        // `?NAME` keeps an existing field.
         if !is_name || is_ours || values.len() > 1 || typed.starts_with('?') {
             let next = if typed.starts_with('?') {
                 "Forebay cannot set a field only if it is missing: write it in `set_headers`"

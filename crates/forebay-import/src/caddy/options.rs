@@ -27,8 +27,8 @@ pub struct Global {
     /// The hosts of the addresses without TLS on the HTTP port. An address without a host has the empty name.
     pub plain: HashSet<String>,
     pub https: bool,
-    /// True if Forebay cannot find the address of the client that Caddy finds, such as in a field
-    /// with another name.
+    /// True if Caddy finds the client's address in a way that Forebay does not have, such as in a
+    /// field with another name.
     has_other_clients: bool,
 }
 

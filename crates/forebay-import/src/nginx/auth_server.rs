@@ -7,8 +7,8 @@ use super::variables::{Piece, Variables, split};
 use crate::units::duration;
 use crate::value::Table;
 
-/// Directives of the location that decide something themselves. Forebay asks the server directly
-/// and would ignore them.
+/// Directives of the location that decide about requests themselves. Forebay asks the server
+/// directly, so it would ignore these directives.
 const DECIDE: [&str; 5] = ["if", "return", "rewrite", "try_files", "limit_except"];
 
 /// Variables whose values belong to nginx's request for the location, not to the client's request.

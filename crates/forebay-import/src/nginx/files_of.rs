@@ -124,8 +124,8 @@ pub fn routes(
 }
 
 /// Returns the routes of `location /x { alias /dir; }` for the paths that are not below `/x/`. A
-/// redirect adds a slash to `/x` if the directory exists. Other paths, such as `/xy`, get 404. For
-/// these, nginx would look for `/diry`.
+/// redirect adds a slash to `/x` if the directory exists. Other paths, such as `/xy`, get 404,
+/// because nginx would look for `/diry`.
 fn beside_alias(cx: &Cx<'_>, prefix: &str, dir: &str, base: &DraftRoute) -> Vec<DraftRoute> {
     let rest = missing(base.clone(), "No later route may answer these paths.".into());
     let to = crate::template::literal(&format!("{prefix}/"), cx.keys);

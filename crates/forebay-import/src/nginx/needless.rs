@@ -258,8 +258,8 @@ const DEFINITIONS: &[&str] = &[
     "valid_referers",
 ];
 
-/// Directives about files. Each location that sends files reads them, so without a mark they have
-/// no effect.
+/// Directives about files. The translation of a location that sends files marks them as read. So a
+/// directive of this list without the mark has no effect.
 const OF_FILES: &[&str] = &[
     "autoindex",
     "brotli_static",

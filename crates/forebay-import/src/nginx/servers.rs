@@ -17,8 +17,8 @@ use crate::files;
 use crate::matcher::Matcher;
 use crate::value::{Table, Value};
 
-/// Maximum number of positions in the order of a server's locations. A location has several
-/// positions if other expressions precede it than other locations.
+/// Maximum number of positions in the order of a server's locations. A location with an expression
+/// has several positions if it precedes prefix locations with different lists of expressions.
 const MOST_SLOTS: usize = 5_000;
 
 /// Listeners and hosts of a server that become one site.

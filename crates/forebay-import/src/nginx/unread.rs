@@ -1,7 +1,7 @@
 //! Finds the directives that no translator has read.
 //!
-//! A directive needs no note if it has a mark, if it needs no key (see [`needless`]), or if it only
-//! has an effect beside another directive that is not there.
+//! A directive needs no note if it has a mark, or if it needs no key (see [`needless`]). It also
+//! needs no note if it has an effect only beside another directive, which is missing.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};

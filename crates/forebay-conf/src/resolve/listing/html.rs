@@ -36,7 +36,7 @@ enum HtmlState {
     BeforeValue,
     Quoted(u8),
     Unquoted,
-    /// In an element without tags, such as `<script>`.
+    /// In an element whose content has no tags, such as `<script>`.
     Raw,
     /// After `<!`.
     Declaration,
