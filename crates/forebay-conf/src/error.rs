@@ -148,8 +148,8 @@ struct Details {
 }
 
 impl Problem {
-    /// Returns a problem at a position. The caret says "here" until [`Self::label`] sets another
-    /// text.
+    /// Returns a problem at a position. The text below the caret is "here", until [`Self::label`]
+    /// sets another text.
     pub fn new(span: &Range<usize>, message: impl AsRef<str>) -> Self {
         Self(Box::new(Details {
             message: visible(message.as_ref()),

@@ -132,8 +132,8 @@ fn compile(pattern: &str, ignores_case: bool) -> Result<Compiled, String> {
     let syntax = syntax::Config::new()
         .utf8(false)
         .unicode(false)
-        // Without this, `.` would not match a line feed, so the rule `^/admin/.*$` would not
-        // protect `/admin/x%0A`.
+        // Without this setting, `.` would not match a line feed, so the rule `^/admin/.*$` would
+        // not protect `/admin/x%0A`.
         .dot_matches_new_line(true)
         .case_insensitive(ignores_case)
         .nest_limit(50);

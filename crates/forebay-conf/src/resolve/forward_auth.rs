@@ -100,7 +100,7 @@ pub(super) fn divide(url: &str) -> (&str, &str) {
 /// claim of a token.
 pub(super) fn field_name(at: &At<&String>) -> Resolution<String> {
     let name = text(at)?;
-    // These fields frame the message, or belong to the connection.
+    // These fields frame the message, or belong to the connection, so `copy` must not set them.
     const REFUSED: [&str; 9] = [
         "connection",
         "content-length",

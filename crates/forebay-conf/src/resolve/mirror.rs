@@ -59,7 +59,7 @@ pub(super) fn mirror(
 
 fn per_million(typed: &At<f64>) -> Resolution<u32> {
     let number = (typed.value * (MILLION / 100.0)).round();
-    // The range does not contain NaN.
+    // NaN is outside of the range, so it is an error, too.
     if (1.0..=MILLION).contains(&number) {
         return Ok(number as u32);
     }

@@ -131,7 +131,8 @@ fn admin_hosts(typed: &file::Server) -> Resolution<Vec<String>> {
     at.items().iter().map(name).collect()
 }
 
-/// Returns the value of `route_metrics`. Only the pages of `admin` show these counters.
+/// Returns the value of `route_metrics`. If it is true without `admin`, returns an error, because
+/// only the pages of `admin` show the counters of routes.
 fn route_metrics(typed: &file::Server) -> Resolution<bool> {
     let Some(at) = typed.route_metrics.as_ref().filter(|at| at.value) else { return Ok(false) };
     if typed.admin.is_none() {

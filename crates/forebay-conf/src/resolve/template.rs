@@ -21,7 +21,7 @@ pub(super) struct Known<'a> {
     pub maps: &'a BTreeMap<String, Arc<ValueMap>>,
 }
 
-/// Parses a template. `typed` is the value that contains it.
+/// Parses a template. `typed` is the value of the configuration that contains the template.
 pub(super) fn template<T>(text: &str, typed: &At<T>, known: Known<'_>) -> Resolution<Template> {
     let scope = Scope { captures: known.captures, maps: Some(known.maps), is_page: false };
     Template::parse(text, scope).map_err(|UnknownPlaceholder(name)| {

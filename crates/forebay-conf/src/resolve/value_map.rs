@@ -54,7 +54,7 @@ fn value_map(name: &str, typed: &At<Table<file::ValueMap>>) -> Resolution<ValueM
     for (pattern, at) in &typed.values {
         let value = parse(no_control(at, at)?, at)?;
         no_control(pattern, at)?;
-        // Hosts are looked up in lower case.
+        // Forebay looks up hosts in lower case, so convert the keys to lower case.
         let is_lowered = is_host && !pattern.starts_with('~');
         let pattern = &if is_lowered { pattern.to_ascii_lowercase() } else { pattern.clone() };
         match pattern.split_once('*') {

@@ -49,7 +49,7 @@ impl ClientRules {
     /// Adds the rules of a `RequireAll`. A client must meet all of these rules.
     fn add_all_of(&mut self, together: Self) {
         if together.denies_all {
-            // No client meets all of these rules.
+            // One of the rules refuses all clients, so no client meets all of the rules.
             self.denies_all = true;
             return;
         }

@@ -248,7 +248,8 @@ fn rule(
         return;
     }
     let url = around.url.map(|url| url.trim_end_matches('/'));
-    // The rule names a front controller: one script answers for all missing files.
+    // A rule for missing files that does not redirect or refuse requests names a front controller:
+    // one script that answers for all missing files.
     let is_redirect = flag(directive, "R").is_some() || target.contains("://");
     if conditions.is_missing && is_plain && refusal.is_none() && !is_redirect {
         match front_controller(cx, directive, url, base) {

@@ -169,7 +169,7 @@ fn answer<'a>(
     let Some(matcher) = here.matcher.and(&of.matcher) else {
         let is_at_odds = here.matcher.is_at_odds(&of.matcher);
         if !is_at_odds && !here.matcher.conflicts_with(&of.matcher) {
-            // No request meets both conditions.
+            // No request meets the conditions of the block and of the directive.
             directive.settle_all();
             return Vec::new();
         }
@@ -177,7 +177,7 @@ fn answer<'a>(
         return vec![route(here.matcher.clone()).closed(comment)];
     };
     if of.is_missing {
-        // The directive names the path for missing files.
+        // The directive applies to missing files: its argument is the path that answers for them.
         match fallback(cx, split(directive).1.first().map_or("", String::as_str)) {
             Some(to) if directive.name == "rewrite" => here.fallback = Some(to),
             _ => drop(cx.note(directive, "name the path for missing files in `fallback_to`")),
@@ -383,7 +383,7 @@ fn layer<'a>(
     out: &mut Vec<DraftRoute>,
 ) {
     let args = split(directive).1;
-    // The site reads these two lines.
+    // The module `sites` reads these two lines.
     if !matches!(directive.name.as_str(), "tls" | "bind") {
         directive.settle();
     }

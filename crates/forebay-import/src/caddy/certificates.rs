@@ -21,7 +21,7 @@ pub fn certificate(
 ) -> Option<Table> {
     let tls = block.iter().find(|line| line.name == "tls");
     tls.iter().for_each(|tls| tls.settle());
-    // Only the first line is translated. Another one may require certificates from clients.
+    // Only the first line `tls` is translated. A second one may require certificates from clients.
     let others = block.iter().filter(|line| line.name == "tls").skip(1);
     if let Some(other) = others.into_iter().find(|line| has_client_auth(line)) {
         cx.note(other, "join the lines `tls` of this site, and write `client_ca` in `tls`");
@@ -82,8 +82,8 @@ fn is_public(host: &str) -> bool {
         && host.parse::<std::net::IpAddr>().is_err()
 }
 
-/// Adds the oldest version of TLS from the line `protocols`. Other versions have no translation.
-/// Their line is not marked as read, so it gets a note later.
+/// Adds the oldest version of TLS from the line `protocols`. If the versions of the line have no
+/// translation, does not mark the line as read, so that it gets a note later.
 fn versions(tls: &Directive, table: &mut Table) {
     let Some(line) = tls.inside().iter().find(|line| line.name == "protocols") else { return };
     if line.args.get(1).is_some_and(|newest| newest != "tls1.3") {

@@ -84,7 +84,8 @@ fn contains(term: &str) -> Option<Vec<String>> {
     let name = of_request.strip_prefix("header.")?;
     let (text, after) = quoted(rest.trim())?;
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    // Caddy joins several fields with commas.
+    // Caddy joins several fields with commas, so a text with a comma could match in two fields at
+    // once.
     if after.trim() != ")"
         || text.is_empty()
         || text.contains([',', ' '])

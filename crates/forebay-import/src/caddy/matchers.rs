@@ -46,7 +46,7 @@ pub fn named<'a>(block: &'a [Directive], around: &Named<'a>) -> Named<'a> {
 /// `None` if the first argument is not a matcher.
 pub fn split(directive: &Directive) -> (Option<&str>, &[String]) {
     match directive.args.first() {
-        // `root /srv` has no matcher.
+        // In `root /srv`, the argument is a directory, and no matcher.
         Some(_) if directive.name == "root" && directive.args.len() == 1 => {
             (None, &directive.args[..])
         }
@@ -254,7 +254,7 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
         "remote_ip" | "client_ip" => when.set("client", networks(&line.args)?),
         "protocol" if matches!(line.arg(0), "http" | "https") => when.set("scheme", line.arg(0)),
         "host" if line.args.iter().all(|host| !host.contains('{')) => {
-            // Caddy ignores the case and the port of the host.
+            // Caddy ignores the case and the port of the host, so the expression ignores them, too.
             let host = |host: &String| {
                 let text = regex_syntax::escape(host).replace("\\*", "[^.]+");
                 Some(format!("~*^{text}\\.?(:[0-9]*)?$"))

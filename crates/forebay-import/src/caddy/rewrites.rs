@@ -152,7 +152,7 @@ pub fn ignores_tries(line: &Directive) -> bool {
     }
 }
 
-/// Returns true for a status of refusals.
+/// Returns true if the argument is a status of 400 or more, with which a line refuses requests.
 pub fn is_refusal(arg: &str) -> bool {
     arg.parse::<u16>().is_ok_and(|code| code >= 400)
 }

@@ -35,7 +35,8 @@ pub fn translate(cx: &mut Cx<'_>, lines: &[Directive]) {
     for (addresses, directive, block) in sites {
         site(cx, &global, &addresses, directive, block);
     }
-    // In Forebay, the first site of a listener answers for unknown hosts.
+    // In Forebay, the first site of a listener answers for unknown hosts. So sites without host
+    // names come first.
     cx.draft.sites.sort_by_key(|site| !site.hosts.is_empty());
     if cx.draft.sites.is_empty() {
         let first = &lines[0];

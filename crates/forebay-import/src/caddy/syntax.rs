@@ -374,7 +374,8 @@ const LONGEST_NAME: usize = 256;
 /// text is split into words, as in Caddy. A value may have several words, or none.
 fn environment(text: &str, file: &Rc<str>) -> Result<String, ImportError> {
     let (mut out, mut rest) = (String::new(), text);
-    // Number of bytes from the next `}` to the end. Each search begins after the previous result.
+    // `left` is the number of bytes from the next `}` to the end of the text. Each search for `}`
+    // begins after the previous result.
     let mut left = text.find('}').map(|at| text.len() - at);
     while let Some((before, after)) = rest.split_once("{$") {
         out.push_str(before);

@@ -16,8 +16,8 @@ pub fn is_same_file(ours: &Table, theirs: &Table) -> bool {
     ours.get("while_exists") == theirs.get("while_exists")
 }
 
-/// Returns the key `maintenance` for the page of status 503 while a file exists. Returns `None` if
-/// there is no such page.
+/// Returns the key `maintenance`, which sends the page for status 503 while the file `file` exists.
+/// Returns `None` if the location has no such page.
 pub fn table(
     cx: &Cx<'_>,
     server: &TranslatedServer<'_>,

@@ -283,7 +283,7 @@ pub fn is_needless(name: &str) -> bool {
 
 /// Returns true for a directive that only defines a name.
 pub fn is_definition(directive: &Directive) -> bool {
-    // These two variables are settings of nginx.
+    // `set` of these two variables changes a setting of nginx.
     let is_setting = matches!(directive.arg(0), "$args" | "$limit_rate");
     let name = directive.name.as_str();
     DEFINITIONS.contains(&name) || name == "set" && !is_setting

@@ -177,7 +177,8 @@ fn settings(cx: &mut Cx<'_>, upstream: &Directive, protocol: BackendProtocol, ta
             // Forebay's default distributes requests by weight, as `random` does.
             "random" if is_http && inner.args.is_empty() => {}
             "keepalive" if is_http => table.set_some("keepalive", inner.arg(0).parse::<u64>().ok()),
-            // Forebay chooses the number of idle connections to applications.
+            // Forebay itself chooses the number of idle connections to applications, so the line
+            // needs no key.
             "keepalive" => {}
             "ip_hash" if is_http => table.set("balance", "hash"),
             "hash" if is_http && hash_key(inner.arg(0)).is_some() => {

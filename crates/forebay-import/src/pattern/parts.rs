@@ -28,7 +28,8 @@ pub enum Part {
 
 /// Parses an expression into the parts of each branch.
 pub fn parts(text: &str, ignore_case: bool) -> Result<Vec<Vec<Part>>, String> {
-    // In PCRE, `\Z` matches at the end, or before a line feed at the end. Paths have no line feed.
+    // In PCRE, `\Z` has the meaning of `$`: it matches at the end, or before a line feed at the
+    // end.
     let text = text.replace("\\Z", "$");
     let mut builder = ParserBuilder::new();
     // PCRE reads bytes unless it is asked for UTF-8.
