@@ -209,7 +209,8 @@ fn is_secret_option(text: &str) -> bool {
 fn hidden(key: &str, text: &str) -> Option<String> {
     let (key, lower) = (key.to_ascii_lowercase(), text.to_ascii_lowercase());
     let is_in_env = key.split('.').any(|part| part == "env");
-    // The text may contain `password=x` or a query such as `?key=x`, or may be a command line.
+    // The text may contain `password=x` or a query such as `?key=x`, or may be a command line with
+    // a secret option.
     let has_values = lower.contains('=') && (announces(&lower) || lower.contains("key="));
     let has_options = lower.contains("--") && lower.contains(' ') && announces(&lower);
     if is_in_env || announces(&key) || has_values || has_options {

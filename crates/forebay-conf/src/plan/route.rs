@@ -211,7 +211,7 @@ impl Access {
         if is_in(&self.deny) {
             return false;
         }
-        // The address of a client of a Unix socket is unknown, so `deny` may mean this client.
+        // The address of a client of a Unix socket is unknown, and `deny` may contain this address.
         let may_be_denied = client.is_none() && !self.deny.is_empty();
         if may_be_denied {
             self.allow.contains(&Clients::Unix)

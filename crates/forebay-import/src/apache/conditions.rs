@@ -83,8 +83,8 @@ impl Meaning {
     }
 }
 
-/// Translates the `RewriteCond` lines of a rule. `around` is the context of the rule. If lines have
-/// no translation, the field `unknown` of the result is the first one.
+/// Translates the `RewriteCond` lines of a rule. `around` is the context of the rule. If some lines
+/// have no translation, the field `unknown` of the result names the first of these lines.
 pub fn read<'d>(cx: &Cx<'_>, list: &[&'d Directive], around: Around<'_>) -> Conditions<'d> {
     let mut found = Conditions { alternatives: vec![Matcher::default()], ..Conditions::default() };
     let mut group = Vec::new();
@@ -360,8 +360,8 @@ fn address(text: &str) -> Meaning {
 }
 
 /// Translates a condition on one parameter, such as `(^|&)id=1`. Forebay compares decoded values
-/// and accepts the parameter anywhere in the query, so further requests may meet the condition.
-/// Returns `Meaning::Unknown` for expressions of another form.
+/// and accepts the parameter anywhere in the query, so the condition may hold for further requests
+/// than in Apache. Returns `Meaning::Unknown` for expressions of another form.
 fn query(text: &str, ignores_case: bool) -> Meaning {
     let start = ["(^|&)", "(?:^|&)", "(&|^)", "\\b", "^"].iter().find_map(|s| text.strip_prefix(s));
     let Some((name, value)) = start.and_then(|rest| rest.split_once('=')) else {

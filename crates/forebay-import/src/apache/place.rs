@@ -205,7 +205,7 @@ fn directory(
     let inherits = rewrites::inherits(&layers[sections.levels.len()..]);
     let mut nearest = None;
     let (mut of_rules, mut fallbacks) = (None, Vec::new());
-    // After a rule for all missing files, later rules have no effect.
+    // After a rule for all missing files, later rules for missing files have no effect.
     let mut add_fallbacks = |all: Option<String>, some: Vec<(Matcher, String)>| {
         if of_rules.is_none() {
             fallbacks.extend(some);

@@ -319,7 +319,7 @@ const UNMAPPED: &str = "In a virtual host, Apache tests the path of the URL in p
     so the rule also applies to existing files. To send these: `fallback_to` in the route of files.";
 
 /// Adds `target` as the path that answers for missing files: for all of them, or only for the
-/// missing files that meet `conditions`. Adds a note if this has no translation.
+/// missing files that meet `conditions`. Adds a note if the rule has no translation.
 fn fallback(
     cx: &mut Cx<'_>,
     directive: &Directive,

@@ -169,8 +169,8 @@ pub fn find_access_files(dir: &str, names: &[&str]) -> AccessFiles {
         found.extend(files.into_iter().find(|file| file.is_file()));
     };
     top.ancestors().skip(1).for_each(&mut add);
-    // Keep each directory together with the real directories above it. If a symbolic link leads to
-    // one of these, the search ignores the link, because it would never end.
+    // Keep each directory together with the real directories above it. A symbolic link to one of
+    // these directories is ignored, because the search would never end.
     let real = top.canonicalize().unwrap_or_else(|_| top.clone());
     let mut open = vec![(top, vec![real])];
     while let Some((dir, reals)) = open.pop() {

@@ -135,15 +135,15 @@ fn translate<'a>(
         }
         Meaning::OtherMethods(methods) if decides => {
             let inner = block.iter().find(|inner| inner.name == "return");
-            // A second condition that excludes methods has no translation, because only one route
-            // (`phase.otherwise`) can answer the excluded methods.
+            // The block applies to all methods except `methods`. Only one route (`phase.otherwise`)
+            // can answer such methods, so a second block of this kind has no translation.
             let Some(inner) = inner.filter(|_| phase.methods.is_none()) else {
                 phase.closed = Some(cx.note(directive, "limit `methods` of the route"));
                 return;
             };
             inner.settle();
             let variables = here.variables(server);
-            // A route for GET also takes HEAD. If the condition excludes HEAD, but not GET, HEAD
+            // A route for GET also takes HEAD. If the block applies to HEAD, but not to GET, HEAD
             // needs its own route.
             let has = |name: &str| methods.iter().any(|method| method == name);
             let head = Matcher::default().with_methods(vec!["HEAD".into()]);

@@ -295,8 +295,8 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
         }
     }
     if !tries_directories(scope) {
-        // Without a check of `$uri/`, nginx sends no index file, but goes on to the last argument
-        // of `try_files`.
+        // Without a check of `$uri/`, nginx sends no index file. For a directory, it uses the last
+        // argument of `try_files`.
         table.set("index", Vec::<&str>::new());
     } else if !index.is_empty() && index[..] != ["index.html"] {
         table.set("index", index);

@@ -180,8 +180,8 @@ pub fn order<'l, 'a>(locations: &'l [Location<'a>]) -> Vec<Slot<'l, 'a>> {
     let mut slots: Vec<_> = exact.iter().map(|location| slot(*location, None)).collect();
     slots.extend(slashes(&exact, &statics));
     // `global` has the expressions of the server block, which precede most prefix locations. But a
-    // prefix location with other expressions, or with `^~`, precedes `global`. So do all longer
-    // prefixes that begin with its prefix.
+    // prefix location with other expressions, or with `^~`, precedes `global`. A longer prefix that
+    // begins with the prefix of such a location also precedes `global`.
     let (first, last): (Vec<_>, Vec<_>) =
         statics.into_iter().partition(|found| own.iter().any(|path| found.path.starts_with(path)));
     for found in first {
@@ -194,7 +194,7 @@ pub fn order<'l, 'a>(locations: &'l [Location<'a>]) -> Vec<Slot<'l, 'a>> {
     slots
 }
 
-/// Collects the exact locations and the prefix locations of a block, and of the locations inside.
+/// Collects the exact locations and the prefix locations of a block and of its inner blocks.
 /// `outer` are the expressions of the blocks around this block.
 fn gather<'l, 'a>(
     level: &'l [Location<'a>],
@@ -214,7 +214,7 @@ fn gather<'l, 'a>(
                 let (before, of_before) = (exact.len(), statics.len());
                 gather(&location.inner, &after, exact, statics);
                 // nginx first selects one location of this block. So a longer prefix of this block
-                // takes its paths, even if a location inside of `location` also matches them.
+                // takes paths even from the locations inside of `location`.
                 let is_reached = |inner: &str| {
                     !level.iter().any(|other| match other.kind {
                         LocationKind::Prefix { path: longer, .. } => {

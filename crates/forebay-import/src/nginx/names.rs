@@ -23,7 +23,8 @@ pub fn restricts(name: &str) -> bool {
         "accesskey",
         "waf",
     ];
-    // Names that begin with an item of `STARTS`, but have a translation or only slow refusals down.
+    // The names of these directives begin with an item of `STARTS`. But the directives have a
+    // translation, or only slow refusals down.
     const OTHERS: [&str; 5] =
         ["auth_basic", "auth_basic_user_file", "auth_delay", "auth_request", "auth_request_set"];
     const NAMES: [&str; 8] = [

@@ -283,7 +283,7 @@ pub fn is_needless(name: &str) -> bool {
 
 /// Returns true for a directive that only defines a name.
 pub fn is_definition(directive: &Directive) -> bool {
-    // `set` of these two variables changes a setting of nginx.
+    // For these two variables, `set` also changes a setting of nginx.
     let is_setting = matches!(directive.arg(0), "$args" | "$limit_rate");
     let name = directive.name.as_str();
     DEFINITIONS.contains(&name) || name == "set" && !is_setting
@@ -337,8 +337,7 @@ pub fn needs(name: &str) -> Option<(&'static str, Beside)> {
         ("auth_request_", |other| other.name == "auth_request" && other.arg(0) != "off"),
         ("auth_delay", |other| other.name.starts_with("auth_") && other.name != "auth_delay"),
     ];
-    // A second `proxy_pass` of a block has no route, so it needs a note, even beside another
-    // `proxy_pass`.
+    // Report a second `proxy_pass` of a block, because only the first one has a route.
     if name.ends_with("_pass") || name == "proxy_protocol" {
         return None;
     }

@@ -192,8 +192,8 @@ fn leaves_out<'a>(
 }
 
 /// Returns the conditions of a directive's expression, and a matcher that also has the conditions
-/// of the location. Returns `None` if no request meets both. An error says why the expression has
-/// no translation.
+/// of the location. Returns `None` if no request meets all of these conditions. An error says why
+/// the expression has no translation.
 fn narrowed(
     cx: &Cx<'_>,
     here: &Here<'_, '_>,

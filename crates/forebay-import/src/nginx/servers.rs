@@ -334,7 +334,7 @@ fn client_certificates(cx: &mut Cx<'_>, scope: &Scope<'_>, tls: &mut Table) -> O
     let Some(verify) = verify else { return Some(()) };
     let ocsp = scope.nearest("ssl_ocsp").filter(|ocsp| ocsp.arg(0) != "off");
     if let Some(list) = scope.nearest("ssl_crl").or(ocsp) {
-        // Forebay has no check for revoked certificates, so it would accept them.
+        // Forebay has no check for revoked certificates, and would accept such certificates.
         cx.note(list, super::names::next_step(&list.name));
         return None;
     }

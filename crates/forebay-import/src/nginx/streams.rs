@@ -304,8 +304,8 @@ fn server_settings(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Table {
 }
 
 /// Returns the name of a group with the servers of the upstream `name` and with `settings`. In
-/// nginx, servers with different settings may use one upstream, so each different `settings` needs
-/// its own group. Adds the group to the draft on its first use.
+/// nginx, servers with different settings may use one upstream. So each combination of settings
+/// needs its own group. Adds the group to the draft on its first use.
 fn group_with(cx: &mut Cx<'_>, name: &str, settings: &Table) -> String {
     let known = |wanted: &str| cx.draft.upstreams.iter().find(|(name, _)| name == wanted);
     let Some((_, plain)) = known(name).filter(|_| !settings.is_empty()) else {

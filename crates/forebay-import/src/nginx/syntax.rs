@@ -145,8 +145,9 @@ impl Parser {
     }
 
     /// Adds the directives of the included files to `found`. Skips files that the translation does
-    /// not need, such as `mime.types`. If an included file is missing, adds the include itself as a
-    /// directive, or the known contents of a file of Debian.
+    /// not need, such as `mime.types`. If an included file is missing, adds the contents that the
+    /// file has in Debian. If Forebay does not know these contents, adds the include itself as a
+    /// directive.
     fn include(
         &mut self,
         words: &[String],

@@ -1,7 +1,8 @@
 //! Finds the directives that no translator has read.
 //!
-//! A directive needs no note if it has a mark, or if it needs no key (see [`needless`]). It also
-//! needs no note if it has an effect only beside another directive, which is missing.
+//! A directive needs no note if it has a mark, or if it needs no key (see [`needless`]). If a
+//! directive has an effect only beside another directive, and the other directive is missing, the
+//! directive also needs no note.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};

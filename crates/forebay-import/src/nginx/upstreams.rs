@@ -225,7 +225,8 @@ fn split_of<'a>(cx: &Cx<'a>, address: &str) -> Option<&'a Directive> {
 
 /// Adds a group with all servers of a `split_clients` block to the draft. The percentage of a part
 /// of the block becomes the weight of the part's servers. Returns `@NAME`, the value of the key
-/// `to` for the group. Returns an error if a part has no address.
+/// `to` for the group. Returns an error if a part has no valid address, or if the block has more
+/// than 64 servers or none.
 fn canary(cx: &mut Cx<'_>, split: &Directive, protocol: BackendProtocol) -> Result<String, String> {
     let name = split.arg(1).trim_start_matches('$').to_owned();
     if cx.draft.upstreams.iter().any(|(other, _)| *other == name) {

@@ -84,8 +84,8 @@ fn table_of(variables: &Variables<'_, '_>, name: &str) -> Option<Table> {
                 table.set(&format!("*{key}"), value);
             }
             _ if has_names && key.contains('*') => table.set(key, value),
-            // nginx ignores the case of the text, or Forebay would give `*` or the key `from` a
-            // special meaning. So write the text as an expression.
+            // nginx ignores the case of letters. In Forebay, `*` and the key `from` have a special
+            // meaning. So write a text with letters or `*`, and the text `from`, as an expression.
             _ if key.contains('*') || key == "from" || has_letters(key) => {
                 table.set(&format!("~*^{}$", regex_syntax::escape(key)), value);
             }
