@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::directive::Directive;
 use crate::draft::{Notes, SourceLine};
 
-/// Maximum number of notes on directives of one kind. Further ones are joined to one note.
+/// Maximum number of notes on directives of one kind. Further notes are joined to one note.
 const MOST_ALONE: usize = 3;
 
 /// Maximum number of places that one note names.

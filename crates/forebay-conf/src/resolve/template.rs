@@ -91,7 +91,8 @@ pub(super) fn redirect_target(
     Ok((to, keep_query))
 }
 
-/// Parses the target of `rewrite` or `fallback_to`. The user types the path decoded, as in `path`.
+/// Parses the target of `rewrite` or `fallback_to`. The user types the path decoded, as in the key
+/// `path`.
 pub(super) fn rewrite_target(typed: &At<&String>, known: Known<'_>) -> Resolution<Rewrite> {
     let target = text(typed)?;
     let problem = || Problem::new(&typed.span, format!("\"{target}\" is not a path"));

@@ -12,7 +12,7 @@ use crate::draft::DraftRoute;
 use crate::units::{duration, size};
 use crate::value::{Table, Value};
 
-/// Fields that belong to the connection. Forebay refuses them.
+/// Fields that belong to the connection. Forebay does not let a configuration set them.
 const FRAMING: [&str; 7] =
     ["connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
 

@@ -23,9 +23,9 @@ pub fn root(cx: &Cx<'_>, scope: &Scope<'_>) -> String {
 
 /// The directory for the lookup of a path.
 enum Base<'a> {
-    /// The whole path is below the directory.
+    /// `root`: nginx looks up the whole path below this directory.
     Root(String),
-    /// The path without its prefix is below the directory.
+    /// `alias`: nginx looks up the path without the prefix below this directory.
     Alias { prefix: &'a str, dir: String },
 }
 
