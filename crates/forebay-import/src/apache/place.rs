@@ -86,7 +86,8 @@ fn answers(
     if let Content::Pass(target) | Content::Rule(_, target) = &base.content {
         let found = proxies::sections_of(cx, sections, target);
         partial = found.partial;
-        // Sections for directories and paths override `Proxy` sections.
+        // Sections for directories and paths override `Proxy` sections, so the `Proxy` sections
+        // come first.
         let at = sections.levels.len();
         layers.splice(at..at, found.blocks);
     }

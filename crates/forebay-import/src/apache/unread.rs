@@ -43,7 +43,7 @@ fn within(
         }
         let place = &directive.place;
         if noted.contains(&(place.file.to_string(), place.line)) || has_no_effect(directive) {
-            // The note on a section is about all of its lines.
+            // The note on a section is about all of its lines, so skip these lines.
         } else if directive.block.is_some() {
             within(cx, noted, directive.inside(), comments);
         } else {

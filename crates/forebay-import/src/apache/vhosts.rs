@@ -209,7 +209,7 @@ fn tls(cx: &mut Cx<'_>, levels: &[&[Directive]], host: Option<&Directive>) -> Op
         }
         return None;
     };
-    // The key may be in the certificate's file.
+    // Without `SSLCertificateKeyFile`, the key is in the certificate's file.
     let key = last(levels, "SSLCertificateKeyFile").unwrap_or(certificate);
     for (directive, name) in [(certificate, "certificate"), (key, "key")] {
         let file = cx.path(directive.arg(0));

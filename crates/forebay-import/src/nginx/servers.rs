@@ -132,7 +132,8 @@ fn site<'a>(cx: &mut Cx<'a>, directive: &'a Directive, mut part: SitePart) {
     let asks = tls.as_ref().is_some_and(|tls| tls.get("client_ca").is_some());
     let (secure, plain): (Vec<_>, Vec<_>) =
         part.listeners.iter().cloned().partition(|listener| listener.is_tls);
-    // A site that requests client certificates cannot have listeners without TLS.
+    // A site that requests client certificates cannot have listeners without TLS, so these get
+    // their own site.
     if asks && !plain.is_empty() {
         let rest =
             SitePart { listeners: plain, hosts: part.hosts.clone(), is_default: part.is_default };
@@ -200,7 +201,8 @@ fn one_site<'a>(
     let hosts = by_host(cx, &server, &part, &site);
     site.hosts = hosts;
     if site.hosts.is_empty() && !part.is_default {
-        // `by_host` has added a site for each host of this server.
+        // `by_host` has added a site for each host of this server, so the server's other lines have
+        // no effect.
         directive.settle_all();
         return;
     }

@@ -65,7 +65,7 @@ fn one_server<'a>(
         keys.set("tls", certificate(cx, scope)?);
     }
     clients(cx, scope, is_proxied, &mut keys)?;
-    // nginx closes silent connections after 10 minutes.
+    // By default, nginx closes silent connections after 10 minutes.
     let idle = scope.value("proxy_timeout").map_or(Some("10m".into()), duration);
     keys.set_some("idle_timeout", idle.filter(|time| time != "0s"));
     let settings = server_settings(cx, scope);
