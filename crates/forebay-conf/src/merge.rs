@@ -193,7 +193,7 @@ impl<'a, 's> Filling<'a, 's> {
         }
     }
 
-    /// Joins a value into the value that the route already has for the key.
+    /// Joins a value into `present`, the value that the route already has for the same key.
     fn join(
         &mut self,
         present: &mut DeValue<'s>,

@@ -91,7 +91,8 @@ fn table(out: &mut String, name: &str, keys: &Table) {
     keys.lines().for_each(|line| out.push_str(&format!("{line}\n")));
 }
 
-/// Prints a site with its tests. `mark` precedes each line of the tests, to make them comments.
+/// Prints a site with its tests. `mark` is the text before each line of the tests, such as `# ` if
+/// the lines are comments.
 fn print_site(out: &mut String, site: &DraftSite, expect: &[String], mark: &str) {
     out.push('\n');
     site.comments.iter().for_each(|line| comment(out, "", line));

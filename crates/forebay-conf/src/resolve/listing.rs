@@ -184,8 +184,8 @@ impl ListingParser {
         Ok(true)
     }
 
-    /// Records {entries} or {/entries} at the offset `at`. The template repeats the part between
-    /// both for each entry.
+    /// Records {entries} or {/entries} at the offset `at`. A listing repeats the part between
+    /// {entries} and {/entries} for each entry.
     fn mark(&mut self, is_begin: bool, at: usize) -> Result<(), Mistake> {
         self.end_text();
         match (is_begin, &self.begin, &self.entry) {

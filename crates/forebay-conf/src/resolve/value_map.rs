@@ -75,7 +75,8 @@ fn value_map(name: &str, typed: &At<Table<file::ValueMap>>) -> Resolution<ValueM
     Ok(map)
 }
 
-/// Parses a text of a table. It may have placeholders, but not those of a route.
+/// Parses a text of a table [map.NAME]. The text may have placeholders, but no groups of
+/// `path_regex` and no {map.NAME}.
 fn parse<T>(typed: &str, at: &At<T>) -> Resolution<Template> {
     template(typed, at, Known { captures: &[], maps: &BTreeMap::new() })
 }

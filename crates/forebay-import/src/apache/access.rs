@@ -362,8 +362,8 @@ fn close(cx: &mut Cx<'_>, directive: &Directive, gate: &mut Gate) {
 }
 
 fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &mut Gate) {
-    // In Apache, one matching `Require` line is enough. In Forebay, a request must satisfy every
-    // key.
+    // In Apache, one matching `Require` line is enough. In Forebay, a request must meet every key,
+    // unless `satisfy` is "any".
     let is_any = satisfies_any(layers);
     let needs_only_user = rules.needs_user && (is_any || !rules.denies_hosts);
     if rules.denies_all && rules.allow.is_empty() && !needs_only_user {

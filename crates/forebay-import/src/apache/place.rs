@@ -318,7 +318,8 @@ fn slash_redirect((url, dir): (&str, &str), route: &DraftRoute) -> Option<DraftR
 }
 
 /// Returns a matcher for each path in `matcher`, with the directory of the files for this path.
-/// Leaves out a path without `*` unless `dir` ends with `url`.
+/// `url` and `dir` are the path and the directory of the region. Leaves out a path without `*`
+/// unless `dir` ends with `url`.
 fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<(Matcher, String)> {
     let prefix = format!("{}/*", url.trim_end_matches('/'));
     let mut found = Vec::new();

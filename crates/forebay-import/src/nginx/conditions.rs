@@ -92,7 +92,7 @@ pub fn run<'a>(
 }
 
 /// Limits a step to the requests that `limit` takes. Returns `None` if there are no such requests,
-/// or if one route cannot have both conditions.
+/// or if one route cannot have the conditions of both.
 fn narrowed(mut step: EarlyStep, limit: &Matcher) -> Option<EarlyStep> {
     let matcher = match &mut step {
         EarlyStep::Route(route) => &mut route.matcher,
