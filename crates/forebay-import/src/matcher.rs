@@ -99,7 +99,7 @@ impl Matcher {
     }
 
     /// Returns true if the matcher takes every request that `other` takes. The comparison is not
-    /// complete, so the function may also return false for such a matcher.
+    /// complete, so false does not prove the opposite.
     pub fn covers(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()

@@ -136,7 +136,7 @@ fn translate<'a>(
         Meaning::OtherMethods(methods) if decides => {
             let inner = block.iter().find(|inner| inner.name == "return");
             // The block applies to all methods except `methods`. Only one route (`phase.otherwise`)
-            // can answer such methods, so a second block of this kind has no translation.
+            // can answer these other methods, so a second block of this kind has no translation.
             let Some(inner) = inner.filter(|_| phase.methods.is_none()) else {
                 phase.closed = Some(cx.note(directive, "limit `methods` of the route"));
                 return;

@@ -164,7 +164,8 @@ impl HtmlPosition {
 
     /// Advances in a script, a declaration or a comment.
     fn push_raw(&mut self, byte: u8) {
-        // The longest text that matters is `</textarea` with a byte after it.
+        // The longest text to find here is `</textarea` with a byte after it, so older bytes are
+        // not needed.
         if self.recent.len() > 16 {
             self.recent.drain(..8);
         }
