@@ -148,8 +148,8 @@ struct Details {
 }
 
 impl Problem {
-    /// Returns a problem at a position. The caret says "here" until [`Self::label`] sets another
-    /// text.
+    /// Returns a problem at a position. The text below the caret is "here", until [`Self::label`]
+    /// sets another text.
     pub fn new(span: &Range<usize>, message: impl AsRef<str>) -> Self {
         Self(Box::new(Details {
             message: visible(message.as_ref()),
@@ -181,15 +181,15 @@ impl Problem {
         self
     }
 
-    /// Adds `by` to the position. The problem had a position in one file, which starts at `by` in
-    /// [`Sources`].
+    /// Moves the position by `by`. Before this call, the position counts from the start of one
+    /// file. Afterwards, it counts from the start of all texts in [`Sources`].
     pub fn moved(mut self, by: usize) -> Self {
         self.0.span = self.0.span.start + by..self.0.span.end + by;
         self
     }
 
-    /// Sets the problem's file: its name and its text. The position must be a position in this
-    /// text. Use this for a file that is not in `Sources`.
+    /// Sets the file of the problem, for a file that is not in `Sources`. `name` is the file's
+    /// name, and `text` its content. The position of the problem must be a position in `text`.
     pub fn in_other(mut self, name: &str, text: &str) -> Self {
         self.0.span = on_one_line(text, &self.0.span);
         self.0.source = Some(Arc::new(Excerpt::new(text, name)));
@@ -209,8 +209,8 @@ impl Details {
         };
         self.message = hide(&self.message);
         self.label = hide(&self.label);
-        // `fill` may have put a line break into a value, which `hide` would not find. So remove the
-        // line breaks first.
+        // `fill` may have broken a value into two lines, so that `hide` would not find it. So
+        // remove the line breaks first.
         self.help = self.help.take().map(|help| fill(&hide(&help.replace('\n', " "))));
     }
 }

@@ -100,8 +100,8 @@ fn wrong_type(message: &str, span: &Range<usize>) -> Option<Problem> {
     Some(problem.label("wrong type").help(help))
 }
 
-/// Returns help for a text in place of a table: a rate as in `rate_limit = "10/s"`, or a lifetime
-/// as in `cache = "5m"`. Returns `None` for other values.
+/// Returns help for a key that needs a table but has a text: a rate as in `rate_limit = "10/s"`, or
+/// a lifetime as in `cache = "5m"`. Returns `None` for other values.
 fn short_form(found: &str, expected: &str) -> Option<String> {
     let typed = found.strip_prefix("string ")?;
     let text = typed.trim_matches('"');

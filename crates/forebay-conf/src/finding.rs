@@ -53,9 +53,9 @@ impl Plan {
     }
 }
 
-/// Returns the position of the value at the path `key`. If the table has only the first items of
-/// `key`, returns the position of the last item that exists. Returns `0..0` if the table does not
-/// have the first item.
+/// Returns the position of the value at the path `key`. If the value does not exist, returns the
+/// position of the last table or item on the path that exists. Returns `0..0` if `table` does not
+/// have the first part of the path.
 fn find(table: &DeTable<'_>, key: &[String]) -> Range<usize> {
     let Some((first, rest)) = key.split_first() else { return 0..0 };
     let Some(mut value) = table.get(first.as_str()) else { return 0..0 };

@@ -80,7 +80,8 @@ pub(crate) fn follow(sources: &mut Sources) -> Result<(), ConfError> {
 
 struct Reader<'a> {
     sources: &'a mut Sources,
-    /// The files that were read, by real path, with the position of the value that included each.
+    /// The files that were read, by real path. Each has the position of the value that included the
+    /// file.
     seen: HashMap<PathBuf, Option<Range<usize>>>,
     total: usize,
 }

@@ -57,7 +57,7 @@ pub(crate) struct Filled {
     pub span: Range<usize>,
 }
 
-/// All keys that were added.
+/// All keys that were added to routes and sites.
 #[derive(Default)]
 pub(crate) struct AllFilled {
     /// Keys of routes, by the index of the site and the index of the route in the site.
@@ -155,7 +155,8 @@ impl<'a, 's> Filling<'a, 's> {
         self.sets_of(into, &used_by(from));
     }
 
-    /// Adds the keys of sets, from the last set to the first.
+    /// Adds the keys of the sets `names` to `into`, from the last set to the first. Skips a set
+    /// whose keys have already been added.
     fn sets_of(&mut self, into: &mut Tree<'s>, names: &[String]) {
         let sets = self.sets;
         for name in names.iter().rev() {
@@ -166,9 +167,9 @@ impl<'a, 's> Filling<'a, 's> {
         }
     }
 
-    /// Adds the keys of the table `from`, but not the keys of the sets that `from` uses. `path` has
-    /// the names of the tables that contain `into`. Skips a key if `into` has a key that excludes
-    /// it. From a table of defaults, also skips answers and the keys in [`OWN`].
+    /// Adds the keys of the table `from` to `into`, but not the keys of the sets that `from` uses.
+    /// `path` has the names of the tables that contain `into`. Skips a key if `into` has another
+    /// key that excludes it. From a table of defaults, also skips answers and the keys in [`OWN`].
     fn keys(&mut self, into: &mut Tree<'s>, from: &Tree<'s>, label: &str, path: &mut Vec<String>) {
         for (key, value) in from {
             let name = tree::name(key);
@@ -192,7 +193,7 @@ impl<'a, 's> Filling<'a, 's> {
         }
     }
 
-    /// Joins a value into the value that the route already has for the key.
+    /// Joins a value into `present`, the value that the route already has for the same key.
     fn join(
         &mut self,
         present: &mut DeValue<'s>,
@@ -227,7 +228,8 @@ impl<'a, 's> Filling<'a, 's> {
         }
     }
 
-    /// Lists an added value. For a table, lists each of its keys.
+    /// Records in `filled` that a value was added, and that it came from the table `label`. For a
+    /// value that is a table, records each of its keys.
     fn note(&mut self, value: &tree::Node<'s>, label: &str, path: &mut Vec<String>) {
         if self.is_default {
             self.starts.push(value.span().start);
@@ -332,8 +334,8 @@ impl Sets<'_> {
     }
 
     /// Returns the first fault in the set `name`, or in a set that it uses. Returns `None` if there
-    /// is no fault. In `way`, each set uses the next set, and the last one uses `name`. `done`
-    /// lists the sets that have no fault.
+    /// is no fault. `way` has the sets that lead to `name`: each set uses the next one, and the
+    /// last one uses `name`. `done` lists the sets that have no fault.
     fn fault_of(
         &self,
         name: &str,

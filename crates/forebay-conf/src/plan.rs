@@ -400,8 +400,8 @@ pub enum EncodedSlashes {
 }
 
 impl Site {
-    /// Returns true if the site trusts proxies on Unix sockets only because it trusts 127.0.0.1.
-    /// Such a configuration should name these proxies with `"unix"` instead.
+    /// Returns true if the site trusts 127.0.0.1, but does not list `"unix"`. The site then also
+    /// trusts proxies on Unix sockets, but its configuration should name them with `"unix"`.
     pub fn trusts_unix_by_address(&self) -> bool {
         let local = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         self.trusted_proxies.iter().any(|proxy| proxy.contains(local))

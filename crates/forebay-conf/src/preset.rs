@@ -153,7 +153,8 @@ fn app_name(site: &Tree<'_>, number: usize) -> String {
 }
 
 /// Returns the site that redirects www.example.org to example.org. If `hosts` has www.example.org,
-/// it redirects example.org instead. Returns `None` if the site does not have `www = "redirect"`.
+/// the site redirects example.org to www.example.org. Returns `None` if `site` does not have
+/// `www = "redirect"`.
 fn www<'s>(site: &Tree<'s>) -> Result<Option<Node<'s>>, Problem> {
     let Some(www) = site.get("www") else { return Ok(None) };
     let at = www.span();

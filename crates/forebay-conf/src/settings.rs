@@ -57,8 +57,8 @@ impl SourceFile {
     }
 }
 
-/// Returns the tree of all sources. Defaults and sets are applied, but placeholders are not
-/// replaced.
+/// Returns the tree of all sources, with defaults and sets applied. The texts in the tree contain
+/// placeholders, not their values.
 fn typed(sources: &Sources) -> Result<Tree<'_>, Vec<crate::error::Problem>> {
     let mut tree = tree::parse(sources)?;
     let mut filled = merge::fill_sites(&mut tree);
@@ -209,13 +209,15 @@ fn is_secret_option(text: &str) -> bool {
 fn hidden(key: &str, text: &str) -> Option<String> {
     let (key, lower) = (key.to_ascii_lowercase(), text.to_ascii_lowercase());
     let is_in_env = key.split('.').any(|part| part == "env");
-    // A value such as `password=x`, a query such as `?key=x`, or a command line with options.
+    // The text may contain `password=x` or a query such as `?key=x`, or may be a command line with
+    // a secret option.
     let has_values = lower.contains('=') && (announces(&lower) || lower.contains("key="));
     let has_options = lower.contains("--") && lower.contains(' ') && announces(&lower);
     if is_in_env || announces(&key) || has_values || has_options {
         return Some(HIDDEN.to_owned());
     }
-    // The password of a URL. A store's password may contain any character, so the last `@` ends it.
+    // Hide the password in a URL. The password of a store may contain any character, so the last
+    // `@` ends it.
     let (scheme, rest) = text.split_once("://")?;
     let authority =
         if scheme.starts_with("redis") { rest } else { rest.split(['/', '?']).next()? };

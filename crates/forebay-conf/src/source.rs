@@ -143,7 +143,7 @@ impl Sources {
 
 impl Sources {
     /// Replaces every part of a value from the environment or a file with `...`, because a message
-    /// may quote only a part.
+    /// may quote only a part of the value.
     pub fn hide_parts(&self, text: &str) -> String {
         let mut shown = String::with_capacity(text.len());
         let mut rest = text;
@@ -162,8 +162,8 @@ impl Sources {
         shown
     }
 
-    /// Returns the number of bytes at the start of the text that also occur in a hidden value: 5
-    /// for `token-b` if the value is `my-token`. Returns 0 if there are fewer than
+    /// Returns the length of the longest start of `text` that is a part of a hidden value: 5 for
+    /// `token-b` and the value `my-token`. Returns 0 if this start is shorter than
     /// `SHORTEST_SECRET`.
     fn shared(&self, text: &str) -> usize {
         let ends: Vec<_> = text.char_indices().map(|(at, c)| at + c.len_utf8()).collect();

@@ -66,8 +66,9 @@ fn moved(span: Range<usize>, by: usize) -> Range<usize> {
     span.start + by..span.end + by
 }
 
-/// Joins a table into the table of the same name from another file. `path` has the names of the
-/// tables that contain `into`. A key that only one file may have is added to `problems`.
+/// Joins the table `from` of one file into the table `into` of the same name from another file.
+/// `path` has the names of the tables that contain `into`. If both tables have a key that only one
+/// file may have, adds a problem to `problems`.
 fn join<'s>(
     into: &mut Tree<'s>,
     from: Tree<'s>,
@@ -79,7 +80,7 @@ fn join<'s>(
             into.insert(key, value);
             continue;
         };
-        // `include` is ignored here, because all includes have already been followed.
+        // Ignore `include`, because all included files have already been read.
         if path.is_empty() && key.get_ref() == "include" {
             continue;
         }

@@ -22,15 +22,16 @@ pub(crate) fn read(
     sources: &Sources,
     outside: &mut Outside,
 ) -> Result<(File, AllFilled), Vec<Problem>> {
-    // The values of placeholders such as `threads = "{env.N}"`, which have no other text around
-    // them. Such a value may be a number or a boolean. The tree borrows the values.
+    // `numbers` has the value of each text that consists of one placeholder, as in
+    // `threads = "{env.N}"`. Such a value may be a number or a boolean. The tree borrows the
+    // values.
     let numbers = OnceCell::new();
     let (mut tree, filled) = assemble(sources, outside)?;
     let numbers: &Vec<String> =
         numbers.get_or_init(|| outside.alone.values().cloned().collect::<Vec<_>>());
     loop {
-        // `deserialize` consumes the tree. If it finds a text that should be a number or a boolean,
-        // the next attempt needs the copy.
+        // `deserialize` consumes the tree. If it finds a text in place of a number or a boolean,
+        // the next attempt uses this copy.
         let spare = (!outside.alone.is_empty()).then(|| tree.clone());
         let whole = Spanned::new(0..0, tree);
         let error = match File::deserialize(toml::Deserializer::from(whole)) {
@@ -81,8 +82,8 @@ fn scalar(text: &str) -> Option<DeValue<'_>> {
     Some(value.into_inner())
 }
 
-/// Replaces each value with this position. A value from `[defaults]` occurs in several routes,
-/// always with the same position.
+/// Replaces each value at the position `span` by `by`. A value from `[defaults]` is in several
+/// routes, always with the same position.
 fn replace<'s>(tree: &mut Tree<'s>, span: &Range<usize>, by: &DeValue<'s>) {
     tree.iter_mut().for_each(|(_, node)| replace_in(node, span, by));
 }

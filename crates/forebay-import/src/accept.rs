@@ -85,9 +85,9 @@ fn plain_site() -> DraftSite {
     DraftSite { listen: vec!["127.0.0.1:8080".into()], routes: vec![route], ..DraftSite::default() }
 }
 
-/// Changes a site that Forebay refuses even without its routes. Replaces its hosts by a name that
-/// no client uses. If Forebay still refuses the site, also removes the keys and replaces the
-/// listeners.
+/// Changes a site that Forebay refuses because of its hosts, keys or listeners. Replaces its hosts
+/// by a name that no client uses. If Forebay still refuses the site, also removes the site's keys,
+/// and replaces its listeners.
 fn head(site: &mut DraftSite, number: usize, keys: &Keys) {
     let try_one = |site: &DraftSite| {
         let routes = plain_site().routes;
@@ -96,7 +96,7 @@ fn head(site: &mut DraftSite, number: usize, keys: &Keys) {
     };
     let Some(why) = try_one(site) else { return };
     site.comments.push(format!("A part of this site has no translation: {why}"));
-    // Without a host name, the site would answer for other hosts.
+    // A site without a host name would answer for the hosts of other sites.
     site.hosts = vec![format!("not-translated-{number}.invalid")];
     if try_one(site).is_some() {
         site.keys = Table::default();
@@ -105,8 +105,8 @@ fn head(site: &mut DraftSite, number: usize, keys: &Keys) {
 }
 
 /// Returns the route if Forebay accepts it as the only route of a site. Otherwise adds a note, and
-/// returns a closed route. If Forebay also refuses the conditions of the closed route, this route
-/// takes all paths.
+/// returns the route as a closed route. If Forebay even refuses the closed route because of its
+/// conditions, the closed route takes all paths.
 fn accepted(draft: &mut Draft, route: DraftRoute, keys: &Keys) -> DraftRoute {
     let Some(why) = alone(draft, route.clone(), keys) else { return route };
     let comment =

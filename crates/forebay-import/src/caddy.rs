@@ -39,7 +39,7 @@ struct Cx<'a> {
     excluded: Vec<String>,
     /// True if the sites trust the addresses that proxies send.
     trusts_proxies: bool,
-    /// True if Forebay cannot find the address of the client that Caddy finds.
+    /// True if Caddy finds the client's address in a way that Forebay does not have.
     has_other_clients: bool,
 }
 

@@ -30,7 +30,7 @@ fn expectation(above: &[DraftRoute], route: &DraftRoute) -> Option<String> {
         return None;
     }
     let method = route.matcher.methods.first().map_or("GET", String::as_str);
-    // There is no test for a request that a route above may take.
+    // Write no test for a request that an earlier route may take.
     let is_clear = |other: &DraftRoute| other.matcher.takes(method, &path) == Some(false);
     if !above.iter().all(is_clear) {
         return None;

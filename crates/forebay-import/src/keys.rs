@@ -10,7 +10,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Returns the keys of this version. They are read once.
+    /// Returns the keys of this version. The schema is read only once.
     pub fn shared() -> &'static Self {
         static KEYS: LazyLock<Keys> = LazyLock::new(Keys::of_this_version);
         &KEYS

@@ -83,8 +83,8 @@ impl Matcher {
         Some(Self { paths, suffixes, regex, methods, when })
     }
 
-    /// Returns true if one route cannot have the conditions in `when` of both matchers. Some
-    /// requests may still meet both matchers.
+    /// Returns true if one route cannot have the conditions in `when` of both matchers. Even then,
+    /// a request may meet both matchers.
     pub fn is_at_odds(&self, other: &Self) -> bool {
         all_of(&self.when, &other.when).is_none()
     }
@@ -99,7 +99,7 @@ impl Matcher {
     }
 
     /// Returns true if the matcher takes every request that `other` takes. The comparison is not
-    /// complete, so the function may also return false for such a matcher.
+    /// complete, so false does not prove the opposite.
     pub fn covers(&self, other: &Self) -> bool {
         let methods = self.methods.is_empty()
             || (!other.methods.is_empty()
@@ -131,14 +131,15 @@ impl Matcher {
             return Some(false);
         }
         if !self.suffixes.is_empty() && !ends(path) {
-            // Path info may follow the name of a script, so the result is unknown.
+            // A segment within the path has the suffix. If this segment is the name of a script,
+            // path info follows it, so the result is unknown.
             return if segments().any(ends) { None } else { Some(false) };
         }
         if self.regex.is_some() || !self.when.is_empty() { None } else { Some(true) }
     }
 
-    /// Returns a path that the matcher takes. Returns `None` for a matcher with an expression, and
-    /// if the first path does not end with the first suffix.
+    /// Returns a path that the matcher takes. Returns `None` for a matcher with an expression. Also
+    /// returns `None` if the first path has no `*`, and does not end with the first suffix.
     pub fn sample(&self) -> Option<String> {
         if self.regex.is_some() {
             return None;
@@ -165,7 +166,8 @@ fn all_of(ours: &Table, theirs: &Table) -> Option<Table> {
         let merged = match (both.get(key), value) {
             (None, _) => value.clone(),
             (Some(own), value) if own == value => continue,
-            // `not` means that one of its conditions fails, so its tables cannot be merged.
+            // A table `not` holds if one of its conditions fails, so two such tables cannot be
+            // merged.
             (Some(Value::Table(own)), Value::Table(other)) if key != "not" => {
                 Value::Table(all_of(own, other)?)
             }

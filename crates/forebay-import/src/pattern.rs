@@ -256,8 +256,8 @@ fn of_branch(branch: &[Part], of: Use) -> Option<PatternConditions> {
     }
 }
 
-/// Returns the conditions for an expression that begins with one of these texts. Returns `None` if
-/// a route cannot have one of the paths.
+/// Returns the conditions for an expression such as `^/x` or `^/(x|y)/`, which begins with `^` and
+/// one of `texts`. Returns `None` if a route cannot have one of the resulting paths.
 fn of_start(texts: &[String], tail: Tail) -> Option<PatternConditions> {
     let ends: &[&str] = match tail {
         Tail::End => &[""],
@@ -277,7 +277,7 @@ fn of_start(texts: &[String], tail: Tail) -> Option<PatternConditions> {
 /// an expression of another form.
 fn of_end(starts: bool, body: &[Part], tail: Tail, of: Use) -> Option<PatternConditions> {
     let [before @ .., Part::Literals(ends)] = body else { return None };
-    // A single character before the extension is no condition, because every path has one.
+    // Ignore a `.` before the extension, because every path has a character there.
     let before = before.strip_suffix(&[Part::AnyOne]).unwrap_or(before);
     let start = match (starts, before) {
         (false, []) | (_, [Part::Any(_)]) => None,
@@ -323,8 +323,8 @@ fn paths(texts: &[String], ends: &[&str]) -> Option<Vec<String>> {
 }
 
 /// Returns the texts that a match may begin with, in lower case: `/x` and `/y` for `^/(x|y)`. The
-/// flag of a text is true if any other text may follow it, as for `^/x`, `^/x.*` and `^/x.+`.
-/// Returns `None` if matches may begin with other texts.
+/// flag of a text is true if any text may follow it, as for `^/x`, `^/x.*` and `^/x.+`. Returns
+/// `None` if a match may begin with a text that is not fixed.
 pub fn literal_starts(text: &str) -> Option<Vec<(String, bool)>> {
     let mut all = Vec::new();
     for branch in parts(text, false).ok()? {
@@ -335,9 +335,9 @@ pub fn literal_starts(text: &str) -> Option<Vec<(String, bool)>> {
     Some(all)
 }
 
-/// Returns the texts that an expression matches: `/x` and `/y` for `/(x|y)`. The flag of a text is
-/// true if the expression has a `^` before it. Returns `None` if the expression also matches other
-/// texts.
+/// Returns the texts that an expression looks for: `/x` and `/y` for `/(x|y)`. The flag of a text
+/// is true if the expression has a `^` before the text. Returns `None` if other texts also match,
+/// as for `/x.*`.
 pub fn literals(text: &str) -> Option<Vec<(String, bool)>> {
     let mut all = Vec::new();
     for branch in parts(text, false).ok()? {
@@ -371,8 +371,9 @@ pub fn is_path(path: &str) -> bool {
         && !plain.split('/').any(|part| part == "." || part == "..")
 }
 
-/// Returns conditions that all paths of the expression meet: the beginnings of its branches.
-/// Returns `None` if a branch has no fixed beginning, or if the beginning is `/`.
+/// Returns a matcher for the fixed beginnings of the branches. The matcher takes all paths of the
+/// expression, and perhaps other paths. Returns `None` if a branch has no fixed beginning, or if
+/// the beginning is `/`.
 fn superset(branches: &[Vec<Part>]) -> Option<Matcher> {
     let mut all = Matcher::default();
     for branch in branches {

@@ -91,7 +91,8 @@ fn table(out: &mut String, name: &str, keys: &Table) {
     keys.lines().for_each(|line| out.push_str(&format!("{line}\n")));
 }
 
-/// Prints a site with its tests. `mark` precedes each line of the tests, to make them comments.
+/// Prints a site with its tests. `mark` is the text before each line of the tests, such as `# ` if
+/// the lines are comments.
 fn print_site(out: &mut String, site: &DraftSite, expect: &[String], mark: &str) {
     out.push('\n');
     site.comments.iter().for_each(|line| comment(out, "", line));
@@ -181,13 +182,13 @@ fn used_groups(regex: &str, keys: &Table) -> String {
     regex
 }
 
-/// Removes routes that get no requests, because one route above takes all of them. `forebay check`
-/// refuses such routes.
+/// Removes routes that get no requests, because one earlier route takes all of them.
+/// `forebay check` refuses such routes.
 fn drop_unreachable(site: &mut DraftSite) {
     let mut kept: Vec<DraftRoute> = Vec::new();
     for route in std::mem::take(&mut site.routes) {
         let takes_all = |above: &&DraftRoute| {
-            // A route that only rewrites answers no requests, so routes below it get them.
+            // A route that only rewrites answers no requests, so later routes get its requests.
             let has_answer = ANSWERS.iter().any(|answer| above.keys.get(answer).is_some());
             let only_rewrites = above.keys.get("rewrite").is_some() && !has_answer;
             !above.passes_on() && !only_rewrites && above.matcher.covers(&route.matcher)

@@ -34,8 +34,8 @@ pub fn group(number: usize, found: &PatternConditions) -> Option<String> {
     }
 }
 
-/// Removes the client's query from the end of a target, because Forebay appends it by itself. Also
-/// returns true if the query was there.
+/// Returns the target without the client's query at its end, because Forebay appends this query by
+/// itself. The flag is true if the target had the query.
 pub fn without_query(target: &str) -> (String, bool) {
     for end in ["?{query}", "&{query}"] {
         if let Some(before) = target.strip_suffix(end) {

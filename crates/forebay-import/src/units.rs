@@ -26,7 +26,7 @@ pub fn duration(text: &str) -> Option<String> {
         total = total.checked_add(number.checked_mul(unit)?)?;
         rest = after[letters..].trim_start();
     }
-    // Ten years are enough for every cache and every connection.
+    // Ten years are enough for every cache and every connection, so longer times become ten years.
     Some(written(total.min(3650 * 86_400_000)))
 }
 

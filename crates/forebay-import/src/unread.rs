@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use crate::directive::Directive;
 use crate::draft::{Notes, SourceLine};
 
-/// Maximum number of notes on directives of one kind. Further ones are joined to one note.
+/// Maximum number of notes on directives of one kind. Further notes are joined to one note.
 const MOST_ALONE: usize = 3;
 
 /// Maximum number of places that one note names.
@@ -34,8 +34,8 @@ impl Unread {
     }
 }
 
-/// Adds a note on each directive. If there are many of one kind, adds one note with their places.
-/// Returns the notes as comments.
+/// Adds a note on each directive, but only one note with all places for many directives of one
+/// kind. Returns the notes as comments.
 pub fn add(notes: &mut Notes, all: Vec<Unread>) -> Vec<String> {
     let (mut kinds, mut positions): (Vec<Vec<Unread>>, _) = (Vec::new(), HashMap::new());
     for unread in all {

@@ -356,7 +356,7 @@ fn by_form() -> Vec<Schema> {
     let of_form = |form: &Form| {
         let is_own = |key: &str| form.must.contains(&key) || form.may.contains(&key);
         let mut properties = serde_json::Map::new();
-        // Every kind may have `dir`. For kinds that run no scripts, it is the working directory.
+        // Every kind may have `dir`. If a kind runs no scripts, `dir` is the working directory.
         for key in keys().filter(|key| **key != "dir" && !is_own(key)) {
             properties.insert((*key).to_owned(), false.into());
         }

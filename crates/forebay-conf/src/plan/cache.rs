@@ -16,8 +16,8 @@ pub struct Cache {
     pub stale_while_revalidate: Duration,
     /// For this time after its lifetime, a reply is still sent if the origin fails. Default: zero.
     pub stale_if_error: Duration,
-    /// Requests with the same text may get the same stored reply. Default: scheme, host, path and
-    /// query.
+    /// The text that selects a stored reply. Requests with equal texts may get the same reply.
+    /// Default: scheme, host, path and query.
     pub key: Template,
     /// The largest reply body that is stored, in bytes.
     pub max_size: usize,

@@ -33,7 +33,7 @@ pub struct Jwt {
     pub copy: Vec<(String, String)>,
     /// The claim that names the user.
     pub user: Option<String>,
-    /// Claims, each with its permitted values.
+    /// Claims that a token must have, each with its permitted values.
     pub require: Vec<(String, Vec<String>)>,
 }
 

@@ -44,7 +44,7 @@ impl RateLimit {
 pub struct BandwidthLimit {
     /// Bytes per second, at least 1.
     pub rate: u64,
-    /// The number of bytes at the start of a reply without a limit. Default 0.
+    /// The number of bytes at the start of a reply that the limit does not apply to. Default 0.
     pub after: u64,
 }
 

@@ -44,7 +44,8 @@ pub enum ListingValue {
     Path,
     /// `{parent}`: a link to the parent directory. For `/`: a link to `/` itself.
     Parent,
-    /// `{sort.name}`: a link that sorts by name, or that reverses this order.
+    /// `{sort.name}`: a link that sorts by name. If the listing is already sorted by name, the link
+    /// reverses the order.
     SortName,
     /// `{sort.size}`: a link that sorts by size.
     SortSize,
@@ -101,8 +102,8 @@ impl ListingValue {
         matches!(self, Self::Path | Self::Name)
     }
 
-    /// Returns true if the value is a link. Its text must not become part of another link or of a
-    /// script.
+    /// Returns true if the value is a link. The text of a link must not become part of another link
+    /// or of a script.
     pub(crate) fn is_link(self) -> bool {
         use ListingValue::{Href, Parent, SortName, SortSize, SortTime};
         matches!(self, Href | Parent | SortName | SortSize | SortTime)

@@ -12,7 +12,7 @@ pub struct ErrorPages {
     /// Pages by status. The pages of a route precede those of its site. In each group, pages for
     /// one status precede pages for a class.
     pub pages: Vec<(Statuses, Arc<Page>)>,
-    /// Also replaces the error replies of backends and applications.
+    /// True if the pages also replace the error replies of backends and applications.
     pub intercept: bool,
 }
 
@@ -54,7 +54,7 @@ pub enum PageKind {
 pub struct Maintenance {
     /// The page, sent with status 503.
     pub page: Arc<Page>,
-    /// `Retry-After`. Default 10 minutes.
+    /// The time in the field `Retry-After`. Default 10 minutes.
     pub retry_after: Duration,
     /// Clients that are served as usual. Default: none.
     pub except: Vec<Clients>,

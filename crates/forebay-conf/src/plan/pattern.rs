@@ -127,8 +127,8 @@ impl Matcher {
     }
 
     /// Returns the text that matches the `*` of a pattern: `c` for the pattern `/x/*` and the path
-    /// `/x/c`. For this pattern and the path `/x`, returns an empty text, although
-    /// [`Self::matches`] does not accept the path. Returns `None` for other paths.
+    /// `/x/c`. Also returns an empty text for the path `/x`, which the pattern `/x/*` does not
+    /// match. Returns `None` for other paths.
     pub fn rest<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         self.paths.iter().find_map(|pattern| match pattern {
             PathPattern::Prefix(typed) => {
@@ -182,8 +182,9 @@ impl Matcher {
         methods && suffixes && paths && when && self.regex_covers(other)
     }
 
-    /// Returns true if the expression matches every path that `other` accepts. The comparison is
-    /// only possible if `other` has the same expression or has paths.
+    /// Returns true if this matcher has no expression, or if its expression matches every path that
+    /// `other` accepts. False does not prove the opposite: the expression can only be compared with
+    /// an equal expression, and with the paths of `other`.
     fn regex_covers(&self, other: &Self) -> bool {
         let Some(regex) = &self.regex else { return true };
         let start = regex.literal_start().filter(|start| regex.pattern()[1..] == **start);

@@ -90,9 +90,9 @@ impl Regex {
         );
     }
 
-    /// Returns the text that each match begins with. This text allows comparing a pattern with the
-    /// paths of other routes. Returns `None` if the pattern is not anchored with `^`, has
-    /// alternatives or ignores case.
+    /// Returns the text that each match begins with, so that the pattern can be compared with the
+    /// paths of other routes. Returns `None` if the pattern does not begin with `^`, contains `|`,
+    /// or ignores case.
     pub fn literal_start(&self) -> Option<String> {
         let rest = self.pattern.strip_prefix('^')?;
         if self.ignores_case || rest.contains('|') {
@@ -132,8 +132,8 @@ fn compile(pattern: &str, ignores_case: bool) -> Result<Compiled, String> {
     let syntax = syntax::Config::new()
         .utf8(false)
         .unicode(false)
-        // Without this, `.` would not match a line feed, so the rule `^/admin/.*$` would not
-        // protect `/admin/x%0A`.
+        // Without this setting, `.` would not match a line feed, so the rule `^/admin/.*$` would
+        // not protect `/admin/x%0A`.
         .dot_matches_new_line(true)
         .case_insensitive(ignores_case)
         .nest_limit(50);

@@ -7,7 +7,8 @@ use std::ops::RangeInclusive;
 pub struct StatusRetry {
     /// The statuses, from 400 to 599. Default 502, 503 and 504.
     pub statuses: StatusRanges,
-    /// The methods of requests that another server may get. Default GET, HEAD and OPTIONS.
+    /// The methods of requests that Forebay may send to another server. Default GET, HEAD and
+    /// OPTIONS.
     pub methods: Vec<String>,
     /// The largest number of servers that get a request, from 2 to [`super::Upstream::MOST`].
     /// Default 3.

@@ -211,7 +211,7 @@ impl Access {
         if is_in(&self.deny) {
             return false;
         }
-        // The address of such a client is unknown. It could be an address that `deny` names.
+        // The address of a client of a Unix socket is unknown, and `deny` may contain this address.
         let may_be_denied = client.is_none() && !self.deny.is_empty();
         if may_be_denied {
             self.allow.contains(&Clients::Unix)
@@ -220,8 +220,8 @@ impl Access {
         }
     }
 
-    /// Returns true if `allow` and `deny` refuse all clients of Unix sockets although neither list
-    /// names these clients. The lists contain only networks.
+    /// Returns true if `allow` and `deny` refuse all clients of Unix sockets, although both lists
+    /// contain only networks and so do not mention these clients.
     pub fn refuses_unix(&self) -> bool {
         !self.admits(None) && ![&self.allow, &self.deny].into_iter().flatten().any(Self::is_bare)
     }

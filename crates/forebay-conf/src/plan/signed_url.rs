@@ -5,7 +5,7 @@ use super::{Secret, Template};
 /// A signature that the URL of each request of a route must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedUrl {
-    /// Secrets. Each secret makes valid signatures. Never empty.
+    /// The secrets; never empty. A signature is valid if it was made with one of these secrets.
     pub secrets: Vec<Secret>,
     /// The text that is signed. Unless `is_md5`, a space separates two placeholders.
     pub text: Template,

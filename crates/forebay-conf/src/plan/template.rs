@@ -129,8 +129,8 @@ impl Template {
         Self { parts }
     }
 
-    /// Parses a template. `{{` before a name is one brace. An unknown placeholder is an error, but
-    /// stays text in a page.
+    /// Parses a template. `{{` before a name is one brace. An unknown placeholder is text in a
+    /// page, and an error in other templates.
     pub fn parse(typed: &str, scope: Scope<'_>) -> Result<Self, UnknownPlaceholder> {
         let (mut parts, mut text, mut rest) = (Vec::new(), String::new(), typed);
         while let Some((before, after)) = rest.split_once('{') {

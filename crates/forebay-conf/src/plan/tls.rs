@@ -103,8 +103,9 @@ pub struct Acme {
     /// The method that proves control of the names. `None`: each method that the listeners allow,
     /// in turn.
     pub challenge: Option<AcmeChallenge>,
-    /// The program that creates and removes DNS records, an existing file, and its first arguments.
-    /// Empty without [`AcmeChallenge::Dns01`].
+    /// The program that creates and removes DNS records, followed by its first arguments. The
+    /// program was a file when the configuration was loaded. Empty without
+    /// [`AcmeChallenge::Dns01`].
     pub dns_hook: Vec<String>,
     /// The time that Forebay waits after it has created DNS records, before the authority looks for
     /// them. Default 10 s.
@@ -131,8 +132,8 @@ impl Acme {
         names
     }
 
-    /// Returns true if one certificate is enough for both settings: equal names, authority and
-    /// directory.
+    /// Returns true if both settings describe the same certificate: the names, the authority's URL,
+    /// and the directory for saved certificates are equal.
     pub fn is_same_certificate(&self, other: &Self) -> bool {
         let same = (&self.directory, &self.state) == (&other.directory, &other.state);
         same && self.sorted_names() == other.sorted_names()
@@ -154,7 +155,7 @@ pub struct OnDemand {
     pub burst: u32,
     /// The largest number of orders at the same time, at least 1. Default 4.
     pub concurrent: usize,
-    /// The longest wait of a handshake. Default 20 s.
+    /// The longest time that a handshake waits for a certificate. Default 20 s.
     pub wait: Duration,
     /// The largest number of certificates in memory, at least 1. Default 10,000.
     pub certificates: usize,

@@ -163,8 +163,8 @@ pub enum Balance {
     LeastConnections,
     /// Always the same server for the same value of [`Upstream::hash_key`].
     Hash,
-    /// The server with fewer open requests relative to its weight, of two servers that are chosen
-    /// at random by weight.
+    /// Of two servers that are chosen at random by weight, the one with fewer open requests
+    /// relative to its weight.
     RandomTwo,
     /// The server with the lowest value of `mean time of replies * (open requests + 1) / weight`.
     LeastTime,

@@ -88,7 +88,8 @@ pub enum ValuePattern {
 }
 
 impl ValueTest {
-    /// Returns true if the values of one field, cookie or parameter meet the condition.
+    /// Returns true if a field, cookie or parameter meets the condition. `values` are all of its
+    /// values in the request.
     pub fn holds<V: AsRef<[u8]>>(&self, values: impl IntoIterator<Item = V>) -> bool {
         let mut values = values.into_iter();
         match self {

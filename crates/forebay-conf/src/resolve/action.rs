@@ -230,8 +230,8 @@ fn cgi(context: &Context<'_>, typed: &At<TextOr<file::Cgi>>) -> Resolution<Cgi> 
     })
 }
 
-/// Returns the directory of the scripts and `None`. If the user typed `program`, returns the
-/// directory of the program, and its path.
+/// Without `program`, returns the directory of the scripts, and `None`. With `program`, returns the
+/// directory of the program, and the path of the program.
 fn scripts(
     context: &Context<'_>,
     typed: &At<TextOr<file::Cgi>>,

@@ -92,8 +92,8 @@ fn is_local(socket: &Listen) -> bool {
     match socket {
         Listen::Tcp(address) => address.ip().to_canonical().is_loopback(),
         Listen::Unix(_) => true,
-        // Only the service manager knows the address of such a socket, so the socket counts as
-        // reachable from outside.
+        // Only the service manager knows the address of a socket that `fd:NAME` names, so the
+        // socket counts as reachable from outside.
         _ => false,
     }
 }
@@ -102,8 +102,9 @@ pub(super) fn secret(typed: &Option<At<String>>) -> Resolution<Option<Secret>> {
     typed.as_ref().map(|at| Ok(Secret::new(text(at)?.to_owned()))).transpose()
 }
 
-/// Returns the packet size in bytes: from 8192, Tomcat's default, to the largest that Tomcat's
-/// documentation allows. `elsewhere` is the key that sets the packet size in the peer.
+/// Returns the packet size in bytes. The default and smallest size is 8192, Tomcat's default. The
+/// largest size is that of Tomcat's documentation. `elsewhere` is the setting of the peer that must
+/// have the same value.
 fn packet_size(typed: &Option<Size>, elsewhere: &str) -> Resolution<usize> {
     let (Some(at), Some(size)) = (typed, size(typed)?) else { return Ok(8192) };
     match usize::try_from(size) {

@@ -181,8 +181,8 @@ fn asgi(context: &Context<'_>, typed: &At<Table<file::App>>) -> Resolution<AppKi
     })
 }
 
-/// Returns the path of an ASP.NET application: whole segments, without a final slash. The default
-/// is `/`.
+/// Returns the path of an ASP.NET application: whole segments without a final slash, or the default
+/// `/`.
 fn virtual_path(typed: &Option<At<String>>) -> Resolution<String> {
     let Some(at) = typed else { return Ok("/".to_owned()) };
     let is_plain = |c: char| !c.is_control() && !matches!(c, '*' | '?' | '#' | '%' | '\\' | ':');

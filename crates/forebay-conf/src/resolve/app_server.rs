@@ -83,9 +83,9 @@ fn has_no_scripts(typed: &file::Fastcgi) -> Resolution<()> {
 /// The file name extension of PHP scripts.
 pub(super) const PHP: &str = ".php";
 
-/// Returns the endings of scripts, or `None` if the user typed none. An empty list means `"*"`: any
-/// file. Only safe characters are accepted, because Forebay writes the endings unchanged into
-/// php-fpm's configuration.
+/// Returns the endings of scripts, or `None` if the user typed none. For `"*"`, which means any
+/// file, returns an empty list. Only safe characters are accepted, because Forebay writes the
+/// endings unchanged into php-fpm's configuration.
 pub(super) fn script_ends(
     typed: &Option<At<OneOrMany<String>>>,
 ) -> Resolution<Option<Vec<String>>> {

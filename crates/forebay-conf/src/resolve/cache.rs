@@ -14,9 +14,9 @@ const KEY: &str = "{scheme}{host}{uri}";
 /// Default of `max_size`, in bytes.
 const MAX_SIZE: u64 = 1024 * 1024;
 
-/// Resolves `cache`. Returns `None` if the route stores no replies. With files and fixed replies,
-/// `cache` is an error, because sending them costs less than a lookup. If the value comes from
-/// `[defaults]`, these routes ignore it.
+/// Resolves `cache`. Returns `None` if the route stores no replies. For files and fixed replies,
+/// returns an error, because Forebay sends them faster than it finds a stored reply. If these
+/// routes have `cache` only from `[defaults]`, returns `None`.
 pub(super) fn cache(
     typed: &Option<At<BoolOr<file::Cache>>>,
     action: &Action,

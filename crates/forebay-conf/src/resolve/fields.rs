@@ -24,7 +24,8 @@ pub(super) fn request_headers(
     Ok(fields)
 }
 
-/// Checks one field of `request_headers`: a text replaces the field, and a table may add to it.
+/// Checks one field of `request_headers`: a text replaces the field, and a table replaces the field
+/// or adds to the field.
 fn request_field(
     name: &str,
     at: &At<TextOr<file::RequestField>>,

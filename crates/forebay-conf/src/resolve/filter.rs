@@ -19,7 +19,7 @@ const LONGEST_TEXT: usize = 1024;
 
 /// Default of `max_size`.
 const PAGE: u64 = 4 * 1024 * 1024;
-/// The largest `max_size`, because pages are in memory.
+/// The largest accepted `max_size`. Forebay keeps each page in memory while it changes the page.
 const LARGEST_PAGE: u64 = 64 * 1024 * 1024;
 
 /// Resolves `replace` and `ssi`, which change the bodies of replies. Adds to `fields` the removal
@@ -57,21 +57,22 @@ pub(super) fn filters(
         }
     };
     if !filters.is_empty() {
-        // Text in an encoded body cannot be found. Forebay can still compress the changed body.
+        // Forebay cannot find texts in an encoded body, so the server must not encode bodies.
+        // Forebay can still compress the changed body.
         remove("Accept-Encoding");
     }
     if filters.ssi.is_some() && !matches!(action, Action::Files(_)) {
-        // A range would be only a part of the page, which cannot be evaluated. A files route itself
-        // ignores ranges of pages that are evaluated.
+        // Forebay evaluates only whole pages, so the server must not send ranges. A `files` route
+        // needs no such change, because it ignores ranges of evaluated pages.
         remove("Range");
         remove("If-Range");
     }
     Ok(filters)
 }
 
-/// Returns true if replies of the action may have text to change. With `redirect` and `rewrite`,
-/// they have none, and the key is an error. If the value comes from `[defaults]`, returns false
-/// instead.
+/// Returns true if replies of the action may have text to change. For `redirect` and `rewrite`,
+/// whose replies have no text, returns an error. Returns false for them if the route has the key
+/// only from `[defaults]`.
 fn has_pages<T>(context: &Context<'_>, key: &str, at: &At<T>, action: &Action) -> Resolution<bool> {
     let name = match action {
         Action::Redirect(_) | Action::Moved(_) => "redirect",

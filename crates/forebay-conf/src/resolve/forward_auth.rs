@@ -84,11 +84,12 @@ fn copied(typed: &At<Copied>) -> Resolution<Vec<(String, String)>> {
     Ok(pairs)
 }
 
-/// Divides a URL into the server, and the path with the query.
+/// Splits a URL into two parts: the server, and the path with the query. Without a path, the second
+/// part is `/`.
 pub(super) fn divide(url: &str) -> (&str, &str) {
     let start = url.find("://").map_or(0, |at| at + 3);
     match url[start..].find(['/', '?']) {
-        // After `unix:`, the whole text is the path of a socket.
+        // The text after `unix:` is the path of a socket, so the URL has no path for requests.
         _ if url.starts_with("unix:") => (url, "/"),
         Some(at) if url[start + at..].starts_with('/') => url.split_at(start + at),
         _ => (url, "/"),
@@ -99,7 +100,7 @@ pub(super) fn divide(url: &str) -> (&str, &str) {
 /// claim of a token.
 pub(super) fn field_name(at: &At<&String>) -> Resolution<String> {
     let name = text(at)?;
-    // These fields frame the message, or belong to the connection.
+    // These fields frame the message, or belong to the connection, so `copy` must not set them.
     const REFUSED: [&str; 9] = [
         "connection",
         "content-length",

@@ -25,7 +25,7 @@ pub(super) fn rate_limits(
 }
 
 /// Checks one rate limit. By default, the limit counts requests by client address, and `burst` is
-/// one less than the rate.
+/// one less than the number of requests in the rate: 9 for "10/s".
 fn rate_limit(typed: &At<&Table<file::RateLimit>>, known: Known<'_>) -> Resolution<RateLimit> {
     let rate = required(&typed.rate, &typed.span, "rate", "\"10/s\"")?;
     let (requests, period) = parse_rate(rate)?;

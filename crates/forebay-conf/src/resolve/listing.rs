@@ -138,7 +138,8 @@ impl ListingParser {
         text.bytes().for_each(|byte| self.position.push(byte));
     }
 
-    /// Adds a placeholder. Returns false if the template keeps the braces as text.
+    /// Adds a placeholder. Returns false if the template keeps the braces as text. Returns an error
+    /// for a misspelt placeholder, and for a placeholder that must not be at this position.
     fn placeholder(&mut self, name: &str, at: usize) -> Result<bool, Mistake> {
         if name == BEGIN || name == END {
             self.mark(name == BEGIN, at)?;
@@ -152,7 +153,8 @@ impl ListingParser {
                     format!("there is no placeholder {{{name}}}"),
                     format!("write {{{near}}}; for a brace before a name write {{{{"),
                 )),
-                // Styles and scripts contain braces, so these braces are text.
+                // The name resembles no placeholder, so the braces may belong to a style or a
+                // script, and stay text.
                 None => Ok(false),
             };
         };
@@ -177,14 +179,13 @@ impl ListingParser {
         }
         self.end_text();
         self.parts.push(ListingPart::Value(*value));
-        // Continue the search for the position in the HTML as if the value were a letter. Values
-        // contain no markup.
+        // Values contain no markup, so in the HTML a value has the same effect as a letter.
         self.position.push(b'x');
         Ok(true)
     }
 
-    /// Records {entries} or {/entries} at the offset `at`. The template repeats the part between
-    /// both for each entry.
+    /// Records {entries} or {/entries} at the offset `at`. A listing repeats the part between
+    /// {entries} and {/entries} for each entry.
     fn mark(&mut self, is_begin: bool, at: usize) -> Result<(), Mistake> {
         self.end_text();
         match (is_begin, &self.begin, &self.entry) {

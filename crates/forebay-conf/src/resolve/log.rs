@@ -153,7 +153,7 @@ fn traces(typed: &file::Traces) -> Resolution<Option<Traces>> {
 }
 
 fn per_million(typed: &At<f64>) -> Resolution<u32> {
-    // The range does not contain NaN.
+    // NaN is outside of the range, so it is an error, too.
     if (0.0..=1.0).contains(&typed.value) {
         return Ok((typed.value * MILLION).round() as u32);
     }

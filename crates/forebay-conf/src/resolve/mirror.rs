@@ -12,7 +12,7 @@ use crate::plan::{Mirror, Proxy, Redirects, Scheme};
 
 /// Default of `max_body`. Forebay keeps this much of a body in memory even without a mirror.
 const MAX_BODY: u64 = 64 * 1024;
-/// The largest `max_body`, because the copies of bodies are in memory.
+/// The largest accepted `max_body`. Forebay keeps the copies of bodies in memory.
 const LARGEST_BODY: u64 = 64 * 1024 * 1024;
 /// Default of `max_requests`.
 const MAX_REQUESTS: usize = 64;
@@ -59,7 +59,7 @@ pub(super) fn mirror(
 
 fn per_million(typed: &At<f64>) -> Resolution<u32> {
     let number = (typed.value * (MILLION / 100.0)).round();
-    // The range does not contain NaN.
+    // NaN is outside of the range, so it is an error, too.
     if (1.0..=MILLION).contains(&number) {
         return Ok(number as u32);
     }

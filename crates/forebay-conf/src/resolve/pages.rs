@@ -17,8 +17,8 @@ use crate::plan::{
 /// The largest page, in bytes. Pages are kept in memory.
 const LARGEST: u64 = 1024 * 1024;
 
-/// Returns the pages of a site or route, followed by the inherited pages. `inherited` are the pages
-/// of the route's site.
+/// Returns the own error pages of a site or route, and after them the pages in `inherited`. For a
+/// route, these are the pages of its site.
 pub(super) fn error_pages(
     context: &Context<'_>,
     typed: &file::ErrorPages,
@@ -32,8 +32,8 @@ pub(super) fn error_pages(
     let is_own = |statuses: &Statuses| pages.iter().any(|(own, _)| own == statuses);
     let inherited_pages: Vec<_> =
         inherited.pages.iter().filter(|(statuses, _)| !is_own(statuses)).cloned().collect();
-    // Sort only the own pages: the route's page for "4xx" precedes the site's page for "404",
-    // because a route's own keys have precedence.
+    // Sort only the own pages, because they have precedence: the route's page for "4xx" precedes
+    // the site's page for "404".
     pages.sort_by_key(|(statuses, _)| *statuses);
     pages.extend(inherited_pages);
     let intercept_here = intercept.as_ref().map_or(inherited.intercept, |at| at.value);

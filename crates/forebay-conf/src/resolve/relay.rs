@@ -210,8 +210,9 @@ impl Listeners {
         Ok(())
     }
 
-    /// Checks that all streams of a listener trust the same proxies. A PROXY header precedes the
-    /// name that selects the stream.
+    /// Checks that all streams of a listener trust the same proxies. The listener reads the PROXY
+    /// header before the server name that selects the stream, so it cannot check the proxies of one
+    /// stream.
     fn claim_proxies(
         &mut self,
         listen: &Listen,

@@ -191,7 +191,8 @@ fn methods(typed: &Option<At<file::OneOrMany<String>>>) -> Resolution<Vec<String
     at.items().iter().map(method).collect()
 }
 
-/// Checks that a request can meet all rules with its one field `Authorization`.
+/// Checks that at most one rule needs the field `Authorization`, because a request has only one
+/// such field.
 fn one_authorization(typed: &file::Route, access: &Access) -> Resolution<()> {
     let basic = typed.basic_auth.as_ref().map(|at| &at.span);
     let digest = typed.digest_auth.as_ref().map(|at| &at.span);
@@ -288,8 +289,8 @@ fn rewrite(typed: &file::Route, action: &Action, known: Known<'_>) -> Resolution
     Err(no_effect(&at.span, "rewrite", &format!("beside `{beside}`"), "keep one of the two"))
 }
 
-/// Checks that requests can remain without an answer from this action, for example because a file
-/// is missing.
+/// Checks that the action may leave requests without an answer, as `files` does for missing files.
+/// Returns an error for an action that answers all requests.
 fn may_fall_back(file: &File, span: &Range<usize>, key: &str, action: &Action) -> Resolution<()> {
     let name = match action {
         Action::Proxy(_) => "proxy",

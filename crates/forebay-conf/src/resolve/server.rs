@@ -50,10 +50,10 @@ fn cache_memory(typed: &Option<file::Size>) -> Resolution<Option<u64>> {
     }
 }
 
-/// Returns the place for stored replies on disk. Returns `None` if replies are stored only in
-/// memory.
+/// Returns the directory and the size of the cache on disk. Returns `None` if Forebay stores
+/// replies only in memory.
 fn cache_disk(context: &Context<'_>, typed: &file::Server) -> Resolution<Option<CacheDisk>> {
-    // So much space holds several replies of the largest usual size.
+    // The smallest accepted size. It is enough for several replies of the largest usual size.
     const LEAST: u64 = 16 * 1024 * 1024;
     const DEFAULT: u64 = 1 << 30;
     match (&typed.cache_dir, &typed.cache_disk) {
@@ -131,7 +131,8 @@ fn admin_hosts(typed: &file::Server) -> Resolution<Vec<String>> {
     at.items().iter().map(name).collect()
 }
 
-/// Returns the value of `route_metrics`. Only the pages of `admin` show these counters.
+/// Returns the value of `route_metrics`. If it is true without `admin`, returns an error, because
+/// only the pages of `admin` show the counters of routes.
 fn route_metrics(typed: &file::Server) -> Resolution<bool> {
     let Some(at) = typed.route_metrics.as_ref().filter(|at| at.value) else { return Ok(false) };
     if typed.admin.is_none() {

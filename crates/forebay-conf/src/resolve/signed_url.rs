@@ -8,8 +8,8 @@ use crate::error::Problem;
 use crate::file::{self, At, SignatureAlgorithm, Table};
 use crate::plan::{Placeholder, Secret, SignedUrl, Template, TemplatePart};
 
-/// The shortest secret in bytes. For `md5`, any length is accepted, because the URLs were made for
-/// nginx.
+/// The shortest secret in bytes. With `md5`, any length is accepted, because secrets of such URLs
+/// were chosen for nginx.
 const SHORTEST_SECRET: usize = 32;
 
 pub(super) fn signed_url(

@@ -12,7 +12,8 @@ use crate::plan::{RedisServer, Secret, SharedStore, StorePlace};
 
 /// The port of Redis (IANA).
 const PORT: u16 = 6379;
-/// The fewest characters of `store_key`: as a base64 or hexadecimal text, at least 128 random bits.
+/// The shortest `store_key`, in characters. A base64 or hexadecimal text of this length has at
+/// least 128 random bits.
 const SHORTEST_KEY: usize = 32;
 
 const HELP: &str = "write a directory, or redis://HOST:PORT/DB, such as \

@@ -21,7 +21,7 @@ pub(super) struct Known<'a> {
     pub maps: &'a BTreeMap<String, Arc<ValueMap>>,
 }
 
-/// Parses a template. `typed` is the value that contains it.
+/// Parses a template. `typed` is the value of the configuration that contains the template.
 pub(super) fn template<T>(text: &str, typed: &At<T>, known: Known<'_>) -> Resolution<Template> {
     let scope = Scope { captures: known.captures, maps: Some(known.maps), is_page: false };
     Template::parse(text, scope).map_err(|UnknownPlaceholder(name)| {
@@ -44,14 +44,15 @@ pub(super) fn template<T>(text: &str, typed: &At<T>, known: Known<'_>) -> Resolu
     })
 }
 
-/// Parses a key that several requests share. Refuses a key that differs for each request: a limit
-/// with it would limit nothing, and a cache would store replies that no later request gets.
+/// Parses a key that several requests share. Refuses a key that differs for each request. A limit
+/// with such a key would limit nothing, and a cache would store replies that no later request gets.
 pub(super) fn shared_key(typed: &At<String>, known: Known<'_>) -> Resolution<Template> {
     let key = template(text(typed)?, typed, known)?;
     let is_unique = |value: &Placeholder| {
         matches!(value, Placeholder::RequestId | Placeholder::TraceId | Placeholder::SpanId)
     };
-    // A table [map.NAME] may use these placeholders, to exempt some requests from a limit.
+    // Refuse only keys that name these placeholders themselves. A table [map.NAME] may use them, to
+    // exempt some requests from a limit.
     if key.uses(is_unique) {
         return Err(Problem::new(&typed.span, "no two requests would have the same key")
             .help("leave out {request_id}, {trace_id} and {span_id}"));
@@ -90,7 +91,8 @@ pub(super) fn redirect_target(
     Ok((to, keep_query))
 }
 
-/// Parses the target of `rewrite` or `fallback_to`. The user types the path decoded, as in `path`.
+/// Parses the target of `rewrite` or `fallback_to`. The user types the path decoded, as in the key
+/// `path`.
 pub(super) fn rewrite_target(typed: &At<&String>, known: Known<'_>) -> Resolution<Rewrite> {
     let target = text(typed)?;
     let problem = || Problem::new(&typed.span, format!("\"{target}\" is not a path"));
@@ -205,15 +207,15 @@ fn after_scheme(to: &Template) -> Option<(&str, &[TemplatePart])> {
     }
 }
 
-/// Checks that the host does not depend on the path that a client requests. After the scheme, the
-/// target must have a host. After the host, the target must continue with a slash or a path, or
-/// end.
+/// Checks that a client cannot choose the host of a redirect by the path that it requests. After
+/// the scheme, the target must have a host. After the host, the target must end, or continue with
+/// `/`, `?`, `#`, or a placeholder whose value begins with a slash.
 fn host_is_the_files(to: &Template, target: &str, typed: &At<&String>) -> Resolution<()> {
     let problem = || {
         Problem::new(&typed.span, format!("\"{target}\" lets clients choose where they are sent"))
             .help("put a host and a slash in front, as in \"https://example.org/{rest}\"")
     };
-    // Browsers read a backslash as a slash.
+    // Browsers read a backslash as a slash, so `/\` may begin a host.
     if to.constant().is_none() && (target.contains('\\') || target.starts_with("//")) {
         let message = format!("\"{target}\" may lead to a host that clients choose");
         return Err(Problem::new(&typed.span, message)

@@ -288,8 +288,8 @@ fn external_account(typed: &At<Table<file::ExternalAccount>>) -> Resolution<Exte
     let mac_key = required(&typed.mac_key, &typed.span, "mac_key", "\"{file.secrets/acme-key}\"")?;
     let text = mac_key.trim().trim_end_matches('=');
     let is_base64url = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    // base64 encodes a byte with at least two characters, so the last group never has one
-    // character.
+    // base64 encodes a single byte as two characters, so the last group of a text never has only
+    // one character.
     if text.is_empty() || text.len() % 4 == 1 || !text.bytes().all(is_base64url) {
         return Err(Problem::new(&mac_key.span, "this key is not base64url")
             .help("copy it as the authority shows it: letters, digits, - and _"));

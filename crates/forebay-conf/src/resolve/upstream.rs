@@ -183,14 +183,14 @@ pub(super) fn groups(
             }
             _ => {
                 unused.push(name.clone());
-                // No route shows the protocol of the servers, so the group is correct if it fits
-                // HTTP or FastCGI.
+                // No route shows the protocol of the servers, so accept the group if it is correct
+                // for HTTP or for FastCGI.
                 resolve(Scheme::Http)
                     .or_else(|problem| resolve(Scheme::Fastcgi).map_err(|_| problem))
             }
         };
-        // A group with a problem becomes an empty group, so that the routes that name it do not
-        // report a second problem.
+        // A group with a problem becomes an empty group, so that the routes that name the group do
+        // not report a second problem.
         let group = keep(outcome, problems).unwrap_or_else(|| Upstream::new(Vec::new()));
         groups.insert(name.clone(), Arc::new(Upstream { name: Some(name.clone()), ..group }));
     }
@@ -439,7 +439,8 @@ fn by_tls(
             None => Ok(BackendTls::default()),
         };
     }
-    // The check of a stream's server only opens a connection, so it works with TLS, too.
+    // The health check of a stream's server only opens a connection, so the check also works with
+    // TLS.
     let health = keys.health.as_ref().filter(|_| !is_stream);
     let plain_only = [
         ("health", health.map(|at| &at.span)),
@@ -452,7 +453,7 @@ fn by_tls(
     keys.tls.as_ref().map_or_else(|| Ok(BackendTls::default()), |at| backend_tls(context, at))
 }
 
-/// Returns the default of `sticky` for servlet containers: their session cookie, because a session
+/// Returns the default of `sticky` for servlet containers: the cookie JSESSIONID, because a session
 /// exists only in the container that made it. Returns `None` if a server has no `route`, or does
 /// not speak AJP.
 fn sessions(scheme: Scheme, to: &[Backend]) -> Option<Sticky> {

@@ -54,7 +54,7 @@ fn value_map(name: &str, typed: &At<Table<file::ValueMap>>) -> Resolution<ValueM
     for (pattern, at) in &typed.values {
         let value = parse(no_control(at, at)?, at)?;
         no_control(pattern, at)?;
-        // Hosts are looked up in lower case.
+        // Forebay looks up hosts in lower case, so convert the keys to lower case.
         let is_lowered = is_host && !pattern.starts_with('~');
         let pattern = &if is_lowered { pattern.to_ascii_lowercase() } else { pattern.clone() };
         match pattern.split_once('*') {
@@ -75,7 +75,8 @@ fn value_map(name: &str, typed: &At<Table<file::ValueMap>>) -> Resolution<ValueM
     Ok(map)
 }
 
-/// Parses a text of a table. It may have placeholders, but not those of a route.
+/// Parses a text of a table [map.NAME]. The text may have placeholders, but no groups of
+/// `path_regex` and no {map.NAME}.
 fn parse<T>(typed: &str, at: &At<T>) -> Resolution<Template> {
     template(typed, at, Known { captures: &[], maps: &BTreeMap::new() })
 }

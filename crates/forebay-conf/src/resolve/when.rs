@@ -72,7 +72,8 @@ fn conditions(typed: &At<Table<file::When>>, may_negate: bool) -> Resolution<Whe
         certificate: typed.client_certificate.as_ref().map(test).transpose()?,
         variables: typed.variable.iter().map(variable).collect::<Resolution<_>>()?,
         not,
-        // `route` sets these two values, because they depend on other keys of the route.
+        // The function `route` sets these two values, because they depend on other keys of the
+        // route.
         is_rule: false,
         refuses: false,
     };

@@ -41,7 +41,7 @@ struct ClientRules {
     needs_user: bool,
     /// The users that `Require user` names. If empty, all users of the file may pass.
     users: Vec<String>,
-    /// True if any user of the file may pass, whatever `users` has.
+    /// True if any user of the file may pass, even if `users` names users.
     admits_all_users: bool,
 }
 
@@ -49,7 +49,7 @@ impl ClientRules {
     /// Adds the rules of a `RequireAll`. A client must meet all of these rules.
     fn add_all_of(&mut self, together: Self) {
         if together.denies_all {
-            // No client meets all of these rules.
+            // One of the rules refuses all clients, so no client meets all of the rules.
             self.denies_all = true;
             return;
         }
@@ -89,7 +89,8 @@ pub fn refused(
 }
 
 /// Returns the access rules of a part of a site. `layers` are the sections that apply to this part,
-/// the outermost first. Only the innermost section with rules counts.
+/// the outermost first. The innermost section with access rules replaces the rules of outer
+/// sections. If another directive also restricts access, closes the routes of this part.
 pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     let has_rules = |layer: &&&[Directive]| {
         layer.iter().any(|directive| RULES.iter().any(|name| is(directive, name)))
@@ -104,7 +105,7 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
     let is_any = satisfies_any(layers);
     for directive in *layer {
         // A client must meet the rules of mod_access_compat and the rules of mod_authz_core. If the
-        // rules of one module admit all clients, skip them.
+        // rules of only one module admit all clients, skip the rules of this module.
         let is_needless = !is_any
             && (old_is_open && is_old(directive) && !new_is_open
                 || new_is_open && is_new(directive) && !old_is_open);
@@ -131,13 +132,14 @@ pub fn gate(cx: &mut Cx<'_>, layers: &[&[Directive]]) -> Gate {
         rules.denies_hosts = true;
     }
     if order.is_some() && !allows_others && layer.iter().any(denies_everybody) {
-        // After `Order allow,deny`, a `Deny` wins over each `Allow`.
+        // After `Order allow,deny`, `Deny from all` refuses all clients, even clients that an
+        // `Allow` names.
         rules = ClientRules { denies_all: true, ..ClientRules::default() };
     }
     finish(cx, layers, rules, &mut gate);
     if let Some(outer) = other_rules(&layers[..at], layer) {
-        // An outer section has rules of the module that this section does not use. Apache applies
-        // both. The translation reads only one section, so it closes the route.
+        // This section has no rules of one module, so Apache also applies this module's rules from
+        // an outer section. The translation reads only one section, so it closes the route.
         close(cx, outer, &mut gate);
     }
     if let Some(merging) = last(layers, "AuthMerging")
@@ -192,9 +194,10 @@ fn is_open(cx: &mut Cx<'_>, layer: &[Directive], is_own: fn(&Directive) -> bool)
     rules.grants_all && !restricts && gate.closed.is_none()
 }
 
-/// Returns a group of `Require` lines that names users, if its block has further rules. Also
-/// searches the groups in the block. Forebay has one list of users and one list of addresses, so it
-/// cannot require an address only for some users.
+/// Returns a group of `Require` lines that names users, if further rules are in the same block as
+/// the group. Also searches inside the groups of the block. Returns `None` if there is no such
+/// group. Forebay has one list of users and one list of addresses, so it cannot require an address
+/// only for some users.
 fn mixes_users(block: &[Directive]) -> Option<&Directive> {
     let rules = || block.iter().filter(|directive| is_new(directive));
     let group = rules().find(|rule| is_container(rule) && names_users(rule.inside()));
@@ -230,9 +233,10 @@ fn denies_everybody(directive: &Directive) -> bool {
     is(directive, "Deny") && directive.args.iter().any(|who| who.eq_ignore_ascii_case("all"))
 }
 
-/// Returns a directive of an outer section that restricts access and still applies in `inner`. A
-/// section overrides only directives of the same module: `Require` belongs to mod_authz_core.
-/// `Order`, `Allow` and `Deny` belong to mod_access_compat.
+/// Returns a directive of an outer section that restricts access and also applies in the section
+/// `inner`. Returns `None` if there is no such directive. Rules of `inner` override only the outer
+/// rules of the same module. `Require` belongs to mod_authz_core; `Order`, `Allow` and `Deny`
+/// belong to mod_access_compat.
 fn other_rules<'a>(outer: &[&'a [Directive]], inner: &[Directive]) -> Option<&'a Directive> {
     let grants = |directive: &Directive| directive.args.iter().any(|word| word == "granted");
     let has_old = inner.iter().any(is_old);
@@ -259,15 +263,16 @@ fn read(
     } else if is(directive, "RequireAll") && !is_not {
         let mut together = ClientRules::default();
         inside.iter().for_each(|inner| read(cx, inner, &mut together, gate, false));
-        // Forebay's `allow` admits a client that is in any network of the list. The list cannot
-        // require that the client is in two networks.
+        // A client must meet all lines of a `RequireAll`. The key `allow` admits a client that is
+        // in any network of its list, so it cannot require two networks.
         let count = |kinds: &[&str]| {
             let is_one = |inner: &&Directive| {
                 is(inner, "Require") && kinds.contains(&&*inner.arg(0).to_ascii_lowercase())
             };
             inside.iter().filter(is_one).count()
         };
-        // A request has one user, so it never meets two different `Require user` lines.
+        // A request has one user, so no request meets two `Require user` lines with different
+        // names.
         if count(&["ip", "local"]) > 1 || count(&["user"]) > 1 || inside.iter().any(is_container) {
             close(cx, directive, gate);
         }
@@ -298,8 +303,7 @@ fn read(
     }
 }
 
-/// Returns true for a group of `Require` lines. Forebay's keys cannot express a group within a
-/// group.
+/// Returns true for a directive that groups `Require` lines.
 fn is_container(directive: &Directive) -> bool {
     ["RequireAll", "RequireAny", "RequireNone"].iter().any(|name| is(directive, name))
 }
@@ -358,8 +362,8 @@ fn close(cx: &mut Cx<'_>, directive: &Directive, gate: &mut Gate) {
 }
 
 fn finish(cx: &mut Cx<'_>, layers: &[&[Directive]], rules: ClientRules, gate: &mut Gate) {
-    // In Apache, one matching `Require` line is enough. In Forebay, a request must satisfy every
-    // key.
+    // In Apache, one matching `Require` line is enough. In Forebay, a request must meet every key,
+    // unless `satisfy` is "any".
     let is_any = satisfies_any(layers);
     let needs_only_user = rules.needs_user && (is_any || !rules.denies_hosts);
     if rules.denies_all && rules.allow.is_empty() && !needs_only_user {

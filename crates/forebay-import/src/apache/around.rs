@@ -9,8 +9,8 @@ pub struct Around<'s> {
     /// a server.
     pub url: Option<&'s str>,
     pub scheme: Option<&'s str>,
-    /// True if the directory of the rules is above the directory of the path. Patterns then match a
-    /// path that begins outside of the site.
+    /// True if the directory of the rules is above the directory that the site serves. Patterns
+    /// then match a path that begins outside of the site.
     pub is_above: bool,
     /// The block of the rules.
     pub block: &'s [Directive],

@@ -17,7 +17,7 @@ pub struct Base<'a> {
     /// The beginning of the base's URL paths, for example `/x` of `Alias /x /dir`.
     pub url: String,
     pub matcher: Matcher,
-    /// The directory with the content of this path, if any.
+    /// The directory with the content of the base. `None` if the content is not in a directory.
     pub dir: Option<String>,
     pub content: Content,
 }
@@ -96,8 +96,8 @@ fn alias<'a>(cx: &Cx<'_>, directive: &'a Directive) -> Base<'a> {
 }
 
 /// Returns the base of `ProxyPass PATH URL`. With the URL `!`, Apache does not pass the path to a
-/// backend. Then returns a base with the files of an alias or of the document root. If none of them
-/// contains the path, returns a base with status 404.
+/// backend. For `!`, returns a base with the files of the alias or document root that contains the
+/// path. If none of `aliases` contains the path, returns a base with status 404.
 fn proxy<'a>(
     directive: &'a Directive,
     path: &str,
@@ -162,7 +162,7 @@ fn proxy_match<'a>(cx: &mut Cx<'_>, directive: &'a Directive) -> Vec<Base<'a>> {
         Err(matcher) => return vec![closed(cx, directive, matcher, next)],
     };
     // In targets such as `fcgi://host/dir/$1` and `http://host/$1`, `$1` is the path of the
-    // request. So only the text before it is needed.
+    // request, which Forebay passes by itself. So only the text before `$1` is needed.
     let target = target.split('$').next().unwrap_or_default();
     let base = target.strip_suffix('/').unwrap_or(target);
     let keeps = is_fastcgi || Base::has_no_path(base);
@@ -270,7 +270,7 @@ pub fn redirects_within(
             && directive.args.iter().take(2).all(|arg| !arg.starts_with(['/', '^']))
             && directive.args.last().is_some_and(lacks_path)
         {
-            // Without a path, the redirect applies to the path of its section.
+            // Without a path, the redirect applies to its whole section, so close the whole region.
             let route = DraftRoute::new(&directive.place, line(directive), region.clone());
             out.push(route.closed(cx.note(directive, "write the target in `redirect`")));
             continue;
@@ -284,8 +284,8 @@ pub fn redirects_within(
     out
 }
 
-/// Returns the URL paths at which the bases serve files of `dir`. If the directory of a base is
-/// below `dir`, the URL path is that of the whole base.
+/// Returns the URL paths of the directory `dir`, one for each base that serves the directory. If a
+/// base serves only a directory inside `dir`, returns the URL path of this base.
 pub fn urls_of(dir: &str, bases: &[Base<'_>]) -> Vec<String> {
     let mut found = Vec::new();
     for base in bases {

@@ -24,7 +24,7 @@ pub struct Conditions<'d> {
     /// True if a line compares a path that Apache has not mapped to a file yet. The rule then also
     /// applies to existing files.
     pub is_unmapped: bool,
-    /// A line without a translation.
+    /// The first line without a translation.
     pub unknown: Option<&'d Directive>,
 }
 
@@ -38,7 +38,7 @@ enum Meaning {
     Present(FileKind),
     /// True for all paths, because Apache has not mapped the path to a file yet.
     Unmapped,
-    /// The condition is true for requests that meet one of these.
+    /// The condition is true for requests that meet one of these matchers.
     Requests(Vec<Matcher>),
     Unknown,
 }
@@ -83,8 +83,8 @@ impl Meaning {
     }
 }
 
-/// Translates the `RewriteCond` lines of a rule. `around` is the context of the rule. The first
-/// line without a translation becomes `unknown` of the result.
+/// Translates the `RewriteCond` lines of a rule. `around` is the context of the rule. If some lines
+/// have no translation, the field `unknown` of the result names the first of these lines.
 pub fn read<'d>(cx: &Cx<'_>, list: &[&'d Directive], around: Around<'_>) -> Conditions<'d> {
     let mut found = Conditions { alternatives: vec![Matcher::default()], ..Conditions::default() };
     let mut group = Vec::new();
@@ -104,15 +104,16 @@ pub fn read<'d>(cx: &Cx<'_>, list: &[&'d Directive], around: Around<'_>) -> Cond
             found.unknown.get_or_insert(condition);
         }
     }
-    // Without a second test such as `!-f`, the test `!-d` also holds for existing files.
+    // Alone, a test such as `!-d` also holds for existing files, so the rule is not only for
+    // missing files. Together with `!-f`, the test needs no translation.
     if !found.is_missing {
         found.unknown = found.unknown.or(other);
     }
     found
 }
 
-/// Returns the meaning of several tests for existing files. One of the tests must hold. Returns
-/// `None` if a line is another test.
+/// Returns the meaning of several lines if one of them must hold, and all of them test for existing
+/// files. Returns `None` if a line is another test.
 fn either_present(group: &[Meaning]) -> Option<Meaning> {
     let kind = |one: &Meaning| if let Meaning::Present(kind) = one { Some(*kind) } else { None };
     let kinds = group.iter().map(kind).collect::<Option<Vec<_>>>()?;
@@ -121,15 +122,15 @@ fn either_present(group: &[Meaning]) -> Option<Meaning> {
     Some(files.map_or(Meaning::Unknown, |kind| Meaning::Present(*kind)))
 }
 
-/// Returns the meaning of several tests for missing files. One of the tests must hold. Returns
-/// `None` if a line is another test.
+/// Returns the meaning of several lines if one of them must hold, and all of them test for missing
+/// files. Returns `None` if a line is another test.
 fn either_missing(group: &[Meaning]) -> Option<Meaning> {
     let kind = |one: &Meaning| if let Meaning::Missing(kind) = one { Some(*kind) } else { None };
     let kinds = group.iter().map(kind).collect::<Option<Vec<_>>>()?;
     let first = *kinds.first()?;
     let has = |wanted| kinds.contains(&wanted);
     Some(match () {
-        // No path is both a regular file and a directory.
+        // No path is both a regular file and a directory, so one of the tests always holds.
         () if has(FileKind::Regular) && has(FileKind::Directory) => Meaning::Always,
         () if kinds.iter().all(|kind| *kind == first) => Meaning::Missing(first),
         () if kinds.iter().all(|kind| kind.has_files()) => Meaning::Missing(FileKind::Regular),
@@ -189,9 +190,9 @@ fn add(found: &mut Conditions<'_>, meaning: Meaning) -> bool {
     true
 }
 
-/// Returns the matcher of requests that meet both matchers. If both matchers have a value of the
-/// same field in `not`, the result has a list of both values. Returns `None` if no request meets
-/// both matchers, or if one matcher cannot have all conditions.
+/// Returns the matcher of requests that meet both matchers. For two values of one field in `not`,
+/// the result has a list of both values. Returns `None` if no request meets both matchers, or if
+/// one matcher cannot have all of their conditions.
 fn both(own: &Matcher, other: &Matcher) -> Option<Matcher> {
     let nots = (own.when.get("not").cloned(), other.when.get("not").cloned());
     let (Some(Value::Table(ours)), Some(Value::Table(theirs))) = nots else {
@@ -208,8 +209,8 @@ fn both(own: &Matcher, other: &Matcher) -> Option<Matcher> {
     Some(merged)
 }
 
-/// Returns a table for the requests that meet at least one of two tables. Returns `None` if a table
-/// has several keys, or if the tables have different keys.
+/// Returns a table for the requests that meet `ours` or `theirs`. Returns `None` if one of these
+/// tables has several keys, or if their keys differ.
 fn joined(ours: &Table, theirs: &Table) -> Option<Table> {
     let ([(key, own)], [(other_key, other)]) = (&ours.0[..], &theirs.0[..]) else { return None };
     if key != other_key {
@@ -235,11 +236,11 @@ fn has_flag(condition: &Directive, names: [&str; 2]) -> bool {
 }
 
 /// Returns the meaning of a test for a file, or `None` for a test of another kind. `is_server` is
-/// true for a rule outside of directories. There, Apache evaluates `REQUEST_FILENAME` before it
-/// maps the path to a file, so the variable is the path of the URL:
-/// <https://httpd.apache.org/docs/2.4/mod/mod_rewrite.html>. The translation assumes that none of
-/// these paths is a file, and that only `/` is a directory. But `!-d` also holds for `/`, because
-/// Apache then repeats the request with the path of the index file.
+/// true for a rule outside of directories. For such a rule, Apache evaluates `REQUEST_FILENAME`
+/// before it maps the path to a file, so the variable is the path of the URL:
+/// <https://httpd.apache.org/docs/2.4/mod/mod_rewrite.html>. The translation assumes that no file
+/// has the path of a URL, and that only `/` is a directory. For the test `!-d`, even `/` is no
+/// directory, because Apache repeats the request for `/` with the path of the index file.
 fn file_test(text: &str, test: &str, is_server: bool) -> Option<Meaning> {
     let (is_not, kind) = test.strip_prefix('!').map_or((false, test), |kind| (true, kind));
     let file = FileKind::of(kind)?;
@@ -316,7 +317,8 @@ fn method(text: &str) -> Meaning {
     let list: Vec<String> = bare.split('|').map(str::to_owned).collect();
     let is_method =
         |method: &String| !method.is_empty() && method.bytes().all(|b| b.is_ascii_uppercase());
-    // Without anchors, `PROP` would mean PROPFIND, too.
+    // Without `^` and `$`, an expression such as `PROP` also matches longer methods such as
+    // PROPFIND. So without them, accept only usual methods.
     let usual = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "TRACK"];
     let is_usual = |method: &String| usual.contains(&method.as_str()) || method == "DEBUG";
     if !list.iter().all(is_method) || !is_whole && !list.iter().all(is_usual) {
@@ -325,7 +327,8 @@ fn method(text: &str) -> Meaning {
     if !is_not {
         return Meaning::Requests(vec![Matcher::default().with_methods(list)]);
     }
-    // In Forebay, GET includes HEAD. So add HEAD to the methods other than GET.
+    // In Forebay, GET includes HEAD, so a condition that excludes GET also excludes HEAD. Add HEAD
+    // again if the list does not name HEAD.
     let head = (list.iter().any(|method| method == "GET")
         && !list.iter().any(|method| method == "HEAD"))
     .then(|| Matcher::default().with_methods(vec!["HEAD".into()]));
@@ -357,8 +360,8 @@ fn address(text: &str) -> Meaning {
 }
 
 /// Translates a condition on one parameter, such as `(^|&)id=1`. Forebay compares decoded values
-/// and allows any order of parameters, so the condition holds for more requests than in Apache.
-/// Returns `Meaning::Unknown` for expressions of another form.
+/// and accepts the parameter anywhere in the query, so the condition may hold for further requests
+/// than in Apache. Returns `Meaning::Unknown` for expressions of another form.
 fn query(text: &str, ignores_case: bool) -> Meaning {
     let start = ["(^|&)", "(?:^|&)", "(&|^)", "\\b", "^"].iter().find_map(|s| text.strip_prefix(s));
     let Some((name, value)) = start.and_then(|rest| rest.split_once('=')) else {
@@ -369,7 +372,8 @@ fn query(text: &str, ignores_case: bool) -> Meaning {
     let ends = ["(&|$)", "(?:&|$)", "(.*)$", "(.*)", ".*", "$"];
     let (value, end) =
         ends.iter().find_map(|end| Some((value.strip_suffix(end)?, *end))).unwrap_or((value, ""));
-    // Forebay distinguishes upper and lower case in the names of parameters.
+    // Forebay distinguishes upper and lower case in the names of parameters, so the flag NC has no
+    // translation.
     if name.is_empty() || !is_plain(name) || !is_plain(value) || ignores_case {
         return Meaning::Unknown;
     }
@@ -420,9 +424,9 @@ fn field_value(field: &str, text: &str, ignores_case: bool) -> Meaning {
         (".*" | "^" | "^.*$", false) => return Meaning::Always,
         _ => {}
     }
-    // A client may send a field twice. Apache compares both values as one text. Forebay compares
-    // each value, so `not` would hold for fewer requests. This does not matter for the three fields
-    // below, because backends read only one value of them.
+    // A client may send a field twice. Apache compares both values as one text, but Forebay
+    // compares each value, so `not` would hold for fewer requests. Backends read only one value of
+    // the three fields below, so `not` is correct for these fields.
     if is_not && !["User-Agent", "Referer", "Host"].contains(&field) {
         return Meaning::Unknown;
     }
@@ -432,6 +436,7 @@ fn field_value(field: &str, text: &str, ignores_case: bool) -> Meaning {
         None => {
             let is_other = text.starts_with(['<', '>', '-']);
             // In Apache, an expression that matches an empty text also holds for a missing field.
+            // In Forebay, it does not, so such an expression has no translation.
             if is_other || !pattern::is_readable(text) || pattern::may_be_empty(text) {
                 return Meaning::Unknown;
             }

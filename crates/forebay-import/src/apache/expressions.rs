@@ -31,7 +31,7 @@ pub fn expressions(
             continue;
         }
         let is_condition = ["If", "ElseIf", "Else"].iter().any(|name| is(section, name));
-        // The section is closed, or it gets a note.
+        // Mark the section as read: each of its paths gets a route below.
         section.settle_all();
         let found = matchers(cx, section, place, bases);
         let is_refusal = rules.refuses_all() && !is_condition && found.is_ok();
@@ -78,9 +78,9 @@ fn matchers(
     }
 }
 
-/// Returns matchers for the directories that an expression matches in the file system. The URL path
-/// of a directory depends on the base that serves the directory. If the matchers also take other
-/// paths, returns them as the error.
+/// Returns matchers for the URL paths of the directories that an expression matches in the file
+/// system. The URL path of a directory depends on the base that serves the directory. If a matcher
+/// also takes other paths, returns the matchers as the error.
 fn directories(cx: &Cx<'_>, text: &str, bases: &[Base<'_>]) -> Result<Vec<Matcher>, Vec<Matcher>> {
     let (mut found, mut is_exact) = (Vec::new(), true);
     for base in bases {
@@ -94,7 +94,8 @@ fn directories(cx: &Cx<'_>, text: &str, bases: &[Base<'_>]) -> Result<Vec<Matche
                 pattern::literal_starts(text).unwrap_or_else(|| vec![(String::new(), false)]);
             let dir = format!("{}/", dir.to_ascii_lowercase().trim_end_matches('/'));
             if starts.iter().any(|(start, _)| dir.starts_with(start) || start.starts_with(&dir)) {
-                // The expression may match a directory above the base, or any directory below it.
+                // The expression may match a directory above the base, or any directory below it,
+                // so take the whole base.
                 found.push(base.matcher.clone());
                 is_exact = false;
             }
@@ -111,8 +112,9 @@ fn directories(cx: &Cx<'_>, text: &str, bases: &[Base<'_>]) -> Result<Vec<Matche
                 found.extend(base.matcher.and(&Matcher::prefix(&url)));
             }
             if !is_anchored {
-                // The text `/b/c` may match the directory `b/c` below the base. If the base's
-                // directory is `/a/b`, the text also matches the directory `c` below the base.
+                // Without `^`, the text `/b/c` may match the directory `b/c` below the base. If the
+                // base's directory ends with `/b`, the text also matches the directory `c` below
+                // the base.
                 let ends = start.match_indices('/').map(|(at, _)| &start[at..]);
                 let ends = ends.filter(|end| {
                     *end == start

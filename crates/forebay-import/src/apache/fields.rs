@@ -29,7 +29,8 @@ const READ: [&str; 13] = [
 
 /// Adds the keys for the directives of `layers`, the sections that apply to a route.
 pub fn decorate(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute) {
-    // Each of these lines gets a key or a note below. Fixed replies need only some of them.
+    // Mark these lines as read: the code below translates each line or adds a note. A line without
+    // an effect on a fixed reply gets neither a key nor a note.
     settle(layers, &READ);
     let is_fixed = ["respond", "redirect"].iter().any(|key| route.keys.get(key).is_some());
     for directive in all(layers, "Header") {
@@ -154,7 +155,8 @@ fn request_header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute
     let first = args.next().unwrap_or("");
     let action = if first == "early" { args.next().unwrap_or("") } else { first };
     let (name, value) = (args.next().unwrap_or("").replace('_', "-"), args.next().unwrap_or(""));
-    // Forebay sends the addresses and the scheme of the client by itself.
+    // Forebay sends the addresses and the scheme of the client by itself, so these lines need no
+    // key.
     let is_fixed = action.eq_ignore_ascii_case("set") && !value.contains('%') && !value.is_empty();
     if name.eq_ignore_ascii_case("x-forwarded-for")
         || name.eq_ignore_ascii_case("x-forwarded-proto") && !is_fixed
@@ -181,7 +183,7 @@ fn request_header(cx: &mut Cx<'_>, directive: &Directive, route: &mut DraftRoute
             let next = "the value depends on a condition, so the field is removed: write it in \
                         `request_headers` of a route with `when`";
             route.comments.push(cx.note(directive, next));
-            // Keep an earlier value that applies to all requests.
+            // Keep the value of an earlier line that applies to all requests.
             if route.keys.table("request_headers").get(&name).is_some() {
                 return;
             }

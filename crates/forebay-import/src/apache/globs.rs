@@ -13,7 +13,8 @@ pub fn of_glob(text: &str) -> String {
             '\\' => out.push_str(&escaped(chars.next().unwrap_or('\\'))),
             '[' => {
                 let rest = chars.as_str();
-                // In `[]a]`, the first `]` belongs to the class.
+                // In `[]a]`, the first `]` belongs to the class, so search for the end after the
+                // first character.
                 let from = rest.char_indices().skip(1).find(|(_, c)| *c == ']');
                 let Some((end, _)) = from else {
                     out.push_str("\\[");
@@ -39,10 +40,10 @@ fn escaped(c: char) -> String {
     regex_syntax::escape(c.encode_utf8(&mut [0; 4]))
 }
 
-/// Converts an expression on the path after a prefix to an expression on the whole path. `start` is
-/// the expression of the prefix: with `^/x/`, `^a` becomes `^/x/a`. `any` is the expression for
-/// text between the prefix and the match: `a` becomes `^/x/.*?a`. Returns `None` if a `^` within
-/// the expression has no translation.
+/// Converts an expression for the part of a path after a prefix to an expression for the whole
+/// path. `start` is the expression for the prefix: with the start `^/x/`, `^a` becomes `^/x/a`.
+/// `any` is an expression for text between the prefix and the match: with `.*?`, `a` becomes
+/// `^/x/.*?a`. Returns `None` if a `^` within the expression has no translation.
 pub fn after(pattern: &str, start: &str, any: &str) -> Option<String> {
     if let Some(pattern) = pattern.strip_prefix("(?i)") {
         return after(pattern, start, any).map(|whole| format!("(?i){whole}"));

@@ -67,8 +67,9 @@ pub fn handlers(
     out
 }
 
-/// Returns closed routes for the scripts in a directory, because Apache does not run them there.
-/// Returns no routes if no section runs scripts and the directory contains no PHP scripts.
+/// Returns closed routes for the scripts of a directory if a line such as `RemoveHandler .php`
+/// turns scripts off. Returns no routes if no section runs scripts and the directory contains no
+/// PHP scripts.
 fn disabled(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,
@@ -93,7 +94,8 @@ fn disabled(
     let php =
         Matcher { regex: Some(r"~*\.(php[0-9]?|phtml|phar)(/|$)".into()), ..Matcher::default() };
     for (section, _) in sections.files.iter().filter(|(_, around)| {
-        // Without a directory around it, the section would apply to all scripts.
+        // Skip sections outside of directories, because they apply to the scripts of all
+        // directories.
         around.as_deref().is_some_and(|around| is_below(dir, around))
     }) {
         if let Some(directive) = turned_off(&[section.inside()]) {
@@ -167,8 +169,8 @@ fn script_route(
     Some(scripts)
 }
 
-/// Returns the next step for a handler that has no translation: the backend does not speak FastCGI,
-/// or Forebay cannot map the URL to the path of a script.
+/// Returns the next step for a handler that has no translation. The reason is that its backend does
+/// not speak FastCGI, or that Forebay cannot map the URL to the path of a script.
 fn next_step(target: &Target) -> &'static str {
     if target.is_fastcgi() {
         "the directory of this alias has another name: write a route with `fastcgi`"
@@ -264,8 +266,8 @@ fn cgi_handler(layers: &[&[Directive]], dir: &str, route: &DraftRoute) -> Option
 }
 
 /// Returns the route for PHP that runs inside Apache. If Forebay cannot run PHP, the route is
-/// closed, so that it never sends the source of a script. Returns `None` if Apache does not run PHP
-/// here, or if no path of `route` ends with `*`.
+/// closed, so that Forebay never sends the source of a script. Returns `None` if Apache does not
+/// run PHP here, or if no path of `route` ends with `*`.
 fn php_module(
     cx: &mut Cx<'_>,
     sections: &Sections<'_>,

@@ -77,7 +77,7 @@ fn add(
             directive
         }
         Err(error) => {
-            // Apache refuses all requests for such a directory.
+            // Apache refuses all requests for a directory whose access file has an error.
             cx.draft.notes.add(&place, ".htaccess", error.to_string());
             closed(path.clone(), place)
         }

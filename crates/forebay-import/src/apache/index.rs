@@ -7,9 +7,9 @@ use crate::draft::DraftRoute;
 use crate::files::{is_readable, joined};
 use crate::matcher::Matcher;
 
-/// Returns a route that rewrites the path of a directory to its index, for an index that only
-/// `Alias` or `ScriptAlias` provides. Returns `None` if the first index that exists is a file of
-/// the directory.
+/// Returns a route that rewrites the path of a directory to the path of its index file. The route
+/// is needed if `Alias` or `ScriptAlias` maps the path of the index file to another file. Returns
+/// `None` if the index file is in the directory itself, or if there is none.
 ///
 /// For example, `Alias /a /dir`, `ScriptAlias /a/run.cgi /bin/run.cgi` and `DirectoryIndex run.cgi`
 /// rewrite `/a/` to `/a/run.cgi`. Apache does the same in an internal request.

@@ -25,8 +25,8 @@ struct Endpoint {
     port: Option<u16>,
 }
 
-/// Returns the listeners of a host: the `Listen` lines at the addresses of the host. Apache opens
-/// no socket for the address of a `VirtualHost` without such a line.
+/// Returns the listeners of a host: one for each `Listen` line that fits an address of the host.
+/// For a `VirtualHost` with an address that no `Listen` line has, Apache opens no socket.
 pub fn listen(cx: &mut Cx<'_>, host: Option<&Directive>, tls: HostTls) -> Vec<String> {
     let lines = all(&[cx.main], "Listen");
     let opened: Vec<Endpoint> = lines.iter().filter_map(|line| place(line.arg(0))).collect();
@@ -49,7 +49,8 @@ pub fn listen(cx: &mut Cx<'_>, host: Option<&Directive>, tls: HostTls) -> Vec<St
     let mut found: Vec<String> = Vec::new();
     for want in wanted {
         if lines.is_empty() {
-            // The file of one site has no `Listen` lines, so use the addresses of the host.
+            // A file that has only one site has no `Listen` lines, so use the addresses of the
+            // host.
             add(&mut found, want, tls);
         }
         for open in &opened {

@@ -47,12 +47,13 @@ fn charset(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute) {
     }
 }
 
-/// Translates `AddType TYPE END...` for files.
+/// Translates `AddType TYPE EXTENSION...` to `types` of the key `files`.
 fn types(cx: &mut Cx<'_>, layers: &[&[Directive]], route: &mut DraftRoute) {
     let mut table = Table::default();
     for directive in all(layers, "AddType") {
         let kind = directive.arg(0);
-        // These types of PHP and of mod_include select a handler.
+        // Types such as `application/x-httpd-php` select a handler, and are no media types of
+        // files.
         if kind.contains("httpd") {
             continue;
         }

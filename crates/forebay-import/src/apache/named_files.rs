@@ -45,8 +45,8 @@ pub fn of_files(cx: &mut Cx<'_>, sections: &Sections<'_>, bases: &[Base<'_>]) ->
     out
 }
 
-/// Returns true if the matcher has only suffixes, and none of them is the suffix of a script. Then
-/// no path info follows the names of these files.
+/// Returns true if no path info can follow the names of the files. The reason is that the matcher
+/// has only suffixes, and none of them is the suffix of a script.
 fn are_static(matcher: &Matcher) -> bool {
     let scripts = [".php", ".phtml", ".phar", ".cgi", ".fcgi", ".pl", ".py", ".rb", ".sh", ".lua"];
     let is_script = |suffix: &String| {

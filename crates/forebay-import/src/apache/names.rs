@@ -81,8 +81,9 @@ pub const READ: &[&str] = &[
     "XBitHack",
 ];
 
-/// Directives that do not change replies, or that need no key in Forebay. `AllowOverride` decides
-/// which access files the import reads. The defaults of Forebay do the work of `ProxyPassReverse`.
+/// Directives that do not change replies, or that need no key in Forebay. For example, the defaults
+/// of Forebay do the work of `ProxyPassReverse`, and `AllowOverride` only decides which access
+/// files the import reads.
 pub const NEEDLESS: &[&str] = &[
     "AllowOverride",
     "AllowOverrideList",

@@ -23,7 +23,8 @@ fn pages(
     let mut table = Table::default();
     for page in all(layers, NAME) {
         let (code, to) = (page.arg(0), page.arg(1));
-        // The last line for a status counts, also if it has no translation.
+        // The last line for a status replaces the earlier lines, even if the last line has no
+        // translation.
         table.remove(code);
         let is_fallback = code == "404"
             && routes.iter().any(|route| route.keys.get("fallback_to") == Some(&to.into()));
@@ -116,13 +117,13 @@ pub fn check(cx: &mut Cx<'_>, site: &mut DraftSite, sections: &Sections<'_>) {
     }
 }
 
-/// Returns true if the routes send the file of a path to all clients.
+/// Returns true if the routes send a file for the URL path `path` to all clients.
 fn sends(routes: &[DraftRoute], path: &str) -> bool {
     for route in routes {
         let refuses = route.has_gate() || route.keys.get("respond").is_some();
         match route.matcher.takes("GET", path) {
             Some(true) => return !refuses && route.keys.get("files").is_some(),
-            // The route may refuse the path.
+            // The route refuses some clients, and may take the path.
             None if refuses => return false,
             _ => {}
         }

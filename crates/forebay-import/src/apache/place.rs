@@ -51,7 +51,7 @@ pub fn routes(
 }
 
 /// Returns true if the routes of a region and the routes of its base come from the same lines and
-/// have the same keys. Ignores the directory of files.
+/// have the same keys. Does not compare `root` of `files`.
 fn is_same(region: &[DraftRoute], own: &[DraftRoute]) -> bool {
     let keys = |route: &DraftRoute| {
         let mut keys = route.keys.clone();
@@ -86,7 +86,8 @@ fn answers(
     if let Content::Pass(target) | Content::Rule(_, target) = &base.content {
         let found = proxies::sections_of(cx, sections, target);
         partial = found.partial;
-        // Sections for directories and paths override `Proxy` sections.
+        // Sections for directories and paths override `Proxy` sections, so the `Proxy` sections
+        // come first.
         let at = sections.levels.len();
         layers.splice(at..at, found.blocks);
     }
@@ -99,7 +100,8 @@ fn answers(
     let region = route.matcher.clone();
     let mut routes = match &base.content {
         Content::Fixed(fixed) => {
-            // Apache evaluates a redirect before the access rules, so do not add these rules.
+            // Apache evaluates a redirect before the access rules, so the redirect gets no access
+            // rules.
             let mut fixed = (**fixed).clone();
             decorate(cx, &layers, &mut fixed);
             return vec![fixed];
@@ -123,10 +125,12 @@ fn answers(
             directory(cx, sections, &layers, place, route, scheme)
         }
     };
-    // Skip the layers of the server and of the virtual host, which get their notes elsewhere.
+    // Skip the layers of the server and of the virtual host, because other functions add the notes
+    // on their lines.
     let inner = &layers[sections.levels.len()..];
     let mut by_path = sections.locations.iter().filter(|s| super::sections::is_below(url, &s.path));
-    // Rewrite rules are translated only in sections of directories with files.
+    // For files, `directory` translates the rewrite rules in `Directory` sections, but not in
+    // `Location` sections. For other content, none of these rules have a translation.
     let rewrite = match &base.content {
         Content::Files => by_path.find_map(|section| rewrites::decision(section.block)),
         _ => inner.iter().copied().find_map(rewrites::decision),
@@ -134,7 +138,8 @@ fn answers(
     let is_met = |d: &&Directive| scheme == "https" && is(d, "SSLRequireSSL");
     let lines = inner.iter().copied().flatten().filter(|directive| !is_met(directive));
     let untranslated = lines.map(std::slice::from_ref).find_map(access_without_translation);
-    // Handlers of a server apply to all of its paths. Its other lines get their notes elsewhere.
+    // Of the lines outside of sections, only Perl, Lua and ModSecurity directives may close the
+    // route. Other functions add the notes on the other lines.
     let outer = sections.levels.iter().copied().flatten();
     let outer = outer.filter(|d| ["Perl", "Lua", "Sec"].iter().any(|n| d.name.starts_with(n)));
     let outer = outer.map(std::slice::from_ref).find_map(access_without_translation);
@@ -201,15 +206,15 @@ fn directory(
     let inherits = rewrites::inherits(&layers[sections.levels.len()..]);
     let mut nearest = None;
     let (mut of_rules, mut fallbacks) = (None, Vec::new());
-    // The first rule that applies to a request counts.
+    // After a rule for all missing files, later rules for missing files have no effect.
     let mut add_fallbacks = |all: Option<String>, some: Vec<(Matcher, String)>| {
         if of_rules.is_none() {
             fallbacks.extend(some);
             of_rules = all;
         }
     };
-    // For the files of DocumentRoot, the rules of the virtual host precede the rules of
-    // directories.
+    // For the files of DocumentRoot, Apache applies the rules of the virtual host before the rules
+    // of directories.
     let root = last(&sections.levels, "DocumentRoot").map(|root| cx.path(root.arg(0)));
     if root.is_some() && whole_root(url, dir) == root {
         for rules in rewrites::of_host(cx, sections, scheme) {
@@ -264,9 +269,10 @@ fn directory(
     out
 }
 
-/// Returns a matcher for the same requests, with an expression in place of paths such as `/x/*`. In
-/// a route with the path `/x/*`, Forebay looks up `/x/a` as the file `a` below the root. With an
-/// expression, Forebay looks up `x/a`. Returns `None` if one route cannot have these conditions.
+/// Returns a matcher for the requests of `matcher`, with an expression in place of paths such as
+/// `/x/*`. With the path `/x/*` and the root `/srv`, Forebay sends `/srv/a` for the request `/x/a`.
+/// With an expression, Forebay sends `/srv/x/a`. Returns `None` if one route cannot have these
+/// conditions.
 fn whole_paths(cx: &Cx<'_>, matcher: &Matcher) -> Option<Matcher> {
     if !matcher.paths.iter().any(|path| path.ends_with('*') && path != "/*") {
         return Some(matcher.clone());
@@ -298,8 +304,8 @@ fn note_options(cx: &mut Cx<'_>, layers: &[&[Directive]]) {
     }
 }
 
-/// Returns the redirect that adds the final slash to the path of an `Alias`. Returns `None` if this
-/// route needs no such redirect, for example if the directory does not exist.
+/// Returns the redirect from the path of an `Alias`, such as `/x`, to `/x/`. Returns `None` if the
+/// directory does not exist, if its name ends with the path, or if `route` does not have the path.
 fn slash_redirect((url, dir): (&str, &str), route: &DraftRoute) -> Option<DraftRoute> {
     let path = url.trim_end_matches('/');
     let is_own = route.matcher.paths.iter().any(|own| own == path) && !path.is_empty();
@@ -311,8 +317,9 @@ fn slash_redirect((url, dir): (&str, &str), route: &DraftRoute) -> Option<DraftR
     Some(DraftRoute { matcher, ..route.clone() }.redirect(&format!("{path}/"), 301))
 }
 
-/// Returns a matcher for each path of a region, with the directory for its files. Leaves out a path
-/// without `*` if no directory contains a file with the whole path.
+/// Returns a matcher for each path in `matcher`, with the directory of the files for this path.
+/// `url` and `dir` are the path and the directory of the region. Leaves out a path without `*`
+/// unless `dir` ends with `url`.
 fn directories(cx: &Cx<'_>, (url, dir): (&str, &str), matcher: &Matcher) -> Vec<(Matcher, String)> {
     let prefix = format!("{}/*", url.trim_end_matches('/'));
     let mut found = Vec::new();

@@ -23,7 +23,9 @@ enum ProxyShare {
     None,
 }
 
-/// Returns the sections for requests that a route passes to `target` and to the paths below it.
+/// Returns the `Proxy` sections for requests that a route passes to `target` and to the paths below
+/// it. If a section with access rules applies to only some of these requests, `partial` names the
+/// section.
 pub fn sections_of<'a>(
     cx: &mut Cx<'_>,
     sections: &Sections<'a>,
@@ -64,7 +66,8 @@ pub fn settle_unused(cx: &Cx<'_>) {
     unused.for_each(|(section, _)| section.settle_all());
 }
 
-/// Compares the text of a `Proxy` section, which may have wildcards, with a target.
+/// Returns the share of the requests to `target` that a `Proxy` section applies to. `text` is the
+/// argument of the section, which may have wildcards.
 fn by_text(text: &str, target: &str) -> ProxyShare {
     let text = text.to_ascii_lowercase();
     let start = text.split(['*', '?', '[', '\\']).next().unwrap_or_default();

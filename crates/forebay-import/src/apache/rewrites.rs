@@ -51,7 +51,7 @@ pub const NAMES: [&str; 5] =
 /// Translates the rewrite rules of a host. A virtual host has the rules of the main server only
 /// with an option such as `RewriteOptions Inherit`.
 pub fn of_host(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<Rules> {
-    // Rules that are not inherited have no effect.
+    // Mark the rules of all levels as read: rules that the host does not inherit have no effect.
     settle(&sections.levels, &NAMES);
     let count = if inherits(&sections.levels) { sections.levels.len() } else { 1 };
     let around = |block| Around { url: None, scheme: Some(scheme), is_above: false, block };
@@ -63,7 +63,8 @@ pub fn of_host(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<Ru
 pub fn rules(cx: &mut Cx<'_>, around: Around<'_>) -> Rules {
     let block = around.block;
     let mut found = Rules::default();
-    // Each rule below gets a route or a note. Without `RewriteEngine on`, rules have no effect.
+    // Mark the rules as read: the loop below translates them. Without `RewriteEngine on`, they have
+    // no effect.
     settle(&[block], &NAMES);
     let engine = block.iter().rfind(|directive| is(directive, "RewriteEngine"));
     if !engine.is_some_and(|engine| engine.arg(0).eq_ignore_ascii_case("on")) {
@@ -105,16 +106,17 @@ fn flag<'d>(directive: &'d Directive, name: &str) -> Option<&'d str> {
     })
 }
 
-/// Returns true for a rule such as `RewriteRule ^x - [L]` that refuses no requests. With the flags
-/// L and END, such a rule only ends the processing of rules. With S, it skips some rules.
+/// Returns true for a rule such as `RewriteRule ^x - [L]`, which only ends the processing of rules.
+/// Also returns true for a rule with S, which only skips some rules. Returns false for a rule that
+/// refuses requests.
 fn stops(directive: &Directive) -> bool {
     let ends = ["L", "END", "S"].iter().any(|name| flag(directive, name).is_some());
     directive.arg(1) == "-" && refusal(directive).is_none() && ends
 }
 
-/// Returns true if a rule without `S` applies to all existing files, and to no other requests. The
-/// caller checks that the rule ends the processing. The rules below it then apply only to missing
-/// files.
+/// Returns true if a rule such as `RewriteRule ^ - [L]` applies to all existing files, and to no
+/// other requests. The rules below it then apply only to missing files. Returns false for a rule
+/// with `S`. The caller checks that the rule ends the processing of rules.
 fn is_for_files(directive: &Directive, conditions: &Conditions<'_>, around: Around<'_>) -> bool {
     conditions.is_present
         && conditions.unknown.is_none()
@@ -134,9 +136,10 @@ fn takes_all(pattern: &str, is_directory: bool) -> bool {
     matches!(inner, ".*" | ".+" | ".*?") || !is_closed && matches!(inner, "" | "." | ".?")
 }
 
-/// Adds a note on a rule that ends the processing and so changes the effect of the rules below it.
-/// If these rules pass requests to a backend, also closes the paths of the rule. Otherwise Forebay
-/// would pass requests for these paths to the backend.
+/// Adds a note on the rule `directive`, which keeps its requests from the rules `below`. If one of
+/// the rules `below` passes requests to a backend, also adds a closed route for the paths of
+/// `directive`. Otherwise Forebay would pass these paths to the backend. Does nothing if
+/// `directive` needs no translation.
 fn stop(
     cx: &mut Cx<'_>,
     directive: &Directive,
@@ -240,11 +243,13 @@ fn rule(
     let is_plain = conditions.unknown.is_none();
     let has_when = conditions.alternatives.iter().any(|matcher| !matcher.when.is_empty());
     if (!is_plain || has_when) && (target.starts_with("ws://") || target.starts_with("wss://")) {
-        // Forebay passes WebSocket upgrades on to every backend, so the rule is not needed.
+        // Forebay passes WebSocket upgrades on to every backend, so a rule only for these upgrades
+        // is not needed.
         return;
     }
     let url = around.url.map(|url| url.trim_end_matches('/'));
-    // The rule names a front controller: one script answers for all missing files.
+    // A rule for missing files that does not redirect or refuse requests names a front controller:
+    // one script that answers for all missing files.
     let is_redirect = flag(directive, "R").is_some() || target.contains("://");
     if conditions.is_missing && is_plain && refusal.is_none() && !is_redirect {
         match front_controller(cx, directive, url, base) {
@@ -289,8 +294,8 @@ fn rule(
             continue;
         };
         if narrow.keys.get("respond").is_some() {
-            // `narrowed` has closed the route, because one route cannot have both conditions. Close
-            // all paths of the rule.
+            // `narrowed` has closed the route for `alternative`, because one route cannot have all
+            // of the conditions. Close all paths of the rule.
             found.routes.push(DraftRoute { matcher: conditional.matcher.clone(), ..narrow });
             return;
         }
@@ -313,8 +318,8 @@ fn rule(
 const UNMAPPED: &str = "In a virtual host, Apache tests the path of the URL in place of the file, \
     so the rule also applies to existing files. To send these: `fallback_to` in the route of files.";
 
-/// Adds the path that answers for missing files. The path answers for all missing files, or only
-/// for the missing files that meet the conditions.
+/// Adds `target` as the path that answers for missing files: for all of them, or only for the
+/// missing files that meet `conditions`. Adds a note if the rule has no translation.
 fn fallback(
     cx: &mut Cx<'_>,
     directive: &Directive,
@@ -333,11 +338,11 @@ fn fallback(
     for alternative in &conditions.alternatives {
         match own.and(alternative) {
             Some(all) if all == Matcher::default() => {
-                // The first rule that applies to a request counts.
+                // Only the first rule for all missing files has an effect.
                 found.fallback.get_or_insert(target.clone());
             }
             // In a route with further conditions, `{rest}` may differ from the text of the group
-            // `$1`.
+            // `$1`, so the rule has no translation.
             Some(_) if target.contains("{rest}") => {
                 cx.note(directive, "name the script for these missing files in `fallback_to`");
             }
@@ -371,8 +376,8 @@ fn front_controller(
     if query.is_empty() || !cx.keys.has_placeholders() {
         return Some(path.to_owned());
     }
-    // In a directory, the pattern matches the path without its first slash, as `{rest}` does.
-    // In a virtual host, the pattern matches the first slash, too.
+    // In a directory, the text of `$1` has no first slash, so it is `{rest}`. In a virtual host, it
+    // has the first slash, so it is `{path}`, unless the pattern begins with `^/`.
     let has_slash = url.is_none() && !directive.arg(0).starts_with("^/");
     let rest = if has_slash { "{path}" } else { "{rest}" };
     let query = query.replace("$1", rest).replace("$0", rest);
@@ -390,9 +395,9 @@ fn below(target: &str, url: Option<&str>, base: Option<&str>) -> String {
     format!("{base}/{target}")
 }
 
-/// Returns the conditions of a pattern. In a directory, a pattern matches the path below the
-/// directory. If the pattern has no translation, the error is a matcher that takes all paths of the
-/// pattern, and may take more.
+/// Returns the conditions of a pattern. In a directory, whose path is `url`, the pattern applies to
+/// the path below the directory. If the pattern has no translation, returns an error: a matcher
+/// that takes all paths of the pattern, and perhaps other paths.
 fn pattern_of(
     cx: &Cx<'_>,
     pattern: &str,

@@ -165,12 +165,12 @@ pub fn find_access_files(dir: &str, names: &[&str]) -> AccessFiles {
     let (mut found, mut count) = (Vec::new(), 0);
     let mut add = |dir: &Path| {
         let files = names.iter().map(|name| dir.join(name));
-        // Apache reads the first of these files.
+        // Of several access files in one directory, Apache reads only the first.
         found.extend(files.into_iter().find(|file| file.is_file()));
     };
     top.ancestors().skip(1).for_each(&mut add);
     // Keep each directory together with the real directories above it. A symbolic link to one of
-    // them would lead back.
+    // these directories is ignored, because the search would never end.
     let real = top.canonicalize().unwrap_or_else(|_| top.clone());
     let mut open = vec![(top, vec![real])];
     while let Some((dir, reals)) = open.pop() {

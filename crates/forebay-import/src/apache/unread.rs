@@ -24,7 +24,8 @@ pub fn report(cx: &mut Cx<'_>, htaccess: &[(String, Directive)]) -> Vec<String> 
     comments
 }
 
-/// Adds notes on a block. `noted` has the lines that had a note before.
+/// Adds notes on the lines of a block that the translation has not read. `noted` has the lines that
+/// already have a note.
 fn within(
     cx: &mut Cx<'_>,
     noted: &HashSet<(String, usize)>,
@@ -33,7 +34,7 @@ fn within(
 ) {
     for directive in block {
         if is(directive, "VirtualHost") {
-            // A note on the host is not about its lines.
+            // A note on a host is not about the lines inside the host, so also look at these lines.
             within(cx, noted, directive.inside(), comments);
             continue;
         }
@@ -42,7 +43,7 @@ fn within(
         }
         let place = &directive.place;
         if noted.contains(&(place.file.to_string(), place.line)) || has_no_effect(directive) {
-            // The note on a section is about all of its lines.
+            // The note on a section is about all of its lines, so skip these lines.
         } else if directive.block.is_some() {
             within(cx, noted, directive.inside(), comments);
         } else {

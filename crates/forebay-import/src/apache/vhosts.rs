@@ -209,7 +209,7 @@ fn tls(cx: &mut Cx<'_>, levels: &[&[Directive]], host: Option<&Directive>) -> Op
         }
         return None;
     };
-    // The key may be in the certificate's file.
+    // Without `SSLCertificateKeyFile`, the key is in the certificate's file.
     let key = last(levels, "SSLCertificateKeyFile").unwrap_or(certificate);
     for (directive, name) in [(certificate, "certificate"), (key, "key")] {
         let file = cx.path(directive.arg(0));
@@ -250,7 +250,8 @@ fn tls(cx: &mut Cx<'_>, levels: &[&[Directive]], host: Option<&Directive>) -> Op
 fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<DraftRoute> {
     let mut rules = server_rules(cx, sections, scheme).into_iter().peekable();
     let mut out = Vec::new();
-    // Redirects and refusals of rewrite rules precede the access rules. Routes to a backend do not.
+    // In Apache, rewrite rules that redirect or refuse requests precede the access rules. Rewrite
+    // rules that pass requests to a backend do not, so stop at the first of them.
     while let Some((_, route)) = rules.next_if(|(_, route)| !rewrites::passes_on(route)) {
         out.push(route);
     }
@@ -258,8 +259,8 @@ fn routes(cx: &mut Cx<'_>, sections: &Sections<'_>, scheme: &str) -> Vec<DraftRo
     cx.dirs.extend(bases.iter().filter_map(|base| base.dir.clone()));
     out.extend(expressions(cx, sections, &bases));
     out.extend(named_files::of_files(cx, sections, &bases));
-    // Add the host's fields to these routes with fixed replies. Other routes get the fields
-    // together with their content.
+    // So far, all routes have fixed replies. Add the host's fields to them. Other routes get these
+    // fields together with their content.
     out.iter_mut().for_each(|route| decorate(cx, &sections.levels, route));
     for (directive, mut route) in rules {
         if !rewrites::passes_on(&route) {

@@ -41,8 +41,9 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
             answers.push((directive, of));
         } else {
             let of = of.and_then(|of| with_prefix(&here, of));
-            // If the block has `uri strip_prefix`, Caddy removes the prefix before it reads access
-            // rules such as `basic_auth`.
+            // With `uri strip_prefix` in the block, Caddy removes the prefix before it applies
+            // access rules such as `basic_auth`. A condition of these rules on the path then has no
+            // translation.
             let is_late = block.iter().any(strips) && is_late(&directive.name);
             let of = of.and_then(|of| {
                 if is_late && of.has_path() { Err(STRIPPED.to_owned()) } else { Ok(of) }
@@ -68,7 +69,8 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
         exclude(cx, &of);
         let routes = answer(cx, directive, of, &mut here);
         out.extend(routes);
-        // In a `route` block, a later `rewrite` must not lead to the lines above it.
+        // In a `route` block, Caddy reads the lines in their order, so a later `rewrite` must not
+        // lead to earlier lines.
         here.is_whole &= !here.is_route || directive.name == "rewrite";
     }
     let tries = block.iter().find(|directive| directive.name == "try_files");
@@ -87,7 +89,7 @@ pub fn routes<'a>(cx: &mut Cx<'_>, block: &'a [Directive], around: &Around<'a>) 
     out
 }
 
-/// Adds the condition's expressions for excluded paths to `cx.excluded`.
+/// Adds the expressions for the paths that a condition excludes to `cx.excluded`.
 fn exclude(cx: &mut Cx<'_>, of: &Result<Condition, String>) {
     if let Ok(of) = of {
         cx.excluded.extend(of.excluded.iter().cloned());
@@ -99,7 +101,7 @@ fn strips(line: &Directive) -> bool {
     line.name == "uri" && split(line).1.first().is_some_and(|first| first == "strip_prefix")
 }
 
-/// Returns true for an access rule that Caddy reads after `uri`.
+/// Returns true for an access rule that Caddy applies after `uri` has changed the path.
 fn is_late(name: &str) -> bool {
     matches!(name, "basic_auth" | "basicauth" | "forward_auth") || servers::is_gate(name)
 }
@@ -167,7 +169,7 @@ fn answer<'a>(
     let Some(matcher) = here.matcher.and(&of.matcher) else {
         let is_at_odds = here.matcher.is_at_odds(&of.matcher);
         if !is_at_odds && !here.matcher.conflicts_with(&of.matcher) {
-            // No request meets both conditions.
+            // No request meets the conditions of the block and of the directive.
             directive.settle_all();
             return Vec::new();
         }
@@ -175,7 +177,7 @@ fn answer<'a>(
         return vec![route(here.matcher.clone()).closed(comment)];
     };
     if of.is_missing {
-        // The directive names the path for missing files.
+        // The directive applies to missing files: its argument is the path that answers for them.
         match fallback(cx, split(directive).1.first().map_or("", String::as_str)) {
             Some(to) if directive.name == "rewrite" => here.fallback = Some(to),
             _ => drop(cx.note(directive, "name the path for missing files in `fallback_to`")),
@@ -283,16 +285,18 @@ fn inner<'a>(
 /// Maximum number of routes that access rules may make of one route.
 const MOST_PARTS: usize = 64;
 
-/// Applies layers to a route. If a layer applies to only a part of the requests, this part gets its
-/// own route. Closes a part if one route cannot have its conditions together with those of an
-/// access rule.
+/// Adds the keys of layers to a route. A layer has the keys of one line, and the requests that the
+/// line applies to. If these are only a part of the route's requests, the part gets its own route.
+/// This route is closed if one route cannot have the conditions of the part together with those of
+/// an access rule.
 fn layered(
     cx: &mut Cx<'_>,
     directive: &Directive,
     route: DraftRoute,
     layers: &[Layer],
 ) -> Vec<DraftRoute> {
-    // Redirects and rewrites precede access rules, so these rules do not apply to them.
+    // Caddy redirects and rewrites before it applies access rules, so such routes get no access
+    // rules.
     let is_redirect = ["redirect", "rewrite"].iter().any(|key| route.keys.get(key).is_some());
     let is_gate = |key: &str| crate::draft::GATES.contains(&key);
     let restricts = |layer: &&Layer| {
@@ -337,8 +341,9 @@ fn layered(
     out
 }
 
-/// Splits the requests of a route into parts, because layers may apply to only some requests. Sorts
-/// the parts: the first part that takes a request has all access rules for this request.
+/// Splits the requests of a route into parts, because a layer may apply to only some of the
+/// requests. Sorts the parts so that the first part that takes a request has all access rules for
+/// this request.
 fn parts(whole: &Matcher, layers: &[Layer], restricts: impl Fn(&&Layer) -> bool) -> Vec<Matcher> {
     let mut parts = vec![whole.clone()];
     let add = |parts: &mut Vec<Matcher>, layer: &Layer, of: usize, most: usize| {
@@ -353,7 +358,7 @@ fn parts(whole: &Matcher, layers: &[Layer], restricts: impl Fn(&&Layer) -> bool)
         }
     };
     layers.iter().for_each(|layer| add(&mut parts, layer, 1, usize::MAX));
-    // Also split the parts of other layers by each access rule.
+    // So far, each layer has split only the whole route. Now split all parts by each access rule.
     for layer in layers.iter().filter(&restricts) {
         let of = parts.len();
         add(&mut parts, layer, of, MOST_PARTS);
@@ -378,7 +383,7 @@ fn layer<'a>(
     out: &mut Vec<DraftRoute>,
 ) {
     let args = split(directive).1;
-    // The site reads these two lines.
+    // The module `sites` reads these two lines.
     if !matches!(directive.name.as_str(), "tls" | "bind") {
         directive.settle();
     }
@@ -453,7 +458,7 @@ fn redirect(
     let to = args.first().and_then(|to| fill(cx, to, Some(of)));
     let to = to.map(|to| redirect_target(&to, false, cx.keys));
     // A target may contain `{host}` only as the whole host, as in `https://{host}/x`. In other
-    // targets, write the host of the site.
+    // targets, replace `{host}` by the host name of the site.
     let to = to.map(|to| match &cx.host {
         Some(host) if !is_redirect_target(&to) => to.replace("{host}", host),
         _ => to,
@@ -495,7 +500,7 @@ fn respond(
         inner.settle();
         match inner.name.as_str() {
             "body" => body = inner.arg(0).to_owned(),
-            // A client connection may stay open after the reply.
+            // Ignore `close`: Forebay may keep the client's connection open after the reply.
             "close" => {}
             _ => drop(cx.note(inner, "a fixed reply has a status and a body")),
         }

@@ -21,7 +21,7 @@ pub fn certificate(
 ) -> Option<Table> {
     let tls = block.iter().find(|line| line.name == "tls");
     tls.iter().for_each(|tls| tls.settle());
-    // Only the first line is translated. Another one may require certificates from clients.
+    // Only the first line `tls` is translated. A second one may require certificates from clients.
     let others = block.iter().filter(|line| line.name == "tls").skip(1);
     if let Some(other) = others.into_iter().find(|line| has_client_auth(line)) {
         cx.note(other, "join the lines `tls` of this site, and write `client_ca` in `tls`");
@@ -82,8 +82,8 @@ fn is_public(host: &str) -> bool {
         && host.parse::<std::net::IpAddr>().is_err()
 }
 
-/// Adds the oldest version of TLS from the line `protocols`. Other versions have no translation.
-/// Their line is not marked as read, so it gets a note later.
+/// Adds the oldest version of TLS from the line `protocols`. If the versions of the line have no
+/// translation, does not mark the line as read, so that it gets a note later.
 fn versions(tls: &Directive, table: &mut Table) {
     let Some(line) = tls.inside().iter().find(|line| line.name == "protocols") else { return };
     if line.args.get(1).is_some_and(|newest| newest != "tls1.3") {
@@ -108,8 +108,9 @@ fn authority(global: &Global, tls: Option<&Directive>) -> Table {
     acme
 }
 
-/// Adds the file of the authority for client certificates. Returns `None` if a rule for these
-/// certificates has no translation; the site then gets no TLS listener.
+/// Adds the file of the authority for client certificates to `table`. Returns `table` unchanged if
+/// the site requests no client certificates. Returns `None` if a rule for these certificates has no
+/// translation, so that the site gets no TLS listener.
 fn client_certificates(cx: &mut Cx<'_>, tls: &Directive, mut table: Table) -> Option<Table> {
     let Some(auth) = tls.inside().iter().find(|inner| inner.name == "client_auth") else {
         return Some(table);
@@ -117,7 +118,8 @@ fn client_certificates(cx: &mut Cx<'_>, tls: &Directive, mut table: Table) -> Op
     let is_pool = |line: &&Directive| {
         matches!(line.name.as_str(), "trust_pool" | "trusted_ca_cert" | "trusted_ca_cert_file")
     };
-    // Lines such as `trusted_leaf_cert` admit fewer clients than the authority.
+    // Other lines have no translation: for example, `trusted_leaf_cert` admits only some clients
+    // with a certificate from the authority.
     let is_known = |line: &Directive| line.name == "mode" || is_pool(&line);
     let pools: Vec<_> = auth.inside().iter().filter(is_pool).collect();
     let file = pools.first().and_then(|pool| pool.args.last());
@@ -127,8 +129,9 @@ fn client_certificates(cx: &mut Cx<'_>, tls: &Directive, mut table: Table) -> Op
         Some(file) => {
             auth.settle();
             pools[0].settle_all();
-            // With a mode other than `require_and_verify`, clients without a valid certificate may
-            // connect to Caddy. Forebay refuses these clients, so the line gets a note later.
+            // With another mode than `require_and_verify`, clients without a valid certificate may
+            // connect to Caddy. Forebay refuses these clients, so the line `mode` gets a note
+            // later.
             let mode = auth.inside().iter().find(|line| line.name == "mode");
             mode.iter().filter(|mode| mode.arg(0) == "require_and_verify").for_each(|m| m.settle());
             table.set("client_ca", file);

@@ -37,8 +37,8 @@ fn rest(path: &str) -> Rest<'_> {
     }
 }
 
-/// Returns an expression for the rest of a path that an item of `included` matches, and that no
-/// item of `excluded` matches. Returns `None` if there is no such rest.
+/// Returns an expression for the rests of paths that an item of `included` matches and no item of
+/// `excluded` matches. Returns `None` if no rest of a path remains.
 fn remaining(included: &[Rest<'_>], excluded: &[Rest<'_>]) -> Option<String> {
     let takes_all = |rests: &[Rest<'_>]| rests.contains(&(b"", true));
     let may_end = |rests: &[Rest<'_>]| rests.iter().any(|rest| rest.0.is_empty());
@@ -71,7 +71,7 @@ fn remaining(included: &[Rest<'_>], excluded: &[Rest<'_>]) -> Option<String> {
     group(parts)
 }
 
-/// Selects the rests that begin with `byte`, and returns them without this byte.
+/// Returns the rests of patterns that begin with `byte`, without this byte.
 fn after<'p>(rests: &[Rest<'p>], byte: u8) -> Vec<Rest<'p>> {
     let split = |rest: &Rest<'p>| Some((rest.0.split_first()?, rest.1));
     let found = rests.iter().filter_map(split).filter(|((first, _), _)| **first == byte);

@@ -84,7 +84,8 @@ fn contains(term: &str) -> Option<Vec<String>> {
     let name = of_request.strip_prefix("header.")?;
     let (text, after) = quoted(rest.trim())?;
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    // Caddy joins several fields with commas.
+    // Caddy joins several fields with commas, so a text with a comma could match in two fields at
+    // once.
     if after.trim() != ")"
         || text.is_empty()
         || text.contains([',', ' '])
@@ -102,7 +103,7 @@ fn comparison(term: &str) -> Option<Vec<String>> {
     let text = text.trim();
     let text = match quoted(text) {
         Some((quoted, "")) => quoted,
-        // The text has no quotation marks if the parser of the Caddyfile has removed them.
+        // The parser of the Caddyfile may have removed the quotation marks around the text.
         None if !text.is_empty() && !text.contains([' ', '\'', '"', '(', '{', '|', '+', '?']) => {
             text
         }

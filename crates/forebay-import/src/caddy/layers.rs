@@ -51,7 +51,7 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
         "log" | "log_name" | "log_append" => {
             cx.note(directive, "write [log] with access = \"FILE\"");
         }
-        // The site reads these lines.
+        // The module `sites` reads these lines.
         "tls" | "bind" => {}
         "tracing" => drop(cx.note(directive, "traces of all sites go to `endpoint` of [traces]")),
         "push" => drop(cx.note(directive, "browsers ignore pushed replies: remove the line")),
@@ -68,8 +68,8 @@ pub fn layer(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mu
             cx.note(directive, "Forebay has no such directive: let the application do it");
         }
         "method" | "invoke" => {
-            // Without `method`, the server would get another method. Without `invoke`, access rules
-            // in the invoked route would be lost.
+            // Close the layer. Without `method`, the server would get another method. Without
+            // `invoke`, requests would skip the access rules of the invoked route.
             layer.closed = Some(cx.note(directive, "write routes for these requests"));
         }
         name => {
@@ -172,7 +172,8 @@ fn header(cx: &mut Cx<'_>, directive: &Directive, args: &[String], layer: &mut L
         if name == "defer" {
             continue;
         }
-        // `NAME TEXT OTHER` replaces a text in the field, and `?NAME` keeps a field that is there.
+        // Two forms have no translation: `NAME TEXT OTHER` replaces a text in the field, and
+        // `?NAME` keeps an existing field.
         if !is_name || is_ours || values.len() > 1 || typed.starts_with('?') {
             let next = if typed.starts_with('?') {
                 "Forebay cannot set a field only if it is missing: write it in `set_headers`"

@@ -23,7 +23,8 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Returns true if the condition is about the path, and not only about its end.
+    /// Returns true if the condition has paths or an expression. Returns false if it has only
+    /// suffixes, which test the end of the path.
     pub fn has_path(&self) -> bool {
         !self.matcher.paths.is_empty() || self.matcher.regex.is_some() || self.found.is_some()
     }
@@ -45,7 +46,7 @@ pub fn named<'a>(block: &'a [Directive], around: &Named<'a>) -> Named<'a> {
 /// `None` if the first argument is not a matcher.
 pub fn split(directive: &Directive) -> (Option<&str>, &[String]) {
     match directive.args.first() {
-        // `root /srv` has no matcher.
+        // In `root /srv`, the argument is a directory, and no matcher.
         Some(_) if directive.name == "root" && directive.args.len() == 1 => {
             (None, &directive.args[..])
         }
@@ -232,8 +233,8 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
             let pairs: Vec<(&str, &str)> =
                 line.args.iter().map(|arg| arg.split_once('=')).collect::<Option<_>>()?;
             let (name, _) = *pairs.first()?;
-            // In some versions of Caddy, one of several parameters is enough. In others, all must
-            // match. So several parameters have no translation.
+            // Some versions of Caddy accept a request with one of several parameters. Other
+            // versions require all of them. So several parameters have no translation.
             if pairs.iter().any(|(other, _)| *other != name) {
                 return None;
             }
@@ -244,16 +245,16 @@ fn when(cx: &Cx<'_>, line: &Directive) -> Option<Table> {
             };
             when.table("query").set(name, value);
         }
-        // With trusted proxies, Forebay's `client` is the address in X-Forwarded-For, but
-        // `remote_ip` is the address of the proxy.
+        // With trusted proxies, Forebay's `client` is the address in X-Forwarded-For. Caddy's
+        // `remote_ip` is the address of the proxy, so it has no translation.
         "remote_ip" if cx.trusts_proxies => return None,
-        // Forebay cannot find the client's address as this Caddyfile does. `client` would be the
-        // address of the proxy, which the line may admit.
+        // This Caddyfile finds the client's address in a way that Forebay does not have. Forebay's
+        // `client` would be the address of the proxy, which the line may admit.
         "client_ip" if cx.has_other_clients => return None,
         "remote_ip" | "client_ip" => when.set("client", networks(&line.args)?),
         "protocol" if matches!(line.arg(0), "http" | "https") => when.set("scheme", line.arg(0)),
         "host" if line.args.iter().all(|host| !host.contains('{')) => {
-            // Caddy ignores the case and the port of the host.
+            // Caddy ignores the case and the port of the host, so the expression ignores them, too.
             let host = |host: &String| {
                 let text = regex_syntax::escape(host).replace("\\*", "[^.]+");
                 Some(format!("~*^{text}\\.?(:[0-9]*)?$"))
@@ -388,9 +389,9 @@ fn path_expression(path: &str) -> Result<String, String> {
     })
 }
 
-/// Returns a copy of the matcher with an expression in place of its paths and ends of paths,
-/// because Caddy ignores the case of paths. Returns `None` if there are no letters in paths and
-/// ends, or if one expression cannot express the matcher.
+/// Returns a copy of the matcher with an expression in place of its paths and suffixes, because
+/// Caddy ignores the case of paths. Returns `None` if the paths and suffixes have no letters, or if
+/// one expression cannot express all conditions.
 pub fn in_any_case(cx: &Cx<'_>, matcher: &Matcher) -> Option<Matcher> {
     let has_letters = |text: &String| text.chars().any(char::is_alphabetic);
     if !matcher.paths.iter().chain(&matcher.suffixes).any(has_letters) || matcher.regex.is_some() {
@@ -410,7 +411,7 @@ pub fn in_any_case(cx: &Cx<'_>, matcher: &Matcher) -> Option<Matcher> {
     let text = match (&paths[..], &ends[..]) {
         (paths, []) => format!("^{}", group(paths)),
         ([], ends) => group(ends),
-        // A path and an end must both match. They may overlap, so one expression cannot express
+        // A path and a suffix must both match, and may overlap, so one expression cannot express
         // both.
         _ => return None,
     };

@@ -27,8 +27,8 @@ pub struct Global {
     /// The hosts of the addresses without TLS on the HTTP port. An address without a host has the empty name.
     pub plain: HashSet<String>,
     pub https: bool,
-    /// True if Forebay cannot find the address of the client that Caddy finds, such as in a field
-    /// with another name.
+    /// True if Caddy finds the client's address in a way that Forebay does not have, such as in a
+    /// field with another name.
     has_other_clients: bool,
 }
 
@@ -76,8 +76,9 @@ pub fn read(cx: &mut Cx<'_>, lines: &[Directive]) -> Global {
         }
     }
     if global.has_other_clients {
-        // Trust no proxies, because Caddy finds the client's address in another way. With trusted
-        // proxies, a client could choose its own address in X-Forwarded-For.
+        // Trust no proxies, because this Caddyfile finds the client's address in a way that Forebay
+        // does not have. With trusted proxies, a client could choose its own address in
+        // X-Forwarded-For.
         global.trusted.clear();
     }
     cx.has_other_clients = global.has_other_clients;

@@ -57,7 +57,7 @@ pub fn within(
     if let Some(to) = target.filter(|to| !is_read(to)) {
         here.rewrite = Some(to);
         here.strip = None;
-        // `try_files` of an outer block depends on the old path.
+        // The fallback from `try_files` of an outer block depends on the old path, so drop it.
         here.fallback = None;
         return None;
     }
@@ -67,8 +67,8 @@ pub fn within(
 }
 
 /// Replaces `{path}` by `/{rest}` if the block removes a prefix, because Caddy's `{path}` is then
-/// the path after the prefix. Returns `None` if `{rest}` would not be this path, and for a target
-/// with `{uri}`.
+/// the path after the prefix. Returns `None` if Forebay's `{rest}` would be another path. Also
+/// returns `None` for a target with `{uri}`.
 fn unprefixed(here: &Around<'_>, to: String) -> Option<String> {
     let Some(prefix) = here.strip.as_deref().filter(|prefix| !prefix.is_empty()) else {
         return Some(to);
@@ -85,7 +85,7 @@ fn unprefixed(here: &Around<'_>, to: String) -> Option<String> {
 
 /// Returns true if a line, or a line of its block, may depend on the new path or query.
 fn reads_path(cx: &Cx<'_>, line: &Directive, here: &Around<'_>, to: &str) -> bool {
-    // Caddy reads these lines before `rewrite`.
+    // Caddy reads these lines before `rewrite`, so they depend on the old path.
     let is_early = matches!(line.name.as_str(), "header" | "redir" | "root") && !here.is_route;
     if line.name.starts_with('@') || line.name == "rewrite" || is_early {
         return false;
@@ -121,7 +121,7 @@ pub fn rewritten(
     let has = |key: &str| route.keys.get(key).is_some();
     let sends_files = match directive.name.as_str() {
         "php_fastcgi" => true,
-        // The directory of a files route depends on the old path. The new path does not fit this
+        // The directory of a files route belongs to the old path, so the new path does not fit this
         // directory.
         "file_server" => !has("files") || !route.matcher.paths.is_empty(),
         _ => false,
@@ -138,9 +138,9 @@ pub fn rewritten(
     route
 }
 
-/// Returns true if a line answers requests by the old path, although `try_files` would first change
-/// the path in Caddy. Returns false for `file_server`, whose route looks for files as `try_files`
-/// does. Also returns false for refusals.
+/// Returns true if the route of a line answers requests by the old path, although Caddy would
+/// answer them by the new path from `try_files`. Returns false for refusals. Also returns false for
+/// `file_server`, whose route looks for files as `try_files` does.
 pub fn ignores_tries(line: &Directive) -> bool {
     match line.name.as_str() {
         "handle" | "handle_path" | "route" => {
@@ -152,7 +152,7 @@ pub fn ignores_tries(line: &Directive) -> bool {
     }
 }
 
-/// Returns true for a status of refusals.
+/// Returns true if the argument is a status of 400 or more, with which a line refuses requests.
 pub fn is_refusal(arg: &str) -> bool {
     arg.parse::<u16>().is_ok_and(|code| code >= 400)
 }

@@ -35,7 +35,8 @@ pub fn translate(cx: &mut Cx<'_>, lines: &[Directive]) {
     for (addresses, directive, block) in sites {
         site(cx, &global, &addresses, directive, block);
     }
-    // In Forebay, the first site of a listener answers for unknown hosts.
+    // In Forebay, the first site of a listener answers for unknown hosts. So sites without host
+    // names come first.
     cx.draft.sites.sort_by_key(|site| !site.hosts.is_empty());
     if cx.draft.sites.is_empty() {
         let first = &lines[0];
@@ -254,10 +255,10 @@ fn one_site(
     }
 }
 
-/// Returns routes that refuse excluded paths with the letters U+0130 or U+212A. Caddy takes these
-/// letters for i and k, so `not path /admin` also excludes a path with U+0130 in place of i.
-/// Forebay's expression for all other paths would accept that path. `excluded` are the expressions
-/// for the excluded paths.
+/// Returns routes that refuse excluded paths in another spelling, with U+0130 for i or U+212A for
+/// k. For example, Caddy's `not path /admin` also excludes the path with U+0130 in place of i.
+/// Forebay's expression for all other paths accepts that path. `excluded` has the expressions for
+/// the excluded paths.
 fn other_spellings(directive: &Directive, mut excluded: Vec<String>) -> Vec<DraftRoute> {
     excluded.sort();
     excluded.dedup();
@@ -281,8 +282,8 @@ fn address(host: &str) -> Option<std::net::IpAddr> {
     if host == "localhost" { Some([127, 0, 0, 1].into()) } else { host.parse().ok() }
 }
 
-/// Returns the listener for a host of `bind`. A host name becomes a loopback address, so that the
-/// site is never more open.
+/// Returns the listener for a host of `bind`. A host name other than `localhost` becomes a loopback
+/// address, so that no other machine can connect.
 fn bound(host: &str, port: &str) -> String {
     match address(host) {
         Some(std::net::IpAddr::V6(address)) => format!("[{address}]:{port}"),

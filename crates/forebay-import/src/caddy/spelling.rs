@@ -21,7 +21,7 @@ static UPPER: LazyLock<HashMap<char, Vec<char>>> = LazyLock::new(|| {
 
 /// Returns the lower case of a letter, as Go's `strings.ToLower` does.
 fn lower(c: char) -> char {
-    // In Rust, the lower case of this letter has two characters.
+    // In Rust, the lower case of U+0130 has two characters. In Go, it is `i`.
     if c == '\u{130}' {
         return 'i';
     }

@@ -226,8 +226,8 @@ fn size(lines: &[Directive]) -> usize {
 }
 
 /// Returns lines with the arguments of an import in place of `{args[0]}`, `{args[1]}` and so on.
-/// Each copy has its own mark "read", because the translation may use a line in one site and not in
-/// another.
+/// Each copy has its own mark "read", because one site may use a line that another site does not
+/// use.
 fn copied(lines: &[Directive], args: &[String]) -> Vec<Directive> {
     let fill = |text: &String| {
         let mut text = text.clone();
@@ -374,7 +374,8 @@ const LONGEST_NAME: usize = 256;
 /// text is split into words, as in Caddy. A value may have several words, or none.
 fn environment(text: &str, file: &Rc<str>) -> Result<String, ImportError> {
     let (mut out, mut rest) = (String::new(), text);
-    // Number of bytes from the next `}` to the end. Each search begins after the previous result.
+    // `left` is the number of bytes from the next `}` to the end of the text. Each search for `}`
+    // begins after the previous result.
     let mut left = text.find('}').map(|at| text.len() - at);
     while let Some((before, after)) = rest.split_once("{$") {
         out.push_str(before);

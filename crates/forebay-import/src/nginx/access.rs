@@ -65,8 +65,9 @@ fn unreadable<'a>(scope: &Scope<'a>) -> Vec<&'a str> {
     found
 }
 
-/// Adds the rules on addresses. In nginx, the first rule that matches decides. In Forebay, `deny`
-/// precedes `allow`, so the translation never admits more clients.
+/// Adds the rules on addresses to `gate`. In nginx, the first rule that matches decides. In
+/// Forebay, `deny` precedes `allow`, so the translated rules may refuse further clients, but never
+/// admit further clients.
 pub fn addresses(cx: &mut Cx<'_>, rules: &[&Directive], gate: &mut Gate) {
     let (mut allow, mut deny, mut denies_others) = (Vec::new(), Vec::new(), false);
     let mut is_mixed = false;

@@ -58,9 +58,9 @@ pub fn routes<'a>(
     out
 }
 
-/// Returns a route that refuses paths with a line feed at their end. The location must restrict
-/// access and have an expression with `$`. nginx's `$` also matches before this line feed, but `$`
-/// in a condition of a route does not. Returns `None` for other locations.
+/// Returns a route that refuses paths with a line feed at their end, for a location that restricts
+/// access and has an expression with `$`. nginx's `$` also matches before a final line feed, but
+/// `$` in a condition of a route does not. Returns `None` for other locations.
 fn line_feed<'a>(
     server: &TranslatedServer<'a>,
     here: &Here<'_, 'a>,
@@ -83,9 +83,9 @@ fn line_feed<'a>(
     Some(route)
 }
 
-/// Returns the route for paths such as `/a.php.bak`, which `location ~ \.php` sends to an
-/// application, too. The route answers 404, so that no other route sends these files. Returns
-/// `None` for other locations.
+/// Returns a route for paths such as `/a.php.bak`, which nginx's `location ~ \.php` also sends to
+/// its application. The route answers 404, so that no other route sends these files. Returns `None`
+/// for a location without such paths.
 fn near_scripts<'a>(
     cx: &Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -105,8 +105,9 @@ fn near_scripts<'a>(
 type Condition = (Matcher, Option<PatternConditions>);
 type NoCondition = (String, Option<Box<Matcher>>);
 
-/// Returns the conditions of a location; `None` if no request meets them. An error contains the
-/// reason. It may also contain a matcher that takes all requests of the location, and perhaps more.
+/// Returns the conditions of a location. Returns `None` if no request meets them. An error has the
+/// reason, and perhaps a matcher. This matcher takes all requests of the location, and may take
+/// other requests.
 fn matcher(cx: &Cx<'_>, slot: Slot<'_, '_>) -> Result<Option<Condition>, NoCondition> {
     match slot.location.kind {
         LocationKind::Exact(path) | LocationKind::Prefix { path, .. } => {
@@ -134,7 +135,7 @@ fn matcher(cx: &Cx<'_>, slot: Slot<'_, '_>) -> Result<Option<Condition>, NoCondi
 }
 
 /// Returns routes for the paths that `(?!...)` excludes from the location's expression. In nginx,
-/// another location takes these paths. The routes have the content of that location.
+/// other locations take these paths, so the routes have the content of these locations.
 fn except<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -153,9 +154,8 @@ fn except<'a>(
     out
 }
 
-/// Returns routes for the paths below `start` that the location's expression matches in a later
-/// segment. `start` is an excluded path, but an expression without `^` may match at another
-/// position of the path.
+/// Returns routes for the paths below `start` that the location's expression still matches. The
+/// expression excludes `start`, but without `^` it may match in a later segment of the path.
 fn found_deeper<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -180,9 +180,9 @@ fn found_deeper<'a>(
     of_here(cx, server, &deeper)
 }
 
-/// Returns the route of a location whose condition Forebay cannot express. The route is closed, so
-/// that other routes do not answer these requests. Returns no route if the location only has
-/// directives such as `expires`, because other routes may then answer.
+/// Returns a closed route for a location whose condition Forebay cannot express, so that no other
+/// route answers the location's requests. Returns no route if the location only has directives such
+/// as `expires`. Other routes may then answer its requests.
 fn unknown<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -200,7 +200,7 @@ fn unknown<'a>(
     };
     let is_tuning = scope.own().iter().all(is_tuning);
     let Some(directive) = here.location.directive else { return Vec::new() };
-    // The note is about all lines of the location.
+    // Mark all lines of the location as read, because the note is about the whole location.
     directive.settle_all();
     if is_tuning {
         cx.note(directive, format!("{why}; its paths are answered by other routes"));
@@ -228,7 +228,7 @@ pub fn of_here<'a>(
         internal::hide(here.location, &mut out);
         return out;
     }
-    // nginx selects an inner location before it reads `return` of this one.
+    // nginx selects an inner location before it reads `return` of the outer location.
     let mut inner = Vec::new();
     for location in here.location.within_regex() {
         inner.extend(within_regex(cx, server, here, location));
@@ -244,8 +244,8 @@ pub fn of_here<'a>(
     } else {
         last = content(cx, server, here, &mut phase);
     }
-    // If a location with `internal` runs the scripts for missing files, the routes of these scripts
-    // stay open. `content` has already closed the other routes. Otherwise hide all routes.
+    // If a location with `internal` runs the scripts for missing files, `content` has closed all
+    // routes except those of the scripts. For another location, hide all routes here.
     if internal::entry(server, here).is_none() {
         internal::hide(here.location, &mut last);
     }
@@ -305,8 +305,8 @@ pub fn before<'a>(
     out
 }
 
-/// Returns the routes of a location inside of a location with a regular expression. If one route
-/// cannot have both conditions, returns a closed route.
+/// Returns the routes of the location `inner`, which is inside of a location with a regular
+/// expression. If one route cannot have the conditions of both locations, returns a closed route.
 fn within_regex<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -377,7 +377,7 @@ fn content<'a>(
         internal::redirects(cx, server, scope, route);
         guard(route, &rules);
     }
-    // `named` adds these rules to the routes of a named location.
+    // If a named location answers, `named` adds the access rules to its routes.
     let is_named = routes.is_empty() && phase.named.is_some();
     let is_covered = is_named || routes.iter().any(|route| route.matcher.covers(&here.matcher));
     if !rules.is_open() && !is_covered {
@@ -407,8 +407,8 @@ fn content<'a>(
 }
 
 /// Limits the routes of `return` and `rewrite` to the methods in `limit_except`. For other methods,
-/// nginx skips `return` and `rewrite`. Instead, nginx applies the rules of `limit_except` and sends
-/// the content of the location.
+/// nginx skips `return` and `rewrite`. Such requests get the content of the location, under the
+/// rules inside `limit_except`.
 fn limit_answers<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -426,7 +426,7 @@ fn limit_answers<'a>(
         phase.otherwise = None;
     }
     if phase.is_done {
-        // The routes above answer only the methods in `limit_except`. Add the content for other
+        // The routes in `out` answer only the methods in `limit_except`. Add the content for other
         // methods.
         out.extend(content(cx, server, here, &mut Phase::default()));
     }
@@ -522,8 +522,8 @@ fn without_files(
         base.keys.set("rewrite", target);
         return vec![base];
     }
-    // With `rewrite`, a request would have to meet the rules of this location and the rules of the
-    // target.
+    // A request would have to meet the access rules of this location and the rules of the target.
+    // The translation does not combine them, so it closes the route.
     let Some(directive) = scope.peek_own("try_files").or(here.location.directive) else {
         return vec![base.respond(404)];
     };
@@ -534,8 +534,9 @@ fn without_files(
 /// Maximum length of a chain of named locations, each reached from the previous one.
 const DEEPEST: usize = 8;
 
-/// Returns the routes of a named location for the requests of `here`. If there is no such location,
-/// or if named locations lead to each other, returns a route with status 404.
+/// Returns the routes of a named location for the requests of `here`. `before` has the access rules
+/// of the location that names it. If there is no such location, or if named locations lead to each
+/// other, returns a route with status 404.
 fn named<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -544,7 +545,7 @@ fn named<'a>(
     before: &Gate,
 ) -> Vec<DraftRoute> {
     let is_named = |location: &&Location<'a>| location.kind == LocationKind::Named(name);
-    // The translation of a named location that leads to itself would never end.
+    // If a named location leads to itself, the translation would never end.
     let is_loop = cx.depth >= DEEPEST;
     let Some(location) = server.locations.iter().find(is_named).filter(|_| !is_loop) else {
         return vec![here.route(server).respond(404)];

@@ -12,9 +12,9 @@ pub struct AuthCopy {
     pub answer: String,
 }
 
-/// Returns the fields of the answer to `auth_request` that the backend of a scope gets. A field
-/// that no directive sends to the backend is copied with its own name. Without this copy, a client
-/// could send that field itself.
+/// Returns the fields that Forebay copies from the answer to `auth_request` to the request for the
+/// backend. A field that no directive sends to the backend is copied under its own name. Without
+/// this copy, the backend would get a field of this name from the client.
 pub fn auth_copies(scope: &Scope<'_>) -> Vec<AuthCopy> {
     let mut copies: Vec<AuthCopy> = Vec::new();
     let mut add = |name: String, answer: &str| {

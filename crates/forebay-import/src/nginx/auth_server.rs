@@ -7,8 +7,8 @@ use super::variables::{Piece, Variables, split};
 use crate::units::duration;
 use crate::value::Table;
 
-/// Directives of the location that decide something themselves. Forebay asks the server directly
-/// and would ignore them.
+/// Directives of the location that decide about requests themselves. Forebay asks the server
+/// directly, so it would ignore these directives.
 const DECIDE: [&str; 5] = ["if", "return", "rewrite", "try_files", "limit_except"];
 
 /// Variables whose values belong to nginx's request for the location, not to the client's request.
@@ -23,8 +23,8 @@ const OF_SUBREQUEST: [&str; 8] = [
     "uri",
 ];
 
-/// Returns the table `forward_auth` for the location of `auth_request` with this path. The text of
-/// an error says what the user must do.
+/// Returns the table `forward_auth` for the location with this path, which `auth_request` names.
+/// The text of an error says what the user must do.
 pub fn table(cx: &Cx<'_>, scope: &Scope<'_>, path: &str) -> Result<Table, String> {
     const NEXT: &str =
         "let a server decide with `forward_auth = { to = \"URL\" }`, if this version has it";
@@ -51,7 +51,7 @@ pub fn table(cx: &Cx<'_>, scope: &Scope<'_>, path: &str) -> Result<Table, String
                     does not believe them, and write `forward_auth`"
             .into());
     }
-    // `forward_auth` sends no body.
+    // Mark the directive as read: `forward_auth` never sends a body.
     scope.of_own("proxy_pass_request_body");
     let mut table = Table::default().with("to", url);
     let time = scope.value("proxy_read_timeout").and_then(duration).filter(|time| time != "0s");
@@ -97,13 +97,13 @@ fn fields(cx: &Cx<'_>, scope: &Scope<'_>, table: &mut Table) -> Result<(), Strin
     Ok(())
 }
 
-/// Returns true if a variable has the same value in nginx's request for the location and in the
-/// client's request.
+/// Returns true if a variable has the same value in the client's request and in nginx's subrequest
+/// for `auth_request`.
 fn is_of_client(name: &str, scope: &Scope<'_>) -> bool {
     let is_set = |set: &super::Directive| set.arg(0).strip_prefix('$') == Some(name);
     !OF_SUBREQUEST.contains(&name)
         && !name.starts_with("arg_")
-        // Another location may have set the variable to another value.
+        // If a block sets the variable, its value may differ between the two requests.
         && !scope.every("set").any(is_set)
 }
 

@@ -59,22 +59,23 @@ pub fn proxy_to(
     Ok(())
 }
 
-/// Replaces the variables in an address by their values. Keeps an address such as `$backend` if the
-/// variable has no value, because a `split_clients` block may set the variable. The text of an
-/// error says what the user must do, for example if a client would choose the host.
+/// Replaces the variables in an address by their values. An address such as `$backend` stays if the
+/// variable has no value, because a `split_clients` block may set the variable. Returns an error if
+/// another variable has no value, or if a client would choose the host. The error says what the
+/// user must do.
 fn fill_address(variables: &Variables<'_, '_>, text: &str) -> Result<String, String> {
     let next = |name: &str| format!("write the address that {name} stands for");
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
     let rest = if super::variables::has_variables(rest) && !rest.starts_with('$') {
         variables.fill(rest).map_err(|name| next(&name))?
     } else if rest.starts_with('$') {
-        // Keep the name of the variable. A later step looks for a `split_clients` block that sets
-        // it.
+        // Keep the variable: a later step looks for a `split_clients` block that sets it.
         variables.fill(rest).unwrap_or_else(|_| rest.to_owned())
     } else {
         rest.to_owned()
     };
-    // `proxy_pass http://b$request_uri` passes the path unchanged, as Forebay does.
+    // `$request_uri` after the host passes the target unchanged, as Forebay does, so remove
+    // `{uri}`.
     let rest = rest.strip_suffix("{uri}").filter(|host| !host.contains('/')).unwrap_or(&rest);
     let (host, _) = rest.split_once('/').unwrap_or((rest, ""));
     if host.contains('{') {
@@ -118,8 +119,8 @@ fn url(text: &str) -> Result<Url, String> {
 /// Replaces the path and the query by those of a `proxy_pass` with variables. `target` has
 /// placeholders. The text of an error says what the user must do.
 fn replace_all(cx: &Cx<'_>, target: &str, route: &mut DraftRoute) -> Result<(), String> {
-    // After `rewrite`, variables such as `$1` have the groups of `rewrite`, not those of the
-    // location.
+    // After `rewrite`, `$1` is a group of `rewrite`, and no longer a group of the location's
+    // expression.
     if route.keys.get("rewrite").is_some() || !cx.keys.route("rewrite") {
         return Err("write the path that the server gets in `rewrite`".into());
     }
@@ -136,8 +137,9 @@ fn replace_all(cx: &Cx<'_>, target: &str, route: &mut DraftRoute) -> Result<(), 
     Ok(())
 }
 
-/// Replaces the prefix of the location by the path of `proxy_pass`, unless the route has the key
-/// `rewrite`. The text of an error says what the user must write in the configuration.
+/// Adds the key that replaces the location's prefix in the path by `path` of the `proxy_pass`. Does
+/// nothing if the route has the key `rewrite`. The text of an error says what the user must write
+/// in the configuration.
 fn replace_prefix(
     cx: &Cx<'_>,
     here: &Here<'_, '_>,
@@ -204,7 +206,7 @@ fn request_fields(
             route.comments.push(cx.note(field, next));
             continue;
         }
-        // `copy` of `forward_auth` already sends the field.
+        // The key `copy` of `forward_auth` already sets this field, so the line needs no other key.
         if is_copied(variables.scope, &name, field.arg(1)) {
             continue;
         }
@@ -228,9 +230,9 @@ fn request_fields(
     }
 }
 
-/// Returns `value`. Returns an error with `text` if `value` contains a placeholder of `lost`. After
-/// `rewrite`, these placeholders are parts of Forebay's new path, but nginx sends parts of the old
-/// path.
+/// Returns `value`, or an error with `text` if `value` contains a placeholder of `lost`. After
+/// `rewrite`, the placeholders in `lost` are parts of Forebay's new path. nginx would send the same
+/// parts of the old path.
 fn of_client(value: String, text: &str, lost: &[&str]) -> Result<String, String> {
     if lost.iter().any(|placeholder| value.contains(placeholder)) {
         return Err(format!("after `rewrite`, {text}"));
@@ -324,7 +326,7 @@ fn retry(scope: &Scope<'_>) -> Option<Table> {
     if statuses.is_empty() {
         return None;
     }
-    // The methods that nginx resends, without those of WebDAV.
+    // The methods that nginx resends. The list has no methods of WebDAV.
     let mut methods = vec!["GET", "HEAD", "OPTIONS", "PUT", "DELETE"];
     if words.iter().any(|word| word == "non_idempotent") {
         methods.extend(["POST", "PATCH"]);
@@ -334,7 +336,7 @@ fn retry(scope: &Scope<'_>) -> Option<Table> {
     if tries == Some(1) {
         return None;
     }
-    // Without a limit, nginx tries each server. Forebay allows at most 64 attempts.
+    // Without a limit, nginx tries every server of the group. Forebay allows at most 64 attempts.
     retry.set("attempts", tries.filter(|tries| (2..=64).contains(tries)).unwrap_or(64));
     Some(retry)
 }
@@ -451,8 +453,8 @@ fn scripts_of_alias(alias: &Alias<'_>) -> Option<Table> {
     Some(Table::default().with("root", dir).with("strip_prefix", prefix))
 }
 
-/// Returns the prefix of the path that becomes SCRIPT_NAME. Returns `None` for an application with
-/// script files. Then adds a comment if nginx finds PATH_INFO in another way than Forebay.
+/// Returns the prefix of the path that becomes SCRIPT_NAME. For an application with script files,
+/// returns `None`, and adds a comment if nginx finds PATH_INFO in another way than Forebay.
 fn fastcgi_mount(
     cx: &mut Cx<'_>,
     here: &Here<'_, '_>,
@@ -460,7 +462,7 @@ fn fastcgi_mount(
     route: &mut DraftRoute,
 ) -> Option<String> {
     let params = scope.all("fastcgi_param");
-    // Applications read the last one of two parameters with one name.
+    // Of two parameters with the same name, applications read the last one.
     let param = |name: &str| params.iter().rev().find(|param| param.arg(0) == name).copied();
     let value = |name: &str| param(name).map(|param| param.arg(1));
     let has_file = param("SCRIPT_FILENAME").is_some();
@@ -593,8 +595,8 @@ fn parameters(
         let is_standard = STANDARD.contains(&key);
         let is_fixed = !super::variables::has_variables(param.arg(1));
         match (is_fixed, is_standard) {
-            // Forebay sets these parameters itself. Only parameters in `REPLACEABLE` may have a
-            // fixed value.
+            // Forebay sets the parameters in `STANDARD` itself. A fixed value replaces Forebay's
+            // value only for the parameters in `REPLACEABLE`.
             (true, true) if !REPLACEABLE.contains(&key) || param.arg(1).is_empty() => {}
             (false, true) if key == "HTTPS" && param.arg(1) != "$https" => {
                 let next = "Forebay sends HTTPS=on for clients with TLS: write a fixed value in \
@@ -610,7 +612,8 @@ fn parameters(
                 let next = format!("write a fixed value of {key} in `params`");
                 route.comments.push(cx.note(param, next));
                 if key.starts_with("HTTP_") {
-                    // The client's own field must not take the place of nginx's value.
+                    // Send an empty parameter, so that the client's own field does not take the
+                    // place of nginx's value.
                     table.table("params").set(key, "");
                 }
             }

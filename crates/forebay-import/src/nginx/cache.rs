@@ -23,13 +23,14 @@ pub fn cache(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, route: &mut DraftRo
     let Some(prefix) = PREFIXES.iter().find(used).filter(|_| cx.keys.route("cache")) else {
         return;
     };
-    // The directive may be in a block around locations with files, which need no cache.
+    // The scope may be a block around several locations. Locations without a backend need no cache.
     if !PREFIXES.iter().any(|prefix| route.keys.get(prefix).is_some()) {
         return;
     }
     let named = |name: &str| format!("{prefix}_{name}");
-    // A route stores all of its replies, or none. With `private_cookies`, Forebay still stores a
-    // reply for one user if the reply states its lifetime.
+    // A Forebay route stores all of its replies, or none. Even with `private_cookies`, Forebay
+    // stores a reply for one user if the reply states its lifetime, so this key does not replace
+    // `no_cache`.
     if let Some(directive) = scope.all(&named("no_cache")).into_iter().find(|d| is_ever(d)) {
         let next = "this route has no `cache`: write a route with this condition in `when` and \
                     without `cache`, and a route after it with `cache`";

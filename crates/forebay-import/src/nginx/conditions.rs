@@ -37,7 +37,8 @@ enum Meaning {
     Unknown,
 }
 
-/// Translates the directives of a block. Stops after a directive that answers all requests.
+/// Translates the `return`, `rewrite`, `if` and `break` directives of a block. Stops after a
+/// directive that answers all requests.
 pub fn run<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -55,7 +56,8 @@ pub fn run<'a>(
                 let route =
                     DraftRoute::new(&directive.place, directive.line(), here.matcher.clone());
                 let route = rewrites::returned(cx, &variables, directive, route);
-                // Redirects precede access rules, so a redirect is not closed.
+                // In Forebay, redirects precede access rules, so a redirect is open even if the
+                // rules have no translation.
                 let is_redirect = route.keys.get("redirect").is_some();
                 out.push(EarlyStep::Route(match phase.closed.take().filter(|_| !is_redirect) {
                     Some(comment) => route.closed(comment),
@@ -75,7 +77,8 @@ pub fn run<'a>(
             }
             _ => {}
         }
-        // A condition above this directive answers all methods except `methods`.
+        // An earlier condition answers all methods except `methods`, so limit the new routes to
+        // `methods`.
         if let Some(methods) = methods {
             let limit = Matcher::default().with_methods(methods);
             let added = out.split_off(known);
@@ -89,7 +92,7 @@ pub fn run<'a>(
 }
 
 /// Limits a step to the requests that `limit` takes. Returns `None` if there are no such requests,
-/// or if one route cannot have both conditions.
+/// or if one route cannot have the conditions of both.
 fn narrowed(mut step: EarlyStep, limit: &Matcher) -> Option<EarlyStep> {
     let matcher = match &mut step {
         EarlyStep::Route(route) => &mut route.matcher,
@@ -132,15 +135,16 @@ fn translate<'a>(
         }
         Meaning::OtherMethods(methods) if decides => {
             let inner = block.iter().find(|inner| inner.name == "return");
-            // Two such conditions would need two routes for other methods. The translation has only
-            // one (`phase.otherwise`).
+            // The block applies to all methods except `methods`. Only one route (`phase.otherwise`)
+            // can answer these other methods, so a second block of this kind has no translation.
             let Some(inner) = inner.filter(|_| phase.methods.is_none()) else {
                 phase.closed = Some(cx.note(directive, "limit `methods` of the route"));
                 return;
             };
             inner.settle();
             let variables = here.variables(server);
-            // A route for GET also takes HEAD.
+            // A route for GET also takes HEAD. If the block applies to HEAD, but not to GET, HEAD
+            // needs its own route.
             let has = |name: &str| methods.iter().any(|method| method == name);
             let head = Matcher::default().with_methods(vec!["HEAD".into()]);
             let head = Some(head).filter(|_| has("GET") && !has("HEAD"));
@@ -201,8 +205,9 @@ fn translate<'a>(
     }
 }
 
-/// Adds a route that refuses paths with a line feed at their end, if the block refuses paths that an
-/// expression with `$` matches. nginx's `$` also matches before this line feed.
+/// Adds a route that refuses paths with a line feed at their end, for a block that refuses the
+/// matches of an expression with `$`. nginx's `$` also matches before a final line feed, but
+/// Forebay's does not.
 fn line_feed<'a>(
     cx: &mut Cx<'a>,
     here: &Here<'_, 'a>,
@@ -231,7 +236,7 @@ fn line_feed<'a>(
             route.comments.push("In nginx, `$` also matches before a line feed at the end.".into());
             out.push(EarlyStep::Route(route));
         }
-        // `answer::line_feed` adds the route, because the location's own expression has a `$`.
+        // The location's own expression has a `$`, so `answer::line_feed` adds the route.
         None if matches!(here.location.kind, LocationKind::Regex { text, .. } if pattern::has_end(text)) =>
             {}
         None => {
@@ -276,7 +281,7 @@ fn requests<'a>(
             let next = "a route cannot have both conditions: write routes for them";
             phase.closed.get_or_insert(cx.note(directive, next));
         }
-        // Without a conflict, no request meets both conditions.
+        // Without a conflict, no request meets both conditions, so the block has no effect.
         directive.settle_all();
         return;
     };
@@ -292,7 +297,7 @@ fn requests<'a>(
             && !needless::is_needless(&inner.name)
     };
     let has = |name: &str| block.iter().any(|inner| inner.name == name);
-    // In a block with `return`, other lines change little. The import reports these lines.
+    // In a block with `return`, other directives have little effect, so they get only notes later.
     if block.iter().any(|inner| answers(&inner)) && !has("return") {
         if has("rewrite") {
             let next = "Forebay has no such block: write a route with this condition in `when`";
@@ -305,7 +310,8 @@ fn requests<'a>(
     let only_breaks = block.iter().any(|inner| inner.name == "break")
         && !block.iter().any(|inner| matches!(inner.name.as_str(), "return" | "rewrite" | "if"));
     if only_breaks {
-        // nginx reads no further `return` and `rewrite` for these requests.
+        // After `break`, nginx ignores the further `return` and `rewrite` lines, so mark them as
+        // read.
         unread::settle_rewrites(block);
         match here.location.directive {
             None => note(cx, directive),
@@ -337,7 +343,8 @@ fn requests<'a>(
     }
     for step in &mut steps {
         let EarlyStep::Route(route) = step else { continue };
-        // Replies of a block with `add_header` have the block's fields, not those around it.
+        // If a block has `add_header`, nginx adds the block's fields to its replies, and no fields
+        // of outer blocks.
         if !scope.own().iter().any(|inner| inner.name == "add_header") {
             break;
         }
@@ -352,7 +359,7 @@ fn requests<'a>(
     }
 }
 
-/// Translates a block whose condition is that the file does not exist.
+/// Translates a block such as `if (!-f $request_filename) { ... }`, which applies to missing files.
 fn missing<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -367,8 +374,8 @@ fn missing<'a>(
                 let found = classify(inner.arg(0), false, cx.keys, Use::Exact).ok();
                 let variables = Variables { found: found.as_ref(), ..variables };
                 match rewrites::fallback_target(cx, &variables, inner.arg(1)) {
-                    // The target `/$uri` begins with two slashes. In nginx, only the location `/`
-                    // takes such a path.
+                    // The target `/$uri` begins with two slashes, so in nginx only the location `/`
+                    // takes the new path.
                     Ok(target) if target == "/{path}" => phase.is_left = true,
                     Ok(target) => phase.fallback = Some(target),
                     Err(next) => drop(cx.note(inner, next)),
@@ -516,16 +523,16 @@ fn path(cx: &Cx<'_>, operator: &str, text: &str) -> Meaning {
     }
 }
 
-/// Translates a comparison of `$request_uri` with an expression to a condition on the path. Does
-/// this for a block that refuses all targets with a fixed beginning, or that has groups such as
-/// `$1` and refuses nothing. Otherwise returns `None`, also for an expression on the query.
+/// Translates a comparison of `$request_uri` with an expression to a condition on the path. The
+/// block must refuse all targets with a fixed beginning, or use groups such as `$1` and refuse
+/// nothing. Otherwise returns `None`. Also returns `None` for an expression on the query.
 fn target(cx: &Cx<'_>, directive: &Directive, operator: &str, text: &str) -> Option<Meaning> {
     if text.contains("\\?") {
         return None;
     }
     let block = directive.inside();
-    // A redirect to a target with `$1` needs a condition on the path, because only this condition
-    // has groups. A redirect restricts nothing, so this condition is safe.
+    // A redirect to a target with `$1` needs a condition on the path, because other conditions have
+    // no groups. A redirect restricts nothing, so an inexact condition is safe.
     let has_groups = |inner: &Directive| {
         let is_group =
             |at: usize, arg: &str| arg[at + 1..].starts_with(|c: char| c.is_ascii_digit());
@@ -582,9 +589,9 @@ fn methods(operator: &str, text: &str) -> Meaning {
     if !list.iter().all(is_method) {
         return Meaning::Unknown;
     }
-    // An expression such as `POST`, without `^` and `$`, also matches longer methods. With `!~`,
-    // the translation refuses these longer methods, too, so the route is never more open than in
-    // nginx. The names must be whole methods for this.
+    // Without `^` and `$`, an expression such as `POST` also matches longer methods. With `!~`, the
+    // translation also refuses longer methods, so the route is never more open than in nginx. But
+    // the expression must name whole methods.
     let is_exact = whole.is_some() && (group.is_some() || !inner.contains('|'));
     let is_narrow =
         operator.starts_with('!') && list.iter().all(|method| METHODS.contains(&method.as_str()));
@@ -649,8 +656,8 @@ fn when(keys: &Keys, name: &str, operator: &str, text: &str) -> Meaning {
     if !keys.route("when") || text.contains('$') && mark.is_empty() || !is_readable {
         return Meaning::Unknown;
     }
-    // `$host` is in lower case, and has neither a port nor a dot at its end. The field Host may
-    // have both.
+    // `$host` is in lower case, without a port or a final dot. The field Host may have both, so the
+    // text becomes an expression that allows them.
     let of_host = if name == "host" { host_pattern(text, mark) } else { None };
     if name == "host" && of_host.is_none() {
         return Meaning::Unknown;
@@ -679,9 +686,9 @@ fn when(keys: &Keys, name: &str, operator: &str, text: &str) -> Meaning {
     Meaning::Requests(Box::new((Matcher { when, ..Matcher::default() }, None)))
 }
 
-/// Converts a text or expression for `$host` to an expression for the field Host. Returns `None`
-/// for an empty text, and for an expression with a `$` before its end, because no port can be added
-/// there.
+/// Converts a text or expression for `$host` to an expression for the field Host, which may have a
+/// port after the name. Returns `None` for an empty text. Also returns `None` for an expression
+/// with `$` before its end, because the port cannot be added at this `$`.
 fn host_pattern(text: &str, mark: &str) -> Option<String> {
     const END: &str = r"\.?(:[0-9]*)?$";
     if mark.is_empty() {

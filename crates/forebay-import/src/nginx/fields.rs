@@ -12,7 +12,7 @@ use crate::draft::DraftRoute;
 use crate::units::{duration, size};
 use crate::value::{Table, Value};
 
-/// Fields that belong to the connection. Forebay refuses them.
+/// Fields that belong to the connection. Forebay does not let a configuration set them.
 const FRAMING: [&str; 7] =
     ["connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
 
@@ -215,13 +215,13 @@ fn text_of(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, text: &str) -> Result
     Ok(plain.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Translates `expires`, except for redirects and for fixed replies with other statuses than 200,
-/// 201, 204 and 206.
+/// Translates `expires`. Does nothing for redirects, and for fixed replies with another status than
+/// 200, 201, 204 or 206.
 fn expires(cx: &mut Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
     let Some(directive) = scope.nearest("expires") else { return };
     let text = directive.args.join(" ");
-    // nginx adds the fields only to replies with these statuses, and to redirects. For redirects,
-    // the translation leaves the fields out.
+    // nginx adds the fields to replies with these statuses, and to redirects. The translation does
+    // not add them to redirects.
     let is_other = match route.keys.get("respond") {
         Some(Value::Table(reply)) => {
             !matches!(reply.get("status"), Some(Value::Number(200 | 201 | 204 | 206)))

@@ -23,9 +23,9 @@ pub fn root(cx: &Cx<'_>, scope: &Scope<'_>) -> String {
 
 /// The directory for the lookup of a path.
 enum Base<'a> {
-    /// The whole path is below the directory.
+    /// `root`: nginx looks up the whole path below this directory.
     Root(String),
-    /// The path without its prefix is below the directory.
+    /// `alias`: nginx looks up the path without the prefix below this directory.
     Alias { prefix: &'a str, dir: String },
 }
 
@@ -54,8 +54,8 @@ impl<'a> Alias<'a> {
     }
 }
 
-/// Returns a directory for `root` that has the same effect as an alias of a prefix; `None` if no
-/// directory has this effect.
+/// Returns a directory for `root` that has the same effect as `alias` in a location with `prefix`:
+/// `/srv` for the prefix `/x` and the alias `/srv/x`. Returns `None` if there is no such directory.
 pub fn alias_as_root(prefix: &str, alias: &str) -> Option<String> {
     let (alias, prefix) = (alias.trim_end_matches('/'), prefix.trim_end_matches('/'));
     let root = alias.strip_suffix(prefix)?;
@@ -91,7 +91,8 @@ pub fn routes(
         Some(Alias { directive, prefix: Some(prefix) }) => {
             Base::Alias { prefix, dir: directive.arg(0).to_owned() }
         }
-        // In a location with an expression, `alias` is the path of one file.
+        // In a location with an expression, nginx takes `alias` as the path of one file, for all
+        // requests.
         Some(Alias { directive, prefix: None }) => {
             let comment = cx.note(directive, "write the directory of these paths in `files`");
             return vec![missing(base.clone(), comment)];
@@ -105,8 +106,8 @@ pub fn routes(
         route.keys.set("files", Table::default().with("root", dir));
         let passes_on = route.passes_on();
         let route = with_files(cx, scope, route);
-        // If the directory does not exist, the routes below answer every request, so this route is
-        // not needed.
+        // If the directory does not exist, a route that leaves missing files to later routes is not
+        // needed.
         if !passes_on || route.keys.get("files").is_some() {
             routes.push(route);
         }
@@ -123,8 +124,8 @@ pub fn routes(
 }
 
 /// Returns the routes of `location /x { alias /dir; }` for the paths that are not below `/x/`. A
-/// redirect adds a slash to `/x` if the directory exists. Other paths, such as `/xy`, get 404. For
-/// these, nginx would look for `/diry`.
+/// redirect adds a slash to `/x` if the directory exists. Other paths, such as `/xy`, get 404,
+/// because nginx would look for `/diry`.
 fn beside_alias(cx: &Cx<'_>, prefix: &str, dir: &str, base: &DraftRoute) -> Vec<DraftRoute> {
     let rest = missing(base.clone(), "No later route may answer these paths.".into());
     let to = crate::template::literal(&format!("{prefix}/"), cx.keys);
@@ -294,14 +295,16 @@ fn with_files(cx: &mut Cx<'_>, scope: &Scope<'_>, mut route: DraftRoute) -> Draf
         }
     }
     if !tries_directories(scope) {
-        // nginx leaves directories to the last argument of `try_files`.
+        // Without a check of `$uri/`, nginx sends no index file. For a directory, it uses the last
+        // argument of `try_files`.
         table.set("index", Vec::<&str>::new());
     } else if !index.is_empty() && index[..] != ["index.html"] {
         table.set("index", index);
     }
     media_types(cx, scope, &mut table);
     let ranges = scope.value("max_ranges").and_then(|number| number.parse::<u64>().ok());
-    // Without a limit, nginx sends any number of ranges.
+    // Without `max_ranges`, nginx sends any number of ranges. The largest number that Forebay
+    // accepts is 1000.
     table.set_some(
         "max_ranges",
         ranges.filter(|_| cx.keys.has("Files", "max_ranges")).map(|n| n.min(1000)),

@@ -24,8 +24,8 @@ pub fn is_hidden(location: &Location<'_>) -> bool {
     !matches!(location.kind, LocationKind::Named(_)) && location.scope.nearest("internal").is_some()
 }
 
-/// Returns true if a hidden location answers the subrequests of `mirror` or `auth_request`. The
-/// routes with these directives contain the backend of this location, so it needs no route.
+/// Returns true if a location is hidden and answers the subrequests of `mirror` or `auth_request`.
+/// Such a location needs no route, because the routes with these directives name its backend.
 pub fn serves_subrequests(server: &TranslatedServer<'_>, location: &Location<'_>) -> bool {
     let names = |directive: &Directive, path: &str| {
         matches!(directive.name.as_str(), "mirror" | "auth_request") && directive.arg(0) == path
@@ -38,8 +38,8 @@ pub fn serves_subrequests(server: &TranslatedServer<'_>, location: &Location<'_>
         || is_named(server.scope.own(), &|directive| names(directive, path))
 }
 
-/// Returns true if applications may choose one of these locations, or a location inside them, with
-/// X-Accel-Redirect. Such a location is hidden, and does not answer subrequests.
+/// Returns true if an application may choose one of the locations, or a location inside them, with
+/// X-Accel-Redirect. This is true for a hidden location that does not answer subrequests.
 pub fn has_choice(server: &TranslatedServer<'_>, locations: &[Location<'_>]) -> bool {
     locations.iter().any(|location| {
         is_hidden(location) && !serves_subrequests(server, location)
@@ -55,9 +55,10 @@ pub fn hide(location: &Location<'_>, routes: &mut [DraftRoute]) {
     }
 }
 
-/// Returns the requests for the scripts that a hidden location runs, and that `try_files` of the
-/// server names for missing files. These requests stay open, because a rule for a script would
-/// close all paths that the script answers. Returns `None` if there are no such scripts.
+/// Returns the matcher of the scripts that a hidden location runs, and that a `try_files` of the
+/// server names for missing files. Clients may ask for these scripts directly, because a rule for a
+/// script would close all paths that the script answers. Returns `None` if there are no such
+/// scripts.
 pub fn entry(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> Option<Matcher> {
     here.location.scope.peek_own("fastcgi_pass").filter(|_| is_hidden(here.location))?;
     let scopes = server.locations.iter().map(|location| &location.scope);
@@ -76,9 +77,9 @@ pub fn entry(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> Option<Match
     if scripts.paths.is_empty() { None } else { here.matcher.and(&scripts) }
 }
 
-/// Sets `internal_redirects` if the server has hidden locations. An application can then choose one
-/// with X-Accel-Redirect, as in nginx. Does not set the key if the scope ignores this field. Adds a
-/// note if the scope ignores other fields.
+/// Sets the key `internal_redirects` if the server has hidden locations. An application can then
+/// choose a hidden location with the field X-Accel-Redirect, as in nginx. Does not set the key if
+/// the scope ignores this field. Adds a note if the scope ignores another field.
 pub fn redirects(
     cx: &mut Cx<'_>,
     server: &TranslatedServer<'_>,

@@ -218,8 +218,8 @@ fn hosts(cx: &Cx<'_>, name: &str) -> Vec<String> {
 /// expression has no translation.
 fn of_regex(cx: &Cx<'_>, regex: &str) -> Vec<String> {
     let Some((_, end)) = regex.trim_end_matches('$').split_once(")\\.") else {
-        // `classify` reads expressions on paths. So put a slash before the name, to find out if the
-        // expression only matches fixed names.
+        // `classify` reads expressions for paths, so put a slash before the name. The result shows
+        // whether the expression matches only fixed names.
         let text = format!("^/{}", regex.trim_start_matches('^'));
         let found = classify(&text, false, cx.keys, Use::Exact).ok();
         let paths = found.map(|found| found.matcher.paths).unwrap_or_default();
@@ -228,9 +228,8 @@ fn of_regex(cx: &Cx<'_>, regex: &str) -> Vec<String> {
         return if hosts.iter().all(|host| is_host(host)) { hosts } else { Vec::new() };
     };
     let domain = end.replace("\\.", ".");
-    // The host `*.example.org` takes all names before the domain, even names with dots. A narrower
-    // expression has no translation, because nginx would leave some of these names to another
-    // server.
+    // The host `*.example.org` takes all names that end with `.example.org`, even names with
+    // further dots. So only an expression that matches all of these names has a translation.
     if is_host(&domain) && is_any_text(regex) { vec![format!("*.{domain}")] } else { Vec::new() }
 }
 

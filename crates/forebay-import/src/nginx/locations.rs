@@ -78,8 +78,8 @@ impl<'a> Location<'a> {
         self.kind.path()
     }
 
-    /// Returns the inner locations of a location with an expression. The function `order` returns
-    /// no slots for these locations. Returns no locations if this location has no expression.
+    /// Returns the locations inside of a location with an expression, because the function `order`
+    /// returns no slots for them. Returns no locations if this location has no expression.
     pub fn within_regex(&self) -> &[Location<'a>] {
         if matches!(self.kind, LocationKind::Regex { .. }) { &self.inner } else { &[] }
     }
@@ -162,7 +162,7 @@ struct Static<'l, 'a> {
     expressions: Vec<&'l Location<'a>>,
 }
 
-/// Returns the slots of locations in an order that has the same effect as nginx's order.
+/// Returns the slots of locations, in an order for routes that selects the same locations as nginx.
 pub fn order<'l, 'a>(locations: &'l [Location<'a>]) -> Vec<Slot<'l, 'a>> {
     let (mut exact, mut statics) = (Vec::new(), Vec::new());
     gather(locations, &[], &mut exact, &mut statics);
@@ -179,9 +179,9 @@ pub fn order<'l, 'a>(locations: &'l [Location<'a>]) -> Vec<Slot<'l, 'a>> {
     let slot = |location, region| Slot { location, region, adds_slash: false };
     let mut slots: Vec<_> = exact.iter().map(|location| slot(*location, None)).collect();
     slots.extend(slashes(&exact, &statics));
-    // Most prefix locations come after the expressions of the server block (`global`). A prefix
-    // location with other expressions, or with `^~`, comes before `global`. Longer prefixes that
-    // begin with its prefix precede it.
+    // `global` has the expressions of the server block, which precede most prefix locations. But a
+    // prefix location with other expressions, or with `^~`, precedes `global`. A longer prefix that
+    // begins with the prefix of such a location also precedes `global`.
     let (first, last): (Vec<_>, Vec<_>) =
         statics.into_iter().partition(|found| own.iter().any(|path| found.path.starts_with(path)));
     for found in first {
@@ -194,8 +194,8 @@ pub fn order<'l, 'a>(locations: &'l [Location<'a>]) -> Vec<Slot<'l, 'a>> {
     slots
 }
 
-/// Collects the exact locations and the prefix locations of a block. `outer` are the expressions of
-/// the blocks around it.
+/// Collects the exact locations and the prefix locations of a block and of its inner blocks.
+/// `outer` are the expressions of the blocks around this block.
 fn gather<'l, 'a>(
     level: &'l [Location<'a>],
     outer: &[&'l Location<'a>],
@@ -213,8 +213,8 @@ fn gather<'l, 'a>(
                 statics.push(Static { location, path, expressions });
                 let (before, of_before) = (exact.len(), statics.len());
                 gather(&location.inner, &after, exact, statics);
-                // nginx first compares all locations of one block. So a longer prefix in this block
-                // takes paths from the locations inside of `location`.
+                // nginx first selects one location of this block. So a longer prefix of this block
+                // takes paths even from the locations inside of `location`.
                 let is_reached = |inner: &str| {
                     !level.iter().any(|other| match other.kind {
                         LocationKind::Prefix { path: longer, .. } => {

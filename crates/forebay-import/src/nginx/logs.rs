@@ -61,7 +61,7 @@ pub fn route(cx: &Cx<'_>, scope: &Scope<'_>, route: &mut DraftRoute) {
 fn file(cx: &Cx<'_>, log: &Directive) -> Option<String> {
     let file = files::below(&cx.dir, log.arg(0));
     let is_file = !log.arg(0).contains(['$', ':']) && files::is_in_directory(&file);
-    // `if=` would leave out some requests.
+    // With `if=`, nginx leaves out some requests, but Forebay would write all lines.
     let is_known = |option: &String| {
         let name = option.split('=').next().unwrap_or_default();
         matches!(name, "combined" | "buffer" | "flush" | "gzip")

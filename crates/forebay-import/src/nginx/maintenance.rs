@@ -16,8 +16,8 @@ pub fn is_same_file(ours: &Table, theirs: &Table) -> bool {
     ours.get("while_exists") == theirs.get("while_exists")
 }
 
-/// Returns the key `maintenance` for the page of status 503 while a file exists. Returns `None` if
-/// there is no such page.
+/// Returns the key `maintenance`, which sends the page for status 503 while the file `file` exists.
+/// Returns `None` if the location has no such page.
 pub fn table(
     cx: &Cx<'_>,
     server: &TranslatedServer<'_>,
@@ -39,8 +39,9 @@ pub fn table(
     Some(table)
 }
 
-/// Returns the path of the page that a named location sends, and its Retry-After. Returns `None` if
-/// the location sends no page.
+/// Returns the path of the page that a named location sends, and the time for the field
+/// Retry-After. The time is `None` if the location does not set this field. Returns `None` if the
+/// location sends no page.
 fn named(server: &TranslatedServer<'_>, name: &str) -> Option<(String, Option<String>)> {
     let mut all = server.locations.iter();
     let location = all.find(|location| location.kind == LocationKind::Named(name))?;

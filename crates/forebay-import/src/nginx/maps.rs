@@ -10,8 +10,9 @@ use crate::matcher::Matcher;
 /// Maximum number of routes for one `proxy_pass`.
 const MOST: usize = 32;
 
-/// Returns a route for each value of the `map` that chooses the server. Returns `None` if no `map`
-/// chooses the server, or if the `map` has no translation.
+/// Returns a route for each value of a `map` that sets the variable of `proxy_pass`, as in
+/// `proxy_pass http://$backend`. Returns `None` if no `map` sets the variable, or if the `map` has
+/// no translation.
 pub fn routes<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,

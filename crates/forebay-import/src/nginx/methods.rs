@@ -39,8 +39,8 @@ impl Limit {
         narrow(&self.methods, routes);
     }
 
-    /// Returns routes for the methods that the limit does not name. In these routes, the access
-    /// rules of the limit replace `rules`.
+    /// Returns the routes for the methods that `limit_except` does not name. In these routes, the
+    /// access rules inside `limit_except` replace `rules`, the access rules of the location.
     pub fn rest(
         &self,
         server: &TranslatedServer<'_>,

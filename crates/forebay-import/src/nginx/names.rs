@@ -5,8 +5,8 @@
 const ELSEWHERE: &str =
     "Forebay has no such key for this block alone: set it for the site or in [server]";
 
-/// Returns true for a directive that may restrict access and has no translation. Its location is
-/// then closed.
+/// Returns true for a directive that may restrict access and has no translation. The translation
+/// closes the location of such a directive.
 pub fn restricts(name: &str) -> bool {
     const STARTS: [&str; 13] = [
         "auth_",
@@ -23,7 +23,8 @@ pub fn restricts(name: &str) -> bool {
         "accesskey",
         "waf",
     ];
-    // These directives have a translation, or only slow refusals down.
+    // The names of these directives begin with an item of `STARTS`. But the directives have a
+    // translation, or only slow refusals down.
     const OTHERS: [&str; 5] =
         ["auth_basic", "auth_basic_user_file", "auth_delay", "auth_request", "auth_request_set"];
     const NAMES: [&str; 8] = [
@@ -32,10 +33,11 @@ pub fn restricts(name: &str) -> bool {
         "SecRulesEnabled",
         "BasicRule",
         "geoip2_deny",
-        // Without these directives, the backend would get another request.
+        // Without these two directives, the backend would get another method or body than from
+        // nginx.
         "proxy_method",
         "proxy_set_body",
-        // Without this directive, Forebay follows symbolic links that nginx would not follow.
+        // `disable_symlinks` makes nginx refuse symbolic links, which Forebay follows.
         "disable_symlinks",
     ];
     let is_gate = STARTS.iter().any(|start| name.starts_with(start));

@@ -258,8 +258,8 @@ const DEFINITIONS: &[&str] = &[
     "valid_referers",
 ];
 
-/// Directives about files. Each location that sends files reads them, so without a mark they have
-/// no effect.
+/// Directives about files. The translation of a location that sends files marks them as read. So a
+/// directive of this list without the mark has no effect.
 const OF_FILES: &[&str] = &[
     "autoindex",
     "brotli_static",
@@ -283,7 +283,7 @@ pub fn is_needless(name: &str) -> bool {
 
 /// Returns true for a directive that only defines a name.
 pub fn is_definition(directive: &Directive) -> bool {
-    // These two variables are settings of nginx.
+    // For these two variables, `set` also changes a setting of nginx.
     let is_setting = matches!(directive.arg(0), "$args" | "$limit_rate");
     let name = directive.name.as_str();
     DEFINITIONS.contains(&name) || name == "set" && !is_setting
@@ -298,10 +298,10 @@ pub fn is_of_files(name: &str) -> bool {
 /// effect only together with `proxy_pass`.
 type Beside = fn(&Directive) -> bool;
 
-/// Returns a test, and its name, for a directive that needs another directive: `proxy_buffering`
-/// needs `proxy_pass`. The test is true for `proxy_pass`. The needed directive must be in a block
-/// around the directive, in the same block, or in a block inside it. Returns `None` if the
-/// directive needs no other directive.
+/// Returns a test for the directive that the directive `name` needs, and the name of the test. For
+/// example, `proxy_buffering` needs `proxy_pass`, so the test is true for `proxy_pass`. The needed
+/// directive may be in the same block, in a block around it, or in a block inside it. Returns
+/// `None` if `name` needs no other directive.
 pub fn needs(name: &str) -> Option<(&'static str, Beside)> {
     const GROUPS: [(&str, Beside); 32] = [
         ("proxy_ssl_", passes_to_tls),
@@ -337,7 +337,7 @@ pub fn needs(name: &str) -> Option<(&'static str, Beside)> {
         ("auth_request_", |other| other.name == "auth_request" && other.arg(0) != "off"),
         ("auth_delay", |other| other.name.starts_with("auth_") && other.name != "auth_delay"),
     ];
-    // Report a second `proxy_pass` of a block, because the second one has no route.
+    // Report a second `proxy_pass` of a block, because only the first one has a route.
     if name.ends_with("_pass") || name == "proxy_protocol" {
         return None;
     }

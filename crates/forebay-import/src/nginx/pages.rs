@@ -15,7 +15,7 @@ pub fn pages(cx: &mut Cx<'_>, scope: &Scope<'_>, locations: &[Location<'_>]) -> 
     let mut table = Table::default();
     for page in scope.own().iter().filter(|directive| directive.name == "error_page") {
         let Some((to, codes)) = page.args.split_last() else { continue };
-        // `error_page 404 = /x` is no error page: it answers for missing files.
+        // `error_page 404 = /x` adds no page: the path `/x` answers for missing files.
         let changes = codes.iter().any(|code| code.starts_with('='));
         let status = codes.iter().find_map(|code| code.strip_prefix('=')?.parse::<u16>().ok());
         let has_page = status.is_some() && file(cx, to, locations).is_some();
@@ -23,7 +23,7 @@ pub fn pages(cx: &mut Cx<'_>, scope: &Scope<'_>, locations: &[Location<'_>]) -> 
             continue;
         }
         if codes.iter().all(|code| code == "503") && closes(scope.own()) {
-            // The table `maintenance` has the page.
+            // The key `maintenance` has the page, so it needs no other key.
             page.settle();
             continue;
         }

@@ -46,7 +46,8 @@ pub fn settings(cx: &mut Cx<'_>, main: &[Directive]) {
     head_size(cx);
 }
 
-/// Translates `large_client_header_buffers`: all buffers together hold the head of a request.
+/// Translates `large_client_header_buffers` to the key `head_size`: all buffers together hold the
+/// head of a request.
 fn head_size(cx: &mut Cx<'_>) {
     /// The default of `head_size` in bytes.
     const DEFAULT: u64 = 32 * 1024;
@@ -57,7 +58,7 @@ fn head_size(cx: &mut Cx<'_>) {
         Some(DEFAULT) => {}
         Some(all @ 1_024..=1_048_576) => {
             cx.draft.limits.set("head_size", all.to_string());
-            // The request line has to fit into one buffer.
+            // In nginx, the request line must fit into one of the buffers.
             let target = bytes.filter(|bytes| *bytes > 8 * 1024).map(|bytes| bytes.min(all / 2));
             cx.draft.limits.set_some("target", target.map(|bytes| bytes.to_string()));
         }

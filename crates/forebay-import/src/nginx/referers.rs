@@ -7,8 +7,8 @@ use crate::matcher::Matcher;
 use crate::pattern::is_readable;
 use crate::value::{Table, Value};
 
-/// Returns the requests whose Referer is invalid. Returns `None` if routes cannot have this
-/// condition.
+/// Returns the matcher of requests with an invalid Referer. Returns `None` if there is no
+/// `valid_referers`, or if routes cannot have this condition.
 pub fn invalid(cx: &Cx<'_>, server: &TranslatedServer<'_>, scope: &Scope<'_>) -> Option<Matcher> {
     let directives = scope.all("valid_referers");
     let words = || directives.iter().flat_map(|directive| directive.args.iter());
@@ -30,13 +30,15 @@ pub fn invalid(cx: &Cx<'_>, server: &TranslatedServer<'_>, scope: &Scope<'_>) ->
     let mut when = Table::default();
     match (has("none"), has("blocked")) {
         (true, false) => when.table("header").set("Referer", true),
-        // `blocked` permits a Referer whose scheme a proxy has removed.
+        // With `blocked`, a Referer without a scheme is valid, because a proxy may have removed the
+        // scheme.
         (true, true) => when.table("header").set("Referer", "~*^https?://"),
         (false, false) => {}
         (false, true) => return None,
     }
     if !valid.is_empty() {
-        // A second Referer must not make the first one valid.
+        // The variable joins all Referer fields of a request, so that a second, valid field does
+        // not make the first one valid.
         let (key, name) = if cx.keys.has("When", "variable") {
             ("variable", "http_referer")
         } else {

@@ -69,7 +69,7 @@ fn content_type(scope: &Scope<'_>) -> Option<String> {
     (is_plain && !kind.is_empty() && kind != "application/octet-stream").then(|| kind.to_owned())
 }
 
-/// Returns the route with a redirect. Closes the route if Forebay cannot express the target.
+/// Returns `route` as a redirect. Closes the route if Forebay cannot express the target.
 fn redirected(
     cx: &mut Cx<'_>,
     variables: &Variables<'_, '_>,
@@ -77,8 +77,8 @@ fn redirected(
     (target, status): (&str, u64),
     route: DraftRoute,
 ) -> DraftRoute {
-    // `rewrite` keeps the client's query, except for a target with a final question mark. `return`
-    // keeps the query only if the target contains a variable such as `$args`.
+    // nginx's `rewrite` keeps the client's query unless the target ends with a question mark.
+    // nginx's `return` keeps the query only if the target contains a variable such as `$args`.
     let is_rewrite = directive.name == "rewrite";
     let filled = variables.fill(target).map_err(|name| format!("{name} has no placeholder"));
     let checked = filled.and_then(|filled| {
@@ -157,8 +157,9 @@ pub fn rewrite<'a>(
     }
 }
 
-/// Translates `rewrite ^/(?!index) /index.php`: paths that the expression excludes keep the content
-/// of the location. Returns true if the directive was of this form and was translated.
+/// Translates a directive such as `rewrite ^/(?!index) /index.php`. The paths that its expression
+/// excludes keep the content of the location. Returns false if the directive has another form or no
+/// translation.
 fn leaves_out<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -167,8 +168,8 @@ fn leaves_out<'a>(
     phase: &mut Phase<'a>,
     out: &mut Vec<EarlyStep>,
 ) -> bool {
-    // In a server block, the excluded paths get the content of their own locations. The routes of
-    // the server's rewrites precede the routes of all locations, so they cannot have this content.
+    // The routes of the server's own rewrites precede the routes of all locations. So in a server
+    // block, the excluded paths cannot keep the content of their locations.
     if here.location.directive.is_none() {
         return false;
     }
@@ -190,9 +191,9 @@ fn leaves_out<'a>(
     true
 }
 
-/// Returns the conditions of an expression, and the matcher that combines them with the conditions
-/// of the location. Returns `None` if no request meets both. An error says why the expression has
-/// no translation.
+/// Returns the conditions of a directive's expression, and a matcher that also has the conditions
+/// of the location. Returns `None` if no request meets all of these conditions. An error says why
+/// the expression has no translation.
 fn narrowed(
     cx: &Cx<'_>,
     here: &Here<'_, '_>,
@@ -200,7 +201,8 @@ fn narrowed(
 ) -> Result<Option<(PatternConditions, Matcher)>, String> {
     let text = directive.arg(0);
     let mut found = classify(text, false, cx.keys, Use::Exact).map_err(|unknown| unknown.why)?;
-    // Without `path_regex`, only few groups have placeholders.
+    // Without `path_regex`, some groups have no placeholders. If the target uses such a group,
+    // write the expression as `path_regex`.
     let variables = directive.arg(1);
     let needs = (1..10).filter(|n| variables.contains(&format!("${n}")));
     let lacks = needs.into_iter().any(|n| template::group(n, &found).is_none());
@@ -208,7 +210,7 @@ fn narrowed(
         found = as_regex(text, false, cx.keys).ok_or("its groups have no placeholders")?;
     }
     let both = match (&here.matcher.regex, &found.matcher.regex) {
-        // A final `$` makes no difference after `.*`.
+        // If the expressions differ only in a final `$`, treat them as equal.
         (Some(ours), Some(theirs))
             if ours.trim_end_matches('$') == theirs.trim_end_matches('$') =>
         {
@@ -237,9 +239,9 @@ fn rewritten(cx: &Cx<'_>, variables: &Variables<'_, '_>, target: &str) -> Result
     }
 }
 
-/// Translates `try_files`, `error_page 404 = ...` and the fallback of conditions. If `try_files`
-/// ends with a status, returns the route that answers for missing files with this status. Otherwise
-/// returns `None`.
+/// Adds the keys for missing files, from `try_files`, `error_page 404 = ...` or `if (!-f ...)`. If
+/// `try_files` ends with a status, returns the route that answers for missing files with this
+/// status. Otherwise returns `None`.
 pub fn try_files<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -249,7 +251,7 @@ pub fn try_files<'a>(
 ) -> Option<DraftRoute> {
     let scope = &here.location.scope;
     let own = scope.of_own("try_files");
-    // In a server block, `try_files` applies to paths without a location.
+    // A `try_files` of the server block applies only to paths that no location takes.
     let of_server =
         server.scope.peek_own("try_files").filter(|_| here.location.directive.is_none());
     let Some(directive) = own.or(of_server) else {
@@ -266,7 +268,7 @@ pub fn try_files<'a>(
     directive.settle();
     let (checks, last) = directive.args.split_at(directive.args.len().saturating_sub(1));
     let last = last.first().map_or("=404", String::as_str);
-    // The file /dev/null is never found.
+    // A check of `/dev/null` never finds a file, so ignore it.
     let is_other = |check: &&String| !is_of_path(check) && *check != "/dev/null";
     let others: Vec<&str> = checks.iter().filter(is_other).map(String::as_str).collect();
     if !others.is_empty() {
@@ -312,8 +314,8 @@ fn is_of_path(check: &str) -> bool {
     matches!(check.as_str(), "$uri" | "$uri/" | "$uri/index.html" | "$uri/index.php")
 }
 
-/// Returns true if nginx sends the files of the location. Returns false if `try_files` only looks
-/// for other files.
+/// Returns true if nginx sends the requested files of the location. Returns false if `try_files`
+/// looks only for other files than the requested one.
 pub fn sends_files(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
     let own = here.location.scope.peek_own("try_files");
     let of_server = || server.scope.peek_own("try_files");
@@ -327,7 +329,7 @@ pub fn sends_files(server: &TranslatedServer<'_>, here: &Here<'_, '_>) -> bool {
 /// Returns the named location that answers all requests of a location with `return CODE` and
 /// `error_page CODE = @NAME`. Returns `None` for other locations.
 pub fn passed_on<'a>(server: &TranslatedServer<'a>, here: &Here<'_, 'a>) -> Option<&'a str> {
-    // `limit_except` and inner locations have rules that the named location does not have.
+    // The named location does not have the rules of `limit_except` and of inner locations.
     if here.location.scope.peek_own("limit_except").is_some()
         || !here.location.within_regex().is_empty()
     {
@@ -371,9 +373,9 @@ pub fn fallback_target(
     Ok(path.to_owned())
 }
 
-/// Returns the path of `error_page 404 = /x`, which answers for missing files. If the page is a
-/// named location, stores the name in `phase` and returns `None`. Also returns `None` if there is
-/// no such page, or if its path has no translation.
+/// Returns the path that answers for missing files: `/x` for `error_page 404 = /x`. For
+/// `error_page 404 @NAME`, stores the name in `phase` and returns `None`. Also returns `None` if
+/// the location has no such line, or if the path has no translation.
 fn missing_page<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,

@@ -17,8 +17,8 @@ use crate::files;
 use crate::matcher::Matcher;
 use crate::value::{Table, Value};
 
-/// Maximum number of positions in the order of a server's locations. A location has several
-/// positions if other expressions precede it than other locations.
+/// Maximum number of positions in the order of a server's locations. A location with an expression
+/// has several positions if it precedes prefix locations with different lists of expressions.
 const MOST_SLOTS: usize = 5_000;
 
 /// Listeners and hosts of a server that become one site.
@@ -132,7 +132,8 @@ fn site<'a>(cx: &mut Cx<'a>, directive: &'a Directive, mut part: SitePart) {
     let asks = tls.as_ref().is_some_and(|tls| tls.get("client_ca").is_some());
     let (secure, plain): (Vec<_>, Vec<_>) =
         part.listeners.iter().cloned().partition(|listener| listener.is_tls);
-    // A site that requests client certificates cannot have listeners without TLS.
+    // A site that requests client certificates cannot have listeners without TLS, so these get
+    // their own site.
     if asks && !plain.is_empty() {
         let rest =
             SitePart { listeners: plain, hosts: part.hosts.clone(), is_default: part.is_default };
@@ -200,7 +201,8 @@ fn one_site<'a>(
     let hosts = by_host(cx, &server, &part, &site);
     site.hosts = hosts;
     if site.hosts.is_empty() && !part.is_default {
-        // `by_host` has added a site for each host of this server.
+        // `by_host` has added a site for each host of this server, so the server's other lines have
+        // no effect.
         directive.settle_all();
         return;
     }
@@ -219,8 +221,8 @@ fn one_site<'a>(
     cx.draft.sites.push(site);
 }
 
-/// Adds the key `underscores_in_headers` if nginx passes names of fields with underscores. With
-/// `ignore_invalid_headers off`, nginx passes all names.
+/// Adds the key `underscores_in_headers` if nginx passes fields whose names have underscores. With
+/// `ignore_invalid_headers off`, nginx passes fields with any name.
 fn marks(cx: &Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
     let passes = scope.value("underscores_in_headers") == Some("on")
         || scope.value("ignore_invalid_headers") == Some("off");
@@ -229,8 +231,8 @@ fn marks(cx: &Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
     }
 }
 
-/// Adds the keys `encoded_slashes` and `merge_slashes` to a site with a `proxy` route. nginx passes
-/// encoded slashes and repeated slashes unchanged if `proxy_pass` has no path.
+/// Adds the keys `encoded_slashes` and `merge_slashes` to a site with a `proxy` route. The reason
+/// is that nginx passes encoded slashes and repeated slashes unchanged if `proxy_pass` has no path.
 fn slashes(cx: &Cx<'_>, scope: &Scope<'_>, site: &mut DraftSite) {
     let has = |key: &str| site.routes.iter().any(|route| route.keys.get(key).is_some());
     if !has("proxy") {
@@ -262,8 +264,9 @@ fn is_shared(cx: &Cx<'_>, site: &DraftSite) -> bool {
         .any(|other| other.listen.iter().any(|listen| site.listen.contains(listen)))
 }
 
-/// Returns the listeners in Forebay's form. Leaves out TLS listeners if there is no certificate. If
-/// no listener remains, returns a listener without TLS that only this machine can use.
+/// Returns the listeners in Forebay's form. Leaves out TLS listeners if `has_tls` is false, because
+/// the site then has no certificate. If no listener remains, returns a listener without TLS that
+/// only this machine can use.
 fn listen(cx: &Cx<'_>, comments: &mut Vec<String>, part: &SitePart, has_tls: bool) -> Vec<String> {
     let usable = part.listeners.iter().filter(|listener| !listener.is_tls || has_tls);
     let mut listen: Vec<String> = usable.map(Listener::written).collect();
@@ -276,7 +279,8 @@ fn listen(cx: &Cx<'_>, comments: &mut Vec<String>, part: &SitePart, has_tls: boo
             hosts
                 .any(|hosts| hosts.is_empty() || hosts.iter().any(|host| part.hosts.contains(host)))
         };
-        // Another site with one of these hosts may already have this loopback address.
+        // Another site with one of these hosts may already use this loopback address, so look for a
+        // free one.
         let first = part.listeners.first().map(Listener::on_loopback).unwrap_or_default();
         let others = (2..=250).map(|n| first.replacen("127.0.0.1", &format!("127.0.0.{n}"), 1));
         let mut all = std::iter::once(first.clone()).chain(others);
@@ -325,14 +329,14 @@ fn tls(cx: &mut Cx<'_>, scope: &Scope<'_>, server: &Directive, part: &SitePart) 
     Some(tls)
 }
 
-/// Adds the file of the authority for client certificates. Returns `None` if the file cannot be
-/// read, or if nginx checks for revoked certificates. The site then has no TLS listener.
+/// Adds the file of the authority for client certificates to `tls`. Returns `None` if the file
+/// cannot be read, or if nginx checks for revoked certificates. The site then gets no TLS listener.
 fn client_certificates(cx: &mut Cx<'_>, scope: &Scope<'_>, tls: &mut Table) -> Option<()> {
     let verify = scope.nearest("ssl_verify_client").filter(|verify| verify.arg(0) != "off");
     let Some(verify) = verify else { return Some(()) };
     let ocsp = scope.nearest("ssl_ocsp").filter(|ocsp| ocsp.arg(0) != "off");
     if let Some(list) = scope.nearest("ssl_crl").or(ocsp) {
-        // Without the list or the check, revoked certificates would be valid.
+        // Forebay has no check for revoked certificates, and would accept such certificates.
         cx.note(list, super::names::next_step(&list.name));
         return None;
     }
@@ -410,8 +414,8 @@ fn limits(cx: &mut Cx<'_>, scope: &Scope<'_>) {
     }
 }
 
-/// Adds a site for each `if ($host = NAME) { return ...; }` of a server. Returns the hosts of the
-/// server that have no such block.
+/// Adds a site for each block `if ($host = NAME) { return ...; }` of a server. Returns the other
+/// hosts of the server.
 fn by_host<'a>(
     cx: &mut Cx<'a>,
     server: &TranslatedServer<'a>,
@@ -421,7 +425,7 @@ fn by_host<'a>(
     let mut hosts = part.hosts.clone();
     for (directive, host) in server.host_conditions() {
         if !hosts.contains(&host) && !part.is_default {
-            // This server gets no requests for the host.
+            // nginx passes no requests for this host to this server, so the block has no effect.
             directive.settle_all();
             continue;
         }
@@ -460,7 +464,8 @@ fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRo
     let mut out = answer::before(cx, server, &here, server.scope.own(), &mut phase);
     server.maintenance = phase.maintenance.take();
     if phase.is_done {
-        // No request reaches the locations.
+        // The server's own `return` or `rewrite` answers all requests, so the locations have no
+        // effect.
         let locations = server.scope.own().iter().filter(|inner| inner.name == "location");
         locations.for_each(Directive::settle_all);
         unread::settle_unreached(server.scope.own());
@@ -468,7 +473,7 @@ fn routes<'a>(cx: &mut Cx<'a>, server: &mut TranslatedServer<'a>) -> Vec<DraftRo
         return out;
     }
     if let Some(comment) = phase.closed.take() {
-        // The note already says that one line closes the whole site.
+        // The whole site is closed, and the note is about the line that closes it.
         server.directive.settle_all();
         out.push(here.route(server).closed(comment));
         return out;

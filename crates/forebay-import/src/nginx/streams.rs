@@ -65,7 +65,7 @@ fn one_server<'a>(
         keys.set("tls", certificate(cx, scope)?);
     }
     clients(cx, scope, is_proxied, &mut keys)?;
-    // nginx closes silent connections after 10 minutes.
+    // By default, nginx closes silent connections after 10 minutes.
     let idle = scope.value("proxy_timeout").map_or(Some("10m".into()), duration);
     keys.set_some("idle_timeout", idle.filter(|time| time != "0s"));
     let settings = server_settings(cx, scope);
@@ -172,8 +172,9 @@ fn clients(
         .map(|from| if from.arg(0) == "unix:" { "unix" } else { from.arg(0) })
         .collect();
     if is_proxied {
-        // Without trusted proxies, nginx applies the rules to the address of the proxy. Forebay
-        // would apply them to the address in the PROXY header, which any client could forge.
+        // Without trusted proxies, nginx applies the access rules to the address of the proxy.
+        // Forebay would apply them to the address in the PROXY header, which any client could
+        // forge.
         if trusted.is_empty() && !gate.keys.is_empty() {
             return Err("name the proxies in `trusted_proxies`, so that no client sends its own \
                         address in a PROXY header"
@@ -260,7 +261,7 @@ fn server_settings(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Table {
     if scope.is_on("proxy_protocol") {
         settings.set("send_proxy", "v1");
     }
-    // Forebay tries another server by itself.
+    // Mark these lines as read: after a failure, Forebay tries another server even without a key.
     ["proxy_next_upstream", "proxy_next_upstream_timeout", "proxy_next_upstream_tries"]
         .iter()
         .for_each(|name| drop(scope.all(name)));
@@ -302,8 +303,9 @@ fn server_settings(cx: &mut Cx<'_>, scope: &Scope<'_>) -> Table {
     settings
 }
 
-/// Returns the name of a group with the servers of `name` and these settings. Servers of nginx may
-/// use one upstream with different settings, so each set of settings has a group of its own.
+/// Returns the name of a group with the servers of the upstream `name` and with `settings`. In
+/// nginx, servers with different settings may use one upstream. So each combination of settings
+/// needs its own group. Adds the group to the draft on its first use.
 fn group_with(cx: &mut Cx<'_>, name: &str, settings: &Table) -> String {
     let known = |wanted: &str| cx.draft.upstreams.iter().find(|(name, _)| name == wanted);
     let Some((_, plain)) = known(name).filter(|_| !settings.is_empty()) else {

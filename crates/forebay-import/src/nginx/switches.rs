@@ -20,16 +20,16 @@ pub enum Switch {
 /// Returns the matcher for a comparison: a variable, an operator and a text.
 type Compare<'c> = &'c dyn Fn((&str, &str, &str)) -> Option<Matcher>;
 
-/// Returns the requests that give the variable a value that `is_true` accepts. Returns `None` if no
-/// `map` or `geo` sets the variable, if another directive may also set it, or if routes cannot have
-/// this condition.
+/// Returns the requests that give the variable of a `map` or `geo` a value that `is_true` accepts.
+/// Returns `None` if no `map` or `geo` sets the variable, if another directive may also set it, or
+/// if routes cannot have this condition.
 pub fn requests(
     cx: &Cx<'_>,
     variable: &str,
     is_true: &dyn Fn(&str) -> bool,
     compare: Compare<'_>,
 ) -> Option<Switch> {
-    // Another directive may give the variable a new value.
+    // Another directive may change the variable after the `map` or `geo` has set it.
     if cx.changed.contains(variable) {
         return None;
     }
@@ -70,7 +70,7 @@ fn of_map(map: &Directive, is_true: &dyn Fn(&str) -> bool, compare: Compare<'_>)
             ("", ..) => ("=", String::new()),
             (_, Some(text), _) => ("~*", text.to_owned()),
             (_, None, Some(text)) => ("~", text.to_owned()),
-            // In nginx, a `map` ignores the case of texts.
+            // nginx compares the texts of a `map` without regard to case.
             _ => ("~*", format!("^{}$", regex_syntax::escape(key.trim_start_matches('\\')))),
         };
         let choice = Choice { operator, text, is_true: is_true(value), key };
@@ -88,7 +88,8 @@ fn of_map(map: &Directive, is_true: &dyn Fn(&str) -> bool, compare: Compare<'_>)
         return others(variable, &exact, compare);
     }
     let wanted: Vec<Choice<'_>> = exact.into_iter().filter(|choice| choice.is_true).collect();
-    // An earlier line with another value may take requests of a later line.
+    // A line whose value is not accepted may take requests from a later line. A list of matchers
+    // cannot express this order.
     if has_order && !wanted.is_empty() || wanted.len() > 2_000 {
         return None;
     }
@@ -98,7 +99,7 @@ fn of_map(map: &Directive, is_true: &dyn Fn(&str) -> bool, compare: Compare<'_>)
     (all.len() <= MOST).then_some(Switch::OneOf(all))
 }
 
-/// Returns the requests that no line in `choices` takes. Returns `None` if routes cannot have this
+/// Returns the requests that meet none of `choices`. Returns `None` if routes cannot have this
 /// condition.
 fn others(variable: &str, choices: &[Choice<'_>], compare: Compare<'_>) -> Option<Switch> {
     if choices.is_empty() {
@@ -151,8 +152,8 @@ fn joined(all: Vec<Matcher>) -> Vec<Matcher> {
     }
 }
 
-/// Returns the requests of clients for whose addresses `geo` has a value that `is_true` accepts.
-/// Returns `None` if one list of addresses cannot express the condition.
+/// Returns the requests of the clients for whose addresses the `geo` has an accepted value, as
+/// tested with `is_true`. Returns `None` if one list of addresses cannot express the condition.
 fn of_addresses(geo: &Directive, is_true: &dyn Fn(&str) -> bool) -> Option<Matcher> {
     if geo.args.len() == 2 && geo.arg(0) != "$remote_addr" {
         return None;
@@ -165,7 +166,8 @@ fn of_addresses(geo: &Directive, is_true: &dyn Fn(&str) -> bool) -> Option<Match
             name => list.push((network(name)?, value)),
         }
     }
-    // A network within another network may have another value. One list cannot express this.
+    // A network inside another network may have another value, and one list cannot express this. So
+    // all networks must have the opposite of the default.
     if list.is_empty() || list.iter().any(|(_, value)| *value == default) {
         return None;
     }

@@ -145,8 +145,9 @@ impl Parser {
     }
 
     /// Adds the directives of the included files to `found`. Skips files that the translation does
-    /// not need, such as `mime.types`. An include of a missing file stays a directive, except for
-    /// known files of Debian.
+    /// not need, such as `mime.types`. If an included file is missing, adds the contents that the
+    /// file has in Debian. If Forebay does not know these contents, adds the include itself as a
+    /// directive.
     fn include(
         &mut self,
         words: &[String],
@@ -173,9 +174,10 @@ impl Parser {
         Ok(())
     }
 
-    /// Returns the files of an include. Looks below the directory of the main file and below its
-    /// parent, because the main file may be the file of one site. Also finds the files in a copy of
-    /// `/etc/nginx` at another path. Returns `None` if a file without wildcards does not exist.
+    /// Returns the files of an include. Looks in the directory of the main file. Also looks in the
+    /// parent of this directory, because the main file may be the file of one site. Also finds the
+    /// files in a copy of `/etc/nginx` at another path. Returns `None` if a file without wildcards
+    /// does not exist.
     fn locate(&self, pattern: &str) -> Option<Vec<PathBuf>> {
         let relative = pattern.strip_prefix("/etc/nginx/").unwrap_or(pattern);
         let mut bases: Vec<&Path> = self.dir.ancestors().take(2).collect();

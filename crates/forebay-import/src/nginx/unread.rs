@@ -1,7 +1,8 @@
 //! Finds the directives that no translator has read.
 //!
-//! A directive needs no note if it has a mark, if it needs no key (see [`needless`]), or if it only
-//! has an effect beside another directive that is not there.
+//! A directive needs no note if it has a mark, or if it needs no key (see [`needless`]). If a
+//! directive has an effect only beside another directive, and the other directive is missing, the
+//! directive also needs no note.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -29,8 +30,8 @@ pub fn report(cx: &mut Cx<'_>, around: &[&[Directive]], block: &[Directive]) -> 
     unread::add(&mut cx.draft.notes, found)
 }
 
-/// Marks the lines of a location that have no effect as read. `return` or `rewrite` answers all
-/// requests of the location before nginx uses these lines.
+/// Marks the lines of a location as read if they have no effect because `return` or `rewrite`
+/// answers all requests of the location first.
 pub fn settle_unreached(block: &[Directive]) {
     let is_of_content = |directive: &&Directive| {
         let name = directive.name.as_str();
@@ -42,8 +43,8 @@ pub fn settle_unreached(block: &[Directive]) {
     block.iter().filter(is_of_content).for_each(Directive::settle_all);
 }
 
-/// Marks the directives of nginx's rewrite module in `block` as read. They have no effect, because
-/// an earlier directive ends the processing of this module.
+/// Marks the directives of nginx's rewrite module in `block` as read, because an earlier directive
+/// has ended the processing of this module.
 pub fn settle_rewrites(block: &[Directive]) {
     let is_rewrite =
         |inner: &&Directive| matches!(&*inner.name, "return" | "rewrite" | "if" | "break" | "set");
@@ -91,11 +92,12 @@ impl Search<'_> {
     fn within(&mut self, around: &[&TestedBlock<'_>], block: &[Directive]) {
         let own = TestedBlock::new(block);
         let around = [around, &[&own]].concat();
-        // Keep the results of the tests, because many directives of the block need the same test.
+        // Keep the results of tests for other directives, because many directives need the same
+        // test.
         let mut known = HashMap::new();
         for directive in block {
             match directive.name.as_str() {
-                // The caller reports these blocks by themselves.
+                // The caller starts another search for each of these blocks.
                 "http" | "server" | "stream" if directive.block.is_some() => {}
                 "location" => self.location(&around, directive),
                 _ if directive.is_settled() => self.within(&around, directive.inside()),
@@ -143,9 +145,9 @@ impl Search<'_> {
     }
 }
 
-/// Returns false for a directive that needs no key, or that has no effect here. `around` are the
-/// blocks that contain the directive. `known` keeps the results of tests for the innermost of these
-/// blocks.
+/// Returns true if a directive needs a key and has an effect in its block. `around` are the blocks
+/// that contain the directive, the innermost last. `known` keeps the results of tests for the
+/// innermost block.
 fn has_effect(
     around: &[&TestedBlock<'_>],
     directive: &Directive,

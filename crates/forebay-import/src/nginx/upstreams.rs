@@ -177,7 +177,8 @@ fn settings(cx: &mut Cx<'_>, upstream: &Directive, protocol: BackendProtocol, ta
             // Forebay's default distributes requests by weight, as `random` does.
             "random" if is_http && inner.args.is_empty() => {}
             "keepalive" if is_http => table.set_some("keepalive", inner.arg(0).parse::<u64>().ok()),
-            // Forebay chooses the number of idle connections to applications.
+            // Forebay itself chooses the number of idle connections to applications, so the line
+            // needs no key.
             "keepalive" => {}
             "ip_hash" if is_http => table.set("balance", "hash"),
             "hash" if is_http && hash_key(inner.arg(0)).is_some() => {
@@ -222,9 +223,10 @@ fn split_of<'a>(cx: &Cx<'a>, address: &str) -> Option<&'a Directive> {
     splits.find(|split| address.starts_with('$') && split.arg(1) == address)
 }
 
-/// Returns `@NAME`, the value of the key `to` for the variable of a `split_clients` block. Adds a
-/// group to the draft with the servers of all parts. The percentage of a part becomes the weight of
-/// its servers. Returns an error if a part has no address.
+/// Adds a group with all servers of a `split_clients` block to the draft. The percentage of a part
+/// of the block becomes the weight of the part's servers. Returns `@NAME`, the value of the key
+/// `to` for the group. Returns an error if a part has no valid address, or if the block has more
+/// than 64 servers or none.
 fn canary(cx: &mut Cx<'_>, split: &Directive, protocol: BackendProtocol) -> Result<String, String> {
     let name = split.arg(1).trim_start_matches('$').to_owned();
     if cx.draft.upstreams.iter().any(|(other, _)| *other == name) {

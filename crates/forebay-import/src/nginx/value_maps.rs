@@ -6,8 +6,9 @@ use super::variables::{Piece, Variables, split};
 use crate::template::literal;
 use crate::value::Table;
 
-/// Returns a text with values or placeholders in place of its variables, including variables that a
-/// `map` sets. An error is the name of a variable that has neither.
+/// Returns a text with values or placeholders in place of its variables. For a variable that a
+/// `map` sets, adds a table [map.NAME] to the draft. An error is the name of a variable that has
+/// neither a value nor a placeholder.
 pub fn fill(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, text: &str) -> Result<String, String> {
     let unknown = match variables.fill(text) {
         Ok(filled) => return Ok(filled),
@@ -28,11 +29,12 @@ pub fn fill(cx: &mut Cx<'_>, variables: &Variables<'_, '_>, text: &str) -> Resul
         match variables.fill(&format!("${{{name}}}")) {
             Ok(filled) => out.push_str(&filled),
             Err(unknown) => {
-                // Another directive may give the variable a new value.
+                // Another directive may change the variable after the `map` has set it.
                 if cx.changed.contains(&format!("${name}")) {
                     return Err(unknown);
                 }
-                // All sites share the table, so its values must not depend on this location.
+                // All sites share the table [map.NAME], so its values must not depend on this
+                // location.
                 let http = cx.http.clone();
                 let of_all = Variables {
                     scope: &http,
@@ -82,8 +84,8 @@ fn table_of(variables: &Variables<'_, '_>, name: &str) -> Option<Table> {
                 table.set(&format!("*{key}"), value);
             }
             _ if has_names && key.contains('*') => table.set(key, value),
-            // nginx ignores the case of texts. In Forebay, `*` and the key `from` have a meaning.
-            // So write an expression.
+            // nginx ignores the case of letters. In Forebay, `*` and the key `from` have a special
+            // meaning. So write a text with letters or `*`, and the text `from`, as an expression.
             _ if key.contains('*') || key == "from" || has_letters(key) => {
                 table.set(&format!("~*^{}$", regex_syntax::escape(key)), value);
             }

@@ -62,7 +62,8 @@ impl Variables<'_, '_> {
     }
 
     /// Returns the value or placeholder of a variable. An error is the name of a variable that has
-    /// neither. `depth` limits variables that refer to each other.
+    /// neither. `depth` is the number of variables whose values led to this variable. Its limit
+    /// ends chains of variables that refer to each other.
     fn value(&self, name: &str, depth: usize) -> Result<String, String> {
         let unknown = || format!("${name}");
         if depth > 8 {
@@ -99,8 +100,8 @@ impl Variables<'_, '_> {
         }
     }
 
-    /// Returns the value of a variable if the scope sets it exactly once and without a condition.
-    /// Otherwise returns `None`.
+    /// Returns the value of a variable if exactly one `set` of the scope sets it, outside of `if`
+    /// blocks. Otherwise returns `None`.
     fn constant(&self, name: &str) -> Option<&str> {
         let mut all = self.scope.every("set");
         let first = all.find(|set| set.arg(0).strip_prefix('$') == Some(name))?;

@@ -28,7 +28,8 @@ pub enum Part {
 
 /// Parses an expression into the parts of each branch.
 pub fn parts(text: &str, ignore_case: bool) -> Result<Vec<Vec<Part>>, String> {
-    // In PCRE, `\Z` matches at the end, or before a line feed at the end. Paths have no line feed.
+    // In PCRE, `\Z` has the meaning of `$`: it matches at the end, or before a line feed at the
+    // end.
     let text = text.replace("\\Z", "$");
     let mut builder = ParserBuilder::new();
     // PCRE reads bytes unless it is asked for UTF-8.
@@ -75,8 +76,8 @@ fn flat(hir: &Hir, group: Option<usize>) -> Vec<Part> {
     }
 }
 
-/// Joins adjacent texts. Removes the end after a part such as `(/.*)?`, because such a part
-/// includes the end.
+/// Joins adjacent texts. Removes `$` after a part such as `(/.*)?`, because this part already
+/// extends to the end of the path.
 fn merged(parts: Vec<Part>) -> Vec<Part> {
     let mut merged: Vec<Part> = Vec::new();
     for part in parts {
@@ -87,7 +88,7 @@ fn merged(parts: Vec<Part>) -> Vec<Part> {
                     None => merged.push(Part::Other),
                 }
             }
-            // The part for `(/.*)?` already includes the end.
+            // The part for `(/.*)?` already extends to the end of the path.
             (Some(Part::EndOrSlash), Part::End) => {}
             (_, part) => merged.push(part),
         }

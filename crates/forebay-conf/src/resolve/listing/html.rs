@@ -36,7 +36,7 @@ enum HtmlState {
     BeforeValue,
     Quoted(u8),
     Unquoted,
-    /// In an element without tags, such as `<script>`.
+    /// In an element whose content has no tags, such as `<script>`.
     Raw,
     /// After `<!`.
     Declaration,
@@ -67,8 +67,8 @@ impl HtmlPosition {
     }
 
     /// Returns true if the template may have a link at this position: in text, or at the start of
-    /// an attribute's value. After `javascript:` in an attribute, browsers would decode the link
-    /// and run it.
+    /// an attribute's value. A later position in the value may follow `javascript:`. Browsers would
+    /// then decode the link and run it as a script.
     pub(super) fn takes_link(&self) -> bool {
         let is_code = self.attribute.starts_with("on")
             || CODE_ATTRIBUTES.contains(&&*self.attribute)
@@ -164,7 +164,8 @@ impl HtmlPosition {
 
     /// Advances in a script, a declaration or a comment.
     fn push_raw(&mut self, byte: u8) {
-        // The longest text that matters is `</textarea` with a byte after it.
+        // The longest text to find here is `</textarea` with a byte after it, so older bytes are
+        // not needed.
         if self.recent.len() > 16 {
             self.recent.drain(..8);
         }

@@ -61,8 +61,9 @@ fn all_have_names_of_their_own(
     Ok(())
 }
 
-/// Returns the index in `to` of the server that replaces the server at `index`. Returns `None` if
-/// no server replaces it.
+/// Returns the index of the server that replaces the server at `index`, because its `redirect`
+/// names the other server's `route`. Returns `None` without `redirect`. Returns an error if no
+/// other server in `to` has this `route`.
 fn redirect(
     typed: &TextOr<file::Backend>,
     index: usize,

@@ -127,8 +127,8 @@ fn each_line_changes_the_configuration_or_is_reported() {
     assert!(lost.is_empty(), "lost:\n{}", lost.join("\n"));
 }
 
-/// Returns the lines that get no note, although removing them from their host does not change the
-/// result.
+/// Returns the lines that the import loses: they get no note, and their site is the same without
+/// them.
 fn lost_lines(dir: &Path, context: &str, all: &[&str]) -> Vec<String> {
     let shared = tree(&dir.join("www"));
     let (mut texts, mut places) = ([HEAD.to_owned(), HEAD.to_owned()], Vec::new());
@@ -192,7 +192,8 @@ fn has_no_effect(name: &str, context: &str, lines: &str) -> bool {
         "RewriteCond" | "RewriteRule" => context.is_empty(),
         // Only directories have a base.
         "RewriteBase" => !is_section,
-        // The sections select other paths than the `ProxyPass` of these lines.
+        // In a section, these two lines have no effect: the `ProxyPass` above them is for paths
+        // outside of the section.
         "ProxyPreserveHost" | "ProxyTimeout" => is_section,
         name if name.starts_with("Redirect") => context.contains("sub"),
         _ => lines.is_empty(),

@@ -146,7 +146,7 @@ fn has_no_effect(context: &str, line: &str) -> bool {
         // These lines do not change replies.
         "keepalive_requests" | "keepalive_timeout" => !is_http,
         "client_header_timeout" => !is_http && !is_server,
-        // These lines have an effect only together with other lines, such as access rules or
+        // Alone, these lines have no effect: they need other lines, such as access rules or
         // redirects.
         "allow" | "satisfy" | "valid_referers" | "real_ip_header" | "absolute_redirect" => true,
         "merge_slashes" => true,
