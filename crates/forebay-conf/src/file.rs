@@ -167,7 +167,7 @@ pub struct File {
 /// Settings of the whole process.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-// The struct has more than 20 fields, one for each key of the table `[server]`, because the schema
+// More than 20 fields: one for each key of the table `[server]`, because the schema
 // is generated from the fields.
 pub struct Server {
     /// The number of threads that serve requests. Default: one for each processor that Forebay may
@@ -405,7 +405,7 @@ pub enum Www {
 /// A site: its listeners, its host names, and the routes that answer its requests.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-// The struct has more than 20 fields, one for each key of the table, because the schema is
+// More than 20 fields: one for each key of the table, because the schema is
 // generated from the fields. Inner structs with `serde(flatten)` would lose the positions of
 // errors.
 pub struct Site {

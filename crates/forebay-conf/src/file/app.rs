@@ -15,7 +15,7 @@ use super::shape::{At, OneOrMany, Size, Table, Time};
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["kind"], "oneOf" = by_form()))]
-// The struct has more than 20 fields, one for each key of the table, because the schema is
+// More than 20 fields: one for each key of the table, because the schema is
 // generated from the fields. Inner structs with `serde(flatten)` would lose the positions of
 // errors.
 pub struct App {

@@ -11,7 +11,7 @@ use super::upstream::{Backend, Balance, Health, HttpVersion, ProxyHeader, Status
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(extend("required" = ["to"]))]
-// The struct has more than 20 fields, one for each key of the table, because the schema is
+// More than 20 fields: one for each key of the table, because the schema is
 // generated from the fields. Inner structs with `serde(flatten)` would lose the positions of
 // errors.
 pub struct Proxy {

@@ -51,7 +51,7 @@ use super::when::When;
         { "required": ["redirect"] },
     ] } },
 ]))]
-// The struct has more than 20 fields, one for each key of the table, because the schema is
+// More than 20 fields: one for each key of the table, because the schema is
 // generated from the fields. Inner structs with `serde(flatten)` would lose the positions of
 // errors.
 pub struct Route {

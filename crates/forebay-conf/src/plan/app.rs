@@ -9,7 +9,7 @@ use super::secret::Secret;
 
 /// An application that Forebay starts and supervises.
 #[derive(Clone, Debug)]
-// The struct has more than 20 fields, one for each key or group of keys of the table.
+// More than 20 fields: one for each key or group of keys of the table.
 pub struct App {
     /// The program to run.
     pub kind: AppKind,

@@ -15,7 +15,7 @@ use super::{
 
 /// A route: conditions on requests, and the action that answers matching requests.
 #[derive(Clone, Debug)]
-// The struct has more than 20 fields, one for each key or group of keys of the table.
+// More than 20 fields: one for each key or group of keys of the table.
 pub struct Route {
     /// The name of the route; unique in its site.
     pub name: Option<String>,

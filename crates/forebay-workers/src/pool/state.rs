@@ -381,7 +381,7 @@ mod tests {
         Busy::new(shared, std::thread::current().id(), VecDeque::new())
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_worker_that_is_free_rests_while_each_processor_has_one_at_work() {
         let socket = || OwnedFd::from(std::os::unix::net::UnixStream::pair().unwrap().0);
         for (at_work, hurries, is_pinned, rests) in [
